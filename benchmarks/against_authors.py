@@ -25,6 +25,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
@@ -55,7 +56,7 @@ class Accounted(NamedTuple):
     shape: ModelShape
     placement: Placement
     cluster: Cluster
-    cost: ProfiledCost
+    cost: ProfiledCost | AnalyticCost
 
 
 def accounted(entry: Mapping[str, Any], table: ProfileTable, folder: Path) -> Accounted:

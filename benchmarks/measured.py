@@ -4,7 +4,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dynapipe_hpc.job.machine import machine_facts
@@ -36,11 +36,6 @@ def run_over_inputs(
     print_table(results, columns)
     if arguments.json:
         write_json(arguments.json, results)
-
-
-def medians(rows: Sequence[Mapping[str, float]], columns: Iterable[str]) -> dict[str, float]:
-    """Per column, the median over rows."""
-    return {column: statistics.median(row[column] for row in rows) for column in columns}
 
 
 def print_table(rows: Rows, forms: Mapping[str, str]) -> None:

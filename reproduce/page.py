@@ -1,10 +1,11 @@
 """Files that the study leaves: tables, drawings, one page, and the list of claims."""
 
+import csv
 import html
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dynapipe_hpc.report.planned_iteration import line_of
 from dynapipe_hpc.report.run_folder import write_atomically
 from reproduce import accuracy
 from reproduce.figure import Claim, Figure
@@ -24,14 +25,20 @@ def write_page(output: Path, figures: Sequence[Figure]) -> Path:
         The page.
     """
     for figure in figures:
-        columns = list(figure.rows[0])
-        lines = [line_of(columns), *(line_of(list(row.values())) for row in figure.rows)]
-        write_atomically(output / f"{figure.name}.csv", "".join(lines))
+        write_atomically(output / f"{figure.name}.csv", _csv(figure.rows))
         for kind in ("svg", "png"):
             figure.draw(output / f"{figure.name}.{kind}")
     page = output / "index.html"
     write_atomically(page, "\n".join(_page(figures)) + "\n")
     return page
+
+
+def _csv(rows: Sequence[Mapping[str, str | float]]) -> str:
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return text.getvalue()
 
 
 def claims_text(figures: Sequence[Figure]) -> str:

@@ -55,7 +55,7 @@ def planned(
     """An iteration of 900 real tokens among 1,000 computed, of a T5 a third in the decoder."""
     ms, (rows, target_rows) = 900 / rate, {"t5": (700, 300), "gpt": (1000, 0)}[family]
     sizes = (9, 600, 300, rows, target_rows, 4)
-    return Planned(PlannedIteration(method, 0, *sizes, ms, ms, 1.0, reason), planning_ms)
+    return Planned(PlannedIteration(method, 0, *sizes, ms, ms, ms / 2, 1.0, reason), planning_ms)
 
 
 def made_up() -> Iterator[tuple[tuple[Setting, str], Point]]:

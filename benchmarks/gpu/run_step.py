@@ -15,6 +15,7 @@ from gpu.finding import FILE
 
 PATIENCE_S = 3.0  # for MPI to end its ranks
 LOG_LINES = 25
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +76,15 @@ def run_step(
     seconds = time.monotonic() - started_s
     lines = _read(findings)
     status = _status(code, [line["lacks"] for line in lines if "lacks" in line])
-    tail = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+    # Paths within this checkout alone, as results are shared.
+    lines_of_log = log.read_text(errors="replace").replace(f"{ROOT}/", "").splitlines()
     return Outcome(
         name,
         status,
         round(seconds, 1),
         round(limit_s, 1),
         [line for line in lines if "name" in line],
-        tail if status in ("failed", "over its limit") else (),
+        lines_of_log[-LOG_LINES:] if status in ("failed", "over its limit") else (),
     )
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from dynapipe_hpc.experiment.run.iteration_numbers import IterationNumbers
+from dynapipe_hpc.experiment.run.iteration_result import IterationResult
 from dynapipe_hpc.experiment.run.same_plans import check_same_plans
 from dynapipe_hpc.experiment.watch.host_positions import HostPositions
 from dynapipe_hpc.experiment.watch.other_hosts import OtherHosts
@@ -95,10 +95,24 @@ def take(job: Job, store: MpiPlanStore, iteration: int) -> None:
 def agree(job: Job, iteration: int) -> None:
     """What a rank does with all others: before it executes its plan, and after that."""
     check_same_plans(job, iteration, 2**63)
-    numbers = IterationNumbers(
-        iteration, 1.0, 1.0, 1.0, 1, 1, 1.0, 1, 1, 1.0, 1.0, 1, -1, 0, 0.0, 1.0, 1.0
+    result = IterationResult(
+        iteration=iteration,
+        loss=1.0,
+        gradient_norm=1.0,
+        learning_rate=1.0,
+        n_samples=1,
+        real_tokens=1,
+        n_microbatches=1,
+        padded_tokens=1,
+        predicted_ms=1.0,
+        predicted_peak_bytes=1,
+        measured_peak_bytes=1,
+        waited_ms=1.0,
+        plans_ahead=1,
+        passes_ms=1.0,
+        last_pass_ms=1.0,
     )
-    numbers.all_reduce(job)
+    result.all_reduce(job)
 
 
 def watchdog(calls: Calls, job: Job) -> tuple[Counter[str], float]:

@@ -76,8 +76,8 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
         "trained/.lock: has the name of the lock but is no folder; remove it",
     ),
     "damaged iterations": (
-        lambda folder: be("x,y\n")(folder / RUN / "iterations.csv"),
-        "iterations.csv:1: the columns must be",
+        lambda folder: be("x,y\n")(folder / RUN / "iterations.jsonl"),
+        "iterations.jsonl:1: 'x,y",
     ),
     "a damaged trace": (
         lambda folder: be("[\n,1\n")(folder / RUN / "trace.json"),

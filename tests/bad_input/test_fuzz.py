@@ -50,7 +50,7 @@ KINDS: dict[str, tuple[str, Random, Sequence[str]]] = {
     "inspected dataset": ("data.h5", cut_or_flip, INSPECT_DATASET),
     "cost table": ("table.h5", cut_or_flip, PLAN_PROFILED),
     "inspected cost table": ("table.h5", cut_or_flip, INSPECT_TABLE),
-    "iterations": ("run/iterations.csv", scramble, REPORT),
+    "iterations": ("run/iterations.jsonl", scramble, REPORT),
     "machine": ("run/machine.json", scramble, REPORT),
     "trace": ("run/trace.json", scramble, REPORT),
 }

@@ -47,7 +47,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
         (IMPORT, "p.csv"),
         (IMPORT, "p_parameters.csv"),
         (REPORT, "run/config.toml"),
-        (REPORT, "run/iterations.csv"),
+        (REPORT, "run/iterations.jsonl"),
         (REPORT, "run/trace.json"),
     ],
 )

@@ -17,7 +17,7 @@ def replaced(old: str, new: str) -> Change:
 CHANGES: list[tuple[str, Change, str]] = [
     *(
         (f"run/{name}", change, "run")
-        for name in ("config.toml", "machine.json", "iterations.csv")
+        for name in ("config.toml", "machine.json", "iterations.jsonl")
         for change, _ in NO_FILES.values()
     ),
     *(("run/trace.json", change, "run") for change, _ in list(NO_FILES.values())[1:]),
@@ -28,24 +28,23 @@ CHANGES: list[tuple[str, Change, str]] = [
     ("run/machine.json", be("[" * 50_000), "machine.json: not JSON"),
     ("run/machine.json", be("[1]"), "machine.json: must hold a JSON object"),
     ("run/machine.json", be_huge, "machine.json: is larger than"),
-    ("run/iterations.csv", be(""), "iterations.csv:1: the columns"),
-    ("run/iterations.csv", be("a,b\n1,2\n"), "iterations.csv:1: the columns"),
-    ("run/iterations.csv", be(b"\xff\xfe\n"), "iterations.csv:1: the columns"),
-    ("run/iterations.csv", be_huge, r"iterations.csv:\d+: has 1 values, not 18"),
-    ("run/iterations.csv", replaced("4.0", "four"), "iterations.csv:2: loss is 'four'"),
-    ("run/iterations.csv", replaced("4.0", "\x1b[2J"), r"iterations.csv:2: loss is '.x1b"),
-    ("run/iterations.csv", replaced("4.0,", ""), "iterations.csv:2: has 17 values, not 18"),
-    ("run/iterations.csv", replaced("1000,", "-1000,"), "iterations.csv:2: real_tokens is -1000"),
-    ("run/iterations.csv", replaced("500.0", "nan"), "iterations.csv:2: measured_ms is nan"),
-    ("run/iterations.csv", replaced("500.0", "inf"), "iterations.csv:2: measured_ms is inf"),
-    ("run/iterations.csv", replaced("450.0", "0.0"), "iterations.csv:2: predicted_ms is 0"),
-    ("run/iterations.csv", replaced("450.0", "nan"), "iterations.csv:2: predicted_ms is nan"),
-    ("run/iterations.csv", replaced("1000,", "9" * 5000 + ","), "iterations.csv:2: real_tokens is"),
-    ("run/iterations.csv", replaced("1000,", "9" * 400 + ","), "iterations.csv:2: real_tokens is"),
-    ("run/iterations.csv", replaced("\n0,", "\n-1,"), "iteration -1 comes after"),
-    ("run/iterations.csv", replaced("\n1,", "\n0,"), "csv:3: iteration 0 comes after iteration 0"),
-    ("run/iterations.csv", replaced("\n0,", '\n"0,'), "iterations.csv"),
-    ("run/iterations.csv", replaced("\n0,", "\n" + "x" * 200_000 + ","), "iterations.csv"),
+    ("run/iterations.jsonl", be(""), "run holds no finished iteration"),
+    ("run/iterations.jsonl", be("a,b\n1,2\n"), "iterations.jsonl:1: 'a,b"),
+    ("run/iterations.jsonl", be(b"\xff\xfe\n"), "iterations.jsonl:1: "),
+    ("run/iterations.jsonl", be_huge, r"iterations.jsonl:\d+: "),
+    ("run/iterations.jsonl", be("[" * 50_000 + "\n"), "iterations.jsonl:1: "),
+    ("run/iterations.jsonl", replaced("4.0", '"four"'), "jsonl:1: loss is 'four'"),
+    ("run/iterations.jsonl", replaced("4.0", '"\x1b[2J"'), r"iterations.jsonl:1: "),
+    ("run/iterations.jsonl", replaced('"loss":4.0,', ""), "jsonl:1: loss is .*required"),
+    ("run/iterations.jsonl", replaced("1000,", "-1000,"), "jsonl:1: real_tokens is -1000"),
+    ("run/iterations.jsonl", replaced("500.0", "null"), "jsonl:1: measured_ms is None"),
+    ("run/iterations.jsonl", replaced("500.0", "1e999"), "jsonl:1: measured_ms is inf"),
+    ("run/iterations.jsonl", replaced("450.0", "0.0"), "jsonl:1: predicted_ms is 0"),
+    ("run/iterations.jsonl", replaced("1000,", "9" * 5000 + ","), "iterations.jsonl:1: "),
+    ("run/iterations.jsonl", replaced("1000,", "9" * 400 + ","), "iterations.jsonl:1: "),
+    ("run/iterations.jsonl", replaced(":0,", ":-1,"), "jsonl:1: iteration is -1"),
+    ("run/iterations.jsonl", replaced('on":1,', 'on":0,'), "jsonl:2: iteration 0 comes after 0"),
+    ("run/iterations.jsonl", replaced("{", "x" * 200_000), "iterations.jsonl:1: "),
     ("run/trace.json", be("[\n,nonsense\n"), "trace.json:2: not an iteration of a trace"),
     ("run/trace.json", be("[\n," + "[" * 50_000 + "\n"), "trace.json:2: not an iteration"),
     ("run/trace.json", replaced('"ts":0.0', '"ts":1e999'), "trace.json:2: not an iteration"),
@@ -66,8 +65,8 @@ def test_what_is_no_run_is_named(worker: Worker, folder: Path) -> None:
 
 
 def test_a_run_without_iterations_is_named(worker: Worker, folder: Path) -> None:
-    lines = folder / "run" / "iterations.csv"
-    lines.write_text(lines.read_text().splitlines()[0] + "\n")
+    lines = folder / "run" / "iterations.jsonl"
+    lines.write_text("")
     assert_refused(worker, folder, REPORT, "run holds no finished iteration")
 
 

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.training.adafactor import Adafactor
 from dynapipe_hpc.training.adamw import AdamW
-from dynapipe_hpc.training.checkpoint.parts import placements
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.flat_parameters import FlatParameters
+from dynapipe_hpc.training.flat_view import flat_views
 from dynapipe_hpc.training.update_rule import UpdateRule
 
 GOES, IS_SKIPPED = torch.tensor(0.0), torch.tensor(1.0)
@@ -23,7 +23,7 @@ def adamw(flat: FlatParameters, _: nn.Module, config: TrainingConfig) -> UpdateR
 
 
 def adafactor(flat: FlatParameters, module: nn.Module, config: TrainingConfig) -> UpdateRule:
-    placed = placements(module, flat)
+    placed = flat_views(module, flat)
     shards = SingleRankCollectives()
     return Adafactor(flat.weights, flat.gradients, placed, flat.n_decaying, config, shards)
 
@@ -77,7 +77,7 @@ def test_state_and_number_of_updates_are_all_there_is(make: Make) -> None:
     for kind, segment in case.rule.state(0).items():
         other.rule.state(0)[kind].values.copy_(segment.values)
     for factor, its in zip(case.rule.factors(), other.rule.factors(), strict=True):
-        assert (factor.kind, factor.placement) == (its.kind, its.placement)
+        assert (factor.kind, factor.view) == (its.kind, its.view)
         its.values.copy_(factor.values)
     other.rule.n_updates = case.rule.n_updates
     for each in (case, other):

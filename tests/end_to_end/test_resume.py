@@ -1,6 +1,6 @@
 """Runs that are killed, damaged or moved to other ranks, and go on."""
 
-import csv
+import json
 import os
 import re
 import shutil
@@ -67,8 +67,8 @@ def kill_after(folder: Path, output: str, line: str, *settings: str) -> None:
 
 def losses(run: Path) -> list[tuple[int, str]]:
     """Iterations and losses, with all their digits."""
-    with (run / "iterations.csv").open() as file:
-        return [(int(row["iteration"]), row["loss"]) for row in csv.DictReader(file)]
+    rows = [json.loads(line) for line in (run / "iterations.jsonl").read_text().splitlines()]
+    return [(row["iteration"], repr(row["loss"])) for row in rows]
 
 
 def assert_equal(folder: Path, output: str) -> None:

@@ -11,6 +11,8 @@ import pytest
 from tests.jobs import command_line
 from tests.jobs.job_files import ONE_REPLICA
 
+from dynapipe_hpc.report.run_folder import RunFolder
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 LONGEST_END_S = 10
@@ -43,10 +45,10 @@ def test_four_ranks_train_and_leave_a_run_folder(folder: Path, tmp_path: Path) -
     assert {event["ph"] for event in events} >= {"M", "X"}
     assert "layers_per_stage" in (tmp_path / "run" / "config.toml").read_text()
     assert (tmp_path / "run" / "plans" / "0003.txt").read_text().count("rank ") == 4
-    metrics = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    shares = [json.loads(line)["bubble_share"] for line in metrics]
-    assert len(shares) == 4
-    assert all(0 < share < 1 for share in shares)
+    records = list(RunFolder.open(tmp_path / "run").records())
+    assert len(records) == 4
+    assert all(0 < record.bubble_share < 1 for record in records)
+    assert all(0 < record.longest_trip_share <= 1 for record in records)
     ended = json.loads((tmp_path / "run" / "ended.json").read_text())
     assert (ended["how"], ended["exit_code"]) == ("completed", 0)
     checkpoint = tmp_path / "run" / "checkpoints" / "000004"

@@ -3,16 +3,18 @@
 from dataclasses import replace
 from typing import Any
 
-from dynapipe_hpc.experiment.run.iteration_numbers import IterationNumbers
+from dynapipe_hpc.experiment.run.iteration_result import IterationResult
 
 
-def iteration_numbers(iteration: int = 0, **changes: Any) -> IterationNumbers:
+def iteration_result(iteration: int = 0, **changes: Any) -> IterationResult:
     """An iteration in which the average rank executes no pass in a quarter of the time."""
-    typical = IterationNumbers(
+    typical = IterationResult(
         iteration=iteration,
         loss=4.0,
         gradient_norm=1.5,
         learning_rate=1e-3,
+        n_samples=2,
+        real_tokens=36,
         n_microbatches=4,
         padded_tokens=1250,
         predicted_ms=450.0,

@@ -75,6 +75,14 @@ def record(iteration: int = 0, **changes: Any) -> IterationRecord:
         planning_ms=20.0,
         waited_ms=0.0,
         plans_ahead=2,
+        longest_trip_ms=90.0,
+        passes_ms=600.0,
+        last_pass_ms=400.0,
+        n_ranks=2,
+        time="2026-05-04T03:02:01.000+02:00",
+        n_iterations=40,
+        tokens=1000 * (iteration + 1),
+        seconds_left=19.5,
     )
     return replace(typical, **changes)
 

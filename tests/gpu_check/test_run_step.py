@@ -47,6 +47,11 @@ def test_a_step_that_fails_keeps_its_findings_and_its_last_words(tmp_path: Path)
     assert outcome.log[-1] == "ValueError: out of luck"
 
 
+def test_a_log_names_files_within_the_checkout(tmp_path: Path) -> None:
+    outcome = run(tmp_path, f"raise ValueError({str(BENCHMARKS / 'gpu')!r})")
+    assert outcome.log[-1] == "ValueError: benchmarks/gpu"
+
+
 def test_a_step_over_its_limit_ends_with_what_it_started(tmp_path: Path) -> None:
     started_s = time.monotonic()
     outcome = run(tmp_path, f"{FINDS}print('begins', flush=True){HANGS}", limit_s=1.0)

@@ -1,6 +1,6 @@
 """`dynapipe-hpc` as a user starts it, and what a run leaves behind."""
 
-import csv
+import json
 import os
 import subprocess
 import sys
@@ -60,6 +60,5 @@ def call(folder: Path, n_ranks: int | None, *arguments: str) -> str:
 
 def columns(run: Path, *names: str) -> list[list[float]]:
     """Of the iterations of a run folder."""
-    with (run / "iterations.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = [json.loads(line) for line in (run / "iterations.jsonl").read_text().splitlines()]
     return [[float(row[name]) for row in rows] for name in names]

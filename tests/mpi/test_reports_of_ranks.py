@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mpi4py import MPI
 
-from dynapipe_hpc.experiment.run.iteration_numbers import IterationNumbers
+from dynapipe_hpc.experiment.run.iteration_result import IterationResult
 from dynapipe_hpc.job.job import Job
 
 pytestmark = pytest.mark.mpi
@@ -15,11 +15,13 @@ pytestmark = pytest.mark.mpi
 WORLD = MPI.COMM_WORLD
 RANK, N_RANKS = WORLD.Get_rank(), WORLD.Get_size()
 LAST = RANK == N_RANKS - 1
-OWN = IterationNumbers(
+OWN = IterationResult(
     iteration=3,
     loss=0.5 + RANK,
     gradient_norm=1.0,
     learning_rate=1e-3,
+    n_samples=8,
+    real_tokens=90,
     n_microbatches=2,
     padded_tokens=48 + RANK,
     predicted_ms=65.0,

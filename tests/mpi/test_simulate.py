@@ -41,6 +41,6 @@ def test_the_number_of_ranks_changes_no_byte(tmp_path: Path) -> None:
         return
     alone = simulate(Alone(), files, folder / "alone")
     assert [each.record for each in planned] == [each.record for each in alone]
-    for name in ("config.toml", "planned.csv"):
+    for name in ("config.toml", "planned.jsonl"):
         together, by_one = ((folder / f / name).read_bytes() for f in ("together", "alone"))
         assert together == by_one

@@ -7,14 +7,15 @@ TIMES = ("tests/report/test_time_use.py",)
 GAIN = ("tests/report/test_gain.py",)
 COMPARISON = ("tests/report/test_comparison.py",)
 OUTLIER = ("tests/planner/schedule/test_outlier.py",)
-METRICS = ("tests/report/test_metrics.py",)
+LINES = ("tests/report/test_lines_file.py",)
+LINES_OF_RUNS = ("tests/report/test_run_folder.py",)
 LOG = ("tests/experiment/run/test_run_log.py",)
 QUIET_PERIOD = ("tests/experiment/run/test_quiet_period.py",)
 TRACKERS = ("tests/experiment/run/test_trackers.py",)
 ENDS = ("tests/experiment/run/test_explain_run.py",)
 DRAWINGS = ("tests/report/test_plan_drawings.py",)
 REQUEST = ("tests/experiment/run/test_trace_request.py",)
-NUMBERS = ("tests/experiment/run/test_iteration_numbers.py",)
+NUMBERS = ("tests/experiment/run/test_iteration_result.py",)
 COMBINED = ("tests/experiment/run/test_all_reduce_fields.py",)
 TRACES = ("tests/experiment/run/test_traces.py",)
 
@@ -101,12 +102,12 @@ REPORTS = (
     Mutant("planner/schedule/outlier.py", "tuple(PassKind) if splits else",
            "(PassKind.FORWARD, PassKind.BACKWARD) if splits else",
            "its backward passes are whole where others are split", OUTLIER),
-    Mutant("experiment/run/iteration_numbers.py",
+    Mutant("experiment/run/iteration_result.py",
            "if plan.stage == 0 and is_first_shard else ()",
            "if plan.stage == 0 else ()", "every shard counts its stage's micro-batches", NUMBERS),
-    Mutant("experiment/run/iteration_numbers.py", "(ends_ms - starts_ms)[are_passes]",
+    Mutant("experiment/run/iteration_result.py", "(ends_ms - starts_ms)[are_passes]",
            "(ends_ms - starts_ms)", "transfers and waits are no bubble", NUMBERS),
-    Mutant("experiment/run/iteration_numbers.py", "self.passes_ms / self.n_ranks /",
+    Mutant("report/iteration_record.py", "self.passes_ms / self.n_ranks /",
            "self.passes_ms /", "passes of all ranks count as one rank's", NUMBERS),
     Mutant("experiment/run/all_reduce_fields.py", "Over.MIN: -1", "Over.MIN: 1",
            "the largest number counts as the least", COMBINED),
@@ -115,18 +116,25 @@ REPORTS = (
     Mutant("experiment/run/all_reduce_fields.py", "islice(sums, len(number))", "islice(sums, 1)",
            "only the first of several sums is read", COMBINED),
     Mutant("experiment/run/traces.py",
-           "range(numbers.trace_first, numbers.trace_last + 1)",
-           "range(numbers.trace_first, numbers.trace_last)",
+           "range(result.trace_first, result.trace_last + 1)",
+           "range(result.trace_first, result.trace_last)",
            "the last iteration of a request is not traced", TRACES),
     Mutant("experiment/run/traces.py", "[:: self._n_shards]", "",
            "all shards of a stage are drawn", TRACES),
     # metrics
-    Mutant("report/metrics_file.py", "if k < n_kept", "if k <= n_kept",
-           "a resumed run repeats an iteration", METRICS),
-    Mutant("report/metrics.py", "number if math.isfinite(number) else None", "number",
-           "metrics that are no JSON", METRICS),
-    Mutant("report/run_folder.py", "for name in (METRICS, EVALUATIONS, TRACE, ENDED)",
-           "for name in (EVALUATIONS, TRACE, ENDED)", "metrics of a replaced run stay", METRICS),
+    Mutant("report/lines_file.py", "self._key) < end)", "self._key) <= end)",
+           "a resumed run repeats an iteration", LINES),
+    Mutant("report/lines_file.py", "if now <= before:", "if now < before:",
+           "an iteration of two runs counts twice", LINES_OF_RUNS),
+    Mutant("report/lines_file.py", 'float("nan") if value is None else value', "value",
+           "a loss that is no number cannot be read", LINES),
+    Mutant("report/iteration_record.py", "self.longest_trip_ms / self.predicted_ms",
+           "self.longest_trip_ms / self.last_pass_ms", "a share of another time", NUMBERS),
+    Mutant("experiment/run/iteration_result.py", "longest_trip_ms=planning.longest_trip_ms,", "",
+           "the longest trip is not told", NUMBERS),
+    Mutant("report/run_folder.py", "folder._evaluations.cut(n_done + 1)",
+           "folder._evaluations.cut(n_done)", "the evaluation of the checkpoint is forgotten",
+           LINES),
     Mutant("experiment/run/run_log.py", "return is_end or is_skipped or", "return is_end or",
            "a skipped update is not printed", LOG),
     Mutant("experiment/run/run_log.py", "        self._quiet_period.wait()\n", "",
@@ -142,8 +150,8 @@ REPORTS = (
            "        launched", "the next iteration runs, and nothing is planned", QUIET_PERIOD),
     Mutant("experiment/run/quiet_period.py", "wait(_MAX_S)", "wait(40 * _MAX_S)",
            "nothing is planned during an evaluation", QUIET_PERIOD),
-    Mutant("experiment/run/pace.py", "self._tokens += record.real_tokens",
-           "self._tokens = record.real_tokens", "tokens of one iteration count as all", LOG),
+    Mutant("experiment/run/pace.py", "self._tokens += numbers.real_tokens",
+           "self._tokens = numbers.real_tokens", "tokens of one iteration count as all", LOG),
     Mutant("experiment/run/track/trackers.py", "if math.isfinite(number)", "if True",
            "trackers get numbers that are none", TRACKERS),
     Mutant("experiment/run/track/trackers.py", "self._trackers.remove(tracker)", "pass",

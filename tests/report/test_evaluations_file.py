@@ -7,12 +7,16 @@ import pytest
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
-from dynapipe_hpc.report.evaluations_file import EvaluationsFile
+from dynapipe_hpc.report.lines_file import JsonLines
+from dynapipe_hpc.report.run_folder import evaluations_file
 
 
 def record(n_done: int, loss: float = 2.0) -> EvaluationRecord:
     tasks = {'a, "b"': TaskLoss(1.0, 30), "ü\n": TaskLoss(3.0, 10)}
     return EvaluationRecord(n_done, loss, 12.5, tasks)
+
+
+LINE = JsonLines(EvaluationRecord).line(record(3)).strip()
 
 
 def test_perplexity_is_of_all_tokens() -> None:
@@ -22,19 +26,19 @@ def test_perplexity_is_of_all_tokens() -> None:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    file = EvaluationsFile(tmp_path / "evaluations.jsonl")
+    file = evaluations_file(tmp_path)
     assert list(file.records()) == []
     for n_done in (0, 10, 20):
         file.add(record(n_done, loss=2.0 / 3))
     with file.path.open("a") as open_file:
-        open_file.write('{"iterations": 30')  # its writer was killed
+        open_file.write('{"n_done": 30')  # its writer was killed
     assert list(file.records()) == [record(n, 2.0 / 3) for n in (0, 10, 20)]
-    file.cut(10)
+    file.cut(11)
     assert list(file.records()) == [record(n, 2.0 / 3) for n in (0, 10)]
 
 
 def test_a_loss_that_is_no_number_is_read(tmp_path: Path) -> None:
-    file = EvaluationsFile(tmp_path / "evaluations.jsonl")
+    file = evaluations_file(tmp_path)
     file.add(record(3, math.nan))
     assert math.isnan(next(file.records()).loss)
 
@@ -45,24 +49,25 @@ def test_a_loss_that_is_no_number_is_read(tmp_path: Path) -> None:
         "",
         "[]",
         "{}",
-        record(3).line().replace("40", "0").replace('"tokens": 30', '"tokens": 0').strip(),
-        record(3).line().replace('"iterations": 3', '"iterations": "3"').strip(),
-        record(3).line().replace('"loss": 1.0', '"loss": null').strip(),
+        LINE.replace('"tokens":30', '"tokens":0'),
+        LINE.replace('"n_done":3', '"n_done":"3"'),
+        LINE.replace('"loss":1.0', '"loss":"1"'),
+        LINE.partition("{")[0] + '{"n_done":3,"loss":1.0,"took_ms":1.0,"tasks":{}}',
         "[" * 100_000,
     ],
 )
 def test_a_damaged_line_is_named(tmp_path: Path, line: str) -> None:
-    file = EvaluationsFile(tmp_path / "evaluations.jsonl")
+    file = evaluations_file(tmp_path)
     file.add(record(0))
     with file.path.open("a") as open_file:
         open_file.write(line + "\n")
-    with pytest.raises(InputError, match=r"evaluations.jsonl:2: .* is not the record of an eval"):
+    with pytest.raises(InputError, match=r"evaluations.jsonl:2: .*; remove the line"):
         list(file.records())
 
 
 def test_a_repeated_evaluation_is_refused(tmp_path: Path) -> None:
-    file = EvaluationsFile(tmp_path / "evaluations.jsonl")
+    file = evaluations_file(tmp_path)
     file.add(record(10))
     file.add(record(10))
-    with pytest.raises(InputError, match=":2: an evaluation after 10 iterations comes after one a"):
+    with pytest.raises(InputError, match=":2: n_done 10 comes after 10: two runs"):
         list(file.records())

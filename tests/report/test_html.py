@@ -94,9 +94,9 @@ def test_links_lead_to_the_files_of_the_runs(tmp_path: Path) -> None:
     page = page_of(write_run(tmp_path / "a b", 2, n_traced=1), write_run(tmp_path / "c", 2))
     assert page.links == [
         "https://ui.perfetto.dev",
-        *(f"a%20b/{n}" for n in ("config.toml", "machine.json", "iterations.csv", "trace.json")),
+        *(f"a%20b/{n}" for n in ("config.toml", "machine.json", "iterations.jsonl", "trace.json")),
         "a%20b/plans",
-        *(f"c/{n}" for n in ("config.toml", "machine.json", "iterations.csv")),
+        *(f"c/{n}" for n in ("config.toml", "machine.json", "iterations.jsonl")),
     ]
 
 
@@ -114,7 +114,7 @@ def test_runs_without_a_trace_say_how_to_get_one(tmp_path: Path) -> None:
 
 def test_a_run_that_died_is_shown_as_far_as_it_got(tmp_path: Path) -> None:
     write_run(tmp_path / "x", 6, n_traced=3)
-    for name in ("iterations.csv", "trace.json"):
+    for name in ("iterations.jsonl", "trace.json"):
         file = tmp_path / "x" / name
         file.write_text(file.read_text()[:-9])
     page = page_of(RunFolder.open(tmp_path / "x"))
@@ -130,5 +130,5 @@ def test_the_page_lies_where_the_runs_have_their_common_folder(tmp_path: Path) -
 
 def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     run = write_run(tmp_path / "x", 1)
-    with pytest.raises(InputError, match=r"cannot write the report .*csv/r.html: .*; name another"):
-        write_page([run], compare([run]), run.path / "iterations.csv" / "r.html")
+    with pytest.raises(InputError, match=r"cannot write .*jsonl/r.html: .*; name another"):
+        write_page([run], compare([run]), run.path / "iterations.jsonl" / "r.html")

@@ -23,6 +23,7 @@ def folder(path: Path, *files: str) -> Path:
         (("tokenizer.json",), "it is a tokenizer of Hugging Face"),
         (("adapter_config.json",), "it is adapters for peft"),
         (("checkpoint.json", "huggingface/config.json"), "it is a checkpoint; name the folder of"),
+        (("config.toml", "machine.json", "iterations.csv"), "it is a run of version 0.1 or earl"),
         (("config.toml",), "it is a configuration of which no run has begun here"),
         (("a.h5", "notes.txt"), "it holds datasets or cost tables"),
         (("notes.txt",), "it holds no file of a run"),
@@ -34,8 +35,8 @@ def test_a_folder_is_named_for_what_it_is(
     tmp_path: Path, files: tuple[str, ...], words: str
 ) -> None:
     path = folder(tmp_path / "x", *files)
-    message = str(not_a_run_error(path, "iterations.csv: missing"))
-    assert message.startswith(f"{path} is not a run folder (iterations.csv: missing): ")
+    message = str(not_a_run_error(path, "iterations.jsonl: missing"))
+    assert message.startswith(f"{path} is not a run folder (iterations.jsonl: missing): ")
     assert words.format(path) in message
 
 

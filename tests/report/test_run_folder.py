@@ -15,7 +15,6 @@ from tests.examples.example_runs import GRID, example_plans, example_traces, rec
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.report.comparison import compare
-from dynapipe_hpc.report.iteration_record import COLUMNS
 from dynapipe_hpc.report.run_folder import RunFolder
 
 
@@ -30,7 +29,7 @@ def test_a_run_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert found.machine == {"host": "n1", "cores": 4}
 
 
-@given(loss=st.floats(allow_nan=False), planning_ms=st.floats(0, 1e9))
+@given(loss=st.floats(allow_nan=False, allow_infinity=False), planning_ms=st.floats(0, 1e9))
 def test_no_digit_of_a_number_is_lost(
     tmp_path_factory: pytest.TempPathFactory, loss: float, planning_ms: float
 ) -> None:
@@ -53,7 +52,7 @@ def test_every_record_is_on_disk_at_once(tmp_path: Path) -> None:
 
 def test_a_line_still_being_written_is_left_out(tmp_path: Path) -> None:
     write_run(tmp_path / "x", 3)
-    file = tmp_path / "x" / "iterations.csv"
+    file = tmp_path / "x" / "iterations.jsonl"
     file.write_text(file.read_text()[:-5])
     assert [r.iteration for r in RunFolder.open(tmp_path / "x").records()] == [0, 1]
 
@@ -76,7 +75,7 @@ UNFINISHED = f"{0xABC:016x}.partial"
 
 
 def test_what_a_run_was_writing_when_it_was_killed_is_removed_by_the_next(tmp_path: Path) -> None:
-    begun = tmp_path / f".iterations.csv.{UNFINISHED}"
+    begun = tmp_path / f".iterations.jsonl.{UNFINISHED}"
     begun.touch()
     RunFolder.check_new(tmp_path, 0)
     assert begun.exists()
@@ -110,7 +109,7 @@ def test_a_full_disk_is_a_run_error_that_names_the_file(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
-        with pytest.raises(RunError, match=r"iterations.csv: cannot be written: File too large"):
+        with pytest.raises(RunError, match=r"iterations.jsonl: cannot be written: File too large"):
             folder.add(record(1))
         with pytest.raises(RunError, match=r"(trace.json|txt): cannot be written: File too large"):
             folder.add_trace(example_plans(1), example_traces(1))
@@ -125,7 +124,7 @@ def test_plans_are_written_as_text(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.part"))
 
 
-@pytest.mark.parametrize("missing", ["config.toml", "machine.json", "iterations.csv"])
+@pytest.mark.parametrize("missing", ["config.toml", "machine.json", "iterations.jsonl"])
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, missing: str) -> None:
     write_run(tmp_path / "x", 1)
     (tmp_path / "x" / missing).unlink()
@@ -141,21 +140,22 @@ def test_a_run_without_an_iteration_is_refused(tmp_path: Path) -> None:
 
 DAMAGE: dict[str, tuple[Callable[[str], str], str]] = {
     "a word for a number": (
-        lambda line: re.sub("4.0", "four", line, count=1),
-        "csv:3: loss is 'four', not a number; remove the line",
+        lambda line: line.replace('"loss":4.0', '"loss":"four"'),
+        "jsonl:3: loss is 'four': Input should be a valid number; remove the line",
     ),
     "a fraction for a whole number": (
-        lambda line: line.replace(",1250,", ",1250.5,"),
-        "csv:3: padded_tokens is '1250.5', not a whole number",
+        lambda line: line.replace(":1250,", ":1250.5,"),
+        "jsonl:3: padded_tokens is 1250.5: Input should be a valid integer",
     ),
     "no time": (
-        lambda line: line.replace(",500.0,", ",0.0,"),
-        "csv:3: measured_ms is 0.0, not a number > 0",
+        lambda line: line.replace(":500.0,", ":0.0,"),
+        "jsonl:3: measured_ms is 0.0: Input should be greater than 0",
     ),
     "a missing value": (
-        lambda line: line.rpartition(",")[0],
-        f"csv:3: has {len(COLUMNS) - 1} values, not {len(COLUMNS)}",
+        lambda line: line.replace('"measured_ms":500.0,', ""),
+        "Field required; remove the line",
     ),
+    "half a line": (lambda line: line[:40], "jsonl:3: '{"),
 }
 
 
@@ -164,7 +164,7 @@ def test_a_damaged_line_is_named(
     tmp_path: Path, damage: Callable[[str], str], message: str
 ) -> None:
     write_run(tmp_path / "x", 3)
-    file = tmp_path / "x" / "iterations.csv"
+    file = tmp_path / "x" / "iterations.jsonl"
     lines = file.read_text().splitlines()
     lines[2] = damage(lines[2])
     file.write_text("\n".join(lines) + "\n")
@@ -176,7 +176,7 @@ def test_a_damaged_line_is_named(
 def test_lines_of_two_runs_are_not_counted_as_one(tmp_path: Path, repeated: int) -> None:
     folder = write_run(tmp_path / "x", 3)
     folder.add(record(repeated))
-    message = f"csv:5: iteration {repeated} comes after iteration 2: two runs wrote into this file"
+    message = f"jsonl:4: iteration {repeated} comes after 2: two runs wrote into this file"
     with pytest.raises(InputError, match=message):
         compare([RunFolder.open(tmp_path / "x")])
 
@@ -190,32 +190,11 @@ def test_a_line_that_was_removed_is_missed_by_nobody(tmp_path: Path) -> None:
 def test_iterations_are_read_one_after_the_other(tmp_path: Path) -> None:
     """As there may be more than any memory holds."""
     write_run(tmp_path / "x", 2)
-    os.truncate(tmp_path / "x" / "iterations.csv", 1 << 40)
+    os.truncate(tmp_path / "x" / "iterations.jsonl", 1 << 40)
     records = RunFolder.open(tmp_path / "x").records()
     assert [next(records).iteration for _ in range(2)] == [0, 1]
-    with pytest.raises(InputError, match=r"csv:4: has 1 values, not 18"):
+    with pytest.raises(InputError, match=r"jsonl:3: "):
         next(records)
-
-
-def test_a_file_of_an_earlier_version_has_no_outliers_and_gets_columns_for_them(
-    tmp_path: Path,
-) -> None:
-    write_run(tmp_path / "x", 3, outlier_sample=4, outlier_tokens=90, outlier_ms=7.5)
-    file = tmp_path / "x" / "iterations.csv"
-    lines = file.read_text().splitlines()
-    file.write_text("".join(line.rsplit(",", 3)[0] + "\n" for line in lines))
-    assert list(RunFolder.open(tmp_path / "x").records()) == [record(k) for k in range(3)]
-    RunFolder.resume(tmp_path / "x", "", {}, 2).add(record(2, outlier_sample=1))
-    assert file.read_text().splitlines()[0] == lines[0]
-    found = [r.outlier_sample for r in RunFolder.open(tmp_path / "x").records()]
-    assert found == [-1, -1, 1]
-
-
-def test_other_columns_are_named(tmp_path: Path) -> None:
-    write_run(tmp_path / "x", 1)
-    (tmp_path / "x" / "iterations.csv").write_text("iteration,loss\n0,1.0\n")
-    with pytest.raises(InputError, match="csv:1: the columns must be iteration,loss,gradient"):
-        RunFolder.open(tmp_path / "x")
 
 
 @pytest.mark.parametrize(
@@ -273,5 +252,5 @@ def test_what_follows_is_as_if_nothing_had_been_left_out(tmp_path: Path) -> None
     folder.add(record(2))
     folder.add_trace(example_plans(2), example_traces(2))
     folder.close()
-    for name in ("iterations.csv", "trace.json"):
+    for name in ("iterations.jsonl", "trace.json"):
         assert (tmp_path / "x" / name).read_text() == (tmp_path / "whole" / name).read_text()

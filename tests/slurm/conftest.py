@@ -67,9 +67,6 @@ def open_mpi() -> dict[str, str]:
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         # The nodes have one address, that of the machine with itself.
         "OMPI_MCA_btl_tcp_if_include": "lo",
-        # Open MPI 5 rarely crashes under the PMIx of Slurm while it starts in the background.
-        "OMPI_MCA_async_mpi_init": "0",
-        "OMPI_MCA_pmix_base_async_modex": "0",
     }
 
 

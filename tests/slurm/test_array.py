@@ -39,7 +39,7 @@ def test_the_best_points_of_a_grid_run_and_are_compared(
     assert 'rule = "dynamic"' in configs[1]
     for task, config in zip(("1", "2"), configs, strict=True):
         assert "learning_rate = 0.002" in config
-        rows = (folder / "runs" / task / "iterations.csv").read_text().splitlines()
-        assert len(rows) == 1 + 3, job.text()
+        rows = (folder / "runs" / task / "iterations.jsonl").read_text().splitlines()
+        assert len(rows) == 3, job.text()
     compared = call(folder, None, "report", "runs/1", "runs/2")
     assert "planner.batch.rule: naive_padding in 1; dynamic in 2" in compared

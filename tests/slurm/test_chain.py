@@ -74,8 +74,8 @@ def test_text_becomes_a_report_one_step_after_the_other(
         assert time_of(before, "End") <= time_of(after, "Start")
     assert (chain / "new.h5").exists()
     assert read_table(chain / "costs.h5").provenance["ranks"] == "4"
-    rows = (chain / "run" / "iterations.csv").read_text().splitlines()
-    assert len(rows) == 1 + 3, logs
+    rows = (chain / "run" / "iterations.jsonl").read_text().splitlines()
+    assert len(rows) == 3, logs
     assert "real tokens per second" in jobs["report"].text(), logs
 
 

@@ -26,17 +26,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the script."""
     import shtab
 
-    from dynapipe_hpc.cli.main import make_parser
-
-    parser = make_parser()
-    for verb in _verbs(parser):
+    command: argparse.ArgumentParser = arguments.command
+    for verb in _verbs(command):
         for action in verb._actions:
             if action.type is Path:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
-    print(shtab.complete(parser, arguments.shell))
+    print(shtab.complete(command, arguments.shell))
     return 0
 
 
-def _verbs(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    (verbs,) = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+def _verbs(command: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    (verbs,) = [a for a in command._actions if isinstance(a, argparse._SubParsersAction)]
     return list(verbs.choices.values())

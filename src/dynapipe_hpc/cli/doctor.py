@@ -11,7 +11,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     """Adds the verb."""
     parser = verbs.add_parser(
         "doctor",
-        help="check for what would prevent a run here; start it like a run",
+        help="check that a run would work here; launch it exactly like the run",
         description=(
             "Checks launcher, MPI, one-sided access between all ranks, software, devices, memory "
             "and the run folder, and whether CONFIG fits them and an earlier run in the folder, "

@@ -24,7 +24,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument(
         "model", metavar="MODEL", type=Path, help="run, checkpoint or Hugging Face model"
     )
-    parser.add_argument("--prompt", metavar="TEXT", required=True, help="text before")
+    parser.add_argument("--prompt", metavar="TEXT", required=True, help="text to continue")
     parser.add_argument(
         "--chat",
         action="store_true",
@@ -47,7 +47,9 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         default=1.0,
         help="choose among the likeliest tokens of this probability together (default 1)",
     )
-    parser.add_argument("--seed", metavar="S", type=int, default=0, help="of choices (default 0)")
+    parser.add_argument(
+        "--seed", metavar="S", type=int, default=0, help="random seed of sampling (default 0)"
+    )
     parser.add_argument(
         "--tokenizer",
         metavar="FILE",

@@ -31,7 +31,11 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         "--batches", metavar="N", type=int, default=5, help="global batches to plan (default 5)"
     )
     parser.add_argument(
-        "-o", "--output", metavar="GRID.csv", type=Path, help="file of all points, and why not"
+        "-o",
+        "--output",
+        metavar="GRID.csv",
+        type=Path,
+        help="CSV file of all grid points, with the reason for each that cannot run",
     )
     parser.add_argument(
         "--runs",

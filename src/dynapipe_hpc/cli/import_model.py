@@ -14,7 +14,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         help="turn a Hugging Face model into a checkpoint",
         description=(
             "Writes the weights of FOLDER (config.json and safetensors) as a checkpoint with which "
-            "runs can begin (model.init_from). Its tokenizer files travel along."
+            "runs can begin (model.init_from). Its tokenizer files are copied along."
         ),
         epilog=examples("dynapipe-hpc import models/gpt2 -o imports/gpt2"),
     )

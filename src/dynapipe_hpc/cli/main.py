@@ -128,4 +128,5 @@ def make_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for verb in VERBS:
         verb.register(verbs)
+    parser.set_defaults(command=parser)  # for the verb that describes all of them
     return parser

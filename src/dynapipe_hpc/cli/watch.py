@@ -19,14 +19,18 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         help="show progress, numbers and ranks of a run while it executes",
         description=(
             "Shows a run from its run folder alone, in any terminal that sees it, and again every "
-            "few seconds until Ctrl-C; the run does nothing for it. Without a terminal it is "
+            "few seconds until Ctrl-C; the run itself is not affected. Without a terminal it is "
             "printed once."
         ),
         epilog=examples("dynapipe-hpc watch runs/tiny", "dynapipe-hpc watch runs/tiny --every 10"),
     )
     parser.add_argument("folder", metavar="RUN", type=Path, help="folder of a run")
     parser.add_argument(
-        "--every", metavar="SECONDS", type=float, default=2.0, help="time between two looks (2)"
+        "--every",
+        metavar="SECONDS",
+        type=float,
+        default=2.0,
+        help="refresh interval in seconds (default 2)",
     )
     parser.set_defaults(run=run)
 

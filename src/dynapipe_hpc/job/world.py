@@ -21,7 +21,7 @@ from dynapipe_hpc.job.started import read_started
 
 __all__ = ["MPI", "STARTED"]
 
-PATIENCE_S = 3.0
+PATIENCE_S, SETTLE_S = 3.0, 0.2
 
 mpi4py.rc.initialize = False
 mpi4py.rc.finalize = True
@@ -54,10 +54,19 @@ def _start() -> None:
             own = open_mpi_settings(is_own=is_own_open_mpi())
             with own, shared_memory_only(STARTED, os.environ):
                 MPI.Init_thread(MPI.THREAD_MULTIPLE)
+            _let_others_initialize(version)
         check_world(STARTED, MPI.COMM_WORLD.Get_size(), version)
         check_threads(_THREAD_LEVELS[MPI.Query_thread()], version)
     except InputError as error:
         _refuse(str(error))
+
+
+def _let_others_initialize(version: str) -> None:
+    # Under srun, Open MPI 5 rarely ends MPI_Init on one rank while another still waits there for a
+    # fence and does not know MPI_COMM_WORLD yet. A message would end that rank by a segmentation
+    # fault (https://github.com/open-mpi/ompi/issues/12495). MPI_Init itself sends none.
+    if STARTED.launcher == "srun" and STARTED.size > 1 and version.startswith("Open MPI"):
+        time.sleep(SETTLE_S)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -21,7 +21,7 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
 from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
 from dynapipe_hpc.planner.from_config import chooser, evaluation_chooser, schedule_rules
-from dynapipe_hpc.planner.schedule.lower_bound import LowerBound, lower_bound
+from dynapipe_hpc.planner.schedule.lower_bound import LowerBound, longest_trip_ms, lower_bound
 from dynapipe_hpc.planner.schedule.may_split import may_split
 from dynapipe_hpc.planner.schedule.outlier import Outlier, find_outlier
 
@@ -156,3 +156,8 @@ class Planner:
         """
         cost, splits = self.cost.monotone, self.split_backward
         return lower_bound(choice.pipelines, samples, cost, self.cluster, may_split=splits)
+
+    def longest_trip_ms(self, choice: Choice, samples: Sequence[Sample]) -> float:
+        """Round trip of the longest sample of the choice, see `lower_bound.longest_trip_ms`."""
+        cost, splits = self.cost.monotone, self.split_backward
+        return longest_trip_ms(choice.pipelines, samples, cost, self.cluster, may_split=splits)

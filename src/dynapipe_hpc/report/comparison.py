@@ -215,6 +215,9 @@ def _prediction(comparison: Comparison) -> list[Row]:
         Row("iteration time, measured", "ms", tuple(_number(r.measured_ms) for r in runs)),
         Row("iteration time, predicted", "ms", tuple(_number(r.predicted_ms) for r in runs)),
         Row("  median error", "%", tuple(_percent(r.time_error) for r in runs)),
+        Row(
+            "  longest sample's own trip", "%", tuple(_percent(r.longest_trip_share) for r in runs)
+        ),
         Row("peak activations, measured", "MiB", tuple(_mib(r.measured_peak_bytes) for r in runs)),
         Row(
             "peak activations, predicted", "MiB", tuple(_mib(r.predicted_peak_bytes) for r in runs)

@@ -1,12 +1,6 @@
-"""Record of an iteration that was only planned: one line of planned.csv."""
+"""Record of an iteration that was only planned: one line of planned.jsonl."""
 
-import csv
-import io
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
-from typing import Self, get_type_hints
-
-from dynapipe_hpc.data.errors import InputError, quoted
+from pydantic.dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +19,8 @@ class PlannedIteration:
         microbatches: Number of micro-batches on all replicas.
         makespan_ms: When the last pass of the slowest replica ends.
         iteration_ms: When all weights are updated.
+        longest_trip_ms: Round trip of the longest sample through the stages, which no plan of whole
+            samples beats.
         peak_bytes: Largest peak of memory of any rank.
         reason: Why there is no plan, in which case the numbers that a plan has are 0; else empty.
     """
@@ -39,6 +35,7 @@ class PlannedIteration:
     microbatches: int
     makespan_ms: float
     iteration_ms: float
+    longest_trip_ms: float
     peak_bytes: float
     reason: str
 
@@ -46,33 +43,3 @@ class PlannedIteration:
     def key(self) -> tuple[str, int]:
         """Method and iteration, of which there is one record."""
         return self.method, self.iteration
-
-    @classmethod
-    def of_line(cls, cells: Sequence[str], where: str) -> Self:
-        """Reads a line of the file.
-
-        Raises:
-            InputError: It has other values; names the place.
-        """
-        if len(cells) != len(COLUMNS):
-            raise InputError(f"{where}: has {len(cells)} values, not {len(COLUMNS)}; remove it")
-        types = get_type_hints(cls)
-        try:
-            return cls(*(types[name](cell) for name, cell in zip(COLUMNS, cells, strict=True)))
-        except ValueError:
-            raise InputError(f"{where}: {quoted(','.join(cells))} is damaged; remove it") from None
-
-
-COLUMNS = tuple(field.name for field in fields(PlannedIteration))
-
-
-def line_of(values: Sequence[str | float]) -> str:
-    """A line of CSV; floats are written such that they are read back exactly."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(values)
-    return line.getvalue()
-
-
-def cells_of(record: PlannedIteration) -> tuple[str | float, ...]:
-    """The values of a record by column."""
-    return astuple(record)

@@ -14,11 +14,8 @@ from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
-from dynapipe_hpc.report.evaluations_file import EvaluationsFile
 from dynapipe_hpc.report.iteration_record import IterationRecord
-from dynapipe_hpc.report.iterations_file import IterationsFile
-from dynapipe_hpc.report.metrics import Metrics
-from dynapipe_hpc.report.metrics_file import MetricsFile
+from dynapipe_hpc.report.lines_file import LinesFile
 from dynapipe_hpc.report.mixture_file import MIXTURE
 from dynapipe_hpc.report.not_a_run import not_a_run_error
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
@@ -26,21 +23,20 @@ from dynapipe_hpc.report.trace_file import TraceFile
 from dynapipe_hpc.report.work_shares import PassShares
 
 Fact = str | int | float
-ITERATIONS = "iterations.csv"
+ITERATIONS = "iterations.jsonl"
 EVALUATIONS = "evaluations.jsonl"
-METRICS = "metrics.jsonl"
 TRACE = "trace.json"
 ENDED = "ended.json"
 LOCK = ".lock"
 """Name of the lock that a run holds while it writes; not part of the results."""
-_WRITTEN = ("config.toml", "machine.json", MIXTURE, ITERATIONS, METRICS, EVALUATIONS, TRACE, ENDED)
+_WRITTEN = ("config.toml", "machine.json", MIXTURE, ITERATIONS, EVALUATIONS, TRACE, ENDED)
 
 
 class RunFolder:
     """A run on disk; docs/formats.md describes the files.
 
-    Most files are replaced atomically; iterations.csv, metrics.jsonl, evaluations.jsonl and
-    trace.json grow by complete lines. So a run that dies leaves all of them readable.
+    Most files are replaced atomically; iterations.jsonl, evaluations.jsonl and trace.json grow by
+    complete lines. So a run that dies leaves all of them readable.
 
     Attributes:
         path: The folder.
@@ -52,9 +48,7 @@ class RunFolder:
         self.path = path
         self.config = config
         self.machine = machine
-        self._iterations = IterationsFile(path / ITERATIONS)
-        self._metrics = MetricsFile(path / METRICS)
-        self._evaluations = EvaluationsFile(path / EVALUATIONS)
+        self._iterations, self._evaluations = iterations_file(path), evaluations_file(path)
         self._trace = TraceFile(path / TRACE)
 
     @classmethod
@@ -76,7 +70,7 @@ class RunFolder:
         """
         _remove_unfinished(path)
         _prepare(path, n_repeatable)
-        for name in (METRICS, EVALUATIONS, TRACE, ENDED):
+        for name in (EVALUATIONS, TRACE, ENDED):
             (path / name).unlink(missing_ok=True)
         folder = cls(path, config_toml, machine)
         # First, because it marks a run that failed early, whose folder may be used again.
@@ -95,8 +89,7 @@ class RunFolder:
         _remove_unfinished(path)
         folder = cls(path, config_toml, machine)
         folder._iterations.cut(n_done)
-        folder._metrics.cut(n_done)
-        folder._evaluations.cut(n_done)
+        folder._evaluations.cut(n_done + 1)
         folder._trace.cut(n_done)
         with writing(path / ENDED):
             (path / ENDED).unlink(missing_ok=True)
@@ -132,7 +125,7 @@ class RunFolder:
         """
         try:
             is_run = (path / ITERATIONS).exists()
-            n_done = IterationsFile(path / ITERATIONS).n_lines() if is_run else 0
+            n_done = iterations_file(path).n_lines()
             left = unfinished(path, *_WRITTEN)
             found = path.iterdir() if path.exists() else ()
             others = [p for p in found if not p.name.startswith(LOCK) and p not in left]
@@ -155,7 +148,6 @@ class RunFolder:
         """
         folder = cls(path, "", {})
         deque(folder._iterations.records(), maxlen=0)
-        deque(folder._metrics.lines(), maxlen=0)
         deque(folder._evaluations.records(), maxlen=0)
         deque(folder._trace.timelines(), maxlen=0)
 
@@ -165,20 +157,12 @@ class RunFolder:
         return self.path.resolve().name
 
     def add(self, record: IterationRecord) -> None:
-        """Appends an iteration to iterations.csv.
+        """Appends an iteration to iterations.jsonl.
 
         Raises:
             RunError: The file system refuses, as when the disk is full.
         """
         self._iterations.add(record)
-
-    def add_metrics(self, metrics: Metrics) -> None:
-        """Appends an iteration to metrics.jsonl.
-
-        Raises:
-            RunError: The file system refuses, as when the disk is full.
-        """
-        self._metrics.add(metrics)
 
     def add_evaluation(self, record: EvaluationRecord) -> None:
         """Appends an evaluation to evaluations.jsonl.
@@ -223,7 +207,7 @@ class RunFolder:
         )
 
     def records(self) -> Iterator[IterationRecord]:
-        """All iterations so far; see `IterationsFile.records`.
+        """All iterations so far; see `LinesFile.records`.
 
         Raises:
             InputError: A line is damaged, or repeats an iteration.
@@ -245,6 +229,16 @@ class RunFolder:
             InputError: trace.json is damaged.
         """
         return list(self._trace.timelines())
+
+
+def iterations_file(folder: Path) -> LinesFile[IterationRecord]:
+    """The iterations of a run folder."""
+    return LinesFile(folder / ITERATIONS, IterationRecord, "iteration")
+
+
+def evaluations_file(folder: Path) -> LinesFile[EvaluationRecord]:
+    """The evaluations of a run folder; a run without any has no file."""
+    return LinesFile(folder / EVALUATIONS, EvaluationRecord, "n_done")
 
 
 def write_atomically(path: Path, text: str, *, lasting: bool = True) -> None:

@@ -1,29 +1,25 @@
 """The folder of a simulation: written while iterations are planned, read for its table."""
 
-import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+
+from pydantic.dataclasses import dataclass
 
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.data.input_file import read_input, read_text
+from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.data.replacing import remove_unfinished, writing
-from dynapipe_hpc.report.planned_iteration import (
-    COLUMNS,
-    PlannedIteration,
-    cells_of,
-    line_of,
-)
+from dynapipe_hpc.report.lines_file import JsonLines
+from dynapipe_hpc.report.planned_iteration import PlannedIteration
 from dynapipe_hpc.report.run_folder import write_atomically
 
 CONFIG, INPUTS = "config.toml", "inputs.json"
-PLANNED, PLANNING = "planned.csv", "planning.csv"
+PLANNED, PLANNING = "planned.jsonl", "planning.jsonl"
 _PARTS = "parts"
-_OF_PLANNING = ("method", "iteration", "planning_ms")
 
 
-class Planned(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Planned:
     """A planned iteration, and how long planning took.
 
     Attributes:
@@ -33,6 +29,24 @@ class Planned(NamedTuple):
 
     record: PlannedIteration
     planning_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningTime:
+    """Measured time of planning an iteration: one line of planning.jsonl.
+
+    Attributes:
+        method: Name of the method.
+        iteration: Number of the iteration, from 0.
+        planning_ms: See `Planned`.
+    """
+
+    method: str
+    iteration: int
+    planning_ms: float
+
+
+_RECORDS, _TIMES, _PART = JsonLines(PlannedIteration), JsonLines(PlanningTime), JsonLines(Planned)
 
 
 class SimulationFolder:
@@ -94,15 +108,10 @@ class SimulationFolder:
         Raises:
             InputError: A file is damaged; names file and line.
         """
-        found = list(self._finished()) if (self.path / PLANNED).exists() else []
-        for part in sorted((self.path / _PARTS).glob("*.csv")):
-            # A line without its end was being written when the simulation was killed.
-            complete, _, _ = read_input(part).decode(errors="replace").rpartition("\n")
-            found += (
-                _planned(cells, f"{part}:{number}")
-                for number, cells in enumerate(csv.reader(complete.splitlines()), start=1)
-            )
-        return {each.record.key: each for each in found}
+        planned = list(self._finished()) if (self.path / PLANNED).exists() else []
+        for part in sorted((self.path / _PARTS).glob("*.jsonl")):
+            planned += (each for _, each in _PART.read(part))
+        return {each.record.key: each for each in planned}
 
     def add(self, rank: int, planned: Planned) -> None:
         """Adds an iteration to the part of a rank.
@@ -112,7 +121,7 @@ class SimulationFolder:
         """
         path = self._part(rank)
         with writing(path), path.open("a", encoding="utf-8") as part:
-            part.write(line_of((*cells_of(planned.record), planned.planning_ms)))
+            part.write(_PART.line(planned))
 
     def gather(self, planned: Sequence[Planned]) -> None:
         """Writes planned iterations into one part in place of all others.
@@ -122,9 +131,8 @@ class SimulationFolder:
         """
         with writing(self.path / _PARTS):
             (self.path / _PARTS).mkdir(exist_ok=True)
-        others = set((self.path / _PARTS).glob("*.csv")) - {self._part(0)}
-        lines = (line_of((*cells_of(each.record), each.planning_ms)) for each in planned)
-        write_atomically(self._part(0), "".join(lines))
+        others = set((self.path / _PARTS).glob("*.jsonl")) - {self._part(0)}
+        write_atomically(self._part(0), "".join(map(_PART.line, planned)))
         for other in others:
             with writing(other):
                 other.unlink()
@@ -135,12 +143,12 @@ class SimulationFolder:
         Raises:
             RunError: The file system refuses, as when the disk is full.
         """
-        times = (line_of((*each.record.key, each.planning_ms)) for each in planned)
-        write_atomically(self.path / PLANNING, line_of(_OF_PLANNING) + "".join(times))
-        records = (line_of(cells_of(each.record)) for each in planned)
-        write_atomically(self.path / PLANNED, line_of(COLUMNS) + "".join(records))
+        times = (PlanningTime(*each.record.key, each.planning_ms) for each in planned)
+        write_atomically(self.path / PLANNING, "".join(map(_TIMES.line, times)))
+        records = (_RECORDS.line(each.record) for each in planned)
+        write_atomically(self.path / PLANNED, "".join(records))
         with writing(self.path / _PARTS):
-            for part in (self.path / _PARTS).glob("*.csv"):
+            for part in (self.path / _PARTS).glob("*.jsonl"):
                 part.unlink()
             (self.path / _PARTS).rmdir()
 
@@ -159,27 +167,9 @@ class SimulationFolder:
                 )
 
     def _part(self, rank: int) -> Path:
-        return self.path / _PARTS / f"{rank:05d}.csv"
+        return self.path / _PARTS / f"{rank:05d}.jsonl"
 
     def _finished(self) -> Iterator[Planned]:
-        records, times = self.path / PLANNED, self.path / PLANNING
-        lines = zip(_lines(records, COLUMNS), _lines(times, _OF_PLANNING), strict=True)
-        for number, (record, time) in enumerate(lines, start=2):
-            yield _planned([*record, time[-1]], f"{records}:{number}")
-
-
-def _lines(path: Path, columns: Sequence[str]) -> list[list[str]]:
-    lines = list(csv.reader(read_text(path).splitlines()))
-    if lines[:1] != [list(columns)]:
-        raise InputError(f"{path}:1: the columns must be {','.join(columns)}")
-    return lines[1:]
-
-
-def _planned(cells: Sequence[str], where: str) -> Planned:
-    *of_record, planning_ms = cells or [""]
-    try:
-        return Planned(PlannedIteration.of_line(of_record, where), float(planning_ms))
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{where}: planning_ms is {quoted(planning_ms)}; remove it") from None
+        records, times = _RECORDS.read(self.path / PLANNED), _TIMES.read(self.path / PLANNING)
+        for (_, record), (_, time) in zip(records, times, strict=True):
+            yield Planned(record, time.planning_ms)

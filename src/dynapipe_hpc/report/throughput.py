@@ -22,6 +22,8 @@ class RunSummary:
         padding_efficiency: Median share of real tokens among those computed.
         n_microbatches: Median number of micro-batches of an iteration.
         predicted_ms: Median predicted time of an iteration.
+        longest_trip_share: Median share of the predicted time that the longest sample's own trip
+            through the stages takes.
         measured_ms: Median measured time of an iteration.
         time_error: Median of |predicted - measured| / measured time.
         predicted_peak_bytes: Largest predicted peak memory of any rank.
@@ -44,6 +46,7 @@ class RunSummary:
     padding_efficiency: float
     n_microbatches: float
     predicted_ms: float
+    longest_trip_share: float
     measured_ms: float
     time_error: float
     predicted_peak_bytes: int
@@ -78,6 +81,7 @@ def summarise(name: str, run: Recorded) -> RunSummary:
         padding_efficiency=typical(padding_efficiency),
         n_microbatches=typical(lambda r: r.n_microbatches),
         predicted_ms=typical(lambda r: r.predicted_ms),
+        longest_trip_share=typical(lambda r: r.longest_trip_share),
         measured_ms=typical(lambda r: r.measured_ms),
         time_error=typical(lambda r: relative_difference(r.predicted_ms, r.measured_ms)),
         predicted_peak_bytes=steady.predicted_peak_bytes,

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.sharding.split import Split
-from dynapipe_hpc.training.checkpoint.parts import Placement
 from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.flat_view import FlatView
 from dynapipe_hpc.training.update_rule import Factor, FlatState, Segment
 
 ROWS, COLUMNS, WHOLE = "row_average", "column_average", "second_moment"
@@ -22,7 +22,7 @@ class _Weight:
     """A weight of this rank; what fills up a shard of it is zero, as are the gradients of that.
 
     Attributes:
-        placement: Location in the flat buffers.
+        view: Location in the flat buffers.
         weight: Values, a view.
         gradient: Gradient, a view.
         decays: Whether it decays.
@@ -30,7 +30,7 @@ class _Weight:
         sums: Sums of this update that shards add up, by what they are of.
     """
 
-    placement: Placement
+    view: FlatView
     weight: Tensor
     gradient: Tensor
     decays: bool
@@ -40,13 +40,13 @@ class _Weight:
     @property
     def cut(self) -> int | None:
         """The dimension that is cut over shards; None if the weight is whole."""
-        split = self.placement.split
+        split = self.view.split
         return split.dimension if split.n_shards > 1 else None
 
     @property
     def whole_shape(self) -> torch.Size:
         """Shape of the weight on all shards."""
-        return self.placement.split.whole_shape(self.placement.shape)
+        return self.view.split.whole_shape(self.view.shape)
 
     @property
     def is_factored(self) -> bool:
@@ -77,7 +77,7 @@ class Adafactor:
         self,
         weights: Tensor,
         gradients: Tensor,
-        placements: Sequence[Placement],
+        views: Sequence[FlatView],
         n_matrices: int,
         config: TrainingConfig,
         shards: Shards,
@@ -86,9 +86,7 @@ class Adafactor:
         self._config, self._shards = config, shards
         self._flat = weights
         self._n_updates = torch.zeros((), dtype=torch.float64, device=weights.device)
-        self._weights = [
-            _weight(each, weights, gradients, n_matrices, config) for each in placements
-        ]
+        self._weights = [_weight(view, weights, gradients, n_matrices, config) for view in views]
 
     @property
     def n_updates(self) -> int:
@@ -111,7 +109,7 @@ class Adafactor:
     def factors(self) -> list[Factor]:
         """Averages of rows and columns, or of every number of a vector."""
         return [
-            Factor(kind, _placement_of(w, kind), average)
+            Factor(kind, _view_of_averages(w, kind), average)
             for w in self._weights
             for kind, average in w.averages.items()
         ]
@@ -168,25 +166,25 @@ class Adafactor:
 
 
 def _weight(
-    placement: Placement,
+    view: FlatView,
     weights: Tensor,
     gradients: Tensor,
     n_matrices: int,
     config: TrainingConfig,
 ) -> _Weight:
-    def view(flat: Tensor) -> Tensor:
-        numbers = flat[placement.start : placement.start + placement.shape.numel()]
-        return numbers.view(placement.shape)
+    def viewed(flat: Tensor) -> Tensor:
+        numbers = flat[view.start : view.start + view.shape.numel()]
+        return numbers.view(view.shape)
 
-    weight = view(weights)
+    weight = viewed(weights)
     shapes = (
         {ROWS: weight.shape[:1], COLUMNS: weight.shape[1:]}
         if weight.ndim == 2
         else {WHOLE: weight.shape}
     )
     averages = {kind: weight.new_zeros(shape) for kind, shape in shapes.items()}
-    decays = config.decay == "all" or placement.start < n_matrices
-    return _Weight(placement, weight, view(gradients), decays, averages)
+    decays = config.decay == "all" or view.start < n_matrices
+    return _Weight(view, weight, viewed(gradients), decays, averages)
 
 
 def _first_sums(w: _Weight) -> Iterator[tuple[str, Tensor]]:
@@ -225,15 +223,15 @@ def _direction(w: _Weight) -> Tensor:
     return rows[:, None] * w.averages[COLUMNS].rsqrt() * w.gradient
 
 
-def _placement_of(w: _Weight, kind: str) -> Placement:
-    """Where averages of a kind are in those of the whole weight."""
-    placement, split = w.placement, w.placement.split
+def _view_of_averages(w: _Weight, kind: str) -> FlatView:
+    """View of the averages of a kind in those of the whole weight."""
+    view, split = w.view, w.view.split
     if kind == WHOLE:
-        return Placement(placement.name, 0, placement.shape, split)
+        return FlatView(view.name, 0, view.shape, split)
     dimension = 0 if kind == ROWS else 1
-    shape = torch.Size([placement.shape[dimension]])
+    shape = torch.Size([view.shape[dimension]])
     if w.cut == dimension:
-        own = Split(0, split.n_blocks, split.shard, split.n_shards, split.whole_size)
+        cut = Split(0, split.n_blocks, split.shard, split.n_shards, split.whole_size)
     else:
-        own = Split(0, 1, 0, 1)
-    return Placement(placement.name, 0, shape, own)
+        cut = Split(0, 1, 0, 1)
+    return FlatView(view.name, 0, shape, cut)

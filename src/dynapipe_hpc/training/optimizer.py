@@ -9,12 +9,12 @@ from dynapipe_hpc.models.sharding.adapters import has_adapters
 from dynapipe_hpc.models.tied_weights import Tied
 from dynapipe_hpc.training.adafactor import Adafactor
 from dynapipe_hpc.training.adamw import AdamW
-from dynapipe_hpc.training.checkpoint.parts import placements
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.early_sums import EarlySums
 from dynapipe_hpc.training.flat_parameters import FlatParameters
+from dynapipe_hpc.training.flat_view import flat_views
 from dynapipe_hpc.training.gradient_norm import square_sum
 from dynapipe_hpc.training.learning_rate import learning_rate
 from dynapipe_hpc.training.loss_scale import LossScale
@@ -75,7 +75,7 @@ class Optimizer:
             AdamW(*flat, n_decaying, config)
             if config.optimizer == "adamw"
             else Adafactor(
-                *flat, placements(module, self.parameters), n_decaying, config, collectives
+                *flat, flat_views(module, self.parameters), n_decaying, config, collectives
             )
         )
         self._n_steps = 0

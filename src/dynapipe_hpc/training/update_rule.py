@@ -1,15 +1,12 @@
-"""What an optimizer does with weights and their gradients, and the state that it keeps for it."""
-
-from __future__ import annotations
+"""Rules by which an optimizer updates weights, and the state that they keep."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from dynapipe_hpc.training.checkpoint.parts import Placement
+from dynapipe_hpc.training.flat_view import FlatView
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +32,12 @@ class Factor:
 
     Attributes:
         kind: Kind of state.
-        placement: Location in the state of the unsplit weight; it starts at 0.
+        view: Location in the state of the unsplit weight; it starts at 0.
         values: Numbers, shape (n,), not a copy.
     """
 
     kind: str
-    placement: Placement
+    view: FlatView
     values: Tensor
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from tests.examples.example_runs import record
-from tests.report.test_metrics import metrics
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
@@ -34,7 +33,6 @@ def run(tmp_path: Path) -> Path:
     folder = RunFolder.create(tmp_path / "run", "", {})
     for k in range(5):
         folder.add(record(k))
-        folder.add_metrics(metrics(k))
     for name in ("000002", "000004", ".000006.partial"):
         (tmp_path / "run" / "checkpoints" / name).mkdir(parents=True)
     return tmp_path / "run"

@@ -14,23 +14,23 @@ from tests.examples.example_runs import record, write_run
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.run.live_view import live_view
-from dynapipe_hpc.report.metrics import Metrics
-from dynapipe_hpc.report.metrics_file import MetricsFile
+from dynapipe_hpc.report.run_folder import iterations_file
 
 
-def with_metrics(folder: Path, n_iterations: int, losses: list[float]) -> Path:
-    """A run of 40 iterations, of which some were done; the first two were traced."""
-    write_run(folder, n_iterations, n_traced=min(2, n_iterations))
+def with_losses(folder: Path, losses: list[float]) -> Path:
+    """A run of 40 iterations, of which some were done; at most the first two were traced."""
+    write_run(folder, len(losses), n_traced=2)
+    file = iterations_file(folder)
+    file.begin()
     for k, loss in enumerate(losses):
-        numbers = Metrics(record(k, loss=loss), "2026-01-01T00:00:00+00:00", 40, 1000 * k, 0.25, 90)
-        MetricsFile(folder / "metrics.jsonl").add(numbers)
+        file.add(record(k, loss=loss, tokens=1000 * k, seconds_left=90.0))
     return folder
 
 
 def test_progress_numbers_and_the_last_traced_iteration_are_shown(tmp_path: Path) -> None:
     """Both ranks run F0 and B0 of 8 ms each; 72 ms in 84 letters, with two updates at the end."""
     _, progress, loss, speed, times, traced, *strips, _, _ = live_view(
-        with_metrics(tmp_path, 10, [8.0, 1.0, float("nan"), 4.5])
+        with_losses(tmp_path, [8.0, 1.0, float("nan"), 4.5])
     )
     assert (
         progress
@@ -39,7 +39,7 @@ def test_progress_numbers_and_the_last_traced_iteration_are_shown(tmp_path: Path
     assert loss == "loss 4.5000 █▁ ▅"
     assert speed == "lr 1.00e-03, norm 1.5, 2.00k tok/s, 80 % real, bubble 25%"
     assert times.startswith(
-        "iteration 500 ms, predicted 450 ms; 2 plans ahead; activations at most"
+        "iteration 500 ms, predicted 450 ms, longest trip 20%; 2 plans ahead; activations at most"
     )
     assert "iteration 1," in traced
     letters = [re.sub(r"(.)\1+", r"\1", strip.partition("|")[2]) for strip in strips]
@@ -48,28 +48,28 @@ def test_progress_numbers_and_the_last_traced_iteration_are_shown(tmp_path: Path
 
 
 def test_a_run_without_an_iteration_says_so(tmp_path: Path) -> None:
-    assert live_view(with_metrics(tmp_path, 0, []))[1] == "no iteration is done yet"
+    assert live_view(with_losses(tmp_path, []))[1] == "no iteration is done yet"
 
 
 def test_a_line_that_is_being_written_is_not_yet_read(tmp_path: Path) -> None:
-    folder = with_metrics(tmp_path, 3, [3.0, 2.0])
-    with (folder / "metrics.jsonl").open("a") as file:
+    folder = with_losses(tmp_path, [3.0, 2.0])
+    with (folder / "iterations.jsonl").open("a") as file:
         file.write('{"iteration": 2')
     assert "2 of 40" in live_view(folder)[1]
 
 
 @pytest.mark.parametrize("line", ["nonsense", "{}", "[]", json.dumps({"iteration": 1})])
 def test_damage_is_named(tmp_path: Path, line: str) -> None:
-    folder = with_metrics(tmp_path, 3, [3.0])
-    with (folder / "metrics.jsonl").open("a") as file:
+    folder = with_losses(tmp_path, [3.0])
+    with (folder / "iterations.jsonl").open("a") as file:
         file.write(f"{line}\n")
-    with pytest.raises(InputError, match=r"metrics\.jsonl: one of its last 60 lines"):
+    with pytest.raises(InputError, match=r"iterations\.jsonl: one of its last lines: "):
         live_view(folder)
 
 
 def test_a_terminal_is_left_as_it_was(tmp_path: Path) -> None:
     """On a real terminal: drawn on the other screen until Ctrl-C, then printed on the first."""
-    folder = with_metrics(tmp_path / "run", 3, [3.0, 2.0])
+    folder = with_losses(tmp_path / "run", [3.0, 2.0])
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "dynapipe_hpc", "watch", str(folder), "--every", "0.1"]
     with subprocess.Popen(command, stdout=slave, start_new_session=True) as watch:

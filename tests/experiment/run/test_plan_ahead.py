@@ -20,7 +20,6 @@ from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.planner.schedule.outlier import Outlier
 from dynapipe_hpc.store.local import LocalPlanStore
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 
@@ -29,11 +28,13 @@ CHOOSER = BestOfRules([DynamicBatches()], [RULES["1f1b"]], LinearCost(), CLUSTER
 PLANNER = Planner(CHOOSER, LinearCost(), CLUSTER, 8, rows_only(CLUSTER))
 
 
-Made = tuple[Sequence[RankPlan], Outlier | None]
+Made = tuple[Sequence[RankPlan], PlanningFacts]
 
 
 def make_plans(iteration: int) -> Made:
-    return PLANNER.make_plans(iteration, samples_of([10, 20, 30])), None
+    return PLANNER.make_plans(iteration, samples_of([10, 20, 30])), PlanningFacts(
+        longest_trip_ms=7.0
+    )
 
 
 def test_every_rank_gets_every_plan_and_planning_time_is_known() -> None:

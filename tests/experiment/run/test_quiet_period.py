@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.examples.example_numbers import iteration_numbers
+from tests.examples.example_numbers import iteration_result
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement
@@ -59,13 +59,13 @@ def test_an_iteration_is_written_when_the_next_begins(tmp_path: Path, long: Quie
     lock = RunLock(tmp_path / "run")
     lock.acquire()
     log = RunLog(tiny_experiment(), Placement((2, 2)), tmp_path / "run", 1, 0, lock, long)
-    log.add(iteration_numbers(0), (), (), 500.0)
+    log.add(iteration_result(0), (), (), 500.0)
     time.sleep(0.02)
-    lines = tmp_path / "run" / "iterations.csv"
-    assert len(lines.read_text().splitlines()) == 1  # the columns
+    lines = tmp_path / "run" / "iterations.jsonl"
+    assert len(lines.read_text().splitlines()) == 0
     long.end()
     log.flush()
-    assert len(lines.read_text().splitlines()) == 2
+    assert len(lines.read_text().splitlines()) == 1
     log.close()
     lock.release()
 
@@ -81,6 +81,7 @@ def test_no_plan_is_begun_in_a_quiet_period(long: QuietPeriod) -> None:
         choose=lambda samples: planned.append(f"chosen for {samples}"),
         write=write,
         outlier=lambda *_: None,
+        longest_trip_ms=lambda *_: 1.0,
     )
     experiment: Any = SimpleNamespace(config=tiny_experiment(), sampler=Samples(), planner=planner)
     planning = plan_share(

@@ -1,6 +1,5 @@
 """What the first rank prints and writes about a run."""
 
-import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from tests.examples.example_numbers import iteration_numbers
+from tests.examples.example_numbers import iteration_result
 from tests.examples.example_runs import example_plans, example_traces, record
 from tests.jobs.tiny_experiment import tiny_experiment
 
@@ -73,7 +72,7 @@ def log_of(folder: Path) -> Iterator[RunLog]:
 def test_every_trace_is_written_when_the_log_is_closed(tmp_path: Path) -> None:
     with log_of(tmp_path / "run") as log:
         for iteration in range(5):
-            log.add(iteration_numbers(iteration), SAMPLES, traced(iteration), 500.0)
+            log.add(iteration_result(iteration), SAMPLES, traced(iteration), 500.0)
         log.close()
     run = RunFolder.open(tmp_path / "run")
     assert [timeline.iteration for timeline in run.timelines()] == list(range(5))
@@ -85,9 +84,9 @@ def test_every_trace_is_written_when_the_log_is_closed(tmp_path: Path) -> None:
 def test_a_trace_that_cannot_be_written_ends_the_run_at_the_next(tmp_path: Path) -> None:
     with log_of(tmp_path / "run") as log:
         (tmp_path / "run" / "plans").write_text("in the way")
-        log.add(iteration_numbers(0), SAMPLES, traced(0), 500.0)
+        log.add(iteration_result(0), SAMPLES, traced(0), 500.0)
         with pytest.raises(RunError, match="plans"):
-            log.add(iteration_numbers(1), SAMPLES, traced(1), 500.0)
+            log.add(iteration_result(1), SAMPLES, traced(1), 500.0)
         with pytest.raises(RunError, match="plans"):
             log.close()
 
@@ -95,19 +94,16 @@ def test_a_trace_that_cannot_be_written_ends_the_run_at_the_next(tmp_path: Path)
 def test_metrics_count_tokens_and_estimate_what_is_left(tmp_path: Path) -> None:
     with log_of(tmp_path / "run") as log:
         for iteration in range(3):
-            log.add(iteration_numbers(iteration), SAMPLES, (), 500.0)
+            log.add(iteration_result(iteration), SAMPLES, (), 500.0)
         log.close()
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    assert [each["tokens"] for each in found] == [36, 72, 108]
-    assert [each["bubble_share"] for each in found] == [0.25] * 3
-    assert found[0]["seconds_left"] == pytest.approx(9 * 0.5, abs=0.1)
-    assert datetime.fromisoformat(found[0]["time"]).utcoffset() is not None
+    first, *_, last = RunFolder.open(tmp_path / "run").records()
+    assert (first.tokens, last.tokens) == (36, 108)
+    assert first.seconds_left == pytest.approx(9 * 0.5, abs=0.1)
+    assert datetime.fromisoformat(first.time).utcoffset() is not None
     lock = RunLock(tmp_path / "run")
     resumed = RunLog(trained_for(10), PLACEMENT, tmp_path / "run", 1, 2, lock, QuietPeriod())
     resumed.close()
-    pace = resumed._pace.metrics(record(2), 0.5)
-    assert pace.tokens == 72 + 1000
+    assert resumed._pace.record(record(2), 500.0).tokens == 72 + 1000
 
 
 def printed(folder: Path, capsys: Output, **report: int) -> list[str]:
@@ -118,7 +114,7 @@ def printed(folder: Path, capsys: Output, **report: int) -> list[str]:
     log = RunLog(config, PLACEMENT, folder, 1, 0, lock, QuietPeriod())
     for iteration in range(10):
         norm = math.inf if iteration == 4 else 1.0
-        log.add(iteration_numbers(iteration, gradient_norm=norm), SAMPLES, (), 500.0)
+        log.add(iteration_result(iteration, gradient_norm=norm), SAMPLES, (), 500.0)
     log.close()
     lock.release()
     out = capsys.readouterr().out.splitlines()

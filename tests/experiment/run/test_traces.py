@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from mpi4py import MPI
-from tests.examples.example_numbers import iteration_numbers
+from tests.examples.example_numbers import iteration_result
 from tests.examples.example_runs import example_plans, example_traces
 from tests.jobs.tiny_experiment import tiny_experiment
 
@@ -36,7 +36,7 @@ def test_the_first_iterations_are_traced_and_those_of_a_request(tmp_path: Path) 
     traced = []
     for iteration in range(7):
         first, last = traces.take_request(iteration)
-        numbers = replace(iteration_numbers(iteration), trace_first=first, trace_last=last)
+        numbers = replace(iteration_result(iteration), trace_first=first, trace_last=last)
         if traces.gather_if_wanted(executed(iteration), numbers):
             traced.append(iteration)
     assert traced == [0, 3, 4]
@@ -55,5 +55,5 @@ def test_only_the_first_shard_of_a_stage_is_traced(
 ) -> None:
     job = JobOfFour(MPI.COMM_SELF)
     traces = Traces(job, config_of(n_shards), tmp_path, PlannerActivity())
-    gathered = traces.gather_if_wanted(executed(0), iteration_numbers(0))
+    gathered = traces.gather_if_wanted(executed(0), iteration_result(0))
     assert b"".join(each.data for each in gathered) == expected

@@ -15,7 +15,7 @@ from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.run_parts import RunParts
 from dynapipe_hpc.experiment.run.train import train
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
-from dynapipe_hpc.report.evaluation_record import EvaluationRecord
+from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
 
 TABLE = EvaluationConfig(held_out=0.1, every=2, patience=1)
 
@@ -45,7 +45,9 @@ class Losses:
 
     def evaluate(self, n_done: int) -> EvaluationRecord | int:
         found = self.results[n_done]
-        return found if isinstance(found, int) else EvaluationRecord(n_done, found, 1.0, {})
+        if isinstance(found, int):
+            return found
+        return EvaluationRecord(n_done, found, 1.0, {"x": TaskLoss(found, 1)})
 
 
 def end_of(

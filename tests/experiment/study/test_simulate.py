@@ -1,5 +1,6 @@
 """Whole runs are planned by every method, in any number of starts."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -76,31 +77,37 @@ def test_a_killed_simulation_goes_on_where_it_stopped(tmp_path: Path) -> None:
     simulated(config, whole)
     (killed / "parts").mkdir(parents=True)
     (killed / "config.toml").write_text((whole / "config.toml").read_text())
-    lines = (whole / "planned.csv").read_text().splitlines()[1:]
+    lines = (whole / "planned.jsonl").read_text().splitlines()
+
+    def part(index: int, planning_ms: float) -> str:
+        return f'{{"record":{lines[index]},"planning_ms":{planning_ms}}}\n'
+
     # Times that no planning takes show which lines were not planned again.
-    (killed / "parts" / "00000.csv").write_text(f"{lines[4]},111.5\n{lines[0]},222.5\n{lines[1]},3")
-    (killed / "parts" / "00003.csv").write_text(f"{lines[2]},333.5\n")
+    incomplete = part(1, 3.0).rstrip()
+    (killed / "parts" / "00000.jsonl").write_text(part(4, 111.5) + part(0, 222.5) + incomplete)
+    (killed / "parts" / "00003.jsonl").write_text(part(2, 333.5))
     simulated(config, killed)
-    assert (killed / "planned.csv").read_bytes() == (whole / "planned.csv").read_bytes()
-    times = [line.split(",")[-1] for line in (killed / "planning.csv").read_text().splitlines()]
-    assert [times[1], times[3], times[5]] == ["222.5", "333.5", "111.5"]
-    assert times[2] not in ("3", "3.0")
+    assert (killed / "planned.jsonl").read_bytes() == (whole / "planned.jsonl").read_bytes()
+    lines_of_times = (killed / "planning.jsonl").read_text().splitlines()
+    times = [json.loads(line)["planning_ms"] for line in lines_of_times]
+    assert [times[0], times[2], times[4]] == [222.5, 333.5, 111.5]
+    assert times[1] != 3
     assert {each.name for each in killed.iterdir()} == {
         "config.toml",
         "inputs.json",
-        "planned.csv",
-        "planning.csv",
+        "planned.jsonl",
+        "planning.jsonl",
     }
-    before = (killed / "planning.csv").stat().st_ino
+    before = (killed / "planning.jsonl").stat().st_ino
     simulated(config, killed)
-    assert (killed / "planning.csv").stat().st_ino == before  # only read
-    whole_lines = (killed / "planning.csv").read_text().splitlines(keepends=True)
-    for name in ("planned.csv", "planning.csv"):
+    assert (killed / "planning.jsonl").stat().st_ino == before  # only read
+    whole_lines = (killed / "planning.jsonl").read_text().splitlines(keepends=True)
+    for name in ("planned.jsonl", "planning.jsonl"):
         kept = (killed / name).read_text().splitlines(keepends=True)[:-1]
         (killed / name).write_text("".join(kept))
     simulated(config, killed)
-    assert (killed / "planned.csv").read_bytes() == (whole / "planned.csv").read_bytes()
-    assert (killed / "planning.csv").read_text().startswith("".join(whole_lines[:-1]))
+    assert (killed / "planned.jsonl").read_bytes() == (whole / "planned.jsonl").read_bytes()
+    assert (killed / "planning.jsonl").read_text().startswith("".join(whole_lines[:-1]))
 
 
 def test_an_iteration_without_a_plan_has_the_reason(tmp_path: Path) -> None:
@@ -143,9 +150,9 @@ def test_another_folder_or_configuration_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     config = study(METHODS[0])
     simulated(config, tmp_path)
-    path = tmp_path / "planned.csv"
-    path.write_text(path.read_text().replace('",1,', '",x,'))
-    with pytest.raises(InputError, match=r"planned\.csv:3: 'naive, padded,x,.*' is damaged"):
+    path = tmp_path / "planned.jsonl"
+    path.write_text(path.read_text().replace('"iteration":1,', '"iteration":"x",'))
+    with pytest.raises(InputError, match=r"planned\.jsonl:2: iteration is 'x': Input should be"):
         simulated(config, tmp_path)
 
 

@@ -26,11 +26,11 @@ from dynapipe_hpc.training.checkpoint.weights import load_weights
 from dynapipe_hpc.training.checkpoint.write_parts import write_parts
 from dynapipe_hpc.training.generate import Sampling, generate
 from dynapipe_hpc.training.huggingface.export_model import export_model
-from dynapipe_hpc.training.huggingface.files import CARRIED, copy_small_files
 from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights
 from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids
+from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 
 peft = pytest.importorskip("peft", reason="needs peft: pip install '.[reference]'")
 

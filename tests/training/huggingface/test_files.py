@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dynapipe_hpc.training.huggingface.files import copy_small_files
+from dynapipe_hpc.training.small_files import copy_small_files
 
 
 def test_templates_that_have_names_go_with_the_others(tmp_path: Path) -> None:

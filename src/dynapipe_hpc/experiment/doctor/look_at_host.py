@@ -87,10 +87,12 @@ def _store_bytes(case: Case, ranks: list[int]) -> int:
 
 def _leftovers(host: str) -> Iterator[Finding]:
     """Files left by killed jobs: no process has them open."""
-    files = [f for pattern in _LEFTOVERS for f in _SHARED.glob(pattern) if _is_ours(f)]
-    left = sorted(set(files) - _mapped_files())
+    # Sizes first: a job that ends meanwhile removes its files.
+    files = [f for pattern in _LEFTOVERS for f in _SHARED.glob(pattern)]
+    sizes = {file: size for file in files if (size := _size_of_ours(file)) is not None}
+    left = sorted(set(sizes) - _mapped_files())
     if left:
-        size = sum(file.stat().st_size for file in left)
+        size = sum(sizes[file] for file in left)
         names = " ".join(str(file) for file in left[:3]) + (" ..." if len(left) > 3 else "")
         yield Finding(
             f"left on {host}",
@@ -100,11 +102,12 @@ def _leftovers(host: str) -> Iterator[Finding]:
         )
 
 
-def _is_ours(file: Path) -> bool:
+def _size_of_ours(file: Path) -> int | None:
     try:
-        return file.stat().st_uid == os.getuid()
+        status = file.stat()
     except OSError:
-        return False
+        return None
+    return status.st_size if status.st_uid == os.getuid() else None
 
 
 def _mapped_files() -> set[Path]:

@@ -1,26 +1,17 @@
 """All-reduce of a dataclass whose fields say how each is combined over ranks."""
 
 import dataclasses
-from enum import Enum, auto
 from functools import cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.report.iteration_record import Over
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Numbers = TypeVar("Numbers", bound="DataclassInstance")
-
-
-class Over(Enum):
-    """How a field follows from those of all ranks, as `Annotated[int, Over.SUM]`."""
-
-    SAME = auto()
-    SUM = auto()
-    MAX = auto()
-    MIN = auto()
 
 
 _SIGNS = {Over.MAX: 1, Over.MIN: -1}
@@ -64,4 +55,5 @@ def all_reduce_fields(own: Numbers, job: Job) -> Numbers:
 @cache
 def _fields_of(kind: type) -> list[_Field]:
     hints = get_type_hints(kind, include_extras=True)
-    return [_Field(name, *get_args(hint)) for name, hint in hints.items()]
+    # The type comes first, and `Over` last; between them are limits of what files may hold.
+    return [_Field(name, get_args(hint)[0], get_args(hint)[-1]) for name, hint in hints.items()]

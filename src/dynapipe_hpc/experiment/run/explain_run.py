@@ -1,11 +1,10 @@
 """Explanation of a run folder: what ended the run, how far it came, and what to try next."""
 
-import json
+import math
 import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.experiment.lock.run_lock import writer_of
@@ -13,10 +12,9 @@ from dynapipe_hpc.experiment.lock.signs_of_life import PATIENCE_S
 from dynapipe_hpc.experiment.run.end_record import EndRecord
 from dynapipe_hpc.job.how_ended import HowEnded
 from dynapipe_hpc.report.amounts import duration
-from dynapipe_hpc.report.iterations_file import IterationsFile
-from dynapipe_hpc.report.metrics_file import MetricsFile
+from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.not_a_run import not_a_run_error
-from dynapipe_hpc.report.run_folder import ITERATIONS, LOCK, METRICS
+from dynapipe_hpc.report.run_folder import ITERATIONS, LOCK, iterations_file
 
 _AGAIN = "start the same command again: it resumes from the newest checkpoint, if there is one"
 _HINTS = (
@@ -119,14 +117,10 @@ def _advice(ended: EndRecord) -> str:
 
 
 def _progress(folder: Path) -> Iterator[str]:
-    line = ""
-    for _, line in MetricsFile(folder / METRICS).lines():  # noqa: B007
+    record = None
+    for record in iterations_file(folder).records():  # noqa: B007
         pass
-    if line:
-        yield _last_of(json.loads(line))
-    else:
-        n_done = IterationsFile(folder / ITERATIONS).n_lines()
-        yield f"last iteration: {n_done - 1}" if n_done else "last iteration: none was completed"
+    yield f"last iteration: {_described(record) if record else 'none was completed'}"
     found = (folder / "checkpoints").glob("*")
     done = [int(path.name) for path in found if re.fullmatch(r"\d{6,}", path.name)]
     yield (
@@ -136,10 +130,6 @@ def _progress(folder: Path) -> Iterator[str]:
     )
 
 
-def _last_of(metrics: dict[str, Any]) -> str:
-    loss = metrics.get("loss")
-    told = "not finite" if loss is None else f"{loss:.4f}"
-    return (
-        f"last iteration: {metrics['iteration']} of {metrics.get('iterations')}, ended "
-        f"{metrics.get('time')}, loss {told}"
-    )
+def _described(record: IterationRecord) -> str:
+    loss = "not finite" if math.isnan(record.loss) else f"{record.loss:.4f}"
+    return f"{record.iteration} of {record.n_iterations}, ended {record.time}, loss {loss}"

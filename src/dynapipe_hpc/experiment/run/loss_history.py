@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
-from dynapipe_hpc.report.evaluations_file import EvaluationsFile
-from dynapipe_hpc.report.run_folder import EVALUATIONS
+from dynapipe_hpc.report.run_folder import evaluations_file
 
 
 class LossHistory:
@@ -40,7 +39,7 @@ class LossHistory:
         Raises:
             InputError: A line of the folder's evaluations is damaged.
         """
-        records = EvaluationsFile(output / EVALUATIONS).records() if n_done else ()
+        records = evaluations_file(output).records() if n_done else ()
         losses = ((record.n_done, record.loss) for record in records if record.n_done <= n_done)
         return cls(config.patience, losses)
 

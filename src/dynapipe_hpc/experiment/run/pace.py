@@ -1,17 +1,18 @@
-"""The pace of a run: tokens so far, and an estimate of the time that is left."""
+"""Pace of a run: tokens so far, and an estimate of the time that is left."""
 
 import time
 from collections import deque
+from dataclasses import fields
 from datetime import UTC, datetime
 
-from dynapipe_hpc.report.iteration_record import IterationRecord
-from dynapipe_hpc.report.metrics import Metrics
+from dynapipe_hpc.report.iteration_record import IterationNumbers, IterationRecord
 
 N_RECENT = 20
+_NUMBERS = [field.name for field in fields(IterationNumbers)]
 
 
 class Pace:
-    """The state of a run from iteration to iteration.
+    """State of a run from iteration to iteration.
 
     The time that is left is estimated from the last iterations, with all that happens between
     them, as evaluations and checkpoints.
@@ -27,18 +28,23 @@ class Pace:
         self._n_iterations, self._tokens = n_iterations, tokens
         self._ends_s = deque[float](maxlen=N_RECENT + 1)
 
-    def metrics(self, record: IterationRecord, bubble_share: float) -> Metrics:
-        """Metrics of an iteration that has just ended."""
-        self._tokens += record.real_tokens
+    def record(self, numbers: IterationNumbers, measured_ms: float) -> IterationRecord:
+        """Record of an iteration that has just ended.
+
+        Args:
+            numbers: Numbers of all ranks.
+            measured_ms: Measured time of the iteration, update included.
+        """
+        self._tokens += numbers.real_tokens
         if not self._ends_s:
-            self._ends_s.append(time.monotonic() - 1e-3 * record.measured_ms)
+            self._ends_s.append(time.monotonic() - 1e-3 * measured_ms)
         self._ends_s.append(time.monotonic())
         each_s = (self._ends_s[-1] - self._ends_s[0]) / (len(self._ends_s) - 1)
-        return Metrics(
-            record=record,
+        return IterationRecord(
+            **{name: getattr(numbers, name) for name in _NUMBERS},
+            measured_ms=measured_ms,
             time=datetime.now(UTC).astimezone().isoformat(timespec="milliseconds"),
             n_iterations=self._n_iterations,
             tokens=self._tokens,
-            bubble_share=bubble_share,
-            seconds_left=each_s * (self._n_iterations - record.iteration - 1),
+            seconds_left=each_s * (self._n_iterations - numbers.iteration - 1),
         )

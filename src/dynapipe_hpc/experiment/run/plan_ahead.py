@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
 from dynapipe_hpc.experiment.run.planner_activity import PlannerActivity
@@ -24,14 +24,16 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PlanningFacts:
-    """What is known of the planning of an iteration, on the rank that has planned it.
+    """Facts of planning an iteration, on the rank that has planned it.
 
     Attributes:
         cpu_ms: CPU time of planning it; 0 if another rank has.
+        longest_trip_ms: Predicted round trip of its longest sample; 0 if another rank planned it.
         outlier: Outlier of the iteration; None if there is none or another rank planned it.
     """
 
     cpu_ms: float = 0.0
+    longest_trip_ms: float = 0.0
     outlier: Outlier | None = None
 
 
@@ -54,14 +56,14 @@ class PlanAhead:
 
     def __init__(
         self,
-        make_plans: Callable[[int], tuple[Sequence[RankPlan], Outlier | None]],
+        make_plans: Callable[[int], tuple[Sequence[RankPlan], PlanningFacts]],
         store: PlanStore,
         iterations: Sequence[int],
         plan_of_rank: Sequence[int],
     ) -> None:
         """Prepares to plan `iterations`, in this order; every rank executes `plan_of_rank`.
 
-        `make_plans` returns the plans of an iteration, and its outlier if there is one.
+        `make_plans` returns the plans of an iteration, and facts but for the time, taken here.
         """
         self._facts: dict[int, PlanningFacts] = {}
         self.activity = PlannerActivity()
@@ -113,10 +115,10 @@ class PlanAhead:
 
     def _plan(self, iteration: int) -> list[bytes]:
         started_s = time.thread_time()
-        made, outlier = self._make_plans(iteration)
+        made, facts = self._make_plans(iteration)
         plans = encode_plans(made)
         cpu_ms = 1e3 * (time.thread_time() - started_s)
-        self._facts[iteration] = PlanningFacts(cpu_ms, outlier)
+        self._facts[iteration] = replace(facts, cpu_ms=cpu_ms)
         return [plans[plan] for plan in self._plan_of_rank]
 
     def _fail(self, iteration: int, reason: str) -> None:

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.online_costs import Costs
-from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead
+from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead, PlanningFacts
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.planner.schedule.outlier import Outlier
 from dynapipe_hpc.store.plan_store import PlanStore
 
 
@@ -32,13 +31,17 @@ def plan_share(
         quiet_period: Time between iterations.
     """
 
-    def make_plans(iteration: int) -> tuple[Sequence[RankPlan], Outlier | None]:
+    def make_plans(iteration: int) -> tuple[Sequence[RankPlan], PlanningFacts]:
         planner = costs.planner(iteration)  # waits for earlier iterations if costs are corrected
         quiet_period.wait()
         samples = experiment.sampler.iteration(iteration)
         choice = planner.choose(samples)
-        return planner.write(iteration, choice), planner.outlier(choice, samples)
+        facts = PlanningFacts(
+            longest_trip_ms=planner.longest_trip_ms(choice, samples),
+            outlier=planner.outlier(choice, samples),
+        )
+        return planner.write(iteration, choice), facts
 
-    own = [iteration for iteration in iterations if store.planner_of(iteration) == job.rank]
+    share = [iteration for iteration in iterations if store.planner_of(iteration) == job.rank]
     plan_of_rank = [experiment.config.cluster.plan_of(rank) for rank in range(job.size)]
-    return PlanAhead(make_plans, store, own, plan_of_rank)
+    return PlanAhead(make_plans, store, share, plan_of_rank)

@@ -14,7 +14,6 @@ from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.rank.circumstances import attention_kernels
 from dynapipe_hpc.experiment.rank.devices import gpu_name
 from dynapipe_hpc.experiment.run.executed_iteration import RankTrace
-from dynapipe_hpc.experiment.run.iteration_numbers import IterationNumbers, record_of
 from dynapipe_hpc.experiment.run.pace import Pace
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.resume import n_repeatable
@@ -22,7 +21,8 @@ from dynapipe_hpc.experiment.run.track.open_trackers import open_trackers
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
-from dynapipe_hpc.report.metrics import Metrics
+from dynapipe_hpc.report.iteration_record import IterationNumbers, IterationRecord
+from dynapipe_hpc.report.metrics import log_line, metrics
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.work_shares import PassWork
 from dynapipe_hpc.training.learning_rate import describe_change
@@ -86,9 +86,8 @@ class RunLog:
             RunError: The iteration before could not be written, see `flush`.
         """
         self.flush()
-        record = record_of(numbers, samples, measured_ms)
-        metrics = self._pace.metrics(record, numbers.bubble_share)
-        self._writing = self._writer.submit(self._write, metrics, traces, samples)
+        record = self._pace.record(numbers, measured_ms)
+        self._writing = self._writer.submit(self._write, record, traces, samples)
 
     def flush(self) -> None:
         """Returns when all iterations are written.
@@ -109,10 +108,9 @@ class RunLog:
         # In one piece, as the checkpoint writer prints at the same time.
         print(f"{line}\n", end="", flush=True)
 
-    def _is_printed(self, metrics: Metrics) -> bool:
+    def _is_printed(self, record: IterationRecord) -> bool:
         """Whether it is one of every `log_every`, the first or the last, or skips its update."""
-        record = metrics.record
-        is_end = record.iteration in (self._n_done, metrics.n_iterations - 1)
+        is_end = record.iteration in (self._n_done, record.n_iterations - 1)
         is_skipped = not math.isfinite(record.gradient_norm)
         return is_end or is_skipped or (record.iteration + 1) % self._log_every == 0
 
@@ -130,16 +128,15 @@ class RunLog:
         self.print_line(f"{_line_of(record)}{', the lowest so far' * is_best}")
 
     def _write(
-        self, metrics: Metrics, traces: Sequence[RankTrace], samples: Sequence[Sample]
+        self, record: IterationRecord, traces: Sequence[RankTrace], samples: Sequence[Sample]
     ) -> None:
         self._quiet_period.wait()
         self._lock.check()
-        self._folder.add(metrics.record)
-        self._folder.add_metrics(metrics)
-        self._trackers.add(metrics.record.iteration + 1, metrics.numbers())
-        if self._is_printed(metrics):
+        self._folder.add(record)
+        self._trackers.add(record.iteration + 1, metrics(record))
+        if self._is_printed(record):
             # The text is written in one piece, as the checkpoint writer prints at the same time.
-            print(f"{metrics.text()}\n", end="", flush=True)
+            print(f"{log_line(record)}\n", end="", flush=True)
         if traces:
             self._trace(traces, samples)
 

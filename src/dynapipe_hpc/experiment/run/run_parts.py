@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.evaluations import Evaluations, NoEvaluations
 from dynapipe_hpc.experiment.run.executed_iteration import ExecutedIteration
-from dynapipe_hpc.experiment.run.iteration_numbers import IterationNumbers
+from dynapipe_hpc.experiment.run.iteration_result import IterationResult
 from dynapipe_hpc.experiment.run.log import Log
 from dynapipe_hpc.experiment.run.online_costs import Costs
 from dynapipe_hpc.experiment.run.traces import Traces
@@ -30,11 +30,11 @@ class RunParts:
     checkpoints: Checkpoints
     log: Log
 
-    def own_numbers(self, executed: ExecutedIteration, stop: StopRequests) -> IterationNumbers:
-        """This rank's numbers about an iteration, and what has been asked of it meanwhile."""
+    def own_result(self, executed: ExecutedIteration, stop: StopRequests) -> IterationResult:
+        """Result of an iteration on this rank, with what has been asked of it meanwhile."""
         trace_first, trace_last = self.traces.take_request(executed.plan.iteration)
         return replace(
-            IterationNumbers.from_rank(executed),
+            IterationResult.from_rank(executed),
             trace_first=trace_first,
             trace_last=trace_last,
             stop_signal=int(stop.asked),

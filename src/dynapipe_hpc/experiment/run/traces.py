@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.run.executed_iteration import ExecutedIteration, RankTrace
-from dynapipe_hpc.experiment.run.iteration_numbers import IterationNumbers
+from dynapipe_hpc.experiment.run.iteration_result import IterationResult
 from dynapipe_hpc.experiment.run.planner_activity import PlannerActivity
 from dynapipe_hpc.experiment.run.trace_request import TraceRequest
 from dynapipe_hpc.job.job import Job
@@ -34,15 +34,15 @@ class Traces:
         return self._request.take(iteration)
 
     def gather_if_wanted(
-        self, executed: ExecutedIteration, numbers: IterationNumbers
+        self, executed: ExecutedIteration, result: IterationResult
     ) -> list[RankTrace]:
         """The traces of an iteration on the first rank; none elsewhere, or if it is not traced.
 
-        All ranks call this together, and know from the combined numbers whether they gather.
+        All ranks call this together, and know from the combined result whether they gather.
         """
-        if numbers.trace_last >= 0:
-            self._traced_range = range(numbers.trace_first, numbers.trace_last + 1)
-        iteration = numbers.iteration
+        if result.trace_last >= 0:
+            self._traced_range = range(result.trace_first, result.trace_last + 1)
+        iteration = result.iteration
         if iteration >= self._n_first and iteration not in self._traced_range:
             return []
         return self._job.gather(executed.rank_trace(self._activity))[:: self._n_shards]

@@ -35,17 +35,17 @@ def train(rank: TrainingRank, parts: RunParts, iterations: range) -> int:
         with _ending_together(rank.job, parts.checkpoints):
             executed = rank.execute(iteration)
         # Ranks may receive a signal at different times, or only one of them: all stop together.
-        numbers = parts.own_numbers(executed, rank.job.stop).all_reduce(rank.job)
-        parts.log.note(iteration, parts.costs.add(numbers.pass_times))
+        result = parts.own_result(executed, rank.job.stop).all_reduce(rank.job)
+        parts.log.note(iteration, parts.costs.add(result.pass_times))
         elapsed_ms = 1e3 * (time.perf_counter() - start_s)
-        traces = parts.traces.gather_if_wanted(executed, numbers)
-        parts.log.add(numbers, executed.taken.samples, traces, elapsed_ms)
+        traces = parts.traces.gather_if_wanted(executed, result)
+        parts.log.add(result, executed.taken.samples, traces, elapsed_ms)
         n_done = iteration + 1
         # Before the checkpoint, which is kept if this state is the best.
         evaluation_signal = parts.evaluations.run_if_due(n_done)
         parts.checkpoints.save_if_due(n_done, is_best=parts.evaluations.is_best(n_done))
         rank.position.enter(Phase.REPORTS, iteration)
-        stop_signal = numbers.stop_signal or evaluation_signal
+        stop_signal = result.stop_signal or evaluation_signal
         if not stop_signal:
             parts.checkpoints.check_time(elapsed_ms)
     parts.log.flush()  # no checkpoint is complete before the log of its iterations

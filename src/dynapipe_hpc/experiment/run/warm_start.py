@@ -12,11 +12,11 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.training.checkpoint.parts import Part
 from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
 from dynapipe_hpc.training.checkpoint.state import TrainingState
-from dynapipe_hpc.training.huggingface.files import CARRIED, copy_small_files
 from dynapipe_hpc.training.huggingface.folder import open_tensors
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 from dynapipe_hpc.training.huggingface.read_rows import check_copies
 from dynapipe_hpc.training.huggingface.read_weights import WEIGHT, read_weights
+from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 
 
 def warm_start(

@@ -8,12 +8,13 @@ import numpy as np
 from dynapipe_hpc.report.planned_iteration import PlannedIteration
 from dynapipe_hpc.report.simulation_folder import Planned
 
-_COLUMNS = "{:>10} {:>7} {:>12} {:>21} {:>7} {:>7} {:>12} {:>9}  {}"
+_COLUMNS = "{:>10} {:>7} {:>12} {:>21} {:>7} {:>7} {:>7} {:>12} {:>9}  {}"
 
 
 def describe_simulation(planned: Sequence[Planned]) -> Iterator[str]:
     """Lines of a table, in the order of methods, and the reasons of iterations without a plan.
 
+    The trip is the share of an iteration that the longest sample's way through the stages takes.
     Tokens per second are all real tokens over the sum of predicted times, as in the paper. Methods
     that cannot plan every iteration have none, as the others would not be the same samples.
     """
@@ -22,8 +23,8 @@ def describe_simulation(planned: Sequence[Planned]) -> Iterator[str]:
         of_method.setdefault(each.record.method, []).append(each)
     yield f"simulated, {len(planned) // max(1, len(of_method)):,} iterations; nothing was run:"
     yield _COLUMNS.format(
-        *("tokens/s", "of best", "iteration", "quartiles", "real", "decoder", "planning"),
-        *("ratio", "method"),
+        *("tokens/s", "of best", "iteration", "quartiles", "trip", "real", "decoder"),
+        *("planning", "ratio", "method"),
     )
     rates = {name: tokens_per_s([each.record for each in of]) for name, of in of_method.items()}
     best = max((rate for rate in rates.values() if rate), default=None)
@@ -69,6 +70,7 @@ def _line(name: str, found: Sequence[Planned], rate: float | None, best: float |
         f"{rate / best:.3f}" if rate and best else "-",
         f"{median(times_ms):,.1f} ms",
         f"{low:,.1f} to {high:,.1f} ms",
+        f"{median(r.longest_trip_ms / r.iteration_ms for r in records):.3f}",
         f"{real:.3f}",
         "-" if decoder is None else f"{decoder:.3f}",
         f"{median(each.planning_ms for each in found):,.1f} ms",

@@ -1,5 +1,7 @@
 """The best variant of every method on the grid, and why each of the others is not."""
 
+import csv
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,7 +11,6 @@ from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.study.grid import grid
 from dynapipe_hpc.experiment.study.predict import Outcome, Prediction, predict
 from dynapipe_hpc.job.ranks import Ranks
-from dynapipe_hpc.report.planned_iteration import line_of
 from dynapipe_hpc.report.run_folder import write_atomically
 
 COLUMNS = (
@@ -56,8 +57,13 @@ def write_grid(path: Path, outcomes: Sequence[Outcome]) -> None:
     Raises:
         RunError: The file system refuses, as when the disk is full.
     """
-    lines = (line_of(_cells(outcome)) for outcome in outcomes)
-    write_atomically(path, line_of(COLUMNS) + "".join(lines))
+    write_atomically(path, _csv([COLUMNS, *map(_cells, outcomes)]))
+
+
+def _csv(rows: Sequence[Sequence[str | float]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def _cells(outcome: Outcome) -> tuple[str | float, ...]:
@@ -81,7 +87,7 @@ def _cells(outcome: Outcome) -> tuple[str | float, ...]:
 
 
 def _holds_a_grid(path: Path) -> bool:
-    return read_input(path).startswith(line_of(COLUMNS).encode())
+    return read_input(path).startswith(_csv([COLUMNS]).encode())
 
 
 GRID = FileKind("a grid of predictions", _holds_a_grid)

@@ -18,7 +18,7 @@ from dynapipe_hpc.experiment.study.methods import methods_of
 from dynapipe_hpc.job.freed_memory import keep_freed_memory
 from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.planner.choose.choice import Candidate
+from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.report.planned_iteration import PlannedIteration
 from dynapipe_hpc.report.simulation_folder import Planned, SimulationFolder
@@ -47,18 +47,21 @@ class MethodPlanner:
             What is predicted; without a plan, the reason.
         """
         started_s = time.thread_time()
+        result: Choice | str
         try:
-            choice = self.planner.choose(samples)
-            encode_plans(self.planner.write(iteration, choice))
-            record = self._record(iteration, samples, choice.best)
+            result = self.planner.choose(samples)
+            encode_plans(self.planner.write(iteration, result))
         except InputError as error:
-            record = self._record(iteration, samples, " ".join(str(error).split()))
-        return Planned(record, 1e3 * (time.thread_time() - started_s))
+            result = " ".join(str(error).split())
+        planning_ms = 1e3 * (time.thread_time() - started_s)
+        return Planned(self._record(iteration, samples, result), planning_ms)
 
     def _record(
-        self, iteration: int, samples: Sequence[Sample], found: Candidate | str
+        self, iteration: int, samples: Sequence[Sample], result: Choice | str
     ) -> PlannedIteration:
-        pipelines = [] if isinstance(found, str) else found.pipelines
+        best = None if isinstance(result, str) else result.best
+        trip_ms = 0.0 if isinstance(result, str) else self.planner.longest_trip_ms(result, samples)
+        pipelines = best.pipelines if best else ()
         microbatches = [m for pipeline in pipelines for m in pipeline.microbatches]
         peaks = (float(pipeline.timeline.peak_bytes.max()) for pipeline in pipelines)
         return PlannedIteration(
@@ -70,10 +73,11 @@ class MethodPlanner:
             row_tokens=sum(m.n_rows * m.row_tokens for m in microbatches),
             target_row_tokens=sum(m.n_rows * m.target_tokens for m in microbatches),
             microbatches=len(microbatches),
-            makespan_ms=0.0 if isinstance(found, str) else float(found.makespan_ms),
-            iteration_ms=0.0 if isinstance(found, str) else float(found.iteration_ms),
+            makespan_ms=float(best.makespan_ms) if best else 0.0,
+            iteration_ms=float(best.iteration_ms) if best else 0.0,
+            longest_trip_ms=trip_ms,
             peak_bytes=max(peaks, default=0.0),
-            reason=found if isinstance(found, str) else "",
+            reason=result if isinstance(result, str) else "",
         )
 
 

@@ -50,21 +50,49 @@ def lower_bound(
         cluster: Cluster of the plan.
         may_split: Whether plans of this kind may split backward passes.
     """
+    trip_ms = longest_trip_ms(pipelines, samples, cost, cluster, may_split=may_split)
+    match _bounded_layout(pipelines, cost):
+        case Layout.PADDED:
+            makespan_ms = padded_bound_ms(samples, cost, cluster, may_split=may_split)
+        case Layout.PACKED:
+            makespan_ms = packed_bound_ms(samples, cost, cluster, may_split=may_split)
+        case _:
+            link = cluster.link
+            makespan_ms = max(
+                replica_bound_ms(p.costs, link, may_split=may_split) for p in pipelines
+            )
+    return LowerBound(makespan_ms + least_update_ms(cost, may_split=may_split), trip_ms)
+
+
+def longest_trip_ms(
+    pipelines: Sequence[Pipeline],
+    samples: Sequence[Sample],
+    cost: CostModel,
+    cluster: Cluster,
+    *,
+    may_split: bool,
+) -> float:
+    """Least round trip of the longest sample through the stages in plans of the same kind.
+
+    Takes a small part of the time of `lower_bound`, whose arguments these are.
+    """
+    match _bounded_layout(pipelines, cost):
+        case Layout.PADDED:
+            return padded_trip_ms(samples, cost, cluster, may_split=may_split)
+        case Layout.PACKED:
+            return packed_trip_ms(samples, cost, cluster, may_split=may_split)
+        case _:
+            each = [Ways.of(p.costs, cluster.link, may_split=may_split) for p in pipelines]
+            return max(float(ways.there_and_back_ms.max()) for ways in each)
+
+
+def _bounded_layout(pipelines: Sequence[Pipeline], cost: CostModel) -> Layout | None:
+    """The layout whose bound holds for plans of this kind; None if only that of micro-batches."""
     layouts = {m.layout for pipeline in pipelines for m in pipeline.microbatches}
     if layouts <= {Layout.PADDED}:
-        makespan_ms = padded_bound_ms(samples, cost, cluster, may_split=may_split)
-        trip_ms = padded_trip_ms(samples, cost, cluster, may_split=may_split)
-    elif layouts <= {Layout.PADDED, Layout.PACKED} and not cost.is_encoder_decoder:
-        makespan_ms = packed_bound_ms(samples, cost, cluster, may_split=may_split)
-        trip_ms = packed_trip_ms(samples, cost, cluster, may_split=may_split)
-    else:
-        costs = [pipeline.costs for pipeline in pipelines]
-        link = cluster.link
-        makespan_ms = max(replica_bound_ms(c, link, may_split=may_split) for c in costs)
-        trip_ms = max(
-            float(Ways.of(c, link, may_split=may_split).there_and_back_ms.max()) for c in costs
-        )
-    return LowerBound(makespan_ms + least_update_ms(cost, may_split=may_split), trip_ms)
+        return Layout.PADDED
+    is_packed = layouts <= {Layout.PADDED, Layout.PACKED} and not cost.is_encoder_decoder
+    return Layout.PACKED if is_packed else None
 
 
 def replica_bound_ms(costs: StageCosts, link: Link, *, may_split: bool) -> float:

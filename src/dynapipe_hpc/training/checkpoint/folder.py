@@ -10,7 +10,7 @@ from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.replacing import sync_folder, writing
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.description import Description
-from dynapipe_hpc.training.huggingface.files import CARRIED, copy_small_files
+from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 
 COMPLETE = re.compile(r"\d{6,}")
 REMOVED = ".removed.partial"

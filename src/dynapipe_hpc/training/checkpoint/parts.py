@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
+from dynapipe_hpc.models.sharding.split import WHOLE, splits_of
 from dynapipe_hpc.training.checkpoint.boxes import boxes_of
 from dynapipe_hpc.training.checkpoint.shard_boxes import placed
-from dynapipe_hpc.training.flat_parameters import FlatParameters
+from dynapipe_hpc.training.flat_view import FlatView
 from dynapipe_hpc.training.update_rule import FlatState, Segment
 
 
@@ -30,48 +30,22 @@ class Part:
     values: Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Location of a weight of this rank in the flat buffer.
-
-    Attributes:
-        name: Name of the weight in the unsplit model.
-        start: Index of its first number in the flat buffer.
-        shape: Shape of this rank's shard of it.
-        split: How the weight is cut over shards.
-    """
-
-    name: str
-    start: int
-    shape: torch.Size
-    split: Split
-
-    def parts(self, kind: str, segment: Segment) -> Iterator[Part]:
-        """Parts of the weight that a segment holds."""
-        start = max(self.start, segment.start)
-        stop = min(self.start + self.shape.numel(), segment.start + len(segment.values))
-        if start >= stop:
-            return
-        rest = segment.values[start - segment.start : stop - segment.start]
-        for box in boxes_of(self.shape, start - self.start, stop - self.start):
-            n = torch.Size(box.sizes).numel()
-            values, rest = rest[:n].view(box.sizes), rest[n:]
-            for found in placed(box, self.split, self.shape):
-                d, inner = self.split.dimension, found.of_shard
-                block = values.narrow(d, inner.offsets[d] - box.offsets[d], inner.sizes[d])
-                offsets = torch.Size(found.of_unsplit.offsets)
-                shape = self.split.whole_shape(self.shape)
-                yield Part(f"{kind}/{self.name}", shape, offsets, block)
-
-
-def placements(module: nn.Module, flat: FlatParameters) -> list[Placement]:
-    """Placements of the weights of a module that are in a flat buffer."""
-    cut = {name: split for name, split in splits_of(module).items() if split.n_shards > 1}
-    return [
-        Placement(name, int(weight.storage_offset()), weight.shape, cut.get(name, WHOLE))
-        for name, weight in module.named_parameters()
-        if weight in flat.gradient_of
-    ]
+def view_parts(view: FlatView, kind: str, segment: Segment) -> Iterator[Part]:
+    """Parts of a weight that a segment of the flat buffer holds, of one kind of state."""
+    start = max(view.start, segment.start)
+    stop = min(view.start + view.shape.numel(), segment.start + len(segment.values))
+    if start >= stop:
+        return
+    rest = segment.values[start - segment.start : stop - segment.start]
+    for box in boxes_of(view.shape, start - view.start, stop - view.start):
+        n = torch.Size(box.sizes).numel()
+        values, rest = rest[:n].view(box.sizes), rest[n:]
+        for found in placed(box, view.split, view.shape):
+            d, inner = view.split.dimension, found.of_shard
+            block = values.narrow(d, inner.offsets[d] - box.offsets[d], inner.sizes[d])
+            offsets = torch.Size(found.of_unsplit.offsets)
+            shape = view.split.whole_shape(view.shape)
+            yield Part(f"{kind}/{view.name}", shape, offsets, block)
 
 
 def whole_parts(module: nn.Module, *, frozen_only: bool = False) -> list[Part]:
@@ -84,17 +58,19 @@ def whole_parts(module: nn.Module, *, frozen_only: bool = False) -> list[Part]:
         part
         for name, weight in module.named_parameters()
         if not (frozen_only and weight.requires_grad)
-        for part in Placement(name, 0, weight.shape, splits.get(name, WHOLE)).parts(
-            "weight", Segment(0, weight.detach().view(-1))
+        for part in view_parts(
+            FlatView(name, 0, weight.shape, splits.get(name, WHOLE)),
+            "weight",
+            Segment(0, weight.detach().view(-1)),
         )
     ]
 
 
-def parts_of(placed_weights: Sequence[Placement], state: FlatState) -> list[Part]:
+def parts_of(views: Sequence[FlatView], state: FlatState) -> list[Part]:
     """All parts of a state."""
     return [
         part
         for kind, segment in state.items()
-        for weight in placed_weights
-        for part in weight.parts(kind, segment)
+        for view in views
+        for part in view_parts(view, kind, segment)
     ]

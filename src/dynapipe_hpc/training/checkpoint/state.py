@@ -3,19 +3,14 @@
 import torch
 from torch import nn
 
-from dynapipe_hpc.training.checkpoint.parts import (
-    Part,
-    Placement,
-    parts_of,
-    placements,
-    whole_parts,
-)
+from dynapipe_hpc.training.checkpoint.parts import Part, parts_of, whole_parts
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.counters import Counters
+from dynapipe_hpc.training.flat_view import FlatView, flat_views
 from dynapipe_hpc.training.optimizer import Optimizer
 from dynapipe_hpc.training.update_rule import FlatState, Segment
 
-Placed = tuple[list[Placement], FlatState]
+Placed = tuple[list[FlatView], FlatState]
 """Weights, or one factor of the state of a weight, and their numbers."""
 
 
@@ -32,7 +27,7 @@ class TrainingState:
         """Manages the weights of `module` that `optimizer` updates, and their state."""
         self._optimizer = optimizer
         self._module = module
-        self._placements = placements(module, optimizer.parameters)
+        self._views = flat_views(module, optimizer.parameters)
         self._is_first_replica, self._is_first_shard = (
             number == 0 for number in (collectives.replica, collectives.shard)
         )
@@ -68,7 +63,7 @@ class TrainingState:
 
     def to_restore(self) -> list[Part]:
         """All parts that this rank holds, to be overwritten."""
-        held = [(self._placements, self._optimizer.state()), *self._factors()]
+        held = [(self._views, self._optimizer.state()), *self._factors()]
         return [part for placed in held for part in parts_of(*placed)]
 
     def frozen(self) -> list[Part]:
@@ -82,19 +77,19 @@ class TrainingState:
     def _contribution(self) -> list[Placed]:
         flat = self._optimizer.state()
         share = {kind: _within(segment, self._share) for kind, segment in flat.items()}
-        held: list[Placed] = [(self._placements, share)]
+        held: list[Placed] = [(self._views, share)]
         held += self._factors() if self._is_first_replica else []
         return [([each for each in placed if self._is_own(each)], state) for placed, state in held]
 
     def _factors(self) -> list[Placed]:
         return [
-            ([factor.placement], {factor.kind: Segment(0, factor.values)})
+            ([factor.view], {factor.kind: Segment(0, factor.values)})
             for factor in self._optimizer.factors()
         ]
 
-    def _is_own(self, placed: Placement) -> bool:
-        """Whether this shard contributes what is placed, alone or with a part of its own."""
-        return self._is_first_shard or placed.split.n_shards > 1
+    def _is_own(self, view: FlatView) -> bool:
+        """Whether this shard contributes the numbers of a view, alone or with a part of its own."""
+        return self._is_first_shard or view.split.n_shards > 1
 
 
 def _within(segment: Segment, share: range) -> Segment:

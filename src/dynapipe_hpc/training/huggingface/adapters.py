@@ -11,9 +11,9 @@ from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.data.replacing import writing
-from dynapipe_hpc.training.huggingface.files import ADAPTER_CONFIG, ADAPTER_MODEL
 from dynapipe_hpc.training.huggingface.origin import Origin
 from dynapipe_hpc.training.huggingface.write_tensors import ReadRows
+from dynapipe_hpc.training.small_files import ADAPTER_CONFIG, ADAPTER_MODEL
 
 _PREFIX = "base_model.model"  # of what `peft` has wrapped
 _TASKS = {True: "SEQ_2_SEQ_LM", False: "CAUSAL_LM"}

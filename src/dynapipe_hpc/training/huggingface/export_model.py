@@ -17,7 +17,6 @@ from dynapipe_hpc.training.checkpoint.parts import Part
 from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
 from dynapipe_hpc.training.huggingface.adapters import merging, write_adapters
 from dynapipe_hpc.training.huggingface.dtypes import DTYPE_KEYS, configured_dtype
-from dynapipe_hpc.training.huggingface.files import CONFIG, copy_small_files
 from dynapipe_hpc.training.huggingface.folder import open_tensors
 from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
@@ -25,6 +24,7 @@ from dynapipe_hpc.training.huggingface.pages import page_for
 from dynapipe_hpc.training.huggingface.read_rows import read_part
 from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids
 from dynapipe_hpc.training.huggingface.write_tensors import ReadRows, write_tensors
+from dynapipe_hpc.training.small_files import CONFIG, copy_small_files
 
 
 class Exported(NamedTuple):

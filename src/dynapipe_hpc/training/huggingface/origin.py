@@ -13,7 +13,10 @@ from dynapipe_hpc.data.hub_name import download_advice
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.find_checkpoint import CHECKPOINTS, find_checkpoint
 from dynapipe_hpc.training.huggingface.dtypes import configured_dtype
-from dynapipe_hpc.training.huggingface.files import (
+from dynapipe_hpc.training.huggingface.page import Page, Values
+from dynapipe_hpc.training.huggingface.pages import page_for, page_of
+from dynapipe_hpc.training.huggingface.settings import Settings
+from dynapipe_hpc.training.small_files import (
     ADAPTER_CONFIG,
     ADAPTER_MODEL,
     CARRIED,
@@ -21,9 +24,6 @@ from dynapipe_hpc.training.huggingface.files import (
     GENERATION_CONFIG,
     read_object,
 )
-from dynapipe_hpc.training.huggingface.page import Page, Values
-from dynapipe_hpc.training.huggingface.pages import page_for, page_of
-from dynapipe_hpc.training.huggingface.settings import Settings
 
 FACT = "model."
 """Prefix of the keys of the [model] table among the facts of a checkpoint."""

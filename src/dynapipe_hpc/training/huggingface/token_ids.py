@@ -7,7 +7,7 @@ from typing import Any
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.replacing import writing
-from dynapipe_hpc.training.huggingface.files import CARRIED, CONFIG, GENERATION_CONFIG, read_object
+from dynapipe_hpc.training.small_files import CARRIED, CONFIG, GENERATION_CONFIG, read_object
 
 _END = "eos_token_id"
 _NAMES = ("bos_token_id", _END, "pad_token_id", "decoder_start_token_id")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import open_input
-from dynapipe_hpc.training.huggingface.files import read_object
+from dynapipe_hpc.training.small_files import read_object
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

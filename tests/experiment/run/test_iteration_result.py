@@ -1,4 +1,4 @@
-"""Numbers of a rank about an iteration, and the record that they make."""
+"""Numbers of a rank about an iteration."""
 
 import math
 from dataclasses import replace
@@ -8,7 +8,7 @@ from tests.examples.example_runs import PREDICTED_MS, example_plans, example_tra
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.run.executed_iteration import ExecutedIteration, TakenPlan
-from dynapipe_hpc.experiment.run.iteration_numbers import IterationNumbers, record_of
+from dynapipe_hpc.experiment.run.iteration_result import IterationResult
 from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts
 from dynapipe_hpc.planner.schedule.outlier import Outlier
 
@@ -28,8 +28,8 @@ def executions(*, first_shard: bool = True) -> list[ExecutedIteration]:
     ]
 
 
-def numbers(*, first_shard: bool = True) -> list[IterationNumbers]:
-    return [IterationNumbers.from_rank(one) for one in executions(first_shard=first_shard)]
+def numbers(*, first_shard: bool = True) -> list[IterationResult]:
+    return [IterationResult.from_rank(one) for one in executions(first_shard=first_shard)]
 
 
 def test_the_numbers_of_a_rank_are_those_of_its_plan_and_trace() -> None:
@@ -47,18 +47,17 @@ def test_only_the_first_shard_of_a_stage_counts_what_is_added_up() -> None:
     assert (second.measured_peak_bytes, second.planning_ms) == (11, 5)
 
 
-def test_numbers_and_the_global_batch_make_a_record() -> None:
-    record = record_of(numbers()[1], SAMPLES, measured_ms=80.0)
-    assert (record.n_samples, record.real_tokens, record.measured_ms) == (3, 32, 80)
-    assert (record.loss, record.measured_peak_bytes, record.plans_ahead) == (1, 11, 1)
+def test_numbers_know_the_global_batch() -> None:
+    for each in numbers():
+        assert (each.n_samples, each.real_tokens) == (3, 32)
 
 
-def test_a_record_has_the_sample_that_alone_lengthens_the_iteration() -> None:
+def test_numbers_have_the_sample_that_alone_lengthens_the_iteration() -> None:
     outlier = Outlier(2, 1600, chain_ms=280.0, busy_ms=100.0)
-    facts = PlanningFacts(5.0, outlier)
-    planned = IterationNumbers.from_rank(replace(executions()[0], planning=facts))
-    record = record_of(planned, SAMPLES, measured_ms=80.0)
-    assert (record.outlier_sample, record.outlier_tokens, record.outlier_ms) == (2, 1600, 180)
+    facts = PlanningFacts(5.0, 26.0, outlier)
+    planned = IterationResult.from_rank(replace(executions()[0], planning=facts))
+    assert (planned.outlier_sample, planned.outlier_tokens, planned.outlier_ms) == (2, 1600, 180)
+    assert planned.longest_trip_share == 26 / PREDICTED_MS
 
 
 def test_the_bubble_is_the_time_until_the_last_pass_without_one() -> None:

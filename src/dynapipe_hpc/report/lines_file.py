@@ -1,0 +1,134 @@
+"""Files of JSON lines: one record per line."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Generic, TypeVar
+
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
+
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.input_file import why_unreadable
+from dynapipe_hpc.data.replacing import replacing, writing
+from dynapipe_hpc.report.complete_lines import complete_lines, last_lines
+
+MAX_LINE_CHARACTERS = 1 << 24
+T = TypeVar("T")
+
+# JSON has no NaN and no infinity: both are written as null.
+Number = Annotated[float, BeforeValidator(lambda value: float("nan") if value is None else value)]
+
+
+class JsonLines(Generic[T]):
+    """Lines of JSON of one kind of record.
+
+    Attributes:
+        kind: Kind of the records, a dataclass.
+    """
+
+    def __init__(self, kind: type[T]) -> None:
+        self.kind = kind
+        self._adapter = TypeAdapter(kind)
+
+    def line(self, record: T) -> str:
+        """The line of a record, with its end."""
+        return self._adapter.dump_json(record).decode() + "\n"
+
+    def read(self, path: Path) -> Iterator[tuple[str, T]]:
+        """Place and record of every line, except one that is still being written.
+
+        Raises:
+            InputError: A line is damaged, or the file cannot be read.
+        """
+        if reason := why_unreadable(path):
+            raise InputError(f"{path}: cannot be read: {reason}")
+        for number, line in enumerate(complete_lines(path, MAX_LINE_CHARACTERS), start=1):
+            yield (where := f"{path}:{number}"), self._parse(line, where)
+
+    def last(self, path: Path, most_bytes: int) -> list[T]:
+        """The last complete records, as many as fit into so many bytes.
+
+        Raises:
+            InputError: A line is damaged.
+        """
+        where = f"{path}: one of its last lines"
+        return [self._parse(line, where) for line in last_lines(path, most_bytes)]
+
+    def _parse(self, line: str, where: str) -> T:
+        try:
+            return self._adapter.validate_json(line, strict=True)
+        except ValidationError as error:
+            first, *_ = error.errors(include_url=False)
+            place = ".".join(map(str, first["loc"]))
+            value = line if first["type"] in ("json_invalid", "missing") else first["input"]
+            raise InputError(
+                f"{where}: {place + ' is ' if place else ''}{quoted(value)}: {first['msg']}; "
+                "remove the line"
+            ) from None
+
+
+class LinesFile(Generic[T]):
+    """A file that grows by lines of JSON in ascending order, and is read line by line."""
+
+    def __init__(self, path: Path, kind: type[T], key: str) -> None:
+        """Opens nothing yet.
+
+        Args:
+            path: The file, which need not exist: then it has no records.
+            kind: Kind of the records.
+            key: Attribute that ascends from line to line.
+        """
+        self.path, self._lines, self._key = path, JsonLines(kind), key
+
+    def begin(self) -> None:
+        """Makes the file empty, replacing an existing one."""
+        with replacing(self.path):
+            pass
+
+    def add(self, record: T) -> None:
+        """Appends a record.
+
+        Raises:
+            RunError: The file system refuses, as when the disk is full.
+        """
+        with writing(self.path), self.path.open("a", encoding="utf-8") as file:
+            file.write(self._lines.line(record))
+
+    def cut(self, end: int) -> None:
+        """Removes records from key `end` on, and a line that was not completed.
+
+        Raises:
+            InputError: A line is damaged.
+        """
+        if self.path.exists():
+            with replacing(self.path) as beside, beside.open("w", encoding="utf-8") as file:
+                kept = (record for record in self.records() if getattr(record, self._key) < end)
+                file.writelines(map(self._lines.line, kept))
+
+    def n_lines(self) -> int:
+        """Number of complete lines, damaged or not."""
+        if not self.path.exists():
+            return 0
+        return sum(1 for _ in complete_lines(self.path, MAX_LINE_CHARACTERS))
+
+    def records(self) -> Iterator[T]:
+        """All records so far, except one whose line is still being written.
+
+        Raises:
+            InputError: A line is damaged, or repeats a record.
+        """
+        if not self.path.exists():
+            return
+        before = -1
+        for where, record in self._lines.read(self.path):
+            now = getattr(record, self._key)
+            if now <= before:
+                raise InputError(
+                    f"{where}: {self._key} {now} comes after {before}: two runs wrote into this "
+                    "file, or lines were repeated; keep those of one run"
+                )
+            before = now
+            yield record
+
+    def last(self, most_bytes: int) -> list[T]:
+        """The last records, see `JsonLines.last`."""
+        return self._lines.last(self.path, most_bytes)
