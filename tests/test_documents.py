@@ -121,8 +121,17 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     named = re.findall(r": (\w+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert len(named) == len(set(named))
     pages = {path.name for path in (ROOT / "docs").glob("*.md")}
-    of_the_project = {"index.md", "own_data.md", "slurm.md", "contributing.md", "changes.md"}
+    of_the_project = {"start.md", "own_data.md", "slurm.md", "contributing.md", "changes.md"}
     assert set(named) == pages | of_the_project | {"command_line.md", "api.md"}
+
+
+def test_every_page_is_reachable_from_the_index_in_one_step() -> None:
+    linked = {path for path, _ in LINK.findall((ROOT / "docs" / "index.md").read_text())}
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    others = {"../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md", "../SECURITY.md"}
+    folders = {"decisions", *(f"../{name}/README.md" for name in ("data", "slurm", "packaging"))}
+    assert linked == pages | others | folders
+    assert "](docs/index.md)" in (ROOT / "README.md").read_text()
 
 
 def test_the_glossary_explains_every_word_once() -> None:

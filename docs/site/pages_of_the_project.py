@@ -16,7 +16,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
-    "README.md": "index.md",
+    "README.md": "start.md",
     "data/README.md": "own_data.md",
     "slurm/README.md": "slurm.md",
     "CONTRIBUTING.md": "contributing.md",

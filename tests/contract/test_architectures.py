@@ -154,8 +154,8 @@ class T5Head(nn.Module):
         self, hidden: Tensor, stream: ResidualStream, labels: Tensor, weights: Tensor
     ) -> Tensor:
         vectors = self.embedding and self.embedding.weight
-        loss: Tensor = self.head(self.norm(hidden), stream, labels, weights, vectors)
-        return loss
+        losses: Tensor = self.head(self.norm(hidden), stream, labels, vectors)
+        return (losses * weights.to(losses.dtype)).sum()
 
 
 class DecoderHead(nn.Module):
@@ -171,8 +171,8 @@ class DecoderHead(nn.Module):
         self, hidden: Tensor, stream: ResidualStream, labels: Tensor, weights: Tensor
     ) -> Tensor:
         vectors = self.embedding and self.embedding.tokens.weight
-        loss: Tensor = self.head(hidden, stream, labels, weights, vectors)
-        return loss
+        losses: Tensor = self.head(hidden, stream, labels, vectors)
+        return (losses * weights.to(losses.dtype)).sum()
 
 
 Run = Callable[[Any, Rows, Recompute], Tensor]

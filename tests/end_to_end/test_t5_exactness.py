@@ -114,9 +114,9 @@ def random_padding(
         read = loader(microbatch)
         for row, (sample_id,) in enumerate(microbatch.rows):
             sample = SAMPLES[sample_id]
-            read.tokens[row, max(1, sample.input_tokens) :].random_(0, 31)
-            read.decoder_tokens[row, sample.target_tokens :].random_(0, 31)
-            read.labels[row, sample.target_tokens :].random_(0, 31)
+            read.inputs[row, max(1, sample.input_tokens) :].random_(0, 31)
+            read.tokens.tokens[row, sample.target_tokens :].random_(0, 31)
+            read.tokens.labels[row, sample.target_tokens :].random_(0, 31)
         return read
 
     return load

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
+from tests.examples.run_stage import run_stage
 from tests.examples.training_case import START_ID, RandomTokens
 from torch import Tensor
 
@@ -42,6 +43,6 @@ def run(
     """The loss, or the activation if the last stage is missing."""
     activation = None
     for stage in pipeline:
-        activation = stage.run(activation, stage.collate(microbatch, TOKENS), mode)
+        activation = run_stage(stage, activation, stage.collate(microbatch, TOKENS), mode)
     assert activation is not None
     return activation

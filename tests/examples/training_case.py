@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from tests.examples.equal_shares import equal_shares
+from tests.examples.run_stage import run_stage
 from torch import Tensor
 
 from dynapipe_hpc.architecture.gpt import GptShape
@@ -296,7 +297,7 @@ def unsplit_gradients(
     alone = Cluster(device_memory_bytes=1)
     rank = make_rank(alone, 0, SingleRankCollectives(), weighting, shape=shape)
     rank.tokens.start_iteration(samples)
-    loss = rank.module.run(None, rank.tokens(batch), Recompute.NONE)
+    loss = run_stage(rank.module, None, rank.tokens(batch))
     gradients = torch.autograd.grad(loss, list(rank.module.parameters()))
     names = [name for name, _ in rank.module.named_parameters()]
     return Outcome([loss.item()], [], dict(zip(names, gradients, strict=True)))

@@ -3,50 +3,92 @@
 import contextlib
 import importlib.util
 import io
+import json
 import re
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
-from dynapipe_hpc.report.plan_svg import plan_svg
+from dynapipe_hpc.report.plan_svg import compare_svg, plan_svg
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+LIBRARY = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+MAX_LINES = 150
 DEVELOPMENT = {"benchmarks", "dev", "docs", "reference"}
 PICTURES = ROOT / "docs" / "pictures"
-
-
-def block(language: str) -> str:
-    """The first block in a language, without one in plain text."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    return next(str(text) for name, text in blocks if name == language)
+FLAGS = re.MULTILINE | re.DOTALL
 
 
 def test_the_example_prints_what_is_below_it() -> None:
-    example = block("python")
+    _, _, section = LIBRARY.partition("## What a plan says")
+    (example, printed), *_ = re.findall(
+        r"^```python\n(.*?)^```$.*?^```\n(.*?)^```$", section, FLAGS
+    )
     assert len(list(filter(None, example.splitlines()))) <= 10
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - our own file
-    assert printed.getvalue() == block("")
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(example, "library.md", "exec"), {})  # noqa: S102 - our own file
+    assert output.getvalue() == printed
 
 
-def test_the_picture_is_of_the_plan_that_is_made_today() -> None:
-    spec = importlib.util.spec_from_file_location("draw_plan", PICTURES / "draw_plan.py")
+def pictures() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("pictures", PICTURES / "draw_pictures.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    plans = module.example()
+    return module
+
+
+def test_the_picture_is_of_the_plan_that_is_made_today() -> None:
+    plans = pictures().example()
     committed = (PICTURES / "plan.svg").read_text(encoding="utf-8")
-    assert plan_svg(plans) == committed, "run docs/pictures/draw_plan.py"
+    assert plan_svg(plans) == committed, "run docs/pictures/draw_pictures.py"
     microbatches = plans[0].microbatches
     n_samples = sum(len(m.sample_ids) for m in microbatches)
     caption = f"{n_samples} samples of 10 to 2,048 tokens, in {len(microbatches)} micro-batches"
-    assert caption in README
+    assert caption in METHOD
+
+
+def test_the_comparison_is_of_plans_that_are_made_today() -> None:
+    panels = pictures().comparison()
+    committed = (PICTURES / "compare.svg").read_text(encoding="utf-8")
+    assert compare_svg(panels) == committed, "run docs/pictures/draw_pictures.py"
+    packed_ms, ours_ms = (plans[0].prediction.iteration_ms for plans in panels.values())
+    assert f"1F1B takes {packed_ms:.0f} ms, dynapipe-hpc {ours_ms:.0f} ms" in README
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= MAX_LINES
+
+
+def test_the_readme_names_the_methods_of_its_study() -> None:
+    study = tomllib.loads((ROOT / "configs" / "studies" / "packing.toml").read_text())
+    names = {method["name"] for method in study["study"]["methods"]}
+    assert {"MLM+DS", "balanced packing, 1F1B", "padding to the longest", "token budget"} <= names
+
+
+def test_measured_gains_are_those_of_the_committed_benchmark() -> None:
+    path = ROOT / "benchmarks" / "results" / "demo_seeds.json"
+    rows = json.loads(path.read_text(encoding="utf-8"))["results"]["2 stages x 2 replicas"]
+    measured = {
+        "balanced sequence packing": "packed_balanced",
+        "a token budget": "token_budget",
+        "dense packing": "dense_packing",
+        "padding to the longest": "naive_padding",
+        "the best of seven baselines": "best rule",
+    }
+    for label, rule in measured.items():
+        (line,) = re.findall(rf"^\| {label}.*$", README, re.MULTILINE)
+        digits = 1 if rows[rule]["ratio"] > 2 else 2
+        assert f"| {rows[rule]['ratio']:.{digits}f}×" in line
 
 
 def test_every_extra_is_described() -> None:
-    table = README.split("| extra |")[1].split("\n\n")[0]
+    install = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    table = install.split("| extra |")[1].split("\n\n")[0]
     described = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert sorted(described) == sorted(project["optional-dependencies"].keys() - DEVELOPMENT)

@@ -4,7 +4,7 @@ import pytest
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.tokens.collate import collate
+from dynapipe_hpc.models.tokens.collate import NO_SAMPLE, collate
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 
 START = 99
@@ -33,6 +33,7 @@ def test_a_padded_row_holds_one_sample_and_padding() -> None:
     assert batch.tokens.tolist() == [[START, 10, 11, START], [START, 25, START, START]]
     assert batch.labels.tolist() == [[10, 11, 15, START], [25, 26, START, START]]
     assert batch.weights.tolist() == [[0, 0, 0.5, 0], [0.25, 0.25, 0, 0]]
+    assert batch.sample_ids.tolist() == [[1, 1, 1, NO_SAMPLE], [2, 2, NO_SAMPLE, NO_SAMPLE]]
 
 
 def test_a_dense_row_holds_samples_one_after_the_other() -> None:
@@ -40,6 +41,7 @@ def test_a_dense_row_holds_samples_one_after_the_other() -> None:
     assert batch.tokens.tolist() == [[START, 10, 11, START, 30, START, 25, START]]
     assert batch.labels.tolist() == [[10, 11, 15, 30, 35, 25, 26, START]]
     assert batch.weights.tolist() == [[0, 0, 0.5, 0, 0.125, 0.25, 0.25, 0]]
+    assert batch.sample_ids.tolist() == [[1, 1, 1, 3, 3, 2, 2, NO_SAMPLE]]
 
 
 def test_samples_longer_than_their_row_are_an_error() -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tests.examples.run_stage import run_stage
 from tests.examples.training_case import (
     CPU,
     GATED_T5_SHAPE,
@@ -92,7 +93,7 @@ def test_no_more_is_kept_for_the_backward_pass(shape: ModelShape, mode: Recomput
         module = whole(shape, rate)
         batch = module.collate(microbatch(shape), tokens(ITERATION))
         with LiveMemory() as live:
-            _loss = module.run(None, batch, mode)
+            _loss = run_stage(module, None, batch, mode)
         kept.append(live.live_bytes)
     assert kept[0] == kept[1]
 
@@ -103,6 +104,6 @@ def test_there_is_none_outside_training(shape: ModelShape) -> None:
     for rate, iteration in ((0.0, 1), (RATE, None), (RATE, 1), (RATE, 2)):
         module = whole(shape, rate)
         batch = module.collate(microbatch(shape), tokens(iteration))
-        losses[rate, iteration] = module.run(None, batch, Recompute.NONE).item()
+        losses[rate, iteration] = run_stage(module, None, batch).item()
     assert losses[RATE, None] == losses[0.0, 1]
     assert len(set(losses.values())) == 3

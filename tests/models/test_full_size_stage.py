@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from tests.examples.run_stage import run_stage
 from tests.examples.training_case import name_of
 from torch import Tensor
 from torch.autograd import Function
@@ -158,13 +159,17 @@ def batch_of(sizes: Sizes) -> DecoderBatch | PairBatch:
     def ids(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.int64, device=META)
 
+    def token_batch(read: Tensor) -> TokenBatch:
+        labels, weights, sample_ids = (ids(*read.shape) for _ in range(3))
+        return TokenBatch(read, labels, weights.double(), sample_ids)
+
     rows = ids(sizes.rows, sizes.tokens)
     if not sizes.targets:
-        tokens = TokenBatch(rows, ids(*rows.shape), ids(*rows.shape).double())
+        tokens = token_batch(rows)
         return DecoderBatch((sizes.rows, sizes.tokens), None, tokens, ids(*rows.shape))
-    read, labels, weights = (ids(sizes.rows, sizes.targets) for _ in range(3))
-    keys = (ids(*rows.shape), ids(*read.shape))
-    return PairBatch(None, True, rows, ids(sizes.rows), read, labels, weights.double(), keys)
+    targets = ids(sizes.rows, sizes.targets)
+    keys = (ids(*rows.shape), ids(*targets.shape))
+    return PairBatch(None, True, rows, ids(sizes.rows), token_batch(targets), keys)
 
 
 class OneOf(OneShard):
@@ -201,7 +206,7 @@ def measured(
     FlatParameters(stage)
     batch = batch_of(sizes or SIZES[shape.family])
     with LiveMemory() as live:
-        loss = stage.run(None, batch, mode)
+        loss = run_stage(stage, None, batch, mode)
         kept = live.live_bytes
         torch.autograd.backward(loss)
         assert live.live_bytes <= loss.nbytes
@@ -246,7 +251,7 @@ def test_a_full_size_stage_needs_the_memory_that_plans_count_on(
 def test_an_evaluation_needs_no_more_memory_than_its_plans_count_on(shape: ModelShape) -> None:
     stage, sizes = stage_of(shape), SIZES[shape.family]
     with torch.no_grad(), LiveMemory() as live:
-        stage.run(None, batch_of(sizes), Recompute.NONE)
+        run_stage(stage, None, batch_of(sizes))
     for mode in Recompute:
         costs = ForwardOnly(estimated(shape, mode)).stage_costs(shapes_of(sizes))
         plan = costs.forward_transient_bytes.item()

@@ -45,7 +45,8 @@ def computed(shards: Shards, dtype: torch.dtype = torch.float64) -> Outcome:
     split = Split(0, 1, shards.shard, shards.n_shards, IDS)
     hidden = HIDDEN.to(dtype, copy=True).requires_grad_()
     vectors = split.part_of(VECTORS).to(dtype, copy=True).requires_grad_()
-    loss = linear_cross_entropy(hidden, vectors, LABELS, WEIGHTS, Vocabulary(IDS, shards))
+    losses = linear_cross_entropy(hidden, vectors, LABELS, Vocabulary(IDS, shards))
+    loss = (losses * WEIGHTS.to(losses.dtype)).sum()
     (SCALE * loss).backward()  # type: ignore[no-untyped-call]
     assert hidden.grad is not None
     assert vectors.grad is not None
@@ -120,7 +121,8 @@ def test_a_shard_that_holds_only_padding_adds_nothing() -> None:
         split = Split(0, 1, shards.shard, 4, vocabulary)
         vectors = split.part_of(VECTORS[:vocabulary]).clone().requires_grad_()
         labels = LABELS % vocabulary
-        loss = linear_cross_entropy(HIDDEN, vectors, labels, WEIGHTS, Vocabulary(3, shards))
+        losses = linear_cross_entropy(HIDDEN, vectors, labels, Vocabulary(3, shards))
+        loss = (losses * WEIGHTS).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         assert vectors.grad is not None
         return loss.detach(), vectors.grad
@@ -173,9 +175,7 @@ def test_a_large_vocabulary_needs_less_than_a_gigabyte_beside_weights(n_tokens: 
     hidden, vectors = empty(1, n_tokens, 4096), empty(50_304, 4096)
     labels = torch.empty(1, n_tokens, dtype=torch.int64, device="meta")
     with LiveMemory() as live:
-        loss = linear_cross_entropy(
-            hidden, vectors, labels, labels.double(), Vocabulary(50_304, ONE_SHARD)
-        )
+        loss = linear_cross_entropy(hidden, vectors, labels, Vocabulary(50_304, ONE_SHARD)).sum()
         kept_bytes, forward_bytes = live.live_bytes, live.peak_bytes
         live.restart()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.examples.decoder_pipelines import SAMPLES, TOKENS, WEIGHTS, run, stages_of
+from tests.examples.run_stage import run_stage
 from tests.examples.training_case import (
     SHAPE,
     START_ID,
@@ -57,7 +58,7 @@ def test_a_document_has_the_same_bits_whatever_its_neighbours_hold() -> None:
         of_row = [TOKENS.samples[i] for i in (neighbours[0], 3, neighbours[1], 5)]
         activation = run(pipeline[:1], packed(of_row)).detach().requires_grad_()
         batch = pipeline[1].collate(packed(of_row), TOKENS)
-        torch.autograd.backward(pipeline[1].run(activation, batch, Recompute.NONE))
+        torch.autograd.backward(run_stage(pipeline[1], activation, batch))
         assert activation.grad is not None
         found.append((activation.detach()[:, 13:33], activation.grad[:, 13:33]))
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
@@ -72,7 +73,7 @@ def test_a_documents_loss_has_gradients_in_that_document_only(own: Sample) -> No
         microbatch = packed(samples)
         activation = run(pipeline[:1], microbatch).detach().requires_grad_()
         batch = pipeline[1].collate(microbatch, replace(TOKENS, weights=weights))
-        torch.autograd.backward(pipeline[1].run(activation, batch, Recompute.NONE))
+        torch.autograd.backward(run_stage(pipeline[1], activation, batch))
         assert activation.grad is not None
         gradients.append(activation.grad[0])
     start = sum(s.tokens for s in SAMPLES if s.sample_id < own.sample_id)

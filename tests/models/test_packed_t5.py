@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.examples.run_stage import run_stage
 from tests.examples.training_case import (
     START_ID,
     T5_SHAPE,
@@ -60,7 +61,7 @@ def run(
     """The loss, or the activation if the last stage is missing."""
     activation = None
     for stage in pipeline:
-        activation = stage.run(activation, stage.collate(microbatch, tokens), mode)
+        activation = run_stage(stage, activation, stage.collate(microbatch, tokens), mode)
     assert activation is not None
     return activation
 
@@ -102,7 +103,7 @@ def test_a_boundary_moved_by_one_gives_another_loss(side: str, boundary: int) ->
     offsets[boundary] += 1 if offsets[boundary] + 1 < offsets[boundary + 1] else -1
     moved = type(documents).between(tuple(offsets), offsets[-1])
     other = replace(batch, documents=replace(batch.documents, **{side: moved}))
-    right, wrong = (whole.run(None, b, Recompute.NONE).item() for b in (batch, other))
+    right, wrong = (run_stage(whole, None, b).item() for b in (batch, other))
     assert wrong != pytest.approx(right, rel=1e-6)
 
 
@@ -132,7 +133,7 @@ def test_a_document_has_the_same_bits_whatever_its_neighbours_hold(n_before: int
         activation = run(before, microbatch, tokens=tokens).detach().requires_grad_()
         last = activation
         for stage in after:
-            last = stage.run(last, stage.collate(microbatch, tokens), Recompute.NONE)
+            last = run_stage(stage, last, stage.collate(microbatch, tokens))
         torch.autograd.backward(last)
         assert activation.grad is not None
         n_inputs = microbatch.row_tokens
@@ -151,7 +152,7 @@ def test_a_documents_loss_has_gradients_in_that_document_only(own: Sample, n_bef
         activation = run(pipeline[:n_before], microbatch, tokens=tokens).detach().requires_grad_()
         last = activation
         for stage in pipeline[n_before:]:
-            last = stage.run(last, stage.collate(microbatch, tokens), Recompute.NONE)
+            last = run_stage(stage, last, stage.collate(microbatch, tokens))
         torch.autograd.backward(last)
         assert activation.grad is not None
         n_inputs = microbatch.row_tokens
@@ -173,8 +174,8 @@ def test_stages_between_others_know_documents_and_read_no_tokens() -> None:
         assert batch.documents is not None
         assert batch.documents.inputs.offsets == (0, 9, 10, 15, 36, 38, 40)
         assert batch.documents.targets.offsets == (0, 4, 5, 23, 26, 29)
-        assert (batch.tokens == START_ID).all()
-        assert (batch.labels == START_ID).all()
+        assert (batch.inputs == START_ID).all()
+        assert (batch.tokens.labels == START_ID).all()
         assert stage.collate(padded(SAMPLES, T5_SHAPE), TOKENS).documents is None
 
 

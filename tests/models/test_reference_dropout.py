@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.examples.run_stage import run_stage
 from tests.examples.training_case import RandomTokens
 from tests.oracles.peft_models import PeftModel
 from tests.oracles.plain_dropout import factors
@@ -118,7 +119,7 @@ def test_losses_and_gradients_are_those_of_transformers(shape: ModelShape) -> No
     tokens = IterationTokens({17: SAMPLE}, {17: 1.0}, RandomTokens(), START, iteration=ITERATION)
     is_t5 = shape.family == "t5"
     rows = MicroBatch(((17,),), 9 if is_t5 else 15, target_tokens=6 if is_t5 else 0)
-    loss = ours.run(None, ours.collate(rows, tokens), Recompute.SELECTIVE)
+    loss = run_stage(ours, None, ours.collate(rows, tokens), Recompute.SELECTIVE)
     torch.autograd.backward(loss)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-10)
     found, theirs = gradients_of(ours), gradients_of(model)

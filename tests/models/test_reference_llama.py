@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.examples.run_stage import run_stage
 from tests.examples.training_case import START_ID, RandomTokens, packed, padded
 from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
@@ -147,7 +147,7 @@ def their_loss(family: str) -> Tensor:
 
 def our_loss(model: StageOfFamily, *, is_packed: bool) -> Tensor:
     microbatch = packed(SAMPLES, fill=3) if is_packed else padded(SAMPLES)
-    return model.run(None, model.collate(microbatch, TOKENS), Recompute.NONE)
+    return run_stage(model, None, model.collate(microbatch, TOKENS))
 
 
 @every_family

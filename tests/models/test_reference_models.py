@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.examples.run_stage import run_stage
 from tests.examples.training_case import RandomTokens
 from tests.oracles.transformers_models import state_of, their_losses, their_model
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
@@ -58,7 +59,7 @@ def test_losses_are_those_of_transformers(shape: ModelShape) -> None:
     weights = {name: p.detach() for name, p in whole.named_parameters()}
     for sample in SAMPLES.values():
         batch = whole.collate(row_of(sample, shape), TOKENS)
-        found = whole.run(None, batch, Recompute.NONE)
+        found = run_stage(whole, None, batch)
         expected = losses(weights, shape, sample).sum().item()
         assert found.item() == pytest.approx(expected, rel=1e-12)
 
@@ -69,7 +70,7 @@ def test_gradients_are_those_of_transformers(shape: ModelShape) -> None:
     weights = {name: p.detach().requires_grad_() for name, p in whole.named_parameters()}
     expected = torch.autograd.grad(losses(weights, shape, sample).sum(), list(weights.values()))
     batch = whole.collate(row_of(sample, shape), TOKENS)
-    torch.autograd.backward(whole.run(None, batch, Recompute.NONE))
+    torch.autograd.backward(run_stage(whole, None, batch))
     for (name, weight), gradient in zip(whole.named_parameters(), expected, strict=True):
         scale = float(gradient.abs().max())
         torch.testing.assert_close(weight.grad, gradient, rtol=1e-10, atol=1e-12 * scale, msg=name)

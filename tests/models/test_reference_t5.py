@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from tests.examples.run_stage import run_stage
 from tests.examples.training_case import RandomTokens, packed_pairs
 from torch import Tensor, nn
 
@@ -200,10 +201,10 @@ def of_ours(
     monkeypatch.setattr(head, "linear_cross_entropy", noting)
     tokens = IterationTokens(BY_ID, dict.fromkeys(BY_ID, 1 / N_TARGETS), RandomTokens(), PAD)
     batch = made.collate(microbatch, tokens)
-    loss = made.run(None, batch, mode)
+    loss = run_stage(made, None, batch, mode)
     torch.autograd.backward(loss)
     gradients = {n: p.grad for n, p in made.named_parameters() if p.grad is not None}
-    return Found(loss.detach(), seen[0][batch.weights > 0], gradients)
+    return Found(loss.detach(), seen[0][batch.tokens.weights > 0], gradients)
 
 
 def assert_close(found: Tensor, expected: Tensor, error: float, name: str) -> None:

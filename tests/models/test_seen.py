@@ -15,6 +15,7 @@ from dynapipe_hpc.models.seen import Seen
 from dynapipe_hpc.models.sharding.residual_stream import residual_stream
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
 from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer
+from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
 from dynapipe_hpc.models.tokens.documents import Documents, PairDocuments
 
@@ -26,7 +27,7 @@ def packed(lengths: Pairs) -> PairBatch:
     ends = [tuple(accumulate(side, initial=0)) for side in zip(*lengths, strict=True)]
     documents = PairDocuments(*(Documents.between(side, side[-1]) for side in ends))
     inputs, targets = (torch.zeros(1, side[-1], dtype=torch.int64) for side in ends)
-    return PairBatch(documents, False, inputs, torch.tensor([1]), targets, targets, targets)
+    return PairBatch(documents, False, inputs, torch.tensor([1]), TokenBatch(*[targets] * 4))
 
 
 def seen(kind: str, batch: PairBatch) -> Seen:

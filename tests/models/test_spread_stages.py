@@ -14,6 +14,7 @@ from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.sharding.shards import OneShard, Shards
+from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
 
 ROWS, TOKENS, TARGETS, N_SHARDS = 3, 5, 4, 4  # 15 tokens are no multiple of 4
@@ -35,9 +36,9 @@ def drawn(*size: int, seed: int) -> Tensor:
 def batch_of(shape: ModelShape) -> DecoderBatch | PairBatch:
     if shape.family == "gpt":
         return DecoderBatch((ROWS, TOKENS), None, None)
-    read, weights = torch.arange(ROWS * TARGETS).view(ROWS, TARGETS), torch.ones(ROWS, TARGETS)
+    targets = TokenBatch(*[torch.arange(ROWS * TARGETS).view(ROWS, TARGETS)] * 4)
     inputs = torch.ones(ROWS, TOKENS, dtype=torch.int64)
-    return PairBatch(None, True, inputs, torch.tensor([5, 2, 4]), read, read, weights)
+    return PairBatch(None, True, inputs, torch.tensor([5, 2, 4]), targets)
 
 
 def sides_of(boundary: Boundary, seed: int, width: int) -> list[Tensor]:

@@ -2,6 +2,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from tests.examples.run_stage import run_stage
 from tests.oracles.plain_t5 import losses
 
 from dynapipe_hpc.architecture.placement import Placement
@@ -65,7 +66,7 @@ def load(stage: T5Stage, microbatch: MicroBatch) -> PairBatch:
 def loss_of(pipeline: list[T5Stage], microbatch: MicroBatch) -> torch.Tensor:
     activation = None
     for stage in pipeline:
-        activation = stage.run(activation, load(stage, microbatch), Recompute.NONE)
+        activation = run_stage(stage, activation, load(stage, microbatch))
     assert activation is not None
     return activation
 
@@ -135,10 +136,10 @@ def test_stages_hand_over_the_encoders_side_and_then_both(n_stages: int) -> None
     placement = Placement.equal_shares(SHAPE.n_all_layers, n_stages)
     pipeline = stages(n_stages)
     for number, stage in enumerate(pipeline[:-1]):
-        activation = stage.run(activation, load(stage, PADDED), Recompute.NONE)
+        activation = run_stage(stage, activation, load(stage, PADDED))
         n_encoded = placement.layers[number].stop
         assert activation.shape == (3, 144 + (16 if n_encoded > 3 else 0), 12)
-    loss = pipeline[-1].run(activation, load(pipeline[-1], PADDED), Recompute.NONE)
+    loss = run_stage(pipeline[-1], activation, load(pipeline[-1], PADDED))
     assert loss.item() == pytest.approx(loss_of(stages(1), PADDED).item(), rel=1e-12)
 
 
@@ -150,7 +151,7 @@ def test_what_padding_holds_does_not_change_a_bit(mode: Recompute) -> None:
         batch = load(whole, PADDED)
         if seed is not None:
             fill_padding(batch, seed)
-        loss = whole.run(None, batch, mode)
+        loss = run_stage(whole, None, batch, mode)
         torch.autograd.backward(loss)
         outcomes.append([loss.detach(), *(p.grad for p in whole.parameters())])
     for other in outcomes[1:]:
@@ -163,9 +164,9 @@ def test_what_padding_holds_does_not_change_a_bit(mode: Recompute) -> None:
 def fill_padding(batch: PairBatch, seed: int) -> None:
     stream = torch.manual_seed(seed)
     for row, sample in enumerate(SAMPLES.values()):
-        batch.tokens[row, sample.input_tokens :].random_(0, 31, generator=stream)
-        batch.decoder_tokens[row, sample.target_tokens :].random_(0, 31, generator=stream)
-        batch.labels[row, sample.target_tokens :].random_(0, 31, generator=stream)
+        batch.inputs[row, sample.input_tokens :].random_(0, 31, generator=stream)
+        batch.tokens.tokens[row, sample.target_tokens :].random_(0, 31, generator=stream)
+        batch.tokens.labels[row, sample.target_tokens :].random_(0, 31, generator=stream)
 
 
 def test_a_target_without_input_attends_to_one_start_token() -> None:
@@ -177,7 +178,7 @@ def test_a_target_without_input_attends_to_one_start_token() -> None:
     targets = RandomTokens().read(1, 0, 3)[1].tolist()
     weights = {name: p.detach().numpy() for name, p in whole.named_parameters()}
     expected = sum(losses(weights, 3, 2, [START], targets, START))
-    assert whole.run(None, batch, Recompute.NONE).item() == pytest.approx(expected, rel=1e-12)
+    assert run_stage(whole, None, batch).item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_rows_of_several_samples_attend_over_all_of_them() -> None:
@@ -185,8 +186,8 @@ def test_rows_of_several_samples_attend_over_all_of_them() -> None:
     (whole,) = stages(1)
     batch = load(whole, packed)
     assert batch.padding_mask(torch.float64) is None
-    assert batch.decoder_tokens[0, [0, 4]].tolist() == [START, START]
-    assert batch.weights[0].tolist() == [0.5] * 4 + [0.25] * 7
+    assert batch.tokens.tokens[0, [0, 4]].tolist() == [START, START]
+    assert batch.tokens.weights[0].tolist() == [0.5] * 4 + [0.25] * 7
     apart = loss_of(stages(1), MicroBatch(((1,), (2,)), 12, target_tokens=8))
     assert loss_of(stages(1), packed).item() != pytest.approx(apart.item(), rel=1e-3)
 
@@ -195,8 +196,8 @@ def test_middle_stages_read_no_tokens_but_know_the_lengths() -> None:
     _, encoder, _, decoder, _ = stages(5)
     for stage in (encoder, decoder):
         batch = load(stage, PADDED)
-        assert (batch.tokens == START).all()
-        assert (batch.labels == START).all()
+        assert (batch.inputs == START).all()
+        assert (batch.tokens.labels == START).all()
         assert batch.lengths.tolist() == [9, 3, 140]
 
 
@@ -205,7 +206,7 @@ def test_a_first_stage_needs_no_activation_and_others_do() -> None:
     assert last.embedding is not None
     with pytest.raises(ValueError, match="the stage holds no embedding"):
         middle = stages(6)[1]
-        middle.run(None, load(middle, PADDED), Recompute.NONE)
+        run_stage(middle, None, load(middle, PADDED))
 
 
 def test_weights_start_as_large_as_their_place_asks_for() -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple, get_args
 
 import pytest
 import torch
+from tests.examples.run_stage import run_stage
 from tests.examples.samplers import sampler_of
 from tests.examples.tokenized import write_samples
 from tests.oracles import plain_gpt, plain_t5
@@ -175,6 +176,6 @@ def test_a_loss_is_the_mean_over_trained_tokens(
             loader = TokenLoader(reader, dataset.start_id, weighting, model.collate, trained)
             loader.start_iteration(samples)
             batches, rows = microbatches(samples, layout, is_t5=is_t5)
-            found = sum(model.run(None, loader(b), Recompute.NONE).item() for b in batches)
+            found = sum(run_stage(model, None, loader(b)).item() for b in batches)
             expected = expected_loss(model, shape, config, weighting, rows, has_start=has_start)
             assert found == pytest.approx(expected, rel=1e-12), (long_samples, weighting)

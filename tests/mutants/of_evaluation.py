@@ -8,6 +8,7 @@ EVALUATING = ("tests/training/test_evaluating.py",)
 EVALUATOR = ("tests/experiment/run/test_evaluator.py",)
 HISTORY = ("tests/experiment/run/test_loss_history.py",)
 LOAD = ("tests/experiment/test_load.py",)
+OBJECTIVE = ("tests/training/test_objective.py",)
 TRAIN = ("tests/experiment/run/test_train.py",)
 
 EVALUATION = (
@@ -15,13 +16,23 @@ EVALUATION = (
            "doctor plans with samples that cannot be evaluated", DOCTOR),
     Mutant("experiment/load.py", '"evaluation": ("dataset", "held_out"),', "",
            "another dataset cannot be evaluated than a parent's held-out samples", LOAD),
-    Mutant("models/linear_cross_entropy.py", "show_token_losses(losses, weights)", "pass",
-           "losses of single tokens stay unseen", EVALUATING),
-    Mutant("training/module_stage.py", "self._load_tokens, self._evaluated = outer, None",
-           "self._evaluated = None", "training goes on with the samples of the evaluation",
-           EVALUATING),
-    Mutant("training/evaluation_loader.py", "enumerate(samples, start=1)", "enumerate(samples)",
-           "the first sample's losses count as padding", EVALUATING),
+    Mutant("training/module_stage.py", "self._load_tokens, self._objective = outer", "pass",
+           "training continues with the samples of the evaluation", EVALUATING),
+    Mutant("training/module_stage.py", "evaluated += output", "pass",
+           "losses of an evaluation do not add up", EVALUATING),
+    Mutant("models/tokens/collate.py", "owner_ids[row, start:end] = sample.sample_id", "pass",
+           "tokens of no sample are evaluated", EVALUATING),
+    Mutant("models/tokens/collate_pairs.py",
+           "owner_ids[row, target_start:end] = sample.sample_id", "pass",
+           "targets of no sample are evaluated", EVALUATING),
+    Mutant("training/objective.py", "self._columns[torch.searchsorted(self._sample_ids, "
+           "tokens.sample_ids.flatten())]",
+           "torch.searchsorted(self._sample_ids, tokens.sample_ids.flatten())",
+           "losses are in the order of ids, not of samples", OBJECTIVE),
+    Mutant("training/objective.py", ".where(is_trained, 0)", "",
+           "inputs and padding count in an evaluation", OBJECTIVE),
+    Mutant("training/objective.py", "is_trained.double())", "torch.ones_like(columns).double())",
+           "an evaluation divides by all tokens", OBJECTIVE),
     Mutant("data/dataset/held_out.py", "int(share * 2**64)", "int(share * 2**63)",
            "half of the share is held out", EVALUATED),
     Mutant("experiment/files.py", "self.config.held_out, self.dataset", "0.0, self.dataset",

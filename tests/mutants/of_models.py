@@ -325,10 +325,10 @@ MODELS = (
            ("tests/models/test_packed_t5.py"
             "::test_samples_of_other_lengths_than_the_plan_says_are_refused",)),
     # loss
-    Mutant("models/linear_cross_entropy.py", "return (losses * weights).sum()",
-           "return losses.mean()", "weights in the loss ignored", LOSS),
-    Mutant("models/linear_cross_entropy.py", "factors = weights * gradients[0]",
-           "factors = weights", "a scaled loss has the gradients of the loss", LOSS),
+    Mutant("training/objective.py", "tokens.weights.to(token_losses.dtype)", "1",
+           "weights in the loss ignored", ("tests/training/test_objective.py",)),
+    Mutant("models/linear_cross_entropy.py", "to_logits.mul_(factors)", "to_logits",
+           "a scaled loss has the gradients of the loss", LOSS),
     Mutant("models/linear_cross_entropy.py", "torch.where(is_here, logits",
            "torch.where(is_here | True, logits", "labels of other chunks count", LOSS),
     Mutant("models/linear_cross_entropy.py", "(own < chunk.stop)", "(own <= chunk.stop)",

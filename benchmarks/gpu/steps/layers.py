@@ -140,8 +140,8 @@ def report_head(device: torch.device) -> None:
     Optimizer(head, CONFIG, SingleRankCollectives())
     rows = (1, HEAD_TOKENS)
     labels = torch.randint(0, SHAPE.vocab_size, rows)
-    weights = torch.ones(rows, dtype=torch.float64)
-    work = passes(device, head, rows, TokenBatch(labels, labels, weights))
+    weights, sample_ids = torch.ones(rows, dtype=torch.float64), torch.zeros_like(labels)
+    work = passes(device, head, rows, TokenBatch(labels, labels, weights, sample_ids))
     times = typical_ms(device, work)
     n_flops = 6 * HEAD_TOKENS * SHAPE.hidden_size * SHAPE.vocab_size
     name = f"head, {HEAD_TOKENS} tokens"

@@ -110,15 +110,14 @@ class DecoderStage(StageOfFamily):
         if tokens is None:
             if activation is None:
                 raise ValueError("neither an activation was received nor tokens loaded")
-            return self.forward(activation, None, None, *known)
+            return self.forward(activation, None, *known)
         inputs = tokens.tokens if activation is None else activation
-        return self.forward(inputs, tokens.labels, tokens.weights, *known)
+        return self.forward(inputs, tokens.labels, *known)
 
     def forward(
         self,
         inputs: Tensor,
         labels: Tensor | None = None,
-        weights: Tensor | None = None,
         recompute: Recompute = Recompute.NONE,
         documents: Documents | None = None,
         size: tuple[int, int] | None = None,
@@ -130,7 +129,6 @@ class DecoderStage(StageOfFamily):
             inputs: Token ids (rows, tokens) on the first stage, elsewhere the activation of the
                 previous stage, in the form in which shards hold the residual stream.
             labels: Token ids to predict, (rows, tokens); the last stage needs them.
-            weights: Weight of each prediction in the loss, (rows, tokens); needed as `labels` are.
             recompute: Activation checkpointing mode of every layer.
             documents: Documents of a packed row, each with positions and attention of its own;
                 None for positions of and attention over whole rows.
@@ -138,8 +136,8 @@ class DecoderStage(StageOfFamily):
             keys: Keys of tokens for dropout, (rows, tokens); None to drop nothing.
 
         Returns:
-            The activation, in the same form; on the last stage the loss, a scalar: the weighted
-            sum over all positions.
+            The activation, in the same form; on the last stage the losses of predictions, (rows,
+            tokens).
         """
         size = size or (inputs.shape[0], inputs.shape[1])
         stream = residual_stream(self._shards, *size, keys)
@@ -150,11 +148,11 @@ class DecoderStage(StageOfFamily):
             hidden = layer(hidden, stream, recompute, places)
         if self.head is None:
             return hidden
-        if labels is None or weights is None:
-            raise ValueError("the last stage computes the loss and needs labels and weights")
+        if labels is None:
+            raise ValueError("the last stage computes losses and needs labels")
         vectors = None if self.embedding is None else self.embedding.tokens.weight
-        loss: Tensor = self.head(hidden, stream, labels, weights, vectors)
-        return loss
+        losses: Tensor = self.head(hidden, stream, labels, vectors)
+        return losses
 
     def _keys(self, microbatch: MicroBatch, tokens: IterationTokens) -> Tensor | None:
         if tokens.iteration is None:

@@ -82,7 +82,7 @@ class StageOfFamily(nn.Module, ABC):
             recompute: What backward computes again in every layer.
 
         Returns:
-            What the next stage takes, or the loss.
+            What the next stage takes, or the losses of predictions, shape (rows, tokens).
         """
 
 

@@ -1,4 +1,4 @@
-"""Head of a model: logits and loss."""
+"""Head of a model: logits and losses."""
 
 from torch import Tensor, nn
 
@@ -10,7 +10,7 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 class Head(nn.Module):
-    """Logits, and their loss.
+    """Logits, and their losses.
 
     Args:
         shape: The model; a tied head has no weights of its own.
@@ -38,16 +38,14 @@ class Head(nn.Module):
         hidden: Tensor,
         stream: ResidualStream,
         labels: Tensor,
-        weights: Tensor,
         vectors: Tensor | None = None,
     ) -> Tensor:
-        """Weighted sum of cross entropies, a scalar; see `linear_cross_entropy`.
+        """Cross entropies of predictions, of the shape of `labels`; see `linear_cross_entropy`.
 
         Args:
             hidden: A tensor of the stream.
             stream: The stream of what is predicted.
             labels: Ids to predict, shape (rows, tokens).
-            weights: Weight of each prediction, of the same shape.
             vectors: Vectors of the embedding; a tied head needs them.
         """
         normed = stream.gather(hidden if self.norm is None else self.norm(hidden))
@@ -56,4 +54,4 @@ class Head(nn.Module):
             raise ValueError("a tied head needs the vectors of the embedding")
         if self._divisor != 1:
             normed = normed / self._divisor
-        return linear_cross_entropy(normed, own, labels, weights, self._vocabulary)
+        return linear_cross_entropy(normed, own, labels, self._vocabulary)

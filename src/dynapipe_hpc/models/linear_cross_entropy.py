@@ -21,7 +21,6 @@ from torch.nn import functional
 
 from dynapipe_hpc.architecture.blocks import LOGITS_AT_ONCE
 from dynapipe_hpc.models.sharding.shards import Shards
-from dynapipe_hpc.models.token_losses import show_token_losses
 
 ALIGNED_IDS = 128
 """Chunks of more ids are multiples of so many: products of matrices of other widths take kernels
@@ -77,25 +76,24 @@ class Vocabulary(NamedTuple):
 
 
 def linear_cross_entropy(
-    hidden: Tensor, vectors: Tensor, labels: Tensor, weights: Tensor, vocabulary: Vocabulary
+    hidden: Tensor, vectors: Tensor, labels: Tensor, vocabulary: Vocabulary
 ) -> Tensor:
-    """Weighted sum of the cross entropies of the logits `hidden @ vectors.T`; a scalar.
+    """Cross entropies of the logits `hidden @ vectors.T`, of the shape of `labels`.
 
-    It is computed in float32, or in the type of `hidden` if that is wider, and is the same on all
-    shards. Each shard's gradient of `hidden` is the part that its own ids contribute.
+    They are computed in float32, or in the type of `hidden` if that is wider, and are the same on
+    all shards. Each shard's gradient of `hidden` is the part that its own ids contribute.
 
     Args:
         hidden: Shape (..., width), the same on all shards.
         vectors: This shard's, shape (ids of a shard, width).
         labels: Ids to predict, shape (...).
-        weights: Weight of each prediction, shape (...).
         vocabulary: The ids, and the shards over which they are divided.
     """
     if (kept := _KEPT.get()) is not None:
         kept.append(functional.linear(hidden, vectors))
-    flat = hidden.flatten(0, -2), vectors, labels.flatten(), weights.flatten()
-    loss: Tensor = _LinearCrossEntropy.apply(*flat, vocabulary)  # type: ignore[no-untyped-call]
-    return loss
+    flat = hidden.flatten(0, -2), vectors, labels.flatten()
+    losses: Tensor = _LinearCrossEntropy.apply(*flat, vocabulary)  # type: ignore[no-untyped-call]
+    return losses.view_as(labels)
 
 
 class _LinearCrossEntropy(Function):
@@ -105,7 +103,6 @@ class _LinearCrossEntropy(Function):
         hidden: Tensor,
         vectors: Tensor,
         labels: Tensor,
-        weights: Tensor,
         vocabulary: Vocabulary,
     ) -> Tensor:
         wide = torch.promote_types(hidden.dtype, torch.float32)
@@ -118,30 +115,27 @@ class _LinearCrossEntropy(Function):
             log_sums = torch.logaddexp(log_sums, _log_sum_exp(logits))
             del logits  # before the next chunk
         log_sums, of_labels = _of_all_shards(log_sums, of_labels, vocabulary.shards)
-        losses = log_sums - of_labels
-        show_token_losses(losses, weights)
-        weights = weights.to(wide)
-        context.save_for_backward(hidden, vectors, own, weights, log_sums)
+        context.save_for_backward(hidden, vectors, own, log_sums)
         context.vocabulary = vocabulary
-        return (losses * weights).sum()
+        return log_sums - of_labels
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, vectors, own, weights, log_sums = context.saved_tensors
-        factors = weights * gradients[0]
+        hidden, vectors, own, log_sums = context.saved_tensors
+        factors = gradients[0].unsqueeze(1)
         to_hidden = torch.zeros_like(hidden, dtype=log_sums.dtype)
         to_vectors = torch.zeros_like(vectors) if context.needs_input_grad[1] else None
         for chunk in context.vocabulary.chunks(len(hidden)):
             to_logits = _logits(hidden, vectors, chunk, log_sums.dtype)
             to_logits.sub_(log_sums.unsqueeze(1)).exp_()  # probabilities
             _subtract_ones(to_logits, own, chunk)
-            to_logits = to_logits.mul_(factors.unsqueeze(1)).to(hidden.dtype)
+            to_logits = to_logits.mul_(factors).to(hidden.dtype)
             ids = slice(chunk.start, chunk.stop)
             if to_vectors is not None:
                 torch.mm(to_logits.t(), hidden, out=to_vectors[ids])
             to_hidden += to_logits @ vectors[ids]
             del to_logits
-        return to_hidden.to(hidden.dtype), to_vectors, None, None, None
+        return to_hidden.to(hidden.dtype), to_vectors, None, None
 
 
 def _logits(hidden: Tensor, vectors: Tensor, chunk: range, dtype: torch.dtype) -> Tensor:

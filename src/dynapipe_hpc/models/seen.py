@@ -31,7 +31,7 @@ class Seen:
     def by_inputs(cls, batch: PairBatch, bias: RelativeBias, dtype: torch.dtype) -> Self:
         """What inputs see of inputs: all but padding."""
         if batch.documents is None:
-            return cls([bias(batch.tokens.shape[1], batch.padding_mask(dtype))], None)
+            return cls([bias(batch.inputs.shape[1], batch.padding_mask(dtype))], None)
         groups = batch.documents.inputs.like_lengths
         masks = zip(groups.sizes, groups.padding_masks(dtype), strict=True)
         return cls([bias(size.tokens, padding) for size, padding in masks], groups)
@@ -40,7 +40,7 @@ class Seen:
     def by_targets(cls, batch: PairBatch, bias: RelativeBias) -> Self:
         """What targets see of targets: those before them, so that padding behind is not seen."""
         if batch.documents is None:
-            return cls([bias(batch.decoder_tokens.shape[1])], None)
+            return cls([bias(batch.tokens.tokens.shape[1])], None)
         groups = batch.documents.targets.like_lengths
         return cls([bias(size.tokens) for size in groups.sizes], groups)
 

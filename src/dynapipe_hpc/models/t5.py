@@ -76,10 +76,10 @@ class T5Stage(StageOfFamily):
         Returns:
             Up to the end of the encoder its activation; then its output and the decoder's
             activation, one after the other along tokens, both in the form in which shards hold
-            the residual stream. On the last stage the loss, a scalar: the weighted sum over all
-            targets.
+            the residual stream. On the last stage the losses of predictions, shape (rows, target
+            tokens).
         """
-        source = self._stream(batch.tokens, batch.keys and batch.keys[0])
+        source = self._stream(batch.inputs, batch.keys and batch.keys[0])
         encoded, decoded = _received(activation, source)
         if encoded is None or self.encoder:
             encoded = self._encoded(encoded, source, batch, recompute)
@@ -107,7 +107,7 @@ class T5Stage(StageOfFamily):
         """The encoder's activation, or its output; of the stream."""
         hidden = received
         if hidden is None:
-            hidden = self.encoder_input(self._vectors(batch.tokens, stream), stream.own_keys)
+            hidden = self.encoder_input(self._vectors(batch.inputs, stream), stream.own_keys)
         if self.encoder_bias is not None:
             seen = Seen.by_inputs(batch, self.encoder_bias, hidden.dtype)
             for layer in self.encoder.values():
@@ -125,8 +125,8 @@ class T5Stage(StageOfFamily):
         batch: PairBatch,
         recompute: Recompute,
     ) -> Tensor:
-        """The encoder's output with the decoder's activation, or the loss."""
-        tokens = batch.decoder_tokens
+        """The encoder's output with the decoder's activation, or the losses of predictions."""
+        tokens = batch.tokens.tokens
         stream = self._stream(tokens, batch.keys and batch.keys[1])
         hidden = received
         if hidden is None:
@@ -142,8 +142,8 @@ class T5Stage(StageOfFamily):
             return torch.cat([encoded, hidden], stream.token_dimension)
         normed = self.decoder_output(self.decoder_norm(hidden), stream.own_keys)
         vectors = self.embedding and self.embedding.weight
-        loss: Tensor = self.head(normed, stream, batch.labels, batch.weights, vectors)
-        return loss
+        losses: Tensor = self.head(normed, stream, batch.tokens.labels, vectors)
+        return losses
 
 
 def _received(

@@ -1,16 +1,16 @@
 """Drawing of the plans of an iteration: an SVG file of its own."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.plan.instruction import BackwardWeight, Forward
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.report.planned_passes import AnyPass, planned_passes
 
-WIDTH, LEFT, LANE, GAP = 1000, 60, 44, 6
+WIDTH, LEFT, LANE, GAP, TITLE = 1000, 60, 44, 6, 28
 LEAST_LABEL = 52
-STYLE = "text{font:11px sans-serif;fill:#1b1f24}.axis{fill:#59636e}"
+STYLE = "text{font:11px sans-serif;fill:#1b1f24}.axis{fill:#59636e}.title{font-weight:bold}"
 
 
 def plan_svg(plans: Sequence[RankPlan]) -> str:
@@ -19,15 +19,32 @@ def plan_svg(plans: Sequence[RankPlan]) -> str:
     Args:
         plans: Plans of all ranks for one iteration, by rank; at least one.
     """
-    until_ms = plans[0].prediction.iteration_ms
+    return compare_svg({"": plans})
+
+
+def compare_svg(panels: Mapping[str, Sequence[RankPlan]]) -> str:
+    """An SVG of several plans for the same samples, one below the other, on one time scale.
+
+    Args:
+        panels: Plans of all ranks for one iteration, by title; at least one.
+    """
+    until_ms = max(plans[0].prediction.iteration_ms for plans in panels.values())
     per_ms = (WIDTH - LEFT) / until_ms
-    bottom = len(plans) * (LANE + GAP)
+    lanes: list[str] = []
+    top = 0
+    for title, plans in panels.items():
+        if title:
+            lanes.append(f'<text class="title" x="0" y="{top + TITLE - 8}">{title}</text>')
+            top += TITLE
+        for plan in plans:
+            lanes += _lane(plan, _name(plan, plans), top, per_ms)
+            top += LANE + GAP
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 24}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top + 24}">',
         f"<style>{STYLE}</style>",
-        f'<rect width="{WIDTH}" height="{bottom + 24}" fill="#fff"/>',
-        *(line for plan in plans for line in _lane(plan, _name(plan, plans), per_ms)),
-        *_axis(until_ms, per_ms, bottom),
+        f'<rect width="{WIDTH}" height="{top + 24}" fill="#fff"/>',
+        *lanes,
+        *_axis(until_ms, per_ms, top),
         "</svg>",
     ]
     return "\n".join(lines) + "\n"
@@ -37,8 +54,7 @@ def _name(plan: RankPlan, plans: Sequence[RankPlan]) -> str:
     return f"rank {plan.rank}" if plans[-1].replica else f"stage {plan.stage}"
 
 
-def _lane(plan: RankPlan, name: str, per_ms: float) -> Iterator[str]:
-    top = plan.rank * (LANE + GAP)
+def _lane(plan: RankPlan, name: str, top: int, per_ms: float) -> Iterator[str]:
     yield f'<text x="0" y="{top + LANE / 2 + 4:g}">{name}</text>'
     for each in planned_passes(plan):
         x, width = LEFT + each.start_ms * per_ms, (each.end_ms - each.start_ms) * per_ms

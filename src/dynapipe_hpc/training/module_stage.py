@@ -1,6 +1,6 @@
 """Pipeline stage made of a torch module."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
@@ -9,18 +9,24 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.run_backward import run_backward
-from dynapipe_hpc.models.token_losses import seeing_token_losses
+from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.training.activation_memory import ActivationMemory, MemoryAccount
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
+from dynapipe_hpc.training.objective import Objective, SampleLosses, WeightedTokens
 from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.sample_losses import SampleLosses
 from dynapipe_hpc.training.step import StartedStep, Step
 
 
 class Batch(Protocol):
     """Tokens of a micro-batch, as a family of models reads them."""
+
+    @property
+    def tokens(self) -> TokenBatch | None:
+        """The tokens that the last stage predicts."""
+        ...
 
     def to(self, device: torch.device) -> Self:
         """The same batch on a device."""
@@ -36,14 +42,14 @@ class StageModule(Protocol[BatchT_contra]):
 
     @property
     def is_last(self) -> bool:
-        """Whether the stage ends with the loss."""
+        """Whether the stage ends with the head."""
         ...
 
     def run(self, activation: Tensor | None, batch: BatchT_contra, recompute: Recompute) -> Tensor:
         """Runs the layers on the previous stage's activation, which is None on the first stage.
 
         Returns:
-            The activation for the next stage; on the last stage, the loss.
+            The activation for the next stage; on the last stage, the losses of predictions.
         """
         ...
 
@@ -98,31 +104,34 @@ class ModuleStage(Generic[BatchT]):
         self._deferred: dict[int, DeferredWeights] = {}
         self._loss = optimizer.parameters.weights.new_zeros((), dtype=torch.float64)
         self._step: StartedStep | None = None
-        self._evaluated: SampleLosses | None = None
+        self._objective: Objective = WeightedTokens()
+        self._evaluated: Tensor | None = None
 
     @contextmanager
     def evaluating(
-        self, load_tokens: Callable[[MicroBatch], BatchT], n_samples: int
-    ) -> Iterator[SampleLosses]:
+        self, load_tokens: Callable[[MicroBatch], BatchT], samples: Sequence[Sample]
+    ) -> Iterator[Tensor]:
         """Lets the stage execute plans without backward passes inside the block.
 
         Forward passes then keep nothing, and nothing of training changes.
 
         Args:
-            load_tokens: Loader of the samples, which numbers them in place of weights.
-            n_samples: Number of samples.
+            load_tokens: Loader of the samples.
+            samples: The samples.
 
         Yields:
-            The losses of the samples, where the stage is the last.
+            The table of `SampleLosses`, where the stage is the last; zeros elsewhere.
         """
-        outer = self._load_tokens
-        self._load_tokens = load_tokens
-        self._evaluated = SampleLosses(n_samples, self._loss.device)
+        outer = self._load_tokens, self._objective
+        sample_losses = SampleLosses(samples, self._loss.device)
+        self._load_tokens, self._objective = load_tokens, sample_losses
+        self._evaluated = sample_losses.zeros()
         try:
             with torch.no_grad():
                 yield self._evaluated
         finally:
-            self._load_tokens, self._evaluated = outer, None
+            self._load_tokens, self._objective = outer
+            self._evaluated = None
 
     def load(self, index: int, microbatch: MicroBatch) -> None:
         """Records the recompute mode, and reads what the module needs of the micro-batch."""
@@ -144,7 +153,7 @@ class ModuleStage(Generic[BatchT]):
             self._memory.keep(index, activation)
         deferred = DeferredWeights() if split_backward else None
         with self._memory.recording(index), deferring(deferred):
-            output = self._module.run(activation, batch, recompute)
+            output = self._run(activation, batch, recompute)
         if deferred is not None:
             self._deferred[index] = deferred
         self._kept[index] = _Kept(activation, output)
@@ -155,12 +164,23 @@ class ModuleStage(Generic[BatchT]):
         return None
 
     def _evaluate(
-        self, activation: Tensor | None, batch: BatchT, losses: SampleLosses
+        self, activation: Tensor | None, batch: BatchT, evaluated: Tensor
     ) -> Tensor | None:
         """Runs the layers, keeps nothing, and adds up losses on the last stage."""
-        with seeing_token_losses(losses.add):
-            output = self._module.run(activation, batch, Recompute.NONE)
-        return None if self._module.is_last else output
+        output = self._run(activation, batch, Recompute.NONE)
+        if not self._module.is_last:
+            return output
+        evaluated += output
+        return None
+
+    def _run(self, activation: Tensor | None, batch: BatchT, recompute: Recompute) -> Tensor:
+        """The activation for the next stage; on the last stage, the loss by the objective."""
+        output = self._module.run(activation, batch, recompute)
+        if not self._module.is_last:
+            return output
+        if batch.tokens is None:
+            raise ValueError("the last stage needs the tokens that it predicts")
+        return self._objective.loss(output, batch.tokens)
 
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
         """Accumulates weight gradients and frees the graph; returns the gradient of the input.

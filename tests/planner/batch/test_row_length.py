@@ -46,9 +46,10 @@ def test_the_last_position_of_a_row_predicts_the_last_token_of_its_samples(
     inputs, targets = (tokens_of(list(samples.values()), f"{s}_tokens") for s in SIDES)
     row, target_row = (int(n.sum()) for n in positions(inputs, targets, is_encoder_decoder))
     packed = MicroBatch((tuple(samples),), max(row, 1), target_tokens=target_row)
-    lay_out = collate_pairs if is_encoder_decoder else collate
-    batch = lay_out(
-        packed, IterationTokens(samples, dict.fromkeys(samples, 1.0), RandomTokens(), 30)
-    )
-    assert batch.weights.shape == (1, target_row if is_encoder_decoder else row)
-    assert batch.weights[0, -1] == 1
+    tokens = IterationTokens(samples, dict.fromkeys(samples, 1.0), RandomTokens(), 30)
+    if is_encoder_decoder:
+        weights = collate_pairs(packed, tokens).tokens.weights
+    else:
+        weights = collate(packed, tokens).weights
+    assert weights.shape == (1, target_row if is_encoder_decoder else row)
+    assert weights[0, -1] == 1

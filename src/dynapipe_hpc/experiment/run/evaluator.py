@@ -18,7 +18,7 @@ from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
 from dynapipe_hpc.training.config import LossWeighting
-from dynapipe_hpc.training.evaluation_loader import EvaluationLoader
+from dynapipe_hpc.training.token_loader import TokenLoader
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -39,13 +39,14 @@ class Evaluator:
         self._weighting = experiment.config.training.loss_weighting
         config, dataset = experiment.config, samples.dataset
         predicts_inputs = not config.model.has_target_rows
-        self._loader = EvaluationLoader(
+        self._loader = TokenLoader(
             reader_of(dataset, config.data),
             dataset.start_id,
+            self._weighting,
             rank.worker.collate,
-            self._samples,
             trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),
         )
+        self._loader.start_iteration(self._samples)
         self._plans = plan_evaluation(rank.job, experiment, samples)
 
     def evaluate(self, n_done: int) -> EvaluationRecord | int:
@@ -59,7 +60,7 @@ class Evaluator:
         """
         started_s = time.perf_counter()
         rank, worker, job = self._rank, self._rank.worker, self._rank.job
-        with worker.stage.evaluating(self._loader, len(self._samples)) as losses:
+        with worker.stage.evaluating(self._loader, self._samples) as losses:
             for data in self._plans:
                 # All ranks stop at the same batch, or those that go on would wait forever.
                 [stop_signal] = job.all_reduce_max([job.stop.asked])
@@ -68,9 +69,9 @@ class Evaluator:
                 rank.position.start_plan(n_done, data)
                 transport, clock = worker.channels.transport, worker.clock
                 launch_plan(decode(data), worker.stage, transport, clock, rank.progress).finish()
-            own = losses.table * worker.reports_loss
+            own = losses * worker.reports_loss
         # Every sample was evaluated by one replica, so that the order of sums does not matter.
-        sums, counts = np.array(job.all_reduce_sum(own.flatten().tolist())).reshape(2, -1)[:, 1:]
+        sums, counts = np.array(job.all_reduce_sum(own.flatten().tolist())).reshape(2, -1)
         took_ms = job.broadcast(1e3 * (time.perf_counter() - started_s))
         return self._record(n_done, sums, counts, took_ms)
 

@@ -12,6 +12,8 @@ from dynapipe_hpc.models.tokens.documents import check_offsets
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.tokens.to_device import to_device
 
+NO_SAMPLE = -1
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenBatch:
@@ -22,15 +24,17 @@ class TokenBatch:
         labels: What it is to predict: the samples themselves.
         weights: Weight of each prediction in the loss, float64; zero on tokens that are not
             trained, and on padding.
+        sample_ids: Sample of each prediction; `NO_SAMPLE` on padding.
     """
 
     tokens: Tensor
     labels: Tensor
     weights: Tensor
+    sample_ids: Tensor
 
     def to(self, device: torch.device) -> "TokenBatch":
         """The same on another device, or itself."""
-        tensors = (self.tokens, self.labels, self.weights)
+        tensors = (self.tokens, self.labels, self.weights, self.sample_ids)
         return TokenBatch(*(to_device(tensor, device) for tensor in tensors))
 
 
@@ -48,7 +52,7 @@ def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
         check_offsets(microbatch.sample_ids, lengths, microbatch.offsets)
     shape = (microbatch.n_rows, microbatch.row_tokens)
     read, labels = (np.full(shape, tokens.padding_id, dtype=np.int64) for _ in range(2))
-    weights = np.zeros(shape, dtype=np.float64)
+    weights, owner_ids = np.zeros(shape), np.full(shape, NO_SAMPLE)
     for row, sample_ids in enumerate(microbatch.rows):
         of_row = [tokens.samples[i] for i in sample_ids]
         _check_length(row, of_row, microbatch.row_tokens)
@@ -59,8 +63,9 @@ def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
             read[row, start] = tokens.start(sample)
             read[row, start + 1 : end] = labels[row, start : end - 1]
             weights[row, start:end] = tokens.loss_weights(sample)
+            owner_ids[row, start:end] = sample.sample_id
             start = end
-    return TokenBatch(*(torch.from_numpy(array) for array in (read, labels, weights)))
+    return TokenBatch(*(torch.from_numpy(array) for array in (read, labels, weights, owner_ids)))
 
 
 def _check_length(row: int, samples: list[Sample], row_tokens: int) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.tokens.collate import NO_SAMPLE, TokenBatch
 from dynapipe_hpc.models.tokens.documents import PairDocuments, check_offsets
 from dynapipe_hpc.models.tokens.dropout_keys import dropout_keys
 from dynapipe_hpc.models.tokens.iteration_tokens import IntegerArray, IterationTokens, TokenReader
@@ -22,25 +23,19 @@ class PairBatch:
 
     Attributes:
         documents: Documents of a packed micro-batch; None in other layouts.
-        is_padded: Whether a row of `tokens` has padding, known without asking a device.
-        tokens: What the encoder reads, shape (rows, row_tokens).
+        is_padded: Whether a row of `inputs` has padding, known without asking a device.
+        inputs: What the encoder reads, shape (rows, row_tokens).
         lengths: How many positions of each of these rows are not padding, shape (rows,); at
             least one, so that there is something to attend to.
-        decoder_tokens: What the decoder reads, shape (rows, target_tokens): every target one
-            position late, after a start token.
-        labels: What it is to predict, of the same shape: the targets themselves.
-        weights: Weight of each prediction in the loss, float64; zero on tokens that are not
-            trained, and on padding.
-        keys: Keys for dropout of `tokens` and of `decoder_tokens`, of their shapes; None without.
+        tokens: What the decoder reads and is to predict: the targets of samples.
+        keys: Keys for dropout of inputs and of targets, of their shapes; None without.
     """
 
     documents: PairDocuments | None
     is_padded: bool
-    tokens: Tensor
+    inputs: Tensor
     lengths: Tensor
-    decoder_tokens: Tensor
-    labels: Tensor
-    weights: Tensor
+    tokens: TokenBatch
     keys: tuple[Tensor, Tensor] | None = None
 
     def padding_mask(self, dtype: torch.dtype) -> Tensor | None:
@@ -50,18 +45,16 @@ class PairBatch:
         """
         if not self.is_padded:
             return None
-        return padding_mask(self.lengths, self.tokens.shape[1], dtype)
+        return padding_mask(self.lengths, self.inputs.shape[1], dtype)
 
     def to(self, device: torch.device) -> Self:
         """The same on a device."""
         return type(self)(
             self.documents and self.documents.to(device),
             self.is_padded,
-            to_device(self.tokens, device),
+            to_device(self.inputs, device),
             to_device(self.lengths, device),
-            to_device(self.decoder_tokens, device),
-            to_device(self.labels, device),
-            to_device(self.weights, device),
+            self.tokens.to(device),
             self.keys and (to_device(self.keys[0], device), to_device(self.keys[1], device)),
         )
 
@@ -84,9 +77,9 @@ def collate_pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
     shape = (microbatch.n_rows, microbatch.row_tokens)
     target_shape = (microbatch.n_rows, microbatch.target_tokens)
     start_id = tokens.padding_id
-    read = np.full(shape, start_id, dtype=np.int64)
+    read, lengths = np.full(shape, start_id), np.ones(microbatch.n_rows, dtype=np.int64)
     decoder_tokens, labels = (np.full(target_shape, start_id, dtype=np.int64) for _ in range(2))
-    weights, lengths = np.zeros(target_shape), np.ones(microbatch.n_rows, dtype=np.int64)
+    weights, owner_ids = np.zeros(target_shape), np.full(target_shape, NO_SAMPLE)
     for row, sample_ids in enumerate(microbatch.rows):
         of_row = [tokens.samples[i] for i in sample_ids]
         _check_length(row, of_row, microbatch)
@@ -99,15 +92,15 @@ def collate_pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
             labels[row, target_start : target_start + len(targets)] = targets
             decoder_tokens[row, target_start + 1 : end] = labels[row, target_start : end - 1]
             weights[row, target_start:end] = tokens.loss_weights(sample)[sample.input_tokens :]
+            owner_ids[row, target_start:end] = sample.sample_id
             start, target_start = start + _input_positions(sample, microbatch), end
+    targets_read = (decoder_tokens, labels, weights, owner_ids)
     return PairBatch(
         documents,
         bool((lengths < microbatch.row_tokens).any()),
         torch.from_numpy(read),
         torch.from_numpy(lengths),
-        torch.from_numpy(decoder_tokens),
-        torch.from_numpy(labels),
-        torch.from_numpy(weights),
+        TokenBatch(*(torch.from_numpy(array) for array in targets_read)),
         _keys(microbatch, tokens),
     )
 

@@ -1,0 +1,57 @@
+"""Objectives: what the losses of tokens amount to."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.tokens.collate import TokenBatch
+
+
+class Objective(Protocol):
+    """Function of the losses of all tokens of a global batch, to which micro-batches add up."""
+
+    def loss(self, token_losses: Tensor, tokens: TokenBatch) -> Tensor:
+        """What a micro-batch adds to the loss.
+
+        Args:
+            token_losses: Loss of each prediction, shape (rows, tokens).
+            tokens: The tokens that were predicted, on the same device.
+        """
+        ...
+
+
+class WeightedTokens:
+    """Weighted sum of the losses of tokens, which is trained; see `token_weights`."""
+
+    def loss(self, token_losses: Tensor, tokens: TokenBatch) -> Tensor:
+        """A scalar, in the type of the losses."""
+        return (token_losses * tokens.weights.to(token_losses.dtype)).sum()
+
+
+class SampleLosses:
+    """Sums of the losses of samples' trained tokens, and numbers of these, for an evaluation.
+
+    They are a table of shape (2, n_samples), float64, in the order of the samples.
+    """
+
+    def __init__(self, samples: Sequence[Sample], device: torch.device) -> None:
+        """Evaluates `samples`, of which a device computes losses."""
+        sample_ids = torch.tensor([sample.sample_id for sample in samples], device=device)
+        self._sample_ids, self._columns = sample_ids.sort()
+
+    def zeros(self) -> Tensor:
+        """The table before the first micro-batch."""
+        return torch.zeros(2, len(self._columns), dtype=torch.float64, device=self._columns.device)
+
+    def loss(self, token_losses: Tensor, tokens: TokenBatch) -> Tensor:
+        """The table of a micro-batch, with zeros for the samples of others."""
+        table = self.zeros()
+        # The place of padding is the first, to which it adds nothing.
+        columns = self._columns[torch.searchsorted(self._sample_ids, tokens.sample_ids.flatten())]
+        is_trained = tokens.weights.flatten() > 0
+        table[0].index_add_(0, columns, token_losses.flatten().double().where(is_trained, 0))
+        table[1].index_add_(0, columns, is_trained.double())
+        return table
