@@ -1,4 +1,4 @@
-"""How long is a planned iteration against the plans that the authors of the paper published?
+"""Planned iterations against the plans that the authors of the paper published.
 
     python benchmarks/against_authors.py [FOLDER] [--json OUT.json]
 

@@ -1,4 +1,4 @@
-"""How close does the authors' planner as a rule of this one come to the plans they published?
+"""Distance of the authors' planner, as a rule of this one, from the plans they published.
 
     python benchmarks/authors_rule.py [FOLDER] [--json OUT.json]
 

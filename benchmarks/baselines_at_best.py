@@ -66,7 +66,7 @@ def settings_of(config: ExperimentConfig) -> Iterator[Setting]:
 
 
 def measure(path: Path, setting: Setting, batches: Sequence[Sequence[Sample]]) -> Row:
-    """What is predicted of all batches with a setting.
+    """Predictions of all batches with a setting.
 
     Raises:
         InputError: It cannot be planned.

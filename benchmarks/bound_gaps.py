@@ -1,4 +1,4 @@
-"""How far above the lower bound are plans that are searched for long?
+"""Gaps of plans that are searched for long above the lower bound.
 
     python benchmarks/bound_gaps.py [FOLDER] [--json OUT.json]
 

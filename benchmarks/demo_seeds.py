@@ -1,4 +1,4 @@
-"""How many real tokens per second do batch rules and dynamic micro-batches train with?
+"""Real tokens per second of batching rules and of dynamic micro-batches.
 
     python benchmarks/demo_seeds.py [--seeds 5] [--batches 3] [--json OUT.json]
 
@@ -64,7 +64,7 @@ Row = dict[str, float]
 
 
 def overrides_of(rule: str) -> list[str]:
-    """How the base configuration is changed for a rule."""
+    """Changes of the base configuration for a rule."""
     if rule == OURS:
         return ["planner.batch.layouts=['padded', 'packed']"]
     scheduled = ["planner.schedule.rules=['1f1b']"] if rule in PACKED else []

@@ -1,4 +1,4 @@
-"""What does the executor take by itself, per instruction?
+"""Time of the executor itself, per instruction.
 
     python benchmarks/executor_overhead.py [--json OUT.json]
     mpiexec -n 2 python benchmarks/executor_overhead.py [--json OUT.json]
@@ -70,7 +70,7 @@ SHAPE = GptShape(
 
 @dataclass(frozen=True)
 class EmptyReport:
-    """What a stage says of an iteration."""
+    """Result of a stage for an iteration."""
 
     loss: float = 0.0
     gradient_norm: float = 0.0

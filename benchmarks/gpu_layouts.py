@@ -1,4 +1,4 @@
-"""How many real tokens per second does a GPU train on, by how samples form micro-batches?
+"""Real tokens per second on a GPU, by how samples form micro-batches.
 
     python benchmarks/gpu_layouts.py gpt FOLDER [--json OUT.json]
     python benchmarks/gpu_layouts.py t5 FOLDER [--json OUT.json]
@@ -28,7 +28,7 @@ from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.throughput import RunSummary, summarise
 
 CONFIGS = Path(__file__).parent / "gpu"
-N_SAMPLES, LONGEST_BYTES = 20_000, 8192
+N_SAMPLES, MAX_BYTES = 20_000, 8192
 MEMORY_SHARE = 0.85
 # Also where the package lies on the path, without its script.
 COMMAND_LINE = "from dynapipe_hpc.cli.main import main; raise SystemExit(main())"
@@ -110,7 +110,7 @@ def make_corpus(folder: Path) -> Path:
     """A corpus of instruction tasks of uneven lengths."""
     source, corpus = folder / "corpus.jsonl", folder / "corpus.h5"
     if not corpus.exists():
-        limits = ("--samples", N_SAMPLES, "--max-bytes", LONGEST_BYTES, "--seed", 1)
+        limits = ("--samples", N_SAMPLES, "--max-bytes", MAX_BYTES, "--seed", 1)
         dynapipe("demo-corpus", source, *limits, "--force")
         dynapipe("preprocess", source, corpus)
     return corpus

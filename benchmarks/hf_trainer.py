@@ -1,4 +1,4 @@
-"""How many real tokens per second does the Trainer of Hugging Face train, with whose batches?
+"""Real tokens per second of the Hugging Face Trainer, by whose batches it trains.
 
     python benchmarks/hf_trainer.py [--lengths lognormal|multitask] [--longest 512|2048]
         [--json OUT.json] [--seeds 3]
@@ -69,7 +69,7 @@ Mine = TypeVar("Mine")
 
 
 class Method(NamedTuple):
-    """How samples get into micro-batches.
+    """Way in which samples get into micro-batches.
 
     Attributes:
         sizes: Batch sizes, or limits of tokens, among which the best is taken; a limit below the
@@ -154,7 +154,7 @@ def model(seed: int, longest: int, method: Method) -> Any:
 
 
 def collator(method: Method) -> Any:
-    """What makes a micro-batch of samples."""
+    """Collator of a method."""
     if method.is_packed:
         return transformers.DataCollatorWithFlattening(return_flash_attn_kwargs=True)
     return padded_to_longest
@@ -184,7 +184,7 @@ def measured_cost(longest: int, method: Method) -> FunctionCost:
 
 
 def of_processes(mine: Mine) -> list[Mine]:
-    """What every process has."""
+    """Values of all processes."""
     found = [mine] * N_PROCESSES
     if N_PROCESSES > 1:
         distributed.all_gather_object(found, mine)
@@ -202,7 +202,7 @@ def equal_rows(batch: Any) -> Rows:
 
 
 class Clock(transformers.TrainerCallback):  # type: ignore[misc] # its types are not looked up
-    """What a process did from the first step to the end of the last.
+    """Work of a process from the first step to the end of the last.
 
     Attributes:
         seconds: Time.

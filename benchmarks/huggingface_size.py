@@ -1,4 +1,4 @@
-"""How long, and with how much memory, are large models of Hugging Face imported and exported?
+"""Time and memory of importing and exporting large Hugging Face models.
 
     python benchmarks/huggingface_size.py FOLDER [--gigabytes 20] [--json OUT.json]
 

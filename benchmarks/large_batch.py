@@ -1,4 +1,4 @@
-"""How long does a plan of a very large batch take, where, and with how much memory?
+"""Time and memory of planning a very large batch, step by step.
 
     python benchmarks/large_batch.py [FOLDER] [--json OUT.json]
 

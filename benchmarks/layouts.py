@@ -1,4 +1,4 @@
-"""How long is a planned iteration if micro-batches may be packed, against padded ones only?
+"""Planned iterations of packed and padded micro-batches, against padded ones only.
 
     python benchmarks/layouts.py [FOLDER] [--json OUT.json]
 

@@ -1,4 +1,4 @@
-"""How benchmarks time things and write what they found."""
+"""Timing and output of benchmarks."""
 
 import argparse
 import json

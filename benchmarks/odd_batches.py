@@ -146,7 +146,7 @@ def noisy(table: ProfileTable) -> ProfileTable:
 
 
 def least_bytes(sample: Sample, cost: CostModel) -> float:
-    """What a device must have for a sample to run, in the mode that needs least."""
+    """Memory that a sample needs to run, in the mode that needs least."""
     alone = [
         padded_microbatch([sample], mode, cost.is_encoder_decoder) for mode in cost.recompute_modes
     ]

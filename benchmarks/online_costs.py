@@ -1,4 +1,4 @@
-"""What do costs that a run corrects by itself gain where the cost table is wrong, or a rank slow?
+"""Gain of costs that a run corrects, where the cost table is wrong or a rank slow.
 
     python benchmarks/online_costs.py [--seeds 3] [--json OUT.json]
 

@@ -1,4 +1,4 @@
-"""How long does a plan take from its planner to its executor?
+"""Time that a plan takes from its planner to its executor.
 
     mpiexec -n 2 python benchmarks/plan_store.py [--json OUT.json]
     tests/mpi/emulated_hosts.sh 2 1 mpiexec python benchmarks/plan_store.py [--json OUT.json]

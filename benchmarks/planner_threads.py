@@ -41,7 +41,7 @@ def planner_of(folder: Path, n_replicas: int) -> Planner:
 
 
 def plan_for(plan: Callable[[int], object], run_s: float) -> int:
-    """How many plans one thread makes in that time."""
+    """Number of plans that one thread makes in that time."""
     started_s = time.perf_counter()
     for n_done, batch in enumerate(cycle(range(3))):
         if time.perf_counter() - started_s > run_s:

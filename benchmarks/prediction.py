@@ -1,4 +1,4 @@
-"""How good are predicted times and memory, on this machine's processors?
+"""Errors of predicted times and memory on this machine's processors.
 
     python benchmarks/prediction.py [--family gpt] [--family t5] [--repeats 3] [--json OUT.json]
 

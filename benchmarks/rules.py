@@ -1,4 +1,4 @@
-"""How long is an iteration planned by today's rules, each at its best setting, against ours?
+"""Iterations planned by today's rules, each at its best setting, against ours.
 
     python benchmarks/rules.py [FOLDER] [--json OUT.json]
 
@@ -40,7 +40,7 @@ from measured import run_over_inputs
 
 SEARCH = {"rule": "dynamic", "layouts": ("padded", "packed")}  # the [planner.batch] table of ours
 EFFORT = 800_000  # eight times the default
-MOST_TOKENS = 32_768  # of a micro-batch that was measured in some mode
+MAX_TOKENS = 32_768  # of a micro-batch that was measured in some mode
 LONGEST = 8192
 COLUMNS = {
     "batches": "{:.0f}",
@@ -131,7 +131,7 @@ def _filled(layer: LayerProfile) -> LayerProfile:
     rows, tokens = layer.axes
     grids: dict[str, Any] = {name: grid.copy() for name, grid in layer.grids.items()}
     for i in range(1, len(rows)):
-        few_enough = rows[i] * tokens <= MOST_TOKENS
+        few_enough = rows[i] * tokens <= MAX_TOKENS
         for grid in grids.values():
             missing = few_enough & np.isnan(grid[i])
             grid[i, missing] = rows[i] / rows[i - 1] * grid[i - 1, missing]

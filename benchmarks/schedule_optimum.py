@@ -1,4 +1,4 @@
-"""How far are our schedules from the best ones that there are?
+"""Distance of our schedules from proven optima.
 
     python benchmarks/schedule_optimum.py [--draws N] [--json OUT.json]
 

@@ -1,4 +1,4 @@
-"""How many shapes have packed micro-batches, and what does it cost to have few?
+"""Number of shapes of packed micro-batches, and the cost of having few.
 
     python benchmarks/shapes.py [FOLDER] [--json OUT.json]
 

@@ -1,4 +1,4 @@
-"""How long do a schedule and its simulation take?
+"""Time of making a schedule and of simulating it.
 
     python benchmarks/simulate.py [--json OUT.json]
 

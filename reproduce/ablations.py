@@ -1,4 +1,4 @@
-"""What the paper's ingredients gain one by one: ways to form micro-batches, and schedules."""
+"""Gains of the paper's ingredients one by one: ways to form micro-batches, and schedules."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial

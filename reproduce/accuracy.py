@@ -1,4 +1,4 @@
-"""How close predictions were to runs that were executed."""
+"""Errors of predictions for runs that were executed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ FILES = (RESULTS / "prediction.json", RESULTS / "prediction_online.json")
 
 
 def claims(files: Sequence[Path] = FILES) -> Iterator[Claim]:
-    """What `benchmarks/prediction.py` has found; nothing is executed here.
+    """Results of `benchmarks/prediction.py`; nothing is executed here.
 
     Args:
         files: The JSON files that it has written, each on one machine.

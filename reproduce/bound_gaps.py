@@ -1,4 +1,4 @@
-"""How far plans are from a bound that no plan can beat."""
+"""Gaps of plans above a bound that no plan can beat."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -14,7 +14,7 @@ from reproduce.figure import Row
 mpl.rcParams["svg.hashsalt"] = "dynapipe-hpc"
 
 COLORS = ("#888888", "#c0a060", "#d08030", "#7060b0", "#3080c0", "#208050", "#b03050", "#404040")
-MOST_PER_ROW, WIDEST = 4, 15
+MAX_PER_ROW, WIDEST = 4, 15
 
 
 WITH_BARS = {"tokens_per_s", "makespan"}
@@ -42,7 +42,7 @@ def draw_lines(
         y_label: Text of the vertical axis.
         is_log: Whether the horizontal axis is logarithmic.
     """
-    n_rows = -(-len(panels) // MOST_PER_ROW)
+    n_rows = -(-len(panels) // MAX_PER_ROW)
     n_columns = -(-len(panels) // n_rows)
     figure = Figure((min(5 * n_columns, WIDEST), 0.6 + 4 * n_rows))
     axes = figure.subplots(n_rows, n_columns, squeeze=False).flatten().tolist()

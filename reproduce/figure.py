@@ -1,4 +1,4 @@
-"""What a figure of the study consists of."""
+"""Parts of a figure of the study."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

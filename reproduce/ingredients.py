@@ -1,4 +1,4 @@
-"""What each of our ingredients gains: added one by one, and left out of all."""
+"""Gain of each of our ingredients: added one by one, and left out of all."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial

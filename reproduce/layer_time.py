@@ -1,4 +1,4 @@
-"""How long a layer takes, per token, over the length of its row."""
+"""Time of a layer per token, over the length of its row."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What it gains that a run corrects the costs it was planned with."""
+"""Gain of a run that corrects the costs it was planned with."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -8,8 +8,8 @@ from reproduce.figure import Claim, Figure, Row
 from reproduce.rates import draw_settings
 from reproduce.recorded import RESULTS, recorded
 
-MOST_ERROR = 8.0
-MOST_TIME = 1.03
+MAX_ERROR = 8.0
+MAX_TIME = 1.03
 """Time of an iteration, in terms of that with the true table, that is wanted of a wrong one."""
 SETTINGS = {
     "wrong table": "table wrong by 0.5 to 2 per stage and pass",
@@ -58,10 +58,10 @@ def _claims(rows: Sequence[Row]) -> Iterator[Claim]:
     yield Claim(
         "Online (ours)",
         "a table wrong by 0.5 to 2 per stage and pass, corrected by the run: predictions within "
-        f"{MOST_ERROR:g} % after 20 iterations, and iterations within 3 % of the true table's",
+        f"{MAX_ERROR:g} % after 20 iterations, and iterations within 3 % of the true table's",
         "-",
         f"error {float(wrong['error']):.1f} %, time {ratio}",
-        float(wrong["error"]) < MOST_ERROR and float(wrong["ratio"]) <= MOST_TIME,
+        float(wrong["error"]) < MAX_ERROR and float(wrong["ratio"]) <= MAX_TIME,
         f"uncorrected {float(of['wrong table']['error']):.1f} %, and the true table "
         f"{float(of['true table']['error']):.1f} %",
     )

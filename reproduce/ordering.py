@@ -1,4 +1,4 @@
-"""What a schedule gains, and what the order gains in which micro-batches enter it."""
+"""Gains of a schedule, and of the order in which micro-batches enter it."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -186,7 +186,7 @@ def _draw(rows: Sequence[Row], path: Path) -> None:
 
 
 def claims(tokens: int, seeds: Sequence[Sequence[Batch]]) -> Iterator[Claim]:
-    """What the adaptive schedule gains, with and without orders to choose from.
+    """Gain of the adaptive schedule, with and without orders to choose from.
 
     Args:
         tokens: Tokens per global batch.

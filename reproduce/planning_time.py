@@ -1,4 +1,4 @@
-"""How long planning takes, and how that compares with the iteration that is planned."""
+"""Planning time, compared with the iteration that is planned."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial

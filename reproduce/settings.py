@@ -26,7 +26,7 @@ DEPTHS = (
 
 
 class Setting(NamedTuple):
-    """What all methods are given.
+    """Setting that all methods share.
 
     Attributes:
         family: Model, gpt or t5.

@@ -1,4 +1,4 @@
-"""How the work of the plan store grows with the ranks of a job."""
+"""Growth of the plan store's work with the ranks of a job."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial

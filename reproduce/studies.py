@@ -33,7 +33,7 @@ Method = Mapping[str, Any]
 
 
 def simulated(n_batches: int | str) -> str:
-    """What is simulated, for the inputs of a figure."""
+    """Description of simulated batches, for the inputs of a figure."""
     return (
         f"Simulated: {n_batches} global batches for each of {len(SEEDS)} seeds of drawn lengths, "
         f"planned {FROM_TABLES}; reductions of gradients are estimated, and optimizer steps take "

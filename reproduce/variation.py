@@ -1,4 +1,4 @@
-"""How schedules bear micro-batches that take unlike times."""
+"""Sensitivity of schedules to micro-batches that take unequal times."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""What a cluster does with this package, in ten minutes: a report to send home.
+"""Check of a cluster in ten minutes: a report to send home.
 
     sbatch --nodes=N --ntasks-per-node=G --time=10 slurm/smoke.sbatch OUT.json
     mpiexec -n N python -m cluster.smoke OUT.json

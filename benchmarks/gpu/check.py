@@ -1,4 +1,4 @@
-"""What does a GPU do with all this? One command, at most nine minutes.
+"""Check of a machine with a GPU: one command, at most nine minutes.
 
     make gpu-check [PYTHON=...] [OUT=FOLDER] [STEPS="attention layers"] [REHEARSE=1]
 

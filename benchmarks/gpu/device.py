@@ -36,7 +36,7 @@ def find_device() -> torch.device:
 
 
 def backend_of(device: torch.device) -> "Backend":
-    """What carries tensors between such devices."""
+    """Backend that carries tensors between such devices."""
     return "nccl" if device.type == "cuda" else "gloo"
 
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a step.
+    """Outcome of a step.
 
     Attributes:
         name: Its name.

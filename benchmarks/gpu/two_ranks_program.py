@@ -1,4 +1,4 @@
-"""What each of two ranks on one device does: transfers, training, or dying while the other waits.
+"""Program of two ranks on one device: transfers, training, or dying while the other waits.
 
 mpiexec -n 2 python -m mpi4py -m gpu.two_ranks_program compare|kill
 """

@@ -1,4 +1,4 @@
-"""How do the costs of a job grow with its ranks, from 2 to 128 here, and to 4,096 by a model?
+"""Growth of a job's costs with its ranks, from 2 to 128 here, and to 4,096 by a model.
 
     PYTHONPATH=benchmarks python -m growth.measure [--sizes 2 4 ...] [--json OUT.json]
 
@@ -51,7 +51,7 @@ def hosts_of(n_ranks: int) -> int:
 
 
 def measure(n_ranks: int) -> Steps:
-    """What the steps of a job of real ranks cost."""
+    """Costs of the steps of a job of real ranks."""
     mpiexec = Path(sys.prefix) / "bin" / "mpiexec"
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"

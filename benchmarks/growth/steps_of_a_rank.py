@@ -81,19 +81,19 @@ def host_of(job: Job, ranks_per_host: int) -> int:
 
 
 def put(job: Job, store: MpiPlanStore, iteration: int, plan: bytes) -> None:
-    """What a planner does when it has planned an iteration."""
+    """Stores the plans of an iteration, as a planner does."""
     for rank in range(job.size):
         store.put(iteration, rank, plan, TIMEOUT_S)
 
 
 def take(job: Job, store: MpiPlanStore, iteration: int) -> None:
-    """What a rank does before it executes its plan."""
+    """Takes a plan, as a rank does before it executes it."""
     store.take(iteration, job.rank, TIMEOUT_S)
     store.plans_ahead(job.rank)
 
 
 def agree(job: Job, iteration: int) -> None:
-    """What a rank does with all others: before it executes its plan, and after that."""
+    """Compares plans and combines numbers of all ranks."""
     check_same_plans(job, iteration, 2**63)
     result = IterationResult(
         iteration=iteration,
@@ -116,7 +116,7 @@ def agree(job: Job, iteration: int) -> None:
 
 
 def watchdog(calls: Calls, job: Job) -> tuple[Counter[str], float]:
-    """What the watchdog and the end of a job prepare and release."""
+    """Opens and closes the watchdog and the end of a job."""
 
     def open_and_close() -> None:
         ending = Ending()

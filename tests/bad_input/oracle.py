@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tests.bad_input.worker import Ended, Worker
 
-LONGEST_MESSAGE = 2000
-MOST_GROWN_BYTES = 400 * 2**20
-MOST_HASHED_BYTES = 2**27
+MAX_MESSAGE_CHARACTERS = 2000
+MAX_GROWN_BYTES = 400 * 2**20
+MAX_HASHED_BYTES = 2**27
 
 COUNTS: Counter[str] = Counter()
 """Of this session: what was tried, what ended in a clear error and what went through."""
@@ -64,10 +64,10 @@ def assert_clear(ended: Ended, start: str = "dynapipe-hpc: ") -> None:
     assert ended.exit_code == 2, (ended.exit_code, message, ended.stdout)
     assert message.startswith(start), message
     assert message.endswith("\n"), message
-    assert len(message) <= LONGEST_MESSAGE, (len(message), message[:LONGEST_MESSAGE])
+    assert len(message) <= MAX_MESSAGE_CHARACTERS, (len(message), message[:MAX_MESSAGE_CHARACTERS])
     odd = {character for character in message if not character.isprintable()} - {"\n"}
     assert not odd, (odd, message)
-    assert ended.grown_bytes < MOST_GROWN_BYTES, (ended.grown_bytes, message)
+    assert ended.grown_bytes < MAX_GROWN_BYTES, (ended.grown_bytes, message)
 
 
 def listing(folder: Path) -> dict[str, tuple[int, str]]:
@@ -82,6 +82,6 @@ def _content(path: Path) -> str:
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
         return ""
-    if status.st_size > MOST_HASHED_BYTES:
+    if status.st_size > MAX_HASHED_BYTES:
         return f"{status.st_size} bytes"
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 
 import pytest
-from tests.bad_input.oracle import COUNTS, LONGEST_MESSAGE
+from tests.bad_input.oracle import COUNTS, MAX_MESSAGE_CHARACTERS
 from tests.examples.example_runs import example_plans
 from tests.fuzz.random_plans import random_replicas
 
@@ -27,7 +27,7 @@ def refused(data: bytes) -> str:
         decode(data)
     message = str(error.value)
     assert "plan" in message
-    assert len(message) <= LONGEST_MESSAGE
+    assert len(message) <= MAX_MESSAGE_CHARACTERS
     COUNTS["refused plans"] += 1
     return message
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.bad_input.serve import STREAMS
 
 ROOT = Path(__file__).parents[2]
-LONGEST_S = 60.0
+MAX_S = 60.0
 # What a sanitizer tells of memory that HDF5 was refused, as by malloc without one.
 _REFUSED = re.compile(r"^==\d+==WARNING: AddressSanitizer failed to allocate .*\n", re.MULTILINE)
 
@@ -68,12 +68,12 @@ class Worker:
         named = [os.fsencode(argument).decode("latin-1") for argument in arguments]
         process.stdin.write(json.dumps({"folder": str(folder), "arguments": named}) + "\n")
         process.stdin.flush()
-        ready, _, _ = select.select([process.stdout], [], [], LONGEST_S)
+        ready, _, _ = select.select([process.stdout], [], [], MAX_S)
         answer = process.stdout.readline() if ready else ""
         stdout, stderr = ((self.folder / name).read_text(errors="replace") for name in STREAMS)
         if not answer:
             self.close()
-            how = f"crashes with {process.returncode}" if ready else f"takes over {LONGEST_S} s"
+            how = f"crashes with {process.returncode}" if ready else f"takes over {MAX_S} s"
             raise AssertionError(f"{' '.join(arguments)}: {how}: {stderr[-3000:]}")
         return Ended(stdout=stdout, stderr=_REFUSED.sub("", stderr), **json.loads(answer))
 

@@ -26,7 +26,7 @@ SMALL = (
     "training.iterations=2",
     "training.warmup_iterations=1",
 )
-MOST_ATTENTION = 0.2
+MAX_ATTENTION = 0.2
 
 
 def run(folder: Path, rule: str) -> str:
@@ -58,7 +58,7 @@ def test_attention_takes_no_larger_share_than_in_large_models() -> None:
     config = load_config(DEMO / "base.toml")
     work = config.model.parts()[LAYER].work
     pairs = config.data.max_tokens / 2  # of a token of the longest row with those before it
-    assert pairs * work.attention.per_pair / work.linear.per_own <= MOST_ATTENTION
+    assert pairs * work.attention.per_pair / work.linear.per_own <= MAX_ATTENTION
 
 
 def test_the_demo_plans_as_a_user_would() -> None:

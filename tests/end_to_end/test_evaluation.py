@@ -16,7 +16,7 @@ from tests.oracles.plain_run import PlainRun
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-LONGEST_END_S = 60
+MAX_END_S = 60
 CHANGES: Tables = {
     "data": {"max_tokens": 96, "tokens_per_batch": 384},
     "model": {"hidden_size": 16, "n_heads": 2, "ffn_size": 32, "max_tokens": 96},
@@ -131,6 +131,6 @@ def test_no_rank_hangs_when_an_evaluation_is_interrupted(
         job.wait_for_line("evaluation after 1 iterations")
         job.wait_for_line("iteration 1:")
         job.send(1, number)
-        ended = job.wait(LONGEST_END_S)
+        ended = job.wait(MAX_END_S)
     assert ended.exit_code == code, ended.err
     assert len(ended.messages) == 1

@@ -15,8 +15,8 @@ from dynapipe_hpc.report.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-LONGEST_END_S = 30
-LONGEST_JOB_S = 280
+MAX_END_S = 30
+MAX_JOB_S = 280
 ENDLESS = ("--set", "training.iterations=1000000")
 INSTRUCTION = r"instruction \d+ \(\w+ [^)]+\)(, micro-batch \d+ of \d+ x \d+ tokens)?(, peer \d)?"
 BETWEEN = (
@@ -34,7 +34,7 @@ def test_a_killed_rank_is_told_of_by_another(folder: Path, tmp_path: Path, rank:
     with real_job(folder, 2, *RUN, *ENDLESS, *ONE_REPLICA, "-o", str(tmp_path / "run")) as job:
         job.wait_for_line("iteration 3:")
         job.send(rank, signal.SIGKILL)
-        ended = job.wait(LONGEST_END_S)
+        ended = job.wait(MAX_END_S)
     assert ended.exit_code not in (0, 2)
     told = rf"rank \d on \S+ ends the job: rank {rank} on \S+ was killed, or crashed, at "
     told += rf"iteration \d+, ({INSTRUCTION}|{BETWEEN}) \(its process was \d+\)"
@@ -49,7 +49,7 @@ def test_a_stopped_rank_is_found_by_the_watchdogs(folder: Path, tmp_path: Path) 
     with real_job(folder, 4, *RUN, *ENDLESS, *limit, "-o", str(tmp_path / "run")) as job:
         job.wait_for_line("iteration 3:")
         job.send(rank, signal.SIGSTOP)
-        ended = job.wait(LONGEST_END_S)
+        ended = job.wait(MAX_END_S)
     assert ended.exit_code == 1
     message = only_message(ended)
     assert f"no progress here for 3 s (executor.timeout_s); rank {rank} on" in message
@@ -74,7 +74,7 @@ def test_a_checkpoint_that_is_not_written_has_a_limit_of_its_own(
         partial = run / "checkpoints" / ".000050.partial"
         partial.mkdir(parents=True, exist_ok=True)
         os.mkfifo(partial / "part-00001.bin")
-        ended = job.wait(LONGEST_JOB_S)
+        ended = job.wait(MAX_JOB_S)
     assert ended.exit_code == 1
     told = r"no progress here for 5 s \(checkpoint.timeout_s\); rank \d on .* writes a checkpoint"
     assert re.search(told, only_message(ended))
@@ -87,7 +87,7 @@ def test_a_dataset_that_is_cut_while_it_is_read_is_named(folder: Path, tmp_path:
     with real_job(folder, 2, *RUN, *ENDLESS, *data, "-o", str(tmp_path / "run")) as job:
         job.wait_for_line("iteration 3:")
         os.truncate(copy, 1000)
-        ended = job.wait(LONGEST_END_S)
+        ended = job.wait(MAX_END_S)
     assert ended.exit_code == 1
     assert re.search(
         rf"iteration \d+, rank \d, {INSTRUCTION}: \S+cut.h5: cannot read sample \d+",
@@ -100,7 +100,7 @@ def test_training_that_diverges_ends_when_the_policy_says_so(folder: Path, tmp_p
     rate, max_skipped = ("--set", "training.learning_rate=1e30"), 3
     policy = (*ONE_REPLICA, *rate, "--set", f"training.max_skipped_updates={max_skipped}")
     with real_job(folder, 2, *RUN, *ENDLESS, *policy, "-o", str(tmp_path / "run")) as job:
-        ended = job.wait(LONGEST_JOB_S)
+        ended = job.wait(MAX_JOB_S)
     assert ended.exit_code == 1
     told = r"instruction \d+ \(StepOptimizer step\): the gradient's norm is (nan|inf) in step \d+"
     assert re.search(

@@ -19,8 +19,8 @@ pytestmark = [
 ]
 
 REPOSITORY = Path(__file__).parents[2]
-LONGEST_END_S = 30
-LONGEST_JOB_S = 280
+MAX_END_S = 30
+MAX_JOB_S = 280
 SETTINGS = (*ONE_REPLICA, "--set", "checkpoint.every=2", "-o")
 ENDLESS = ("--set", "training.iterations=1000000")
 
@@ -37,7 +37,7 @@ def test_a_run_survives_what_ends_its_jobs(folder: Path, tmp_path: Path) -> None
     n_iterations = int(re.findall(r"iteration (\d+):", interrupted.out)[-1]) + 4
     enough = ("--set", f"training.iterations={n_iterations}")
     with real_job(folder, 2, *RUN, *enough, *SETTINGS, str(run), mpi=MPICH) as job:
-        ended = job.wait(LONGEST_JOB_S)
+        ended = job.wait(MAX_JOB_S)
     assert ended.exit_code == 0, ended.err
     assert "iteration 3:" not in ended.out  # it was resumed
     assert columns(run, "iteration")[0] == list(range(n_iterations))
@@ -48,7 +48,7 @@ def test_ranks_that_are_faster_do_not_silence_the_one_that_says_why(tmp_path: Pa
     with real_job(tmp_path, 4, *command, env={"PYTHONPATH": str(REPOSITORY)}, mpi=MPICH) as job:
         job.wait_for_line("waiting")
         job.process.send_signal(signal.SIGINT)
-        ended = job.wait(LONGEST_END_S)
+        ended = job.wait(MAX_END_S)
     assert ended.exit_code == 130
     assert ended.messages == ["dynapipe-hpc: ended by SIGINT"]
 
@@ -60,6 +60,6 @@ def broken_off(folder: Path, run: Path, after: int, end: Callable[[RealJob], obj
         maps = Path(f"/proc/{job.pid_of(0)}/maps").read_text()
         (shared,) = set(re.findall(r"/\S+/mpich_shm_\S+", maps))
         end(job)
-        ended = job.wait(LONGEST_END_S)
+        ended = job.wait(MAX_END_S)
     Path(shared).unlink()  # nobody else does
     return ended

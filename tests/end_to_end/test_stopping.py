@@ -18,8 +18,8 @@ from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-LONGEST_END_S = 30
-LONGEST_JOB_S = 280
+MAX_END_S = 30
+MAX_JOB_S = 280
 ENDLESS = ("--set", "training.iterations=1000000", "--set", "checkpoint.every=1000")
 
 
@@ -34,7 +34,7 @@ def test_one_rank_that_is_asked_stops_all_after_the_same_iteration(
             time.sleep(0.05)
         assert [open_to_others(job.pid_of(rank)) for rank in range(4)] == [[]] * 4
         job.send(2, signal.SIGTERM)
-        ended = job.wait(LONGEST_END_S)
+        ended = job.wait(MAX_END_S)
     assert ended.exit_code == 75, ended.err
     traced, stopped = ended.messages
     assert stopped == "dynapipe-hpc: stopped by SIGTERM; start again to continue"
@@ -53,7 +53,7 @@ def test_one_rank_that_is_asked_stops_all_after_the_same_iteration(
 def test_a_run_that_would_be_too_slow_to_stop_is_ended(folder: Path, tmp_path: Path) -> None:
     hasty = (*ONE_REPLICA, "--set", "checkpoint.every=2", "--set", "checkpoint.grace_s=0.001")
     with real_job(folder, 2, *RUN, *ENDLESS, *hasty, "-o", str(tmp_path / "run")) as job:
-        ended = job.wait(LONGEST_JOB_S)
+        ended = job.wait(MAX_JOB_S)
     assert ended.exit_code == 1
     told = r"rank 0 on \S+ ends the job: checkpoint.grace_s is 0.001, but an iteration takes"
     assert any(re.search(told, message) for message in ended.messages), ended.err
@@ -63,7 +63,7 @@ def test_a_launcher_forwards_a_request_to_all_ranks(folder: Path, tmp_path: Path
     with real_job(folder, 2, *RUN, *ENDLESS, *ONE_REPLICA, "-o", str(tmp_path / "run")) as job:
         job.wait_for_line("iteration 2:")
         job.process.send_signal(signal.SIGUSR1)
-        ended = job.wait(LONGEST_END_S)
+        ended = job.wait(MAX_END_S)
     assert ended.exit_code == 75, ended.err
     assert ended.messages == ["dynapipe-hpc: stopped by SIGUSR1; start again to continue"]
 
@@ -74,9 +74,9 @@ def test_a_second_start_is_refused_while_the_first_trains_on(folder: Path, tmp_p
     with real_job(folder, 1, *words) as first:
         first.wait_for_line("iteration 2:")
         with real_job(folder, 1, *words) as second:
-            refused = second.wait(LONGEST_JOB_S)
+            refused = second.wait(MAX_JOB_S)
         first.send(0, signal.SIGUSR1)
-        ended = first.wait(LONGEST_END_S)
+        ended = first.wait(MAX_END_S)
     assert (refused.exit_code, ended.exit_code) == (2, 75)
     (told,) = refused.messages
     assert re.search(r"run: in use by another run, process \d+ on .*; wait for its end", told)
@@ -89,7 +89,7 @@ def test_an_interrupted_rank_ends_all_at_once(folder: Path, tmp_path: Path) -> N
     with real_job(folder, 2, *RUN, *ENDLESS, *ONE_REPLICA, "-o", str(tmp_path / "run")) as job:
         job.wait_for_line("iteration 2:")
         job.send(1, signal.SIGINT)
-        ended = job.wait(LONGEST_END_S)
+        ended = job.wait(MAX_END_S)
     assert ended.exit_code == 130, ended.err
     assert ended.messages == ["dynapipe-hpc: ended by SIGINT"]
 
@@ -103,6 +103,6 @@ def test_a_second_request_ends_a_job_that_cannot_stop(folder: Path, tmp_path: Pa
         time.sleep(3.0)  # signals within two seconds count as one
         assert job.process.poll() is None
         job.send(0, signal.SIGTERM)
-        ended = job.wait(LONGEST_END_S)
+        ended = job.wait(MAX_END_S)
     assert ended.exit_code == 130, ended.err
     assert ended.messages == ["dynapipe-hpc: ended by SIGTERM"]

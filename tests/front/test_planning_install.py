@@ -14,7 +14,7 @@ from dynapipe_hpc.job.starter_files import FOLDERS
 ROOT = Path(__file__).parents[2]
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 BUILD_FOLDER = "--config-settings=build-dir=build/module"  # what setup has compiled is there
-MOST_BYTES = 100e6
+MAX_BYTES = 100e6
 PLAN = """\
 import sys
 import numpy as np
@@ -92,7 +92,7 @@ def test_planning_needs_less_than_100_mb(wheel: Path, tmp_path: Path) -> None:
     python = environment / "bin" / "python"
     install = ["--python", str(python), "install", "-c", str(ROOT / "constraints.txt"), str(wheel)]
     subprocess.run([*PIP, *install], check=True)
-    assert n_bytes(environment) < MOST_BYTES
+    assert n_bytes(environment) < MAX_BYTES
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     planned = subprocess.run(
         [python, "-c", PLAN], cwd=tmp_path, env=alone, capture_output=True, text=True, check=False

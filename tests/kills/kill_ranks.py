@@ -28,8 +28,8 @@ from dynapipe_hpc.training.checkpoint.weights import load_weights
 
 N_RANKS, N_ITERATIONS = 4, 40
 SETTINGS = ("--set", f"training.iterations={N_ITERATIONS}", "--set", "checkpoint.every=3")
-ITERATION, MOST_ITERATIONS = " left, loss ", 15
-LONGEST_START_S, LONGEST_RUN_S, LONGEST_END_S = 10.0, 600.0, 60.0
+ITERATION, MAX_ITERATIONS = " left, loss ", 15
+MAX_START_S, MAX_RUN_S, MAX_END_S = 10.0, 600.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ def _killed_run(folder: Path, run: int, draw: random.Random, n_kills: int) -> It
 
 def _start_and_kill(folder: Path, run: int, draw: random.Random) -> Kill | None:
     """Returns nothing if the job was done by then."""
-    rank, n_wanted = draw.randrange(N_RANKS), draw.randrange(MOST_ITERATIONS)
+    rank, n_wanted = draw.randrange(N_RANKS), draw.randrange(MAX_ITERATIONS)
     # Without an iteration somewhere in the start, else somewhere in the next iteration.
-    later_s = draw.uniform(0, 0.2 if n_wanted else LONGEST_START_S)
+    later_s = draw.uniform(0, 0.2 if n_wanted else MAX_START_S)
     with real_job(folder, N_RANKS, *RUN, *SETTINGS, "-o", f"run {run}") as job:
         while job.process.poll() is None and job.out().count(ITERATION) < n_wanted:
             time.sleep(0.01)
@@ -88,7 +88,7 @@ def _start_and_kill(folder: Path, run: int, draw: random.Random) -> Kill | None:
         n_iterations = job.out().count(ITERATION)
         killed_s = time.monotonic()
         is_killed = job.kill_rank(rank)
-        ended = job.wait(LONGEST_END_S)
+        ended = job.wait(MAX_END_S)
         end_s = time.monotonic() - killed_s
     if not is_killed:
         assert ended.exit_code == 0, ended.err
@@ -98,7 +98,7 @@ def _start_and_kill(folder: Path, run: int, draw: random.Random) -> Kill | None:
 
 def _finish(folder: Path, name: str) -> None:
     with real_job(folder, N_RANKS, *RUN, *SETTINGS, "-o", name) as job:
-        ended = job.wait(LONGEST_RUN_S)
+        ended = job.wait(MAX_RUN_S)
     assert ended.exit_code == 0, ended.err
 
 

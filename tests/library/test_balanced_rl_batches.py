@@ -9,7 +9,7 @@ from balanced_rl_batches import balanced_batches, cut, transformer_cost
 from dynapipe_hpc import InputError
 
 COST = transformer_cost(hidden_size=64, n_layers=2, launch_tokens=30)
-MOST_TOKENS = 2048
+MAX_TOKENS = 2048
 
 
 def rank_time(rank: list[list[int]], lengths: list[int]) -> float:
@@ -31,7 +31,7 @@ def longest_first(lengths: list[int], n_ranks: int) -> float:
     ranks: list[tuple[int, int, list[list[int]]]] = [(0, rank, [[]]) for rank in range(n_ranks)]
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         tokens, rank, batches = heapq.heappop(ranks)
-        if sum(lengths[j] for j in batches[-1]) + lengths[i] > MOST_TOKENS:
+        if sum(lengths[j] for j in batches[-1]) + lengths[i] > MAX_TOKENS:
             batches.append([])
         batches[-1].append(i)
         heapq.heappush(ranks, (tokens + lengths[i], rank, batches))
@@ -42,9 +42,9 @@ def longest_first(lengths: list[int], n_ranks: int) -> float:
 @pytest.mark.parametrize("equal_counts", [False, True])
 def test_ranks_have_every_sequence_once_within_the_limit(seed: int, equal_counts: bool) -> None:
     lengths = rollouts(seed)
-    ranks = balanced_batches(lengths, 4, MOST_TOKENS, COST, equal_counts=equal_counts)
+    ranks = balanced_batches(lengths, 4, MAX_TOKENS, COST, equal_counts=equal_counts)
     assert sorted(i for rank in ranks for each in rank for i in each) == list(range(96))
-    assert all(sum(lengths[i] for i in each) <= MOST_TOKENS for rank in ranks for each in rank)
+    assert all(sum(lengths[i] for i in each) <= MAX_TOKENS for rank in ranks for each in rank)
     if equal_counts:
         assert len({len(rank) for rank in ranks}) == 1
         assert all(each for rank in ranks for each in rank)
@@ -53,7 +53,7 @@ def test_ranks_have_every_sequence_once_within_the_limit(seed: int, equal_counts
 @pytest.mark.parametrize("seed", range(3))
 def test_ranks_end_sooner_than_with_equal_numbers_of_tokens(seed: int) -> None:
     lengths = rollouts(seed)
-    ranks = balanced_batches(lengths, 4, MOST_TOKENS, COST)
+    ranks = balanced_batches(lengths, 4, MAX_TOKENS, COST)
     times = [rank_time(rank, lengths) for rank in ranks]
     assert min(times) > 0.98 * max(times)
     assert max(times) < longest_first(lengths, 4)

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.mpi
 
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
-LONGEST_S = 60
+MAX_S = 60
 FACTS: Facts = {"training.seed": 7}
 
 
@@ -88,7 +88,7 @@ def test_a_checkpoint_is_completed_while_training_goes_on(path: Path) -> None:
     training.step()
     expected = training.own.weights()
     training.checkpoints.save_if_due(1000)
-    deadline = time.monotonic() + LONGEST_S
+    deadline = time.monotonic() + MAX_S
     n_done = 1000
     while not WORLD.bcast((path / "001000").is_dir() or time.monotonic() > deadline):
         training.step()

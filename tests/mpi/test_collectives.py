@@ -54,12 +54,12 @@ def gloo_groups(cluster: Cluster) -> Iterator[TorchGroups]:
 
 
 @every_cluster
-@pytest.mark.parametrize("most_numbers", [mpi_buffers.MOST_NUMBERS, 3])
+@pytest.mark.parametrize("most_numbers", [mpi_buffers.MAX_NUMBERS, 3])
 def test_processes_keep_the_contract(
     cluster: Cluster, most_numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where one call takes so little that everything has to be cut."""
-    monkeypatch.setattr(mpi_buffers, "MOST_NUMBERS", most_numbers)
+    monkeypatch.setattr(mpi_buffers, "MAX_NUMBERS", most_numbers)
     check_collectives(MpiCollectives(WORLD, cluster), cluster, RANK)
 
 

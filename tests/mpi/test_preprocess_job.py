@@ -43,8 +43,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def part_bytes(monkeypatch: pytest.MonkeyPatch) -> int:
     """Least size of the parts that a file is split into: less than outside of tests."""
-    monkeypatch.setattr(shard, "LEAST_PART_BYTES", 100_000)
-    return shard.LEAST_PART_BYTES
+    monkeypatch.setattr(shard, "MIN_PART_BYTES", 100_000)
+    return shard.MIN_PART_BYTES
 
 
 def write_lines(path: Path, n_lines: int, length: int = 5) -> Path:

@@ -70,7 +70,7 @@ ARCHITECTURES = (
            "what is recomputed takes no room when it is first made", FULL_SIZE),
     Mutant("planner/cost/analytic.py", "                + masks\n", "", "masks take no room",
            FULL_SIZE),
-    Mutant("planner/cost/analytic.py", "mask_bytes).clip(max=MOST_MASK_BYTES)", "mask_bytes)",
+    Mutant("planner/cost/analytic.py", "mask_bytes).clip(max=MAX_MASK_BYTES)", "mask_bytes)",
            "masks are made all at once", FULL_SIZE),
     Mutant("architecture/t5.py", "max(masked, inner) if masked", "masked if masked",
            "no masks between the maps of feed-forward", FULL_SIZE),

@@ -256,7 +256,7 @@ MODELS = (
     Mutant("models/tokens/documents.py", "range(offsets[-1], row_tokens,",
            "range(row_tokens, row_tokens,", "what fills a row belongs to the last document",
            DOCUMENTS),
-    Mutant("models/tokens/documents.py", "row_tokens, LONGEST_FILL)", "row_tokens, row_tokens)",
+    Mutant("models/tokens/documents.py", "row_tokens, MAX_FILL_TOKENS)", "row_tokens, row_tokens)",
            "what fills a row up by much is one long document", DOCUMENTS),
     Mutant("models/like_lengths.py", "np.minimum(within, last)", "within",
            "padding is read from a neighbour", DOCUMENTS),

@@ -230,7 +230,7 @@ TRAINING = (
            ("tests/training/test_adafactor.py::test_every_layout_gives_the_unsplit_weights",)),
     Mutant("training/adafactor.py", ".clamp(min=1))\n", ")\n", "small updates grow",
            ("tests/training/test_adafactor.py::test_updates_are_those_of_transformers",)),
-    Mutant("training/adafactor.py", '.rms("weight").clamp(min=LEAST_SCALE)', '.rms("weight")',
+    Mutant("training/adafactor.py", '.rms("weight").clamp(min=MIN_SCALE)', '.rms("weight")',
            "a weight of zeros stays what it is", ADAFACTOR),
     Mutant("training/adafactor.py", "torch.where(keeps, average, moved)", "moved",
            "a skipped update leaves averages that are no numbers", UPDATE_RULES),

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.examples.example_runs import write_run
 
 from dynapipe_hpc.report.comparison import compare, text_table
-from dynapipe_hpc.report.evaluation_lines import MOST_TASKS, evaluation_lines, lowest
+from dynapipe_hpc.report.evaluation_lines import MAX_TASKS, evaluation_lines, lowest
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
 from dynapipe_hpc.report.figures import figures
 from dynapipe_hpc.report.run_folder import RunFolder
@@ -39,10 +39,10 @@ def test_runs_with_and_without_evaluations_stand_side_by_side() -> None:
 
 
 def test_of_many_tasks_the_largest_are_shown() -> None:
-    tasks = {f"task {i}": TaskLoss(1.0, 1 + i) for i in range(MOST_TASKS + 5)}
+    tasks = {f"task {i}": TaskLoss(1.0, 1 + i) for i in range(MAX_TASKS + 5)}
     run = [EvaluationRecord(0, 1.0, 1.0, tasks)]
     shown = [label for label, *_ in evaluation_lines([run], "-") if label.startswith("  loss of")]
-    assert shown == [f"  loss of task {i}" for i in range(5, MOST_TASKS + 5)]
+    assert shown == [f"  loss of task {i}" for i in range(5, MAX_TASKS + 5)]
 
 
 def test_a_report_shows_evaluations(tmp_path: Path) -> None:

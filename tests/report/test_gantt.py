@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.examples.example_runs import example_plans, example_traces
 
-from dynapipe_hpc.report.gantt import LEFT, MOST_RANKS, RIGHT, WIDTH, gantt
+from dynapipe_hpc.report.gantt import LEFT, MAX_RANKS, RIGHT, WIDTH, gantt
 from dynapipe_hpc.report.timeline import timeline_of
 
 EXAMPLE = timeline_of(example_plans(), example_traces())
@@ -45,5 +45,5 @@ def test_ranks_beyond_the_drawing_are_counted() -> None:
     first = EXAMPLE.planned[0]
     many = replace(EXAMPLE, planned=tuple(replace(first, rank=rank) for rank in range(20)))
     drawing = gantt(many, 72.0)
-    assert drawing.n_hidden_ranks == 20 - MOST_RANKS
-    assert len(drawing.lanes) == 2 * MOST_RANKS
+    assert drawing.n_hidden_ranks == 20 - MAX_RANKS
+    assert len(drawing.lanes) == 2 * MAX_RANKS

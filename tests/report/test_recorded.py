@@ -15,7 +15,7 @@ N_ITERATIONS = 1001
 
 @pytest.fixture(autouse=True)
 def _few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorded, "MOST_KEPT", MOST)
+    monkeypatch.setattr(recorded, "MAX_KEPT", MOST)
 
 
 def long_run(first: int = 0) -> Iterator[IterationRecord]:

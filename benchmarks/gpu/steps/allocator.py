@@ -22,11 +22,11 @@ from gpu.finding import found, rehearses
 SHAPE = GptShape(
     n_layers=6, hidden_size=2048, n_heads=16, ffn_size=8192, vocab_size=64, max_tokens=4096
 )
-LIMIT_BYTES, MOST_TOKENS = 8_000_000_000, 4096
+LIMIT_BYTES, MAX_TOKENS = 8_000_000_000, 4096
 N_ITERATIONS, N_MICROBATCHES = 100, 24
 if rehearses():
     SHAPE = SHAPE.model_copy(update={"hidden_size": 16, "n_heads": 2, "ffn_size": 32})
-    MOST_TOKENS, N_ITERATIONS = 64, 3
+    MAX_TOKENS, N_ITERATIONS = 64, 3
 SHARES = (0.6, PLANNED_SHARE, 1.0)
 COUNTED = ("num_device_alloc", "num_alloc_retries", "num_ooms")
 
@@ -76,20 +76,20 @@ def make_stage(device: torch.device) -> Stage:
 
 
 def without_tokens(microbatch: MicroBatch) -> DecoderBatch:
-    """What layers between embedding and head read of a micro-batch."""
+    """Batch without tokens, as layers between embedding and head read it."""
     return DecoderBatch((microbatch.n_rows, microbatch.row_tokens), None, None)
 
 
 def microbatches(stream: np.random.Generator) -> Iterator[tuple[int, int]]:
     """Rows and tokens per row, as uneven as those of a dynamic plan."""
     for _ in range(N_MICROBATCHES):
-        tokens = 8 * int(stream.integers(1, MOST_TOKENS // 8 + 1))
-        yield int(stream.integers(1, MOST_TOKENS // tokens + 1)), tokens
+        tokens = 8 * int(stream.integers(1, MAX_TOKENS // 8 + 1))
+        yield int(stream.integers(1, MAX_TOKENS // tokens + 1)), tokens
 
 
 def token_bytes(stage: Stage, device: torch.device) -> TokenBytes:
     """Measured with the largest micro-batch."""
-    rows = (1, MOST_TOKENS)
+    rows = (1, MAX_TOKENS)
     forward(stage, device, 0, rows)
     backward(stage, device, 0, rows)  # libraries take their memory
     before = allocated_bytes(device)
@@ -97,7 +97,7 @@ def token_bytes(stage: Stage, device: torch.device) -> TokenBytes:
     stored = allocated_bytes(device) - before
     backward_bytes = peak_bytes(device, lambda: backward(stage, device, 0, rows))
     transient = max(forward_bytes - stored, backward_bytes)
-    return TokenBytes(stored / MOST_TOKENS, transient / MOST_TOKENS)
+    return TokenBytes(stored / MAX_TOKENS, transient / MAX_TOKENS)
 
 
 def run_iteration(
@@ -140,7 +140,7 @@ def random(device: torch.device, rows: tuple[int, int]) -> torch.Tensor:
 
 
 def counts(device: torch.device) -> dict[str, int]:
-    """How often memory was asked of the device, tried again, and missing."""
+    """Counts of requests for device memory: all, repeated and failed."""
     if device.type == "cpu":
         return dict.fromkeys(COUNTED, 0)
     stats = torch.cuda.memory_stats(device)

@@ -1,4 +1,4 @@
-"""What a new shape costs attention: with cuDNN, without it, and for rows of any length."""
+"""Cost of a new shape for attention: with cuDNN, without it, and for rows of any length."""
 
 import inspect
 import time
@@ -15,7 +15,7 @@ from gpu.device import Times, find_device, library_bytes, once_ms, typical_ms
 from gpu.finding import found, rehearses
 
 HEADS, HEAD_SIZE = (2, 16) if rehearses() else (32, 128)
-N_SHAPES, MOST_TOKENS = (3, 128) if rehearses() else (40, 16384)
+N_SHAPES, MAX_TOKENS = (3, 128) if rehearses() else (40, 16384)
 LIMIT_S = 20.0  # per way
 NEW_SHAPE_MS = 100  # what a plan of cuDNN takes at least
 FLASH_MS = 2
@@ -40,7 +40,7 @@ def shapes(seed: int) -> list[Shape]:
     found: set[Shape] = set()
     while len(found) < N_SHAPES:
         rows, tokens = int(stream.integers(1, 17)), 8 * int(stream.integers(1, 513))
-        if rows * tokens <= MOST_TOKENS:
+        if rows * tokens <= MAX_TOKENS:
             found.add((rows, tokens))
     return sorted(found, key=lambda shape: -shape[0] * shape[1])
 

@@ -14,7 +14,7 @@ from gpu.finding import READY, folder, found, lacks
 
 ROOT = Path(__file__).parents[3]
 WHEELS = ROOT / "build" / "gpu-wheels"
-MOST_BYTES = 60_000_000
+MAX_BYTES = 60_000_000
 WITHOUT_NETWORK = ("--no-index", "--no-deps", "--quiet", "--disable-pip-version-check")
 
 
@@ -23,7 +23,7 @@ def main() -> None:
     if not wheels:
         lacks(f"wheels in {WHEELS.relative_to(ROOT)}: make gpu-wheels")
     n_bytes = sum(wheel.stat().st_size for wheel in wheels)
-    found("wheels in bytes", n_bytes, f"at most {MOST_BYTES:,}", n_bytes <= MOST_BYTES)
+    found("wheels in bytes", n_bytes, f"at most {MAX_BYTES:,}", n_bytes <= MAX_BYTES)
     env = folder() / "env"
     shutil.rmtree(env, ignore_errors=True)
     install(env, wheels)

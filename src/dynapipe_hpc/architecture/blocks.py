@@ -92,7 +92,7 @@ def feed_forward(
 
 
 def relative_bias(side: Side, heads: int, n_numbers: int, kept: Amount) -> Part:
-    """What a side's layers share: a tensor that is added to scores, and its learned numbers.
+    """Bias that a side's layers share: a tensor that is added to scores, and its learned numbers.
 
     Every layer's attention keeps the same tensor. Kernels that fuse attention compute its gradient
     in full for every layer, with all rows.

@@ -1,4 +1,4 @@
-"""What families of decoder-only models have in common."""
+"""Base of families of decoder-only models."""
 
 from abc import ABC
 from collections.abc import Mapping

@@ -29,7 +29,7 @@ class Lora(ConfigTable):
     targets: tuple[str, ...] | None = Field(default=None, min_length=1)
 
     def __str__(self) -> str:
-        """What costs depend on: the rank and the layers that have adapters."""
+        """Properties that costs depend on: the rank and the layers that have adapters."""
         layers = ", ".join(sorted(self.targets)) if self.targets else "all layers"
         return f"rank {self.rank} of {layers}"
 

@@ -16,7 +16,7 @@ FLOAT32_BYTES = 4
 MASKED_AT_ONCE = 1 << 23
 """Largest number of numbers that dropout makes a mask of at once, however many it drops from."""
 MASK_BYTES = 8  # per number, while a mask is made: a hash, and a shift of it
-MOST_MASK_BYTES = MASK_BYTES * MASKED_AT_ONCE
+MAX_MASK_BYTES = MASK_BYTES * MASKED_AT_ONCE
 
 
 class Side(Enum):
@@ -211,7 +211,7 @@ class Part:
 
     @property
     def mask_bytes(self) -> Amount:
-        """Bytes of the masks of a dropout while they are made, up to `MOST_MASK_BYTES`."""
+        """Bytes of the masks of a dropout while they are made, up to `MAX_MASK_BYTES`."""
         return self.masked.times(MASK_BYTES)
 
     def _left(self, recompute: Recompute) -> list[Block]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tqdm import tqdm
 
 LINE_EVERY_S = 10.0
-LEAST_SHARE = 0.05
+MIN_SHARE = 0.05
 """Smallest finished share of the work from which the time left is estimated."""
 
 
@@ -79,4 +79,4 @@ def share_progress(title: str, *, shown: bool) -> Iterator[Callable[[float], Non
 
 def time_left(share: float, elapsed_s: float) -> str:
     """The time left at the same speed, as text; empty while too little is done to estimate it."""
-    return f"{elapsed_s * (1 - share) / share:.0f} s left" if share >= LEAST_SHARE else ""
+    return f"{elapsed_s * (1 - share) / share:.0f} s left" if share >= MIN_SHARE else ""

@@ -1,7 +1,7 @@
 """The two kinds of error that are reported to users without a traceback."""
 
-LONGEST_MESSAGE = 1600
-_LONGEST_VALUE = 120
+MAX_MESSAGE_CHARACTERS = 1600
+_MAX_VALUE = 120
 _CUT = " [...] "
 
 
@@ -29,14 +29,16 @@ def escaped(text: str, *, keep: str = "\n") -> str:
 def printable(message: str) -> str:
     """An escaped message; a long one loses its middle: its ends name the place and the remedy."""
     shown = escaped(message)
-    if len(shown) <= LONGEST_MESSAGE:
+    if len(shown) <= MAX_MESSAGE_CHARACTERS:
         return shown
-    return f"{shown[: 3 * LONGEST_MESSAGE // 4]}{_CUT}{shown[-LONGEST_MESSAGE // 4 :]}"
+    return (
+        f"{shown[: 3 * MAX_MESSAGE_CHARACTERS // 4]}{_CUT}{shown[-MAX_MESSAGE_CHARACTERS // 4 :]}"
+    )
 
 
 def quoted(value: object) -> str:
     """The `repr` of a value for a message; a long one is cut."""
-    if isinstance(value, int) and value.bit_length() > 4 * _LONGEST_VALUE:
+    if isinstance(value, int) and value.bit_length() > 4 * _MAX_VALUE:
         return "a number of hundreds of digits"  # Python refuses to write thousands of them
     shown = repr(value)
-    return shown if len(shown) <= _LONGEST_VALUE else f"{shown[:_LONGEST_VALUE]}{_CUT}"
+    return shown if len(shown) <= _MAX_VALUE else f"{shown[:_MAX_VALUE]}{_CUT}"

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from dynapipe_hpc.data.errors import InputError
 
-MOST_BYTES = 1 << 28
+MAX_BYTES = 1 << 28
 _GIT_LFS = b"version https://git-lfs.github.com/spec/"
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -36,7 +36,7 @@ def open_input(path: Path) -> BinaryIO:
 
 
 def why_unreadable(path: Path) -> str:
-    """Why a file cannot be read; empty if it can."""
+    """Reason for which a file cannot be read; empty if it can."""
     try:
         with open_input(path) as file:
             begins = file.read(len(_GIT_LFS))
@@ -52,7 +52,7 @@ def why_unreadable(path: Path) -> str:
     return ""
 
 
-def read_input(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+def read_input(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
     """The bytes of a file that is expected to be small.
 
     Raises:
@@ -70,7 +70,7 @@ def read_input(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     return content
 
 
-def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
+def read_text(path: Path, most_bytes: int = MAX_BYTES) -> str:
     """The text of a file that is expected to be small, with its line ends as they are.
 
     Raises:

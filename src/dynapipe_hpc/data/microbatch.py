@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-LONGEST_FILL = 128
+MAX_FILL_TOKENS = 128
 """Most tokens of a document that fills up a packed row: so many as kernels want in a multiple."""
 
 
@@ -28,14 +28,14 @@ class Recompute(IntEnum):
 
 
 class Layout(IntEnum):
-    """How the samples of a micro-batch lie in its rows; what is left of a row is padding.
+    """Arrangement of a micro-batch's samples in its rows; the rest of a row is padding.
 
     Attributes:
         PADDED: One sample per row.
         DENSE: Several samples per row, in order, with attention over the whole row.
         PACKED: One row of samples laid end to end, with attention within each of them only
             (variable-length attention); positions begin at 0 in each. What fills the row up are
-            documents of `LONGEST_FILL` tokens and one of fewer.
+            documents of `MAX_FILL_TOKENS` tokens and one of fewer.
     """
 
     PADDED = 0
@@ -54,7 +54,7 @@ class Layout(IntEnum):
 
 
 class Way(NamedTuple):
-    """How the samples of a micro-batch are run, whichever they are.
+    """Mode in which the samples of a micro-batch are run.
 
     Attributes:
         layout: How they lie in rows.

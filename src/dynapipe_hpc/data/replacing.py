@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError, RunError
 
-LONGEST_NAME = 160
+MAX_NAME_BYTES = 160
 """Longest file name in bytes: with its suffix, a temporary file stays within the usual 255."""
 LEFT_AFTER_S = 24 * 3600.0
 """Age in s from which a temporary file that nobody writes to counts as left by a killed job."""
@@ -174,10 +174,10 @@ def check_replaceable(path: Path) -> None:
 
     Raises:
         InputError: The folder does not exist or cannot be written, `path` is a folder, a device or
-            a socket, or its name is longer than `LONGEST_NAME` bytes.
+            a socket, or its name is longer than `MAX_NAME_BYTES` bytes.
     """
-    if len(os.fsencode(path.name)) > LONGEST_NAME:
-        raise InputError(f"{path}: its name exceeds {LONGEST_NAME} bytes; choose a shorter one")
+    if len(os.fsencode(path.name)) > MAX_NAME_BYTES:
+        raise InputError(f"{path}: its name exceeds {MAX_NAME_BYTES} bytes; choose a shorter one")
     if not _is_folder(path.parent):
         raise InputError(f"{path}: its folder '{path.parent}' does not exist; create it first")
     if not os.access(path.parent, os.W_OK | os.X_OK):

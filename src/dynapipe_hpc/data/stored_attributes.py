@@ -9,7 +9,7 @@ import numpy as np
 
 from dynapipe_hpc.data.errors import InputError
 
-MOST_TEXTS = 64
+MAX_TEXTS = 64
 """Most variable-length texts of one attribute: they may share bytes in the file, not in memory."""
 
 
@@ -32,9 +32,9 @@ class StoredAttributes(Mapping[str, Any]):
         """
         kept = self._owner.attrs.get_id(name)
         is_variable = h5py.check_vlen_dtype(kept.dtype) or kept.dtype.kind == "O"
-        if is_variable and (n := prod(kept.shape or ())) > MOST_TEXTS:
+        if is_variable and (n := prod(kept.shape or ())) > MAX_TEXTS:
             raise InputError(
-                f"attribute '{name}' has {n} texts of variable length, more than {MOST_TEXTS}; "
+                f"attribute '{name}' has {n} texts of variable length, more than {MAX_TEXTS}; "
                 "write them with a fixed length"
             )
         return _own_type(name, self._owner.attrs[name])

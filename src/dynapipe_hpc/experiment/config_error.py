@@ -23,7 +23,7 @@ _REMOVED = {
     "out",
     "report.wandb_mode": "set WANDB_MODE in the environment, and leave this out",
 }
-"""What to do without keys of older versions."""
+"""Replacements of keys of older versions."""
 
 
 class Source(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a run trains on, as text: its mixture of datasets, and the samples that are too long."""
+"""Description of a run's data: its mixture of datasets, and the samples that are too long."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # HDF5, which plans of lengths do without
     from dynapipe_hpc.experiment.experiment import Experiment
     from dynapipe_hpc.experiment.files import ExperimentFiles
 
-MOST_COUNTED = 16
+MAX_COUNTED = 16
 """Iterations whose samples are counted, to estimate those of all."""
 
 
@@ -22,7 +22,7 @@ def describe_data(experiment: Experiment | ExperimentFiles, n_iterations: int) -
         InputError: A dataset cannot be used.
     """
     if mixture := experiment.mixture:
-        n_counted = min(n_iterations, MOST_COUNTED)
+        n_counted = min(n_iterations, MAX_COUNTED)
         n_samples = sum(len(experiment.sampler.iteration(k)) for k in range(n_counted))
         about = "about " if n_counted < n_iterations else ""
         lines = mixture.describe(n_samples * n_iterations // n_counted)

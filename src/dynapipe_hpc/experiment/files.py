@@ -32,7 +32,7 @@ from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, rea
 from dynapipe_hpc.planner.cost.model_state import state_factor
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.training.checkpoint.stored_tensors import ITEM_BYTES
-from dynapipe_hpc.training.config import LENGTHS, MOST_ITERATIONS, N_AVERAGES, TrainingConfig
+from dynapipe_hpc.training.config import LENGTHS, MAX_ITERATIONS, N_AVERAGES, TrainingConfig
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
     from dynapipe_hpc.data.dataset.joined_datasets import Dataset
@@ -117,12 +117,12 @@ class ExperimentFiles:
         if training.epochs is not None:
             n = self.sampler.iterations_of_epochs(training.epochs)
         elif training.tokens is not None:
-            n = self.sampler.iterations_of_tokens(training.tokens, MOST_ITERATIONS + 1)
+            n = self.sampler.iterations_of_tokens(training.tokens, MAX_ITERATIONS + 1)
         else:
             return training
-        if n > MOST_ITERATIONS:
+        if n > MAX_ITERATIONS:
             raise InputError(
-                f"{_given(training)} takes more than {MOST_ITERATIONS:,} iterations, the limit of "
+                f"{_given(training)} takes more than {MAX_ITERATIONS:,} iterations, the limit of "
                 "training.iterations; lower it, or raise data.tokens_per_batch"
             )
         try:

@@ -17,8 +17,8 @@ from dynapipe_hpc.experiment.sizes_of_origin import sizes_of_origin
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.training.config import LENGTHS
 
-MOST_BYTES = 1 << 16
-MOST_PARENTS = 32
+MAX_BYTES = 1 << 16
+MAX_PARENTS = 32
 _ALTERNATIVES = {
     "training": LENGTHS,
     "data": ("dataset", "mixture", "lengths"),
@@ -133,13 +133,13 @@ def _read(path: Path, seen: tuple[Path, ...] = ()) -> list[Source]:
         raise ConfigError(f"{path}: extends must be the name of one file, got {quoted(parent)}")
     if path.resolve() in seen:
         raise ConfigError(f"{path}: extends itself through {' -> '.join(p.name for p in seen)}")
-    if len(seen) == MOST_PARENTS:
+    if len(seen) == MAX_PARENTS:
         raise ConfigError(f"{path}: is extended over {len(seen)} files, the most there may be")
     return [*_read(path.parent / parent, (*seen, path.resolve())), source]
 
 
 def _parse(path: Path) -> Tables:
-    text = read_text(path, MOST_BYTES)
+    text = read_text(path, MAX_BYTES)
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # from long numbers, and deeply nested tables

@@ -18,7 +18,7 @@ from dynapipe_hpc.job.word import Word
 from dynapipe_hpc.job.world import MPI
 
 INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
-_LONGEST_WAIT_S = 10.0
+_MAX_WAIT_S = 10.0
 _PAUSE_S = 0.02
 _UNTIL_READ_S = 0.2
 _UNTIL_RECORDED_S = 1.0
@@ -106,7 +106,7 @@ class Ending:
         """
         if self.claim():
             return
-        end_s = time.monotonic() + _LONGEST_WAIT_S
+        end_s = time.monotonic() + _MAX_WAIT_S
         while time.monotonic() < end_s:
             meanwhile()
             time.sleep(_PAUSE_S)
@@ -132,6 +132,6 @@ def _first_ranks_of_two_hosts(world: MPI.Intracomm) -> list[int]:
 def _abort(exit_code: int) -> NoReturn:
     # A launcher that is already ending the job may not answer. Then the alarm ends this process,
     # and the others on the host see that it is gone.
-    signal.alarm(int(_LONGEST_WAIT_S))
+    signal.alarm(int(_MAX_WAIT_S))
     MPI.COMM_WORLD.Abort(exit_code)
     raise AssertionError("MPI_Abort returned")

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class HowEnded(StrEnum):
-    """How a job ended."""
+    """Outcome of a job."""
 
     COMPLETED = "completed"
     STOPPED = "stopped"

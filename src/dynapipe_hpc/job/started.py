@@ -1,4 +1,4 @@
-"""How this process was started, according to its environment."""
+"""Launcher, rank and resources of this process, read from its environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

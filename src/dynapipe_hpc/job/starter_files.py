@@ -9,7 +9,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.replacing import new_folder
 
 FOLDERS = ("slurm", "configs", "benchmarks/cluster", "benchmarks/growth")
-"""What is copied, relative to its home; `slurm/smoke.sbatch` runs the benchmarks."""
+"""Folders that are copied, relative to their home; `slurm/smoke.sbatch` runs the benchmarks."""
 
 _IN_WHEEL = Path(__file__).parents[1] / "share"
 _IN_CHECKOUT = Path(__file__).parents[3]

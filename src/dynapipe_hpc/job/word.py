@@ -7,7 +7,7 @@ import numpy as np
 
 from dynapipe_hpc.job.world import MPI
 
-_LONGEST_ASK_S = 1.0
+_MAX_ASK_S = 1.0
 
 
 class Word:
@@ -34,7 +34,7 @@ class Word:
         # In a thread, because the owner may be the rank that hangs.
         asking = Thread(target=lambda: answers.append(self._swap()), daemon=True)
         asking.start()
-        asking.join(_LONGEST_ASK_S)
+        asking.join(_MAX_ASK_S)
         return answers[0] if answers else None
 
     def close(self) -> None:

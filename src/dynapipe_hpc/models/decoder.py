@@ -26,7 +26,7 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecoderBatch:
-    """What a stage of a decoder-only model knows of a micro-batch.
+    """Inputs of a stage of a decoder-only model besides hidden states.
 
     Attributes:
         size: Numbers of rows and of tokens per row.

@@ -31,7 +31,7 @@ def recomputed(
 
 
 class _Again:
-    """What autograd would have saved of a function, by the order in which it would have."""
+    """Tensors that autograd would have saved of a function, in that order."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What attention adds for the distance between two positions."""
+"""Attention bias by the distance between two positions."""
 
 import math
 

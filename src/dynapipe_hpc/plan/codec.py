@@ -21,7 +21,7 @@ _NUMBERS = struct.Struct("<16Qd")  # ten of the plan, six counts, the iteration'
 _MICROBATCH = struct.Struct("<5I")  # rows, tokens per row, target tokens, mode, layout
 _HASH_BYTES = 8
 _LARGEST = 2**63 - 1
-_LARGEST_RANK = 2**32 - 1
+_MAX_RANK = 2**32 - 1
 # Bytes per micro-batch, memory of a micro-batch, row, sample, packed sample, pass and instruction.
 _ENTRY_BYTES = (_MICROBATCH.size, 3 * 8, 4, 8, 2 * 4, 2 * 8, 4 * COLUMNS)
 
@@ -61,8 +61,8 @@ def decode(data: bytes) -> RankPlan:
     numbers = _NUMBERS.unpack_from(body)
     _check_range(numbers[:10])
     iteration, rank, replica, stage, hidden_size, limit, static, before, after, parts = numbers[:10]
-    if rank > _LARGEST_RANK:
-        raise PlanFormatError(f"the plan is of rank {rank}, which is beyond {_LARGEST_RANK}")
+    if rank > _MAX_RANK:
+        raise PlanFormatError(f"the plan is of rank {rank}, which is beyond {_MAX_RANK}")
     if parts < 1:
         raise PlanFormatError(
             f"the plan divides tokens among {parts} shards; it takes one at least"
@@ -135,7 +135,7 @@ def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes
 
 
 def _ends(microbatch: MicroBatch) -> Iterator[tuple[int, int]]:
-    """Where each sample of a packed micro-batch ends in its row, and in that of targets."""
+    """Ends of the samples of a packed micro-batch in its row, and in that of targets."""
     target_offsets = microbatch.target_offsets or (0,) * len(microbatch.offsets)
     return islice(zip(microbatch.offsets, target_offsets, strict=True), 1, None)
 

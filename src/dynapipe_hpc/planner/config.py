@@ -45,7 +45,7 @@ EVERY_BATCH_RULE: tuple[BatchConfig, ...] = (
 
 
 class PlannerConfig(ConfigTable):
-    """How plans are made: one table per step.
+    """Settings of the planner: one table per step.
 
     Attributes:
         cost: Where predicted times and memory come from.

@@ -73,7 +73,7 @@ SPLIT_RULES: Mapping[RuleName, ScheduleRule] = {
 
 
 def name_of(rule: ScheduleRule) -> str:
-    """What a configuration calls a schedule rule."""
+    """Name of a schedule rule in configurations."""
     return next(
         name for rules in (RULES, SPLIT_RULES) for name, known in rules.items() if known is rule
     )

@@ -33,7 +33,7 @@ NOTHING = "–"
 UNLIKE = "warning: these runs differ in more than how they train:"
 CHOICES = "these runs differ in:"
 DISTURBED = "warning: measured costs did not foresee these runs; was the machine busy?"
-MOST_DRAWS = 2**53
+MAX_DRAWS = 2**53
 MIXTURES = "mixtures of datasets:"
 OUTLIERS = "one sample alone lengthens iterations of:"
 
@@ -131,7 +131,7 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
             f"{name}: {line}"
             for run, name, each in zip(runs, names, recorded, strict=True)
             if (mixture := read_mixture(run.path))
-            for line in mixture.describe(max(0, min(each.totals.n_samples, MOST_DRAWS)))
+            for line in mixture.describe(max(0, min(each.totals.n_samples, MAX_DRAWS)))
         ),
         timelines=timelines,
         times=times,

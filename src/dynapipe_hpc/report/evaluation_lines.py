@@ -6,7 +6,7 @@ from functools import partial
 
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
 
-MOST_TASKS = 20
+MAX_TASKS = 20
 Evaluations = Sequence[EvaluationRecord]
 Line = tuple[str, str, tuple[str, ...]]
 """Label, unit, and a cell per run."""
@@ -52,5 +52,5 @@ def _largest_tasks(last: Evaluations) -> list[str]:
     tokens = Counter[str]()
     for record in last:
         tokens.update({name: task.tokens for name, task in record.tasks.items()})
-    largest = {name for name, _ in tokens.most_common(MOST_TASKS)}
+    largest = {name for name, _ in tokens.most_common(MAX_TASKS)}
     return [name for name in tokens if name in largest]

@@ -14,7 +14,7 @@ from dynapipe_hpc.report.throughput import padding_efficiency, real_tokens_per_s
 
 DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 MARKERS = "os^Dvx"
-MOST_DOTS = 300
+MAX_DOTS = 300
 
 Values = Sequence[float]
 
@@ -161,7 +161,7 @@ def _evaluations(axes: Axes, comparison: Comparison) -> None:
 
 def _width(index: int, n_points: int) -> float:
     """Line width: thin for dense curves; otherwise the first run's is wider, to show below."""
-    if n_points > MOST_DOTS:
+    if n_points > MAX_DOTS:
         return 0.8
     return 1.5 if index else 2.2
 
@@ -172,7 +172,7 @@ def _dots(
     """One dot per steady iteration, on the diagonal if the prediction is right."""
     for i, (name, records) in enumerate(zip(comparison.names, comparison.records, strict=True)):
         steady = records[n_warm_up(len(records)) :]
-        shown = steady[:: -(-len(steady) // MOST_DOTS)]
+        shown = steady[:: -(-len(steady) // MAX_DOTS)]
         predicted, measured = zip(*map(point, shown), strict=True)
         axes.plot(
             predicted,

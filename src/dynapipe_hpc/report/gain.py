@@ -1,4 +1,4 @@
-"""What was gained: a run against the best of the others, and why."""
+"""Gain of a run over the best of the others, and its reasons."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from dynapipe_hpc.report.rank_time import Use
 from dynapipe_hpc.report.throughput import RunSummary
 from dynapipe_hpc.report.time_use import TimeUse
 
-LEAST_SHARE = 0.01
+MIN_SHARE = 0.01
 """Smallest difference that is told, as a fraction of the other run's time."""
 
 
@@ -78,7 +78,7 @@ def _why(own: TimeUse, other: TimeUse, other_name: str) -> str:
 def _told(changes: Mapping[Use, float], sign: int) -> list[tuple[Use, float]]:
     """Uses with a change of this sign that is large enough to be told, the largest first."""
     sizes = [(use, sign * change) for use, change in changes.items()]
-    told = [(use, size) for use, size in sizes if size >= LEAST_SHARE]
+    told = [(use, size) for use, size in sizes if size >= MIN_SHARE]
     return sorted(told, key=lambda each: -each[1])
 
 

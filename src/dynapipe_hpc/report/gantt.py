@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
 
-MOST_RANKS = 16
+MAX_RANKS = 16
 SHOWN = {Kind.FORWARD, Kind.BACKWARD, Kind.UPDATE}
 
 WIDTH, LEFT, RIGHT = 1100, 122, 12
@@ -68,7 +68,7 @@ def gantt(timeline: IterationTimeline, until_ms: float) -> Gantt:
         until_ms: Time that fills the width, the same for all charts that are compared.
     """
     per_ms = (WIDTH - LEFT - RIGHT) / until_ms
-    ranks = timeline.ranks[:MOST_RANKS]
+    ranks = timeline.ranks[:MAX_RANKS]
     top_of = {rank: i * (2 * LANE + RANK_GAP) for i, rank in enumerate(ranks)}
     return Gantt(
         width=WIDTH,

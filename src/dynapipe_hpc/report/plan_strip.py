@@ -8,7 +8,7 @@ from dynapipe_hpc.report.planned_passes import AnyPass, planned_passes
 from dynapipe_hpc.report.timeline import Bar, IterationTimeline, Kind
 
 COLUMNS = 84
-MOST_RANKS = 16
+MAX_RANKS = 16
 _FORWARD, _BACKWARD, _WEIGHT = "0123456789", "abcdefghij", "ABCDEFGHIJ"
 _UPDATE = "u"
 _SHOWN = (Kind.FORWARD, Kind.BACKWARD, Kind.UPDATE)
@@ -37,14 +37,14 @@ def plan_strip(plans: Sequence[RankPlan]) -> Iterator[str]:
 
 
 def measured_strip(timeline: IterationTimeline) -> Iterator[str]:
-    """What ranks did in an iteration, a line for each of the first, and the axis.
+    """Text timeline of an iteration: a line for each of the first ranks, and the axis.
 
     Args:
         timeline: The iteration, with a measured bar at least.
     """
     until_ms = timeline.measured_ms
     width = len(str(timeline.ranks[-1]))
-    for rank in timeline.ranks[:MOST_RANKS]:
+    for rank in timeline.ranks[:MAX_RANKS]:
         bars = (
             (bar.start_ms, bar.end_ms, _letter_of(bar))
             for bar in timeline.measured

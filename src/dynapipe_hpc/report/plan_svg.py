@@ -9,7 +9,7 @@ from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.report.planned_passes import AnyPass, planned_passes
 
 WIDTH, LEFT, LANE, GAP, TITLE = 1000, 60, 44, 6, 28
-LEAST_LABEL = 52
+MIN_LABEL = 52
 STYLE = "text{font:11px sans-serif;fill:#1b1f24}.axis{fill:#59636e}.title{font-weight:bold}"
 
 
@@ -63,7 +63,7 @@ def _lane(plan: RankPlan, name: str, top: int, per_ms: float) -> Iterator[str]:
             f'<rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{LANE}" '
             f'fill="{colour}" stroke="#fff"/>'
         )
-        if width >= LEAST_LABEL:
+        if width >= MIN_LABEL:
             yield (
                 f'<text x="{x + width / 2:.1f}" y="{top + LANE / 2 + 4:g}" '
                 f'text-anchor="middle">{_shape(each.microbatch)}</text>'

@@ -1,4 +1,4 @@
-"""Where the time of ranks went in an iteration, from its timeline.
+"""Use of the time of ranks in an iteration, from its timeline.
 
 See docs/formats.md, "Where the time of ranks went".
 """
@@ -12,7 +12,7 @@ STEP = "step"
 
 
 class Use(StrEnum):
-    """What a rank spends time on."""
+    """Kind of work or waiting that takes a rank's time."""
 
     REAL = "real work"
     PADDING = "padding"

@@ -7,7 +7,7 @@ from itertools import chain, islice
 
 from dynapipe_hpc.report.iteration_record import IterationRecord
 
-MOST_KEPT = 1 << 15
+MAX_KEPT = 1 << 15
 N_WARM_UP = 3
 
 
@@ -48,12 +48,12 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Iterations of a run, thinned to every 2nd, 4th, ... if there are more than `MOST_KEPT`.
+    """Iterations of a run, thinned to every 2nd, 4th, ... if there are more than `MAX_KEPT`.
 
     Attributes:
         totals: Sums and maxima over all iterations.
         steady: Sums and maxima over the iterations after the warm-up.
-        kept: Kept iterations: all of them if there are at most `MOST_KEPT`.
+        kept: Kept iterations: all of them if there are at most `MAX_KEPT`.
         ends_s: Time spent in iterations up to the end of each kept one, in seconds.
         first: The first iteration.
         last: The last iteration.
@@ -86,7 +86,7 @@ def read_recorded(records: Iterable[IterationRecord]) -> Recorded:
         # By iteration number, so that the same iterations of two runs are kept.
         if record.iteration % stride == 0:
             kept.append((record, end_s))
-        if len(kept) > MOST_KEPT:
+        if len(kept) > MAX_KEPT:
             stride *= 2
             kept = [kept[0], *(each for each in kept[1:] if each[0].iteration % stride == 0)]
         last = record

@@ -1,4 +1,4 @@
-"""Where the time of a run's ranks went, over its traced iterations."""
+"""Use of the time of a run's ranks, over its traced iterations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -17,12 +17,12 @@ from dynapipe_hpc.report.work_shares import WorkShares
 
 Event = dict[str, Any]  # the format is an open JSON object
 
-MOST_LINE_BYTES = 1 << 28
-MOST_LAST_BYTES = 1 << 24
+MAX_LINE_BYTES = 1 << 28
+MAX_LAST_BYTES = 1 << 24
 """Longest last iteration that is looked at while a run executes."""
 LARGEST = 1 << 53
 """Largest number allowed in a trace: floats hold all integers up to it."""
-MOST_BARS = 1 << 24
+MAX_BARS = 1 << 24
 """More bars than an iteration has: arrows of different iterations have different numbers."""
 WITHIN_US = 0.001
 """Time before the end of a slice that still belongs to it, for viewers."""
@@ -90,9 +90,9 @@ class TraceFile:
             raise InputError(f"{self.path}: cannot be read: {reason}")
         number = 0
         with TextIOWrapper(open_input(self.path), encoding="utf-8", errors="replace") as file:
-            while line := file.readline(MOST_LINE_BYTES):
+            while line := file.readline(MAX_LINE_BYTES):
                 number += 1
-                is_complete = line.endswith("\n") or len(line) == MOST_LINE_BYTES
+                is_complete = line.endswith("\n") or len(line) == MAX_LINE_BYTES
                 if number > 1 and is_complete and line != "]\n":
                     yield self._timeline(line, number)
 
@@ -102,7 +102,7 @@ class TraceFile:
         Raises:
             InputError: The line is damaged.
         """
-        lines = [line for line in last_lines(self.path, MOST_LAST_BYTES) if line.startswith(",")]
+        lines = [line for line in last_lines(self.path, MAX_LAST_BYTES) if line.startswith(",")]
         return self._timeline(lines[-1], -1) if lines else None
 
     def _timeline(self, line: str, number: int) -> IterationTimeline:
@@ -193,7 +193,7 @@ def _arrows(timeline: IterationTimeline, offset_ms: float) -> Iterator[Event]:
     iteration, so that a receive may seem to end before the send; such an arrow is left out.
     """
     waits = {(bar.rank, bar.label): bar for bar in timeline.measured if bar.kind is Kind.WAIT}
-    for number, send in enumerate(timeline.measured, start=timeline.iteration * MOST_BARS):
+    for number, send in enumerate(timeline.measured, start=timeline.iteration * MAX_BARS):
         what, _, receiver = send.label.partition(">")
         if send.kind is not Kind.TRANSFER or not receiver:
             continue

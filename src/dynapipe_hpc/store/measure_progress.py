@@ -11,7 +11,7 @@ from dynapipe_hpc.store.progress import Progress
 
 # A busy machine delays some accesses; if MPI waits for the owner, it delays all of them.
 _QUIET_MS = (4.0, 8.0, 16.0)
-_MOST_OWNERS = 4
+_MAX_OWNERS = 4
 
 Access = Callable[[int], object]
 
@@ -26,7 +26,7 @@ def choose_progress(comm: MPI.Intracomm, owners: Sequence[int], access: Access) 
         access: Function that accesses a rank's memory in every way that this rank will.
     """
     longest_ms = 0.0
-    for owner in owners[:: -(-len(owners) // _MOST_OWNERS)]:
+    for owner in owners[:: -(-len(owners) // _MAX_OWNERS)]:
         waited_ms = _shortest_wait_ms(comm, owner, access)
         if waited_ms is None:
             return Progress("thread", f"rank {owner} did not answer while it computed")

@@ -19,7 +19,7 @@ from dynapipe_hpc.store.turns import Turns
 _SHARE_OF_WAIT_FOR_PLAN = 0.2e-3
 _SHARE_OF_WAIT_FOR_ROOM = 0.1
 # Each look takes the core and the interpreter lock from a rank that computes.
-_LONGEST_PAUSE_FOR_ROOM_S = 50e-3
+_MAX_PAUSE_FOR_ROOM_S = 50e-3
 
 
 class MpiPlanStore:
@@ -154,7 +154,7 @@ class MpiPlanStore:
             lambda: outbox.has_room(place, number),
             _SHARE_OF_WAIT_FOR_ROOM,
             timeout_s,
-            _LONGEST_PAUSE_FOR_ROOM_S,
+            _MAX_PAUSE_FOR_ROOM_S,
         ):
             raise reasons.no_room(self._turns, iteration, rank, timeout_s)
         outbox.add(place, number, message)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 # A pause of any length takes longer than this, and so does what a busy core is given.
 _WITHOUT_PAUSE_S = 50e-6
-_LONGEST_PAUSE_S = 2e-3
+_MAX_PAUSE_S = 2e-3
 
 
 def poll(
     ready: Callable[[], bool],
     share: float,
     timeout_s: float = math.inf,
-    longest_pause_s: float = _LONGEST_PAUSE_S,
+    longest_pause_s: float = _MAX_PAUSE_S,
 ) -> bool:
     """Calls `ready` until it returns True; returns whether it did so within `timeout_s`.
 

@@ -10,7 +10,7 @@ HEADER = struct.Struct("=qqq")  # start, n_bytes, kind
 
 
 class Kind(IntEnum):
-    """What a message is."""
+    """Kind of a message."""
 
     PLAN = 0
     FAILURE = 1

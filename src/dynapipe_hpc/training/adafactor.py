@@ -13,8 +13,8 @@ from dynapipe_hpc.training.flat_view import FlatView
 from dynapipe_hpc.training.update_rule import Factor, FlatState, Segment
 
 ROWS, COLUMNS, WHOLE = "row_average", "column_average", "second_moment"
-LEAST_SQUARE = 1e-30
-LEAST_SCALE = 1e-3
+MIN_SQUARE = 1e-30
+MIN_SCALE = 1e-3
 
 
 @dataclass(eq=False, slots=True)
@@ -140,7 +140,7 @@ class Adafactor:
         settings = self._config.adafactor
         rate = torch.full_like(w.sums["update"], learning_rate)
         if settings.scale_parameter:
-            rate *= w.rms("weight").clamp(min=LEAST_SCALE)
+            rate *= w.rms("weight").clamp(min=MIN_SCALE)
         step = _direction(w) * (rate / (w.rms("update") / settings.clip_threshold).clamp(min=1))
         decay = self._config.weight_decay if w.decays else 0.0
         w.weight.copy_(torch.where(keeps, w.weight, w.weight * (1 - decay * rate) - step))
@@ -191,7 +191,7 @@ def _first_sums(w: _Weight) -> Iterator[tuple[str, Tensor]]:
     """Sums of squares of the weight, and of the rows and columns of its gradient."""
     yield "weight", w.square_sum(w.weight)
     if w.is_factored:
-        squares = w.gradient.square() + LEAST_SQUARE
+        squares = w.gradient.square() + MIN_SQUARE
         yield ROWS, squares.sum(1)
         yield COLUMNS, squares.sum(0)
 
@@ -208,7 +208,7 @@ def _average(w: _Weight, forgets: Tensor, keeps: Tensor) -> None:
         n_rows, n_columns = w.whole_shape
         means = {ROWS: w.sums[ROWS] / n_columns, COLUMNS: w.sums[COLUMNS] / n_rows}
     else:
-        means = {WHOLE: w.gradient.square() + LEAST_SQUARE}
+        means = {WHOLE: w.gradient.square() + MIN_SQUARE}
     for kind, average in w.averages.items():
         moved = average * (1 - forgets) + means[kind] * forgets
         average.copy_(torch.where(keeps, average, moved))

@@ -12,7 +12,7 @@ OptimizerName = Literal["adamw", "adafactor"]
 N_AVERAGES: Mapping[OptimizerName, int] = {"adamw": 2, "adafactor": 0}
 """Averages per weight that optimizers keep; those of Adafactor are few numbers per matrix."""
 Schedule = Literal["cosine", "linear", "constant"]
-MOST_ITERATIONS = 10**7
+MAX_ITERATIONS = 10**7
 LENGTHS = ("iterations", "epochs", "tokens")
 """Keys of which exactly one says how long training takes."""
 
@@ -80,7 +80,7 @@ class TrainingConfig(ConfigTable):
         threads: Number of processor threads of one rank's computations.
     """
 
-    iterations: int | None = Field(default=None, ge=1, le=MOST_ITERATIONS)
+    iterations: int | None = Field(default=None, ge=1, le=MAX_ITERATIONS)
     epochs: float | None = Field(default=None, gt=0, le=10**6)
     tokens: int | None = Field(default=None, ge=1, le=2**53)
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
@@ -89,8 +89,8 @@ class TrainingConfig(ConfigTable):
     learning_rate: float = Field(default=3e-4, gt=0)
     warmup_iterations: int = Field(default=0, ge=0)
     schedule: Schedule = "cosine"
-    decay_iterations: int | None = Field(default=None, ge=1, le=MOST_ITERATIONS)
-    decay_length: int | None = Field(default=None, ge=1, le=MOST_ITERATIONS)
+    decay_iterations: int | None = Field(default=None, ge=1, le=MAX_ITERATIONS)
+    decay_length: int | None = Field(default=None, ge=1, le=MAX_ITERATIONS)
     min_learning_rate_ratio: float = Field(default=0.1, ge=0, le=1)
     optimizer: OptimizerName = "adamw"
     adafactor: AdafactorConfig = AdafactorConfig()

@@ -1,4 +1,4 @@
-"""What the optimizers of all ranks count alike."""
+"""Counters of an optimizer, equal on all ranks."""
 
 from dataclasses import dataclass
 

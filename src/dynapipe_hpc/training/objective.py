@@ -14,7 +14,7 @@ class Objective(Protocol):
     """Function of the losses of all tokens of a global batch, to which micro-batches add up."""
 
     def loss(self, token_losses: Tensor, tokens: TokenBatch) -> Tensor:
-        """What a micro-batch adds to the loss.
+        """Contribution of a micro-batch to the loss.
 
         Args:
             token_losses: Loss of each prediction, shape (rows, tokens).

@@ -18,7 +18,7 @@ from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_index import write_index
 from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
-from dynapipe_hpc.data.dataset.shard_reader import MOST_OPEN, ShardError
+from dynapipe_hpc.data.dataset.shard_reader import MAX_OPEN_FILES, ShardError
 from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
 from dynapipe_hpc.data.errors import InputError
 
@@ -104,7 +104,7 @@ def test_only_the_first_tokens_asked_for_are_read(tmp_path: Path) -> None:
 
 
 def test_few_of_many_shards_are_open_at_a_time(tmp_path: Path) -> None:
-    samples = many_samples(MOST_OPEN + 9)
+    samples = many_samples(MAX_OPEN_FILES + 9)
     index = write_shards(tmp_path, *([sample] for sample in samples))
 
     def n_open() -> int:
@@ -115,8 +115,8 @@ def test_few_of_many_shards_are_open_at_a_time(tmp_path: Path) -> None:
         for i in [*range(len(samples)), 0, 1]:
             inputs, _ = dataset.read(i, len(samples[i][0]), 0)
             assert inputs.tolist() == samples[i][0]
-            assert n_open() <= MOST_OPEN
-        assert n_open() == MOST_OPEN
+            assert n_open() <= MAX_OPEN_FILES
+        assert n_open() == MAX_OPEN_FILES
     assert n_open() == 0
 
 

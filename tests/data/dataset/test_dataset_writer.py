@@ -90,3 +90,5 @@ def test_writing_takes_no_lock_which_some_file_systems_refuse(tmp_path: Path) ->
         fcntl.flock(other, fcntl.LOCK_EX)
         with creating(tmp_path / "x.h5") as file:
             file["a"] = [1]
+    with h5py.File(tmp_path / "x.h5") as written:
+        assert list(written["a"]) == [1]

@@ -54,9 +54,9 @@ def found(sampler: TokenBudgetSampler, datasets: list[Mixed], k: int) -> list[tu
     return pairs
 
 
-@pytest.fixture(params=[1, 7, mixture_batches.LEAST_DRAWS])
+@pytest.fixture(params=[1, 7, mixture_batches.MIN_DRAWS])
 def draws_of_a_block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("LEAST_DRAWS", "MOST_DRAWS"):
+    for limit in ("MIN_DRAWS", "MAX_DRAWS"):
         monkeypatch.setattr(mixture_batches, limit, request.param)
 
 

@@ -205,7 +205,7 @@ def folder(path: Path, name: str) -> Path:
     return made
 
 
-def compare(path: Path, name: str, n_chats: int) -> None:
+def assert_equals_transformers(path: Path, name: str, n_chats: int) -> None:
     transformers = pytest.importorskip("transformers", reason="needs transformers: make reference")
     model = folder(path / "model", name)
     theirs = transformers.AutoTokenizer.from_pretrained(model)
@@ -246,10 +246,10 @@ def compare(path: Path, name: str, n_chats: int) -> None:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_ids_and_masks_are_those_of_transformers(tmp_path: Path, name: str) -> None:
-    compare(tmp_path, name, 40)
+    assert_equals_transformers(tmp_path, name, 40)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_ids_and_masks_of_many_are_those_of_transformers(tmp_path: Path, name: str) -> None:
-    compare(tmp_path, name, 1000)
+    assert_equals_transformers(tmp_path, name, 1000)

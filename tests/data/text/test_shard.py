@@ -13,8 +13,8 @@ from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.records import PairFields, RecordFormat
 from dynapipe_hpc.data.text.shard import (
-    LEAST_PART_BYTES,
-    MOST_PARTS,
+    MAX_PARTS,
+    MIN_PART_BYTES,
     Shard,
     lay_out_shards,
     shard_folder,
@@ -40,19 +40,19 @@ def names(*sources: Path, recipe: Recipe = BYTES, skip_bad: bool = False) -> lis
 def test_small_files_are_a_shard_each_and_large_ones_several(tmp_path: Path) -> None:
     small = sparse_file(tmp_path / "a", 10)
     empty = sparse_file(tmp_path / "b", 0)
-    large = sparse_file(tmp_path / "c", 2 * LEAST_PART_BYTES + 1)
+    large = sparse_file(tmp_path / "c", 2 * MIN_PART_BYTES + 1)
     shards = lay_out_shards([small, empty, large], BYTES, skip_bad=False)
     assert [shard.part.path.name for shard in shards] == ["a", "b", "c", "c", "c"]
     assert [shard.part.start for shard in shards[2:]] == [
         0,
         *(shard.part.end for shard in shards[2:-1]),
     ]
-    assert sum(shard.n_bytes for shard in shards) == 10 + 2 * LEAST_PART_BYTES + 1
+    assert sum(shard.n_bytes for shard in shards) == 10 + 2 * MIN_PART_BYTES + 1
 
 
 def test_even_a_huge_file_makes_few_shards(tmp_path: Path) -> None:
-    huge = sparse_file(tmp_path / "a", 100 * LEAST_PART_BYTES * MOST_PARTS)
-    assert MOST_PARTS <= len(names(huge)) <= MOST_PARTS + 1
+    huge = sparse_file(tmp_path / "a", 100 * MIN_PART_BYTES * MAX_PARTS)
+    assert MAX_PARTS <= len(names(huge)) <= MAX_PARTS + 1
 
 
 def test_a_shard_keeps_its_name_while_nothing_changes(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess, total_bytes
 from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, RecordFormat
-from dynapipe_hpc.data.text.shard import LEAST_PART_BYTES, lay_out_shards
+from dynapipe_hpc.data.text.shard import MIN_PART_BYTES, lay_out_shards
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 
 Record = dict[str, Any]
@@ -210,7 +210,7 @@ def test_sources_of_several_formats_are_refused(tmp_path: Path) -> None:
 
 
 def test_ranks_read_compressed_text_as_one_part(tmp_path: Path) -> None:
-    (tmp_path / "a.gz").write_bytes(gzip.compress(b"x") + b"\0" * (2 * LEAST_PART_BYTES))
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"x") + b"\0" * (2 * MIN_PART_BYTES))
     shards = lay_out_shards([tmp_path / "a.gz"], Recipe(ByteTokenizer()), skip_bad=False)
     assert [(shard.part.start, shard.part.end) for shard in shards] == [(0, None)]
     with pytest.raises(InputError, match="standard input: ranks cannot share it; run dynapipe-hpc"):

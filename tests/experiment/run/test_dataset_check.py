@@ -14,7 +14,7 @@ from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
 
-LONGEST_S = 60.0
+MAX_S = 60.0
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def checked(path: Path) -> None:
 
 def wait_for(check: DatasetCheck) -> None:
     """Returns when it has ended by itself."""
-    ended_by = time.monotonic() + LONGEST_S
+    ended_by = time.monotonic() + MAX_S
     while any(thread.name == "dataset check" for thread in threading.enumerate()):
         assert time.monotonic() < ended_by
         time.sleep(0.02)
@@ -151,4 +151,4 @@ def test_the_process_ends_when_the_run_is_killed() -> None:
             process.wait(0.5)
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(LONGEST_S) == 3
+        assert process.wait(MAX_S) == 3

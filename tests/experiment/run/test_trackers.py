@@ -67,8 +67,8 @@ def test_one_that_fails_gets_nothing_more_and_the_others_all(capsys: Output) -> 
 def test_training_does_not_wait_for_one_that_hangs(
     monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
-    monkeypatch.setattr(of_trackers, "LONGEST_END_S", 0.05)
-    monkeypatch.setattr(of_trackers, "MOST_WAITING", 3)
+    monkeypatch.setattr(of_trackers, "MAX_END_S", 0.05)
+    monkeypatch.setattr(of_trackers, "MAX_WAITING", 3)
     blocked = threading.Event()
     trackers = Trackers([Notes(blocked=blocked)])
     for step in range(9):

@@ -13,7 +13,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=1)
-LONGEST_S = 5.0
+MAX_S = 5.0
 
 
 class Device:
@@ -33,7 +33,7 @@ def executing(iteration: int) -> Position:
 
 
 def becomes(looked: Callable[[], Standing], expected: Standing) -> bool:
-    end_s = time.monotonic() + LONGEST_S
+    end_s = time.monotonic() + MAX_S
     while looked() != expected and time.monotonic() < end_s:
         time.sleep(0.01)
     return looked() == expected
@@ -80,6 +80,6 @@ def test_a_device_that_fails_ends_the_looking_and_nothing_else() -> None:
     position = executing(0)
     with DeviceProgress(position, fails) as progress:
         progress.reach(0, 0)
-        assert asked.wait(LONGEST_S)
+        assert asked.wait(MAX_S)
         progress.reach(1, 1)
     assert position.look() == Standing(Phase.EXECUTES, 0, 1, 0)

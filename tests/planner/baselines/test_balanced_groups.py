@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynapipe_hpc.planner.baselines.packed.balanced_groups import (
-    SMALLEST_GAIN,
+    MIN_GAIN,
     balanced_groups,
     lower_by_swaps,
 )
@@ -72,7 +72,7 @@ def test_swaps_end_where_none_lowers_the_largest_sum(items: list[tuple[int, int]
             given = work[i] - work[j]
             larger = max(n_largest - given, sum(work[k] for k in other) + given)
             if sums(work, after).count(n_largest) == 1:
-                assert larger >= (1 - SMALLEST_GAIN) * n_largest
+                assert larger >= (1 - MIN_GAIN) * n_largest
 
 
 @given(WORK, st.integers(1, 3))

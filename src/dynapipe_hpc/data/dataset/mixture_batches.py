@@ -10,7 +10,7 @@ from dynapipe_hpc.data.dataset.long_samples import UsedTokens
 from dynapipe_hpc.data.dataset.mixture import Mixture
 from dynapipe_hpc.data.dataset.visits import Visits
 
-LEAST_DRAWS, MOST_DRAWS = 2**12, 2**20
+MIN_DRAWS, MAX_DRAWS = 2**12, 2**20
 """Draws of a block: enough for many batches, few enough to be made while training waits."""
 
 
@@ -39,7 +39,7 @@ class MixtureBatches:
         self._visits = [Visits(ids, config.seed, d) for d, ids in enumerate(kept)]
         self._longest = int(self._lengths[used.kept].max())
         self._budget = config.tokens_per_batch
-        self._n_draws = min(max(sum(mixture.n_samples), LEAST_DRAWS), MOST_DRAWS)
+        self._n_draws = min(max(sum(mixture.n_samples), MIN_DRAWS), MAX_DRAWS)
         self._first_draws = [0]  # of every block that can be asked for
 
     def block(self, number: int) -> Block:

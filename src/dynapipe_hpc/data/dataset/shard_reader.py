@@ -20,7 +20,7 @@ class ShardError(InputError):
     """A shard of a dataset cannot be used; the message names both and the remedy."""
 
 
-MOST_OPEN = 64
+MAX_OPEN_FILES = 64
 """Most shards kept open, far fewer than the files that a process may have open."""
 
 
@@ -98,7 +98,7 @@ class ShardReader:
 
     def _shard(self, k: int) -> OwnTokens:
         if k not in self._open:
-            while len(self._open) >= MOST_OPEN:
+            while len(self._open) >= MAX_OPEN_FILES:
                 # Any will do: samples come in random order, so none is likelier to be next.
                 self._close(next(iter(self._open)))
             self._open[k] = self._open_shard(k)

@@ -8,7 +8,7 @@ from dynapipe_hpc.data.demo import tasks
 
 
 class Message(TypedDict):
-    """What one of them says."""
+    """A turn of a conversation."""
 
     role: str
     content: str
@@ -25,8 +25,8 @@ CHAT = "chat"
 """Name of the task that all conversations are of."""
 SYSTEM = "Answer in a few words."
 HAVE_SYSTEM = 0.5
-MOST_TURNS = 3
-SHORTEST_BYTES, LONGEST_BYTES = 8, 96
+MAX_TURNS = 3
+MIN_BYTES, MAX_BYTES = 8, 96
 """Range of the length that a turn aims at."""
 TASKS = (
     tasks.answer_question,
@@ -35,7 +35,7 @@ TASKS = (
     tasks.sort_words,
     tasks.count_words,
 )
-"""What the turns of a conversation are about; questions are twice as frequent."""
+"""Subjects of the turns of a conversation; questions are twice as frequent."""
 
 
 def demo_chats(n_samples: int, seed: int) -> Iterator[Chat]:
@@ -45,8 +45,8 @@ def demo_chats(n_samples: int, seed: int) -> Iterator[Chat]:
         messages: list[Message] = []
         if rng.random() < HAVE_SYSTEM:
             messages.append({"role": "system", "content": SYSTEM})
-        for _ in range(rng.randint(1, MOST_TURNS)):
-            turn = rng.choice(TASKS)(rng, rng.randint(SHORTEST_BYTES, LONGEST_BYTES))
+        for _ in range(rng.randint(1, MAX_TURNS)):
+            turn = rng.choice(TASKS)(rng, rng.randint(MIN_BYTES, MAX_BYTES))
             for role, content in zip(("user", "assistant"), turn, strict=True):
                 messages.append({"role": role, "content": content})
         yield {"messages": messages, "task": CHAT}

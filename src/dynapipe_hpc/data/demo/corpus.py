@@ -19,7 +19,7 @@ from dynapipe_hpc.data.replacing import replacing
 LENGTHS = ((0.974, 105.0, 0.8), (0.026, 620.0, 1.0))
 # A family misses the length it aims at by no more than this.
 SLACK_BYTES = 64
-SMALLEST_MAX_BYTES = 256
+MIN_MAX_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ FAMILIES = (
     Family("summary", 200, math.inf, demo_documents.summarise),
 )
 NAMES = [family.name for family in FAMILIES]
-MOST_LINE_BYTES = 1 << 20
+MAX_LINE_BYTES = 1 << 20
 
 
 def _is_demo_corpus(path: Path) -> bool:
     """Whether the first line looks like one of these samples."""
     try:
         with path.open("rb") as file:
-            first = json.loads(file.readline(MOST_LINE_BYTES))
+            first = json.loads(file.readline(MAX_LINE_BYTES))
     except (OSError, ValueError, RecursionError):
         return False
     match first:
@@ -105,8 +105,8 @@ def write_demo_corpus(
     """
     if n_samples < 1:
         raise InputError(f"--samples {n_samples}: must be at least 1")
-    if max_bytes < SMALLEST_MAX_BYTES:
-        raise InputError(f"--max-bytes {max_bytes}: must be at least {SMALLEST_MAX_BYTES}")
+    if max_bytes < MIN_MAX_BYTES:
+        raise InputError(f"--max-bytes {max_bytes}: must be at least {MIN_MAX_BYTES}")
     with replacing(path) as beside, beside.open("w", encoding="utf-8") as file:
         samples = demo_samples(n_samples, seed, max_bytes)
         for sample in demo_chats(n_samples, seed) if chat else samples:

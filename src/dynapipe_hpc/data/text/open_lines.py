@@ -14,7 +14,7 @@ from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.data.text.padded_rows import without_padding
 
 STDIN = Path("-")
-"""What stands for standard input."""
+"""Path that stands for standard input."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 _ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([kind, 0x2A, 0x4D, 0x18]) for kind in range(0x50, 0x60)))
@@ -24,7 +24,7 @@ _MAX_ZSTD_WINDOW = 1 << 31
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _TABLES = (_PARQUET, _ARROW_FILE, _ARROW_STREAM)
 _GZIP_BITS = 31
-"""How zlib calls the format of gzip."""
+"""Window bits by which zlib reads the format of gzip."""
 _PEEKED = 8
 _PACKED_BYTES = 1 << 14
 _ROWS_AT_A_TIME = 256

@@ -18,7 +18,7 @@ from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How lines become samples; the same for all lines of all sources.
+    """Rules by which lines become samples; the same for all lines of all sources.
 
     Attributes:
         tokenizer: Tokenizer of inputs and targets.
@@ -36,7 +36,7 @@ class Recipe:
 
     @property
     def settings(self) -> list[object]:
-        """What changes the samples that come of a text, as values of JSON."""
+        """Settings that change the samples of a text, as values of JSON."""
         tokenizer = self.tokenizer
         return [
             tokenizer.sha256,

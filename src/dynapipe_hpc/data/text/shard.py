@@ -14,8 +14,8 @@ from dynapipe_hpc.data.text.open_lines import STDIN, can_be_cut
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.text_part import TextPart, cut
 
-LEAST_PART_BYTES = 8 << 20
-MOST_PARTS = 1024
+MIN_PART_BYTES = 8 << 20
+MAX_PARTS = 1024
 _ALONE = "run dynapipe-hpc preprocess without mpiexec or srun"
 
 
@@ -69,7 +69,7 @@ def lay_out_shards(sources: Sequence[Path], recipe: Recipe, skip_bad: bool) -> l
         InputError: A source is missing or not a regular file.
     """
     stamps = [_stamp(source) for source in sources]
-    part_bytes = max(LEAST_PART_BYTES, sum(n_bytes for n_bytes, _ in stamps) // MOST_PARTS)
+    part_bytes = max(MIN_PART_BYTES, sum(n_bytes for n_bytes, _ in stamps) // MAX_PARTS)
     settings = [SCHEMA_VERSION, *recipe.settings, skip_bad]
     return [
         _shard(part, stamp, settings)

@@ -9,7 +9,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.open_lines import LineFile, open_lines
 
 BLOCK_BYTES = 1 << 17
-LONGEST_LINE_BYTES = 1 << 24
+MAX_LINE_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,10 @@ def _lines_until(file: LineFile, offset: int, end: int | None) -> Iterator[bytes
 
 def _next_line(file: LineFile) -> tuple[bytes, int]:
     """A line and its size in bytes; only the start of a line too long for memory."""
-    line = rest = file.readline(LONGEST_LINE_BYTES + 1)
+    line = rest = file.readline(MAX_LINE_BYTES + 1)
     n_bytes = len(line)
-    while n_bytes > LONGEST_LINE_BYTES and rest and not rest.endswith(b"\n"):
-        rest = file.readline(LONGEST_LINE_BYTES)
+    while n_bytes > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
+        rest = file.readline(MAX_LINE_BYTES)
         n_bytes += len(rest)
     return line, n_bytes
 

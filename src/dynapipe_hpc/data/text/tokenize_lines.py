@@ -15,7 +15,7 @@ from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import kind_of
 from dynapipe_hpc.data.text.records import Pair, RecordFormat, sample_of, task_of
 from dynapipe_hpc.data.text.text_format import FormatError, check_first_line
-from dynapipe_hpc.data.text.text_part import LONGEST_LINE_BYTES, Lines, TextPart
+from dynapipe_hpc.data.text.text_part import MAX_LINE_BYTES, Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_chat import ChatSample, chat_sample, render, turn_end_ids
 from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer
 from dynapipe_hpc.data.token_block import TokenBlock
@@ -67,7 +67,7 @@ class TokenizedLines:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """What is tokenized of a line: a pair as it is, or texts that a template made."""
+    """Texts of a line to tokenize: a pair as it is, or texts that a template made."""
 
     number: int
     task: str
@@ -159,8 +159,8 @@ def _chat_samples(marked: Sequence[Marked], tokenizer: Tokenizer) -> list[ChatSa
 
 
 def _parse(line: bytes) -> dict[str, Any]:
-    if len(line) > LONGEST_LINE_BYTES:
-        raise InputError(f"longer than {LONGEST_LINE_BYTES:,} bytes")
+    if len(line) > MAX_LINE_BYTES:
+        raise InputError(f"longer than {MAX_LINE_BYTES:,} bytes")
     try:
         record = json.loads(line.decode())
     except UnicodeDecodeError as error:

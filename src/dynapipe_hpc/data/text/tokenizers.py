@@ -15,7 +15,7 @@ from dynapipe_hpc.data.text.vocabulary import BYTES_SHA256
 END_TOKENS = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[SEP]")
 """Well-known names of the end-of-sequence token, most likely first."""
 NO_TOKEN = "none"  # noqa: S105 (not a password)
-"""What names no token, where an option names one."""
+"""Value of an option that names no token."""
 
 Marked = tuple[Sequence[int], list[Span]]
 """Token ids of a text, and spans of them that are marked."""

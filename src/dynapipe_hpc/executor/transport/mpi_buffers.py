@@ -7,7 +7,7 @@ import torch
 from mpi4py import MPI
 from torch import Tensor
 
-MOST_NUMBERS = 1 << 30
+MAX_NUMBERS = 1 << 30
 """Most numbers in one MPI call: many libraries count in 32 bits."""
 
 # Only types that MPI can add: it would treat the bits of a bfloat16 as an integer.
@@ -43,5 +43,5 @@ def movable(values: Tensor) -> list[Any]:
 def pieces(values: Tensor) -> Iterator[Tensor]:
     """Parts of a contiguous tensor, each small enough for one call."""
     flat = values.view(-1)
-    for start in range(0, len(flat), MOST_NUMBERS):
-        yield flat[start : start + MOST_NUMBERS]
+    for start in range(0, len(flat), MAX_NUMBERS):
+        yield flat[start : start + MAX_NUMBERS]

@@ -117,7 +117,7 @@ class MpiCollectives:
 
 def _sum_share(comm: MPI.Comm, shares: torch.Tensor, into: torch.Tensor) -> None:
     """Sums the share of this rank, row by row of `shares`, over all ranks."""
-    n_most = max(1, mpi_buffers.MOST_NUMBERS // len(shares))
+    n_most = max(1, mpi_buffers.MAX_NUMBERS // len(shares))
     for start in range(0, shares.shape[1], n_most):
         part = shares[:, start : start + n_most].contiguous()
         total = torch.empty_like(part[0])
@@ -127,7 +127,7 @@ def _sum_share(comm: MPI.Comm, shares: torch.Tensor, into: torch.Tensor) -> None
 
 def _gather_shares(comm: MPI.Comm, shares: torch.Tensor) -> None:
     """Replaces every row of `shares` with that of the rank of its number."""
-    if shares.numel() <= mpi_buffers.MOST_NUMBERS:
+    if shares.numel() <= mpi_buffers.MAX_NUMBERS:
         comm.Allgather(MPI.IN_PLACE, movable(shares))
         return
     for rank, share in enumerate(shares):

@@ -14,7 +14,7 @@ from dynapipe_hpc.executor.transport.rendezvous_server import REQUEST, Rendezvou
 from dynapipe_hpc.executor.transport.transport import TransportError
 
 _N_REPLY_TAGS = 30_000  # MPI promises tags up to 32,767
-_LONGEST_PAUSE_S = 2e-3
+_MAX_PAUSE_S = 2e-3
 
 
 class Rendezvous(Store):
@@ -120,7 +120,7 @@ class Rendezvous(Store):
                     f"ranks did not connect: rank {self._comm.Get_rank()} waited {limit_s:g} s "
                     f"for {key!r} from another rank, which hangs or has not reached this point"
                 )
-            time.sleep(min(waited_s / 10, _LONGEST_PAUSE_S))
+            time.sleep(min(waited_s / 10, _MAX_PAUSE_S))
         return reply.recv()
 
 

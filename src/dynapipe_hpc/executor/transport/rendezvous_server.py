@@ -8,8 +8,8 @@ from mpi4py import MPI
 REQUEST = 0
 """Tag of requests, which consist of the reply's tag, operation, key and value."""
 
-_LONGEST_PAUSE_S = 2e-3
-_SHORTEST_PAUSE_S = 0.05e-3
+_MAX_PAUSE_S = 2e-3
+_MIN_PAUSE_S = 0.05e-3
 
 
 class RendezvousServer:
@@ -36,14 +36,14 @@ class RendezvousServer:
         self._thread.join()
 
     def _run(self) -> None:
-        pause_s = _SHORTEST_PAUSE_S
+        pause_s = _MIN_PAUSE_S
         status = MPI.Status()
         while not self._stopped.wait(pause_s):
             request = self._comm.improbe(tag=REQUEST, status=status)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
             if request is not None:
                 self._answer(status.Get_source(), *request.recv())
-                pause_s = _SHORTEST_PAUSE_S
+                pause_s = _MIN_PAUSE_S
 
     def _answer(self, rank: int, tag: int, what: str, key: str, value: bytes | int) -> None:
         reply: object = None

@@ -32,7 +32,7 @@ _SECTIONS: dict[str, Look] = {
     "configuration": look_at_config,
     "earlier run": look_at_earlier_run,
 }
-_LONGEST_S = 120.0
+_MAX_S = 120.0
 _READING = {"earlier run"}
 """Sections without a time limit, as reading checkpoints may take long."""
 
@@ -68,13 +68,13 @@ def _ending(case: Case, heading: str) -> Iterator[None]:
 
     def end() -> None:
         say(
-            f"{heading}: PROBLEM: did not end within {_LONGEST_S:.0f} s on rank "
+            f"{heading}: PROBLEM: did not end within {_MAX_S:.0f} s on rank "
             f"{case.job.rank}; the MPI library may use a network that does not work between these "
             "hosts: name another (Open MPI: OMPI_MCA_btl_tcp_if_include, MPICH: FI_PROVIDER)"
         )
         case.job.comm.Abort(2)
 
-    timer = threading.Timer(_LONGEST_S, end)
+    timer = threading.Timer(_MAX_S, end)
     timer.daemon = True
     timer.start()
     yield

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-_MOST_LISTED = 8
+_MAX_LISTED = 8
 
 
 class Level(Enum):
@@ -59,7 +59,7 @@ def lines(heading: str, findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _of_ranks(finding: Finding, ranks: Sequence[int]) -> Finding:
-    listed = ", ".join(str(rank) for rank in ranks[:_MOST_LISTED])
-    more = ", ..." if len(ranks) > _MOST_LISTED else ""
+    listed = ", ".join(str(rank) for rank in ranks[:_MAX_LISTED])
+    more = ", ..." if len(ranks) > _MAX_LISTED else ""
     noun = "rank" if len(ranks) == 1 else "ranks"
     return replace(finding, text=f"{finding.text} ({noun} {listed}{more})")

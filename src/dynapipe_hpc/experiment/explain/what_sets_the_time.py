@@ -1,4 +1,4 @@
-"""What the time of an iteration goes into: its busiest rank, and its longest micro-batches."""
+"""Explanation of an iteration's time: its busiest rank, and its longest micro-batches."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

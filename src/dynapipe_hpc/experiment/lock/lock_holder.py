@@ -12,8 +12,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.job.process_identity import ProcessIdentity
 
-_MOST_BYTES = 4096
-_MOST_PROCESSES = 2**22  # of Linux
+_MAX_BYTES = 4096
+_MAX_PROCESSES = 2**22  # of Linux
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ _UNKNOWN = LockHolder("", "", "", None)
 def read_holder(path: Path) -> LockHolder:
     """Reads a lock file; if it cannot be read, the holder is unknown."""
     try:
-        facts = json.loads(read_input(path, _MOST_BYTES))
+        facts = json.loads(read_input(path, _MAX_BYTES))
         process = facts["process"]
         identity = ProcessIdentity(
             str(process["boot"]),
@@ -71,7 +71,7 @@ def read_holder(path: Path) -> LockHolder:
             int(process["pid"]),
             str(process["started"]),
         )
-        if not 0 < identity.pid <= _MOST_PROCESSES:
+        if not 0 < identity.pid <= _MAX_PROCESSES:
             return _UNKNOWN
         return LockHolder(str(facts["host"]), str(facts["job"]), str(facts["since"]), identity)
     except (InputError, ValueError, KeyError, TypeError, OverflowError, RecursionError):

@@ -9,7 +9,7 @@ from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.planner.batch.row_length import padded
 
-SHORTEST_ROW = 16
+MIN_ROW = 16
 # Fewer micro-batches would leave stages idle, so larger ones are not worth measuring.
 MICROBATCHES_PER_STAGE = 2
 # Twice as many rows, each twice as long: points between which the shortest packed row is looked up.
@@ -59,7 +59,7 @@ class ProfileGrid:
                 f"--microbatch-tokens is {limit}, but one row of data.max_tokens takes {least}; "
                 "raise --microbatch-tokens or lower data.max_tokens"
             )
-        shortest = min(SHORTEST_ROW, longest)
+        shortest = min(MIN_ROW, longest)
         shorter = _powers_of_two(shortest, longest - 1)
         row_tokens = (*shorter, longest)
         rows = tuple(_powers_of_two(1, max(1, limit // shortest)))

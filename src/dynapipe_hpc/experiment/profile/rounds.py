@@ -20,10 +20,10 @@ OnProgress = Callable[[float], None]
 Measure = Callable[[Stack, MicroBatch], tuple[float, ...]]
 
 WHOLE: tuple[Measure, ...] = (Stack.times_ms,)
-"""What a round measures where plans keep backward passes whole."""
+"""Measurements of a round where plans keep backward passes whole."""
 
 SPLIT: tuple[Measure, ...] = (Stack.times_ms, Stack.halves_ms)
-"""What it measures where they may be split, of a micro-batch after each other."""
+"""Measurements of a round where plans may split them, of a micro-batch one after the other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

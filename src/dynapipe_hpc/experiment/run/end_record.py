@@ -12,12 +12,12 @@ from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.job.how_ended import HowEnded, Recorder
 from dynapipe_hpc.report.run_folder import ENDED, write_atomically
 
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class EndRecord:
-    """How a run ended.
+    """End of a run.
 
     Attributes:
         how: The way in which it ended.
@@ -44,7 +44,7 @@ class EndRecord:
         if not path.exists():
             return None
         try:
-            found = json.loads(read_input(path, _MOST_BYTES))
+            found = json.loads(read_input(path, _MAX_BYTES))
             return cls(
                 HowEnded(found["how"]),
                 int(found["exit_code"]),

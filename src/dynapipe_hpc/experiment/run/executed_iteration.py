@@ -31,7 +31,7 @@ class TakenPlan:
 
 @dataclass(frozen=True, slots=True)
 class RankTrace:
-    """What is written of an iteration that is traced, as a rank sends it.
+    """Plan and trace of an iteration, as a rank sends them to be written.
 
     Attributes:
         data: The plan, encoded.
@@ -66,6 +66,6 @@ class ExecutedIteration:
         return self.taken.plan
 
     def rank_trace(self, activity: PlannerActivity) -> RankTrace:
-        """What is written of the iteration, with what the rank's planner did meanwhile."""
+        """Plan and trace of the iteration, with the activity of the rank's planner meanwhile."""
         planning = activity.between(self.start_s, self.start_s + 1e-3 * max(self.trace.end_ms))
         return RankTrace(self.taken.data, replace(self.trace, planning=planning))

@@ -41,7 +41,7 @@ _HINTS = (
     (r"cannot read sample|checksum", "run dynapipe-hpc inspect FILE.h5 --verify on the dataset"),
     (r"device_memory_bytes", "raise cluster.device_memory_bytes if the device has more"),
 )
-"""What to try when a message matches, the most telling first."""
+"""Advice for messages that match, the most telling first."""
 
 
 def explain_run(folder: Path) -> str:

@@ -12,7 +12,7 @@ from dynapipe_hpc.report.trace_file import TraceFile
 
 N_CURVE = 60
 """Iterations in the curve of the loss."""
-MOST_BYTES = 1 << 17
+MAX_BYTES = 1 << 17
 """End of iterations.jsonl that is read: more than `N_CURVE` lines."""
 WIDTH = 40
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -32,7 +32,7 @@ def live_view(folder: Path) -> list[str]:
 
 
 def _progress(folder: Path) -> Iterator[str]:
-    last = iterations_file(folder).last(MOST_BYTES)[-N_CURVE:]
+    last = iterations_file(folder).last(MAX_BYTES)[-N_CURVE:]
     if not last:
         yield "no iteration is done yet"
         return

@@ -45,7 +45,7 @@ class OnlineCosts:
 
     @property
     def state(self) -> list[list[float]]:
-        """What the next plans depend on: pass times before the last iterations, oldest first."""
+        """State of the next plans: pass times before the last iterations, oldest first."""
         return [times.numbers for times in self._known.values()]
 
     def pass_times(self, executed: ExecutedIteration) -> Sequence[float]:
@@ -126,7 +126,7 @@ Costs = OnlineCosts | FixedCosts
 
 
 def costs_of_run(experiment: Experiment, n_done: int, earlier: Any) -> Costs:
-    """What the iterations of a run are planned by, see `OnlineCosts`."""
+    """Costs that the iterations of a run are planned by, see `OnlineCosts`."""
     if experiment.config.planner.cost.online:
         return OnlineCosts(experiment, n_done, earlier)
     return FixedCosts(experiment.planner)

@@ -1,4 +1,4 @@
-"""What the planner of a rank does, and when."""
+"""Activity of a rank's planner over time."""
 
 import time
 from collections import deque
@@ -7,18 +7,18 @@ from contextlib import contextmanager
 
 from dynapipe_hpc.executor.trace import Span
 
-_MOST_KEPT = 256
+_MAX_KEPT = 256
 
 
 class PlannerActivity:
-    """What a planning thread did last, for other threads to read.
+    """Recent activity of a planning thread, for other threads to read.
 
     The thread that plans writes; a write is one operation of the interpreter, so nothing is locked.
     """
 
     def __init__(self) -> None:
         """Begins with nothing done."""
-        self._done: deque[tuple[str, float, float]] = deque(maxlen=_MOST_KEPT)
+        self._done: deque[tuple[str, float, float]] = deque(maxlen=_MAX_KEPT)
         self._current: tuple[str, float] | None = None
 
     @contextmanager
@@ -33,7 +33,7 @@ class PlannerActivity:
             self._current = None
 
     def between(self, start_s: float, end_s: float) -> tuple[Span, ...]:
-        """What was done between two times of `time.perf_counter`, the first of which becomes 0.
+        """Activity between two times of `time.perf_counter`, the first of which becomes 0.
 
         Args:
             start_s: Begin; what began earlier is cut there.

@@ -1,4 +1,4 @@
-"""What a run does beside training; a part that is off does nothing."""
+"""Parts of a run beside training; a part that is off does nothing."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""Where a run starts: at its first iteration, or after those of an earlier start."""
+"""Start of a run: at its first iteration, or after those of an earlier start."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

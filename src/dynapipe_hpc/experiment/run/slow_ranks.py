@@ -11,7 +11,7 @@ RECOVERED = 1.1
 """Ratio up to which it is said that the rank is no longer slow."""
 USUAL = 0.98
 """Share of the usual time that is left after another iteration: the last fifty count."""
-LEAST_SEEN = 10
+MIN_SEEN = 10
 """Number of iterations after which it is known what is usual."""
 
 
@@ -36,7 +36,7 @@ class SlowRanks:
                 iterations, shape (n_replicas, n_stages).
         """
         self._n_seen += 1
-        if self._n_seen <= LEAST_SEEN:
+        if self._n_seen <= MIN_SEEN:
             self._usual = now
             return []
         ratio = now / np.minimum(self._usual, now.min(axis=0))

@@ -9,7 +9,7 @@ from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.job.say import say, warn
 
 NAME = "trace.request"
-_MOST_BYTES = 64
+_MAX_BYTES = 64
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?|\+(\d{1,9})")
 NOTHING = (-1, -1)
 
@@ -37,7 +37,7 @@ class TraceRequest:
         if not self._is_usable or not os.path.lexists(self._path):
             return NOTHING
         try:
-            text = read_input(self._path, _MOST_BYTES).decode(errors="replace").strip()
+            text = read_input(self._path, _MAX_BYTES).decode(errors="replace").strip()
             if not text:  # created, but not yet written
                 return NOTHING
             self._path.unlink()

@@ -1,4 +1,4 @@
-"""What a simulation reads besides its configuration, told by checksums."""
+"""Checksums of all that a simulation reads besides its configuration."""
 
 import hashlib
 from collections.abc import Iterable

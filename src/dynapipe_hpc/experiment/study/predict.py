@@ -13,7 +13,7 @@ from dynapipe_hpc.experiment.study.variants import Variant
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is predicted of a variant.
+    """Prediction for a variant.
 
     Attributes:
         variant: The variant.
@@ -93,7 +93,7 @@ def predict(
 
 
 def _why_needless(variant: Variant, known: Sequence[Outcome]) -> str:
-    """What shows that a variant is not the fastest; empty if nothing does.
+    """Evidence that a variant is not the fastest; empty if there is none.
 
     In a fixed order of passes the same micro-batches take longer with more recomputation. (Other
     schedules keep within memory by waiting, which more recomputation may save.) And micro-batches

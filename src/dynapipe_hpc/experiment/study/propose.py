@@ -78,7 +78,7 @@ every = 50
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a user knows before there is a configuration.
+    """Facts that a user knows before there is a configuration.
 
     Attributes:
         dataset: The dataset.

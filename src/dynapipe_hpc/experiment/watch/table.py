@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from dynapipe_hpc.experiment.watch.whereabouts import Whereabouts, suspicion_of
 
-_MOST_LINES = 32
-_MOST_RANGES = 4
-_MOST_SILENT_RANGES = 16
+_MAX_LINES = 32
+_MAX_RANGES = 4
+_MAX_SILENT_RANGES = 16
 _COLUMNS = ("ranks", "hosts", "process", "for [s]", "iteration", "at", "micro-batch", "peers")
 _HOST = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 
@@ -29,18 +29,18 @@ def table_of(found: Iterable[Whereabouts], n_ranks: int) -> str:
     """
     ranks = sorted(found, key=lambda w: w.rank)
     groups = _grouped(ranks, _place)
-    if len(groups) > _MOST_LINES:
+    if len(groups) > _MAX_LINES:
         groups = _grouped(ranks, _kind_of_place)
     by_suspicion = sorted(groups, key=lambda group: max(map(suspicion_of, group)), reverse=True)
-    shown = sorted(by_suspicion[:_MOST_LINES], key=lambda group: group[0].rank)
-    elsewhere = sorted(w.rank for group in by_suspicion[_MOST_LINES:] for w in group)
+    shown = sorted(by_suspicion[:_MAX_LINES], key=lambda group: group[0].rank)
+    elsewhere = sorted(w.rank for group in by_suspicion[_MAX_LINES:] for w in group)
     silent = sorted(set(range(n_ranks)) - {w.rank for w in ranks})
     lines = _aligned([_COLUMNS, *map(_cells, shown)])
     if elsewhere:
-        n_places = len(groups) - _MOST_LINES
+        n_places = len(groups) - _MAX_LINES
         lines.append(f"at {n_places} further places: ranks {_ranges(elsewhere)}")
     if silent:
-        lines.append(f"no answer from ranks {_ranges(silent, _MOST_SILENT_RANGES)}")
+        lines.append(f"no answer from ranks {_ranges(silent, _MAX_SILENT_RANGES)}")
     return "\n".join(lines)
 
 
@@ -86,7 +86,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _ranges(numbers: Sequence[int], most: int = _MOST_RANGES) -> str:
+def _ranges(numbers: Sequence[int], most: int = _MAX_RANGES) -> str:
     """Ascending numbers as "0-3,8"; of many ranges the first, and how many numbers there are."""
     return _shortened([f"{a}" if a == b else f"{a}-{b}" for a, b in _runs(numbers)], most, numbers)
 
@@ -106,7 +106,7 @@ def _names(hosts: Iterable[str]) -> str:
         for a, b in _runs(sorted(numbers)):
             span = f"{a:0{width}}" if a == b else f"[{a:0{width}}-{b:0{width}}]"
             parts.append(f"{before}{span}{after}")
-    return _shortened(parts, _MOST_RANGES, names)
+    return _shortened(parts, _MAX_RANGES, names)
 
 
 def _runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:

@@ -19,8 +19,8 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process_state import state_of
 
 _TICK_S = 0.25
-_LONGEST_TICK_S = 1.0
-_LONGEST_ANSWER_S = 3.0
+_MAX_TICK_S = 1.0
+_MAX_ANSWER_S = 3.0
 
 
 class Watchdog:
@@ -74,7 +74,7 @@ class Watchdog:
             started_s = time.monotonic()
             gone = processes.poll(1e3 * _TICK_S)
             # Time in which this process itself was stopped says nothing about the others.
-            self._awake_s += min(time.monotonic() - started_s, _LONGEST_TICK_S)
+            self._awake_s += min(time.monotonic() - started_s, _MAX_TICK_S)
             self._look()
             if gone and not self._stopped.is_set():
                 self._end_because_of(neighbours[gone[0][0]])
@@ -118,7 +118,7 @@ class Watchdog:
         self._job.ending.end(error)
 
     def _end_because_of_time(self) -> NoReturn:
-        end_s = time.monotonic() + _LONGEST_ANSWER_S
+        end_s = time.monotonic() + _MAX_ANSWER_S
         limit_s, key = self._limits[self._since[self._job.rank][0].phase]
         # After a hang, all ranks come here at once: one of them asks, the others answer it.
         self._job.ending.wait_unless_first(meanwhile=self._answer)

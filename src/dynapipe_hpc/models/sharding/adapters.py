@@ -71,7 +71,7 @@ class Adapters(nn.ModuleDict):
         return [each.lora_a for each in self.values() if isinstance(each, Adapter)]
 
     def added(self, lows: Sequence[Tensor]) -> Tensor:
-        """What the adapters, of which there are some, add to the outputs of the map.
+        """Sum that the adapters, of which there are some, add to the outputs of the map.
 
         Args:
             lows: Product of each A and the inputs, each of shape (..., rank).

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a weight is cut into equal shards.
+    """Division of a weight into equal shards.
 
     Attributes:
         dimension: The one that is cut.
@@ -61,12 +61,12 @@ class HasSplits(Protocol):
 
     @property
     def splits(self) -> Mapping[str, Split]:
-        """How the weights are cut, by name within the module; not those that are whole."""
+        """Splits of the weights by name within the module, without those that are whole."""
         ...
 
 
 def splits_of(module: nn.Module) -> dict[str, Split]:
-    """How the weights of a module and of those in it are cut, by name; not those that are whole."""
+    """Splits of the weights of a module and of those in it, by name, without whole ones."""
     return {
         f"{path}.{name}" if path else name: split
         for path, inner in module.named_modules()

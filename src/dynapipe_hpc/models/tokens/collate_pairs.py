@@ -39,7 +39,7 @@ class PairBatch:
     keys: tuple[Tensor, Tensor] | None = None
 
     def padding_mask(self, dtype: torch.dtype) -> Tensor | None:
-        """What keeps attention over whole rows off padding: shape (rows, 1, 1, row_tokens).
+        """Padding mask of attention over whole rows: shape (rows, 1, 1, row_tokens).
 
         None if the encoder's rows have no padding.
         """

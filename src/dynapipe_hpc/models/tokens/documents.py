@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.data.microbatch import LONGEST_FILL, Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, Layout, MicroBatch
 from dynapipe_hpc.models.like_lengths import LikeLengths
 from dynapipe_hpc.models.tokens.earlier import Earlier
 from dynapipe_hpc.models.tokens.to_device import to_device
@@ -39,7 +39,7 @@ class Documents:
     @classmethod
     def between(cls, offsets: tuple[int, ...], row_tokens: int) -> Self:
         """The documents between offsets, and what fills the row up, on the host."""
-        fill = range(offsets[-1], row_tokens, LONGEST_FILL)
+        fill = range(offsets[-1], row_tokens, MAX_FILL_TOKENS)
         offsets = (*offsets[:-1], *fill, row_tokens)
         return cls(offsets, torch.tensor(offsets, dtype=torch.int32))
 

@@ -14,7 +14,7 @@ IntegerArray = npt.NDArray[np.integer[Any]]
 
 
 class TokenReader(Protocol):
-    """Where tokens come from, the dataset in practice."""
+    """Source of tokens, the dataset in practice."""
 
     def read(
         self, sample_id: int, input_tokens: int, target_tokens: int

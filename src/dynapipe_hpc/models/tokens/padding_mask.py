@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def padding_mask(lengths: Tensor, n_tokens: int, dtype: torch.dtype) -> Tensor:
-    """What keeps attention off padding, added to scores: shape (rows, 1, 1, n_tokens).
+    """Padding mask, added to scores: shape (rows, 1, 1, n_tokens).
 
     Args:
         lengths: How many positions of each row are not padding, shape (rows,).

@@ -26,7 +26,7 @@ class RowCountConfig(ConfigTable):
 
     @property
     def setting(self) -> RowCount:
-        """What may be tuned."""
+        """Setting that may be tuned."""
         return self.rows_per_microbatch
 
 
@@ -44,7 +44,7 @@ class TokenCountConfig(ConfigTable):
 
     @property
     def setting(self) -> TokenCount:
-        """What may be tuned."""
+        """Setting that may be tuned."""
         return self.tokens_per_microbatch
 
 
@@ -102,7 +102,7 @@ class PackedBalancedConfig(TokenCountConfig):
 
 
 class AuthorsConfig(ConfigTable):
-    """What the published planner does: micro-batches, their order, mode and schedule.
+    """The published planner: micro-batches, their order, mode and schedule.
 
     The paper lets limits be 0.005 ms apart, its artifact 5 ms. It chooses between schedules and
     orders in its own way, so that planner.schedule and planner.search do not count.

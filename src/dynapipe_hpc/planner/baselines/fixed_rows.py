@@ -1,4 +1,4 @@
-"""What dynamic micro-batching is compared with."""
+"""Baselines of padded rows, which dynamic micro-batches are compared with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

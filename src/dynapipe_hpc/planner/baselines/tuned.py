@@ -14,7 +14,7 @@ from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
-SMALLEST_BUDGET = 1 / 8
+MIN_BUDGET = 1 / 8
 """Smallest token budget that is tried, in longest samples of the batch."""
 
 Settings = Callable[[Sequence[Sample], CostModel, Cluster], Iterable[int]]
@@ -86,7 +86,7 @@ def _rising(longest: int, most: int) -> Iterator[int]:
     """Numbers of tokens a fourth root of 2 apart, from a share of the longest sample on."""
     last = 0
     for k in count():
-        budget = min(int(SMALLEST_BUDGET * longest * 2 ** (k / 4)), most)
+        budget = min(int(MIN_BUDGET * longest * 2 ** (k / 4)), most)
         if budget > last:
             yield budget
             last = budget

@@ -5,13 +5,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from dynapipe_hpc.data.config_table import ConfigTable
-from dynapipe_hpc.data.microbatch import LONGEST_FILL
+from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 
 Share = Annotated[float, Field(gt=0, le=1)]
 RecomputeChoice = Literal["per_microbatch", "per_iteration", "first_feasible"]
 LayoutName = Literal["padded", "packed"]
-LARGEST_MULTIPLE = 8192
+MAX_MULTIPLE = 8192
 
 
 class DynamicConfig(ConfigTable):
@@ -41,20 +41,20 @@ class DynamicConfig(ConfigTable):
     memory_shares: tuple[Share, ...] = ()
     layouts: Annotated[tuple[LayoutName, ...], Field(min_length=1)] = ("padded",)
     token_multiple: int = Field(
-        default=ROW_MULTIPLE, ge=ROW_MULTIPLE, le=LARGEST_MULTIPLE, multiple_of=ROW_MULTIPLE
+        default=ROW_MULTIPLE, ge=ROW_MULTIPLE, le=MAX_MULTIPLE, multiple_of=ROW_MULTIPLE
     )
     recompute_choice: RecomputeChoice = "per_microbatch"
 
     @property
     def document_multiple(self) -> int:
         """Multiple that the positions of a sample alone are padded to."""
-        return min(self.token_multiple, LONGEST_FILL)
+        return min(self.token_multiple, MAX_FILL_TOKENS)
 
     @model_validator(mode="after")
     def _padded_rows_stay_short(self) -> Self:
-        if self.token_multiple > LONGEST_FILL and "padded" in self.layouts:
+        if self.token_multiple > MAX_FILL_TOKENS and "padded" in self.layouts:
             raise ValueError(
-                f"token_multiple ({self.token_multiple}) is more than {LONGEST_FILL}, to which "
+                f"token_multiple ({self.token_multiple}) is more than {MAX_FILL_TOKENS}, to which "
                 'short samples in padded rows would be lengthened; set layouts = ["packed"] or '
                 "lower it"
             )

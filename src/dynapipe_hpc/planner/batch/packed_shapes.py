@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import LONGEST_FILL, Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, Layout, MicroBatch
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, KnownRows, Shapes, Sizes
 
 NO_TARGETS: IntArray = np.zeros(1, np.int64)
@@ -32,7 +32,7 @@ class Sums(NamedTuple):
     target_pairs: Sizes = NO_TARGETS
 
     def with_fill(self, row_tokens: Sizes, target_tokens: Sizes = NO_TARGETS) -> Self:
-        """Sums over the samples and the documents of `LONGEST_FILL` tokens that fill up the rows.
+        """Sums over the samples and the documents of `MAX_FILL_TOKENS` tokens that fill rows up.
 
         Shorter ones are left out. Documents of targets attend to themselves and to documents of
         inputs of as many tokens.
@@ -41,14 +41,14 @@ class Sums(NamedTuple):
             row_tokens: Length of every packed row of inputs, fill included.
             target_tokens: Length of every packed row of targets, likewise.
         """
-        of_inputs = (row_tokens - self.inputs) // LONGEST_FILL
-        of_targets = (target_tokens - self.targets) // LONGEST_FILL
+        of_inputs = (row_tokens - self.inputs) // MAX_FILL_TOKENS
+        of_targets = (target_tokens - self.targets) // MAX_FILL_TOKENS
         return type(self)(
             self.n_samples + of_inputs,
-            self.inputs + of_inputs * LONGEST_FILL,
-            self.input_pairs + of_inputs * LONGEST_FILL**2,
-            self.targets + of_targets * LONGEST_FILL,
-            self.target_pairs + of_targets * (2 * LONGEST_FILL**2),
+            self.inputs + of_inputs * MAX_FILL_TOKENS,
+            self.input_pairs + of_inputs * MAX_FILL_TOKENS**2,
+            self.targets + of_targets * MAX_FILL_TOKENS,
+            self.target_pairs + of_targets * (2 * MAX_FILL_TOKENS**2),
         )
 
 

@@ -50,7 +50,7 @@ class Infeasible:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """What an iteration's plan was chosen from.
+    """Candidates for an iteration's plan, and the best of them.
 
     Attributes:
         tried: Plans, and attempts that gave none, in the order in which they were made; at least

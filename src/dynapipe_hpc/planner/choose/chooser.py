@@ -1,4 +1,4 @@
-"""How the plan of an iteration is chosen."""
+"""Interface of rules that choose the plan of an iteration."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -6,7 +6,7 @@ import numpy as np
 
 from dynapipe_hpc.architecture.amount import NOTHING
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.architecture.part import BACKWARD_WORK, MOST_MASK_BYTES
+from dynapipe_hpc.architecture.part import BACKWARD_WORK, MAX_MASK_BYTES
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
@@ -62,7 +62,7 @@ class AnalyticCost:
 
     @property
     def description(self) -> str:
-        """Where the numbers come from, for people."""
+        """Source of the numbers, as text."""
         return "estimated from peak rates, not measured"
 
     @property
@@ -174,7 +174,7 @@ class AnalyticCost:
                 deferred_ms, trained_bytes / config.memory_bytes_per_ms
             )
         transient = tokens.times(estimate.transient_bytes).clip(max=estimate.transient_most_bytes)
-        masks = tokens.times(estimate.mask_bytes).clip(max=MOST_MASK_BYTES)
+        masks = tokens.times(estimate.mask_bytes).clip(max=MAX_MASK_BYTES)
         passing = np.max([tokens.times(block) for block in (NOTHING, *estimate.passing_bytes)], 0)
         return _Layer(
             forward_ms=forward_ms,

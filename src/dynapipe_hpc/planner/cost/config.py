@@ -11,7 +11,7 @@ from dynapipe_hpc.data.microbatch import Recompute
 
 
 class AnyCostConfig(ConfigTable):
-    """What every variant of the table has.
+    """Keys of every variant of the table.
 
     Attributes:
         recompute: Modes that plans may use: none, selective, full, or several of these, among

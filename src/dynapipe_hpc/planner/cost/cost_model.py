@@ -43,10 +43,10 @@ class Cost(IntEnum):
 
 
 TIMES = [Cost.FORWARD_MS, Cost.BACKWARD_MS, Cost.WEIGHT_MS, Cost.SPLITTING_MS]
-"""What is a time."""
+"""Names of the costs that are times."""
 
 SHARED = (Cost.FORWARD_TRANSIENT_BYTES, Cost.BACKWARD_TRANSIENT_BYTES)
-"""What parts of a stage share, as they run one after the other; all else they add up."""
+"""Costs that parts of a stage share, as they run one after the other; all others add up."""
 
 
 class KnownRows(NamedTuple):

@@ -1,4 +1,4 @@
-"""What cost models that change another one leave as it is."""
+"""Base of cost models that change another one in part."""
 
 from dataclasses import dataclass, replace
 from typing import Self

@@ -27,7 +27,7 @@ class MeasuredCosts:
 
 
 CostSource = AnalyticConfig | MeasuredCosts
-"""Where cost models come from, with nothing left to read."""
+"""Estimates or measurements that cost models are made of, with nothing left to read."""
 
 
 def read_costs(config: AnalyticConfig | ProfiledConfig, shape: ModelShape) -> CostSource:

@@ -175,7 +175,7 @@ class FunctionCost:
 
 
 def _values(name: str, function: OfRows, sizes: FloatArray, least: float) -> FloatArray:
-    """What a function says of distinct sizes, which ascend by rows, then by length."""
+    """Results of a cost function for distinct sizes, which ascend by rows, then by length."""
     found = np.array([_value(name, function, n, m, least) for n, m in sizes.tolist()])
     by_rows = np.arange(len(sizes))
     for same, order in ((0, by_rows), (1, np.lexsort(sizes.T))):

@@ -15,7 +15,7 @@ KEPT = 0.8
 """Share of the sums that is left after another iteration: the last five count for two thirds."""
 COMMON = 0.01
 """Weight of what all ways of a stage have in common, as a share of the stage's time."""
-MOST_AT_ONCE = 4.0
+MAX_AT_ONCE = 4.0
 """Most by which one iteration counts as slower than the factors so far say: it may be a stall."""
 
 
@@ -55,7 +55,7 @@ class PassTimes:
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[float], n_replicas: int, n_stages: int) -> Self:
-        """What `numbers` lists.
+        """Names of `numbers`.
 
         Raises:
             InputError: They are not as many as so many ranks have, or one is no time.
@@ -82,9 +82,9 @@ class PassTimes:
         """The sums after another iteration, in which much slower passes count as stalls."""
         measured_ms, taken_ms = iteration.measured_ms, iteration.taken_ms
         if self.predicted_ms.any():
-            most_ms = MOST_AT_ONCE * self.factors * iteration.predicted_ms
+            most_ms = MAX_AT_ONCE * self.factors * iteration.predicted_ms
             measured_ms = np.minimum(measured_ms, most_ms)
-            taken_ms = np.minimum(taken_ms, MOST_AT_ONCE * iteration.expected_ms)
+            taken_ms = np.minimum(taken_ms, MAX_AT_ONCE * iteration.expected_ms)
         return type(self)(
             KEPT * self.predicted_ms + iteration.predicted_ms,
             KEPT * self.measured_ms + measured_ms,

@@ -1,4 +1,4 @@
-"""What a backward pass takes in two: gradients of inputs first, those of weights later."""
+"""Costs of split backward passes: gradients of inputs first, those of weights later."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -14,7 +14,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.update import iteration_ms
 
-LEAST_SHARE = 0.05
+MIN_SHARE = 0.05
 """Least part of an iteration's time that an outlier adds."""
 
 
@@ -43,7 +43,7 @@ class Outlier:
 def find_outlier(
     pipelines: Sequence[Pipeline], samples: Sequence[Sample], cost: CostModel, link: Link
 ) -> Outlier | None:
-    """The sample with the longest passes, if it adds at least `LEAST_SHARE` of the iteration.
+    """The sample with the longest passes, if it adds at least `MIN_SHARE` of the iteration.
 
     Args:
         pipelines: Pipelines of an iteration, one per replica.
@@ -63,7 +63,7 @@ def find_outlier(
         chain_ms=simulate(alone, costs, link, cost.static_bytes).makespan_ms,
         busy_ms=float(np.mean([timeline.busy_ms for timeline in timelines])),
     )
-    least_ms = LEAST_SHARE * iteration_ms(timelines, cost)
+    least_ms = MIN_SHARE * iteration_ms(timelines, cost)
     # Infinite where no sample was measured alone: the plan has longer rows only.
     return outlier if least_ms <= outlier.added_ms < np.inf else None
 

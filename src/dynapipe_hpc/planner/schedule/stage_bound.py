@@ -17,7 +17,7 @@ from dynapipe_hpc.planner.schedule.ways import Ways
 
 GOLDEN = (5**0.5 - 1) / 2
 N_TRIES = 10  # evaluations of a multiplier, which locate it to about 1 %
-LARGEST_LOG2_PRICE = 8.0  # of heads and tails, in multiples of the least
+MAX_LOG2_PRICE = 8.0  # of heads and tails, in multiples of the least
 
 
 class MicroBatches(Protocol):
@@ -130,7 +130,7 @@ class StageBound:
             return self.bound_ms(2**log2_price, weight)
 
         for _ in range(2):
-            log2_price, priced_ms = greatest(of_price, 0.0, LARGEST_LOG2_PRICE)
+            log2_price, priced_ms = greatest(of_price, 0.0, MAX_LOG2_PRICE)
             weight, weighed_ms = greatest(of_weight, 0.0, 1.0)
             found_ms = max(found_ms, priced_ms, weighed_ms)
         return found_ms

@@ -77,7 +77,7 @@ class SearchSpace:
 
     @property
     def _simulator(self) -> _kernels.ReplicaSimulator:
-        """That of all kernels, made once it is needed, as large tables take time."""
+        """Simulator with the costs of all windows, made on first use, as large tables take time."""
         if not self._known:
             windows, link = self.windows.kernel_costs, kernel_link(self.link)
             self._known.append(

@@ -75,7 +75,7 @@ def read_index(folder: Path, rank: int) -> PartIndex:
 
 
 def read_tensors(folder: Path, n_parts: int) -> dict[str, dict[int, StoredTensor]]:
-    """What the numbers of all ranks are: by tensor, then by the rank that wrote.
+    """Blocks that all ranks wrote: by tensor, then by rank.
 
     Raises:
         DamagedError: A file is damaged, or the parts are no whole tensors.

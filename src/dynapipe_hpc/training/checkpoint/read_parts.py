@@ -88,7 +88,7 @@ def read_parts(folder: Path, n_parts: int, parts: Sequence[Part]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Piece:
-    """What a part and a stored block have in common."""
+    """Overlap of a part and a stored block."""
 
     part: Part
     dtype: torch.dtype
@@ -107,7 +107,7 @@ class _Piece:
 def _stored(
     tensors: Mapping[str, Mapping[int, StoredTensor]], part: Part, *, converting: bool
 ) -> Mapping[int, StoredTensor]:
-    """What each rank wrote of a part's tensor."""
+    """Blocks of a part's tensor, by the rank that wrote them."""
     if part.name not in tensors:
         raise DamagedError(f"{part.name} is missing in the checkpoint")
     by_rank = tensors[part.name]

@@ -1,4 +1,4 @@
-"""Where a box of a shard lies in the whole weight."""
+"""Boxes of a shard, placed in the whole weight."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

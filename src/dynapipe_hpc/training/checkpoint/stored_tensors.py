@@ -10,7 +10,7 @@ from dynapipe_hpc.training.checkpoint.boxes import Box, overlap
 
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 """Size of a number by its type, as torch calls it."""
-MOST_NUMBERS = 1 << 48
+MAX_NUMBERS = 1 << 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _parse(fields: Mapping[str, Any]) -> StoredTensor:
     dtype, shape, blocks = fields["dtype"], fields["shape"], fields["blocks"]
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         raise InputError(f"dtype is {quoted(dtype)}, not one of {', '.join(ITEM_BYTES)}")
-    if not _are_sizes(shape, least=1) or not shape or prod(shape) > MOST_NUMBERS:
+    if not _are_sizes(shape, least=1) or not shape or prod(shape) > MAX_NUMBERS:
         raise InputError(f"shape is {quoted(shape)}, not that of a tensor")
     if not isinstance(blocks, list):
         raise InputError(f"blocks is {quoted(blocks)}, not a list")

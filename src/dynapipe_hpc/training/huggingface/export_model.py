@@ -40,7 +40,7 @@ class Exported(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """What keeps newer versions of `transformers` from loading the model; empty if nothing."""
+        """Reason why newer versions of `transformers` do not load the model; empty if they do."""
         page, shape = self.origin.page, self.origin.shape
         if page.fits(shape):
             return ""

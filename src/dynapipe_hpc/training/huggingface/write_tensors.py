@@ -21,7 +21,7 @@ from dynapipe_hpc.training.huggingface.read_rows import row_blocks
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap
 from dynapipe_hpc.training.huggingface.weight_files import INDEX, SINGLE
 
-MOST_BYTES = 5 * 10**9
+MAX_BYTES = 5 * 10**9
 """Size of tensors from which on they are shared out over several files."""
 ALIGNMENT = 8
 
@@ -53,7 +53,7 @@ def write_tensors(
     maps: Iterable[TensorMap],
     read: ReadRows,
     dtype: torch.dtype,
-    most_bytes: int = MOST_BYTES,
+    most_bytes: int = MAX_BYTES,
 ) -> None:
     """Writes all weights of a model into one file, or into several with an index.
 

@@ -8,8 +8,8 @@ from queue import Full, Queue
 from dynapipe_hpc.experiment.run.track.tracker import Tracker
 from dynapipe_hpc.job.say import warn
 
-MOST_WAITING = 1000
-LONGEST_END_S = 60.0
+MAX_WAITING = 1000
+MAX_END_S = 60.0
 _Entry = tuple[int, Mapping[str, float]]
 
 
@@ -23,7 +23,7 @@ class Trackers:
     def __init__(self, trackers: Sequence[Tracker]) -> None:
         """Starts to serve trackers that are open."""
         self._trackers = list(trackers)
-        self._waiting = Queue[_Entry | None](MOST_WAITING)
+        self._waiting = Queue[_Entry | None](MAX_WAITING)
         self._is_full = False
         self._thread = threading.Thread(target=self._serve, name="trackers", daemon=True)
         if self._trackers:
@@ -43,7 +43,7 @@ class Trackers:
             self._waiting.put_nowait((step, finite))
         except Full:
             if not self._is_full:
-                warn(f"trackers lag {MOST_WAITING:,} iterations behind; they miss some")
+                warn(f"trackers lag {MAX_WAITING:,} iterations behind; they miss some")
             self._is_full = True
 
     def close(self) -> None:
@@ -51,12 +51,12 @@ class Trackers:
         if not self._thread.is_alive():
             return
         try:
-            self._waiting.put(None, timeout=LONGEST_END_S)
-            self._thread.join(LONGEST_END_S)
+            self._waiting.put(None, timeout=MAX_END_S)
+            self._thread.join(MAX_END_S)
         except Full:
             pass
         if self._thread.is_alive():
-            warn(f"trackers have not got all numbers after {LONGEST_END_S:g} s; the rest is lost")
+            warn(f"trackers have not got all numbers after {MAX_END_S:g} s; the rest is lost")
 
     def _serve(self) -> None:
         while (entry := self._waiting.get()) is not None:

@@ -72,7 +72,7 @@ class AuthorsBatches:
     def cut(
         self, ordered: Sequence[Sample], cost: CostModel, cluster: Cluster
     ) -> tuple[GridCut, Recompute] | None:
-        """Where samples in order are cut, and the mode of all; None if nothing is feasible."""
+        """Cuts of samples in order, and the mode of all; None if nothing is feasible."""
         least_bytes = activation_room_bytes(cost, cluster).min()
         room_bytes = np.full(cluster.n_stages, least_bytes)
         for memory_share, mode in product((1 / cluster.n_stages, 1.0), cost.recompute_modes):

@@ -1,4 +1,4 @@
-"""What neighbouring samples take together in one mode of recomputation."""
+"""Times of windows of neighbouring samples in one mode of recomputation."""
 
 from collections.abc import Sequence
 

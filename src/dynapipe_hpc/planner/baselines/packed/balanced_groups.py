@@ -5,7 +5,7 @@ import numpy as np
 from dynapipe_hpc.planner.batch.replicas import balance
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 
-SMALLEST_GAIN = 1e-4
+MIN_GAIN = 1e-4
 """Least share of the largest sum by which an exchange has to lower it."""
 
 
@@ -50,7 +50,7 @@ def lower_by_swaps(work: FloatArray, groups: list[list[int]]) -> list[list[int]]
         given = work[inside][:, np.newaxis] - work[outside]
         larger = np.maximum(sums[fullest] - given, sums[group_of[outside]] + given)
         one, other = np.unravel_index(larger.argmin(), larger.shape)
-        if larger[one, other] >= (1 - SMALLEST_GAIN) * sums[fullest]:
+        if larger[one, other] >= (1 - MIN_GAIN) * sums[fullest]:
             break
         swapped = [inside[one], outside[other]]
         group_of[swapped] = group_of[swapped[::-1]]

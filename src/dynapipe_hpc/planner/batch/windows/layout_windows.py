@@ -1,4 +1,4 @@
-"""How the samples of a window combine into a micro-batch, by layout."""
+"""Combination of the samples of a window into a micro-batch, by layout."""
 
 from typing import NamedTuple, Protocol
 

@@ -41,7 +41,7 @@ class PaddedWindows:
         return Layout.PADDED
 
     def begin_rows(self) -> BoolArray:
-        """Where lengths change, see `LayoutWindows`."""
+        """Positions at which lengths change, see `LayoutWindows`."""
         return begin_rows(self.lengths)
 
     def begin_rows_within(self, begins: BoolArray, reach: IntArray, /) -> BoolArray:

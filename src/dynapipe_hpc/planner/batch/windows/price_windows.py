@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import LONGEST_FILL, Layout, Way
+from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, Layout, Way
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, does_not_fit
@@ -67,7 +67,7 @@ def price_bundled_windows(
     Plans are made of these, see `bundles`. If memory is so scarce that some bundle cannot run where
     its samples could, samples are not bundled.
     """
-    rows = _row_lengths(samples, cost, min(token_multiple, LONGEST_FILL))
+    rows = _row_lengths(samples, cost, min(token_multiple, MAX_FILL_TOKENS))
     begin = bundles(rows, cluster.n_replicas, layouts)
     n_samples = np.diff(begin)
     if n_samples.max() > 1:

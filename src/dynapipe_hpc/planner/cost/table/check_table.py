@@ -1,4 +1,4 @@
-"""What must hold for the numbers of a cost table, wherever they come from."""
+"""Checks of the numbers of a cost table, wherever they come from."""
 
 from collections.abc import Iterator
 

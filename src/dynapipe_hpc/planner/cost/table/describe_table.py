@@ -23,7 +23,7 @@ _SHOWN = (
 
 
 def describe_table(table: ProfileTable, path: Path) -> str:
-    """What was measured, where and how, over which range, and how much noise made decrease."""
+    """Description of a table: model, machine, range, and how much noise made costs decrease."""
     model = ", ".join(f"{name} {value}" for name, value in table.model.items())
     layers = [_describe(key, layer) for key, layer in table.layers.items()] or [f"  {UNFINISHED}"]
     return "\n".join([f"{path}: costs of {model}", *_circumstances(table), *layers, *_rest(table)])

@@ -28,8 +28,8 @@ MEGABYTE = 1e6
 ELEMENT_BYTES = 2  # measured in float16
 STATE_FACTOR = 8  # float16 weights and gradients; float32 weights and two moments
 LOGIT_BYTES = 4  # the loss keeps its softmax in float32
-LARGEST_SIZE = 2**31 - 1
-LARGEST_AMOUNT = 1e12
+MAX_SIZE = 2**31 - 1
+MAX_AMOUNT = 1e12
 KINDS = ("encoder", "decoder", "embedding", "postprocess")
 SIDE_OF = {ENCODER: ENCODER_SIDE, DECODER: DECODER_SIDE}
 
@@ -141,13 +141,13 @@ def _weight_bytes(row: dict[str, str]) -> tuple[LayerKey, float]:
 
 
 def _size(row: dict[str, str], column: str, least: int = 0) -> int:
-    if not least <= (size := int(row[column])) <= LARGEST_SIZE:
+    if not least <= (size := int(row[column])) <= MAX_SIZE:
         raise ValueError(f"{column} is {quoted(size)}, not a size of {least} or more")
     return size
 
 
 def _amount(row: dict[str, str], column: str) -> float:
-    if not 0 <= (amount := float(row[column])) <= LARGEST_AMOUNT:
+    if not 0 <= (amount := float(row[column])) <= MAX_AMOUNT:
         raise ValueError(f"{column} is {amount:g}, not a number >= 0")
     return amount
 

@@ -27,5 +27,5 @@ def load_table(path: Path, shape: ModelShape) -> ProfileTable:
 
 
 def parameters_beside(profile: Path) -> Path:
-    """Where the sizes of weights are expected that belong to measurements."""
+    """Expected path of the sizes of weights that belong to measurements."""
     return profile.with_name(f"{profile.stem}_parameters.csv")

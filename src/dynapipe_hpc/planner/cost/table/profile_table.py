@@ -31,7 +31,7 @@ ModelFingerprint = Mapping[str, str | int]
 
 
 def fingerprint_of(shape: ModelShape) -> ModelFingerprint:
-    """What a table must have been measured with to be used for a model.
+    """Conditions under which a table was measured, which a model that uses it must share.
 
     Keys that the [model] table leaves out have the family's value; those that are false are absent.
     """

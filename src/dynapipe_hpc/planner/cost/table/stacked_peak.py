@@ -13,7 +13,7 @@ TOLERANCE = 0.95  # of rounding and of fixed parts
 def transient_of_stack(
     axes: Sequence[IntArray], stored: FloatArray, peak: FloatArray
 ) -> FloatArray:
-    """What a layer needs on top of what it keeps, while its forward pass runs.
+    """Transient memory of a layer: beyond what it keeps, while its forward pass runs.
 
     A stack of n layers peaks at n x stored + transient. It was of three layers, and of fewer
     where three did not fit, without a note of how many. What a layer needs grows at least
