@@ -10,21 +10,22 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.lengths_file import read_lengths, samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 
-GPT = ModelShape(
+GPT = GptShape(
     n_layers=16, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
 )
-T5 = ModelShape(
-    family="t5",
+T5 = T5Shape(
     n_layers=96,
     hidden_size=1024,
     n_heads=128,

@@ -20,10 +20,10 @@ from statistics import geometric_mean, median
 from typing import Any, NamedTuple
 
 from a100_inputs import MODELS, a100_table, batches, equal_shares, in_authors_rows
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
@@ -101,7 +101,7 @@ def planner_for(
     shape, placement, cluster, cost = devices
     rules = schedule_rules(ScheduleConfig(split_backward=split))
     chooser = dynamic_chooser(batch, SearchConfig(effort=effort), rules, cost, cluster)
-    boundaries = placement.boundaries(shape.architecture)
+    boundaries = placement.boundaries(shape)
     return Planner(chooser, cost, cluster, shape.hidden_size, boundaries, split_backward=split)
 
 

@@ -53,7 +53,7 @@ def settings_of(config: ExperimentConfig) -> Iterator[Setting]:
     for rule, share in product(OF_TOKENS, BUDGETS):
         tokens = int(share * longest)
         yield Setting(rule, f"{{rule='{rule}', tokens_per_microbatch={tokens}}}")
-    target_shares = SHARES if config.model.architecture.has_target_rows else (0,)
+    target_shares = SHARES if config.model.has_target_rows else (0,)
     for n in N_ROWS:
         for row_share in (0, 1):
             for target_share in target_shares:

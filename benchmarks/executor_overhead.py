@@ -32,6 +32,7 @@ import torch
 from mpi4py import MPI
 from torch import Tensor
 
+from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.executor.run import run_plan
@@ -46,7 +47,6 @@ from dynapipe_hpc.experiment.watch.position import Position
 from dynapipe_hpc.job.job import open_job
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
@@ -58,7 +58,7 @@ COMM = MPI.COMM_WORLD
 N_MICROBATCHES = 32
 N_ITERATIONS = 300
 WIDTH, TOKENS = 8, 8
-SHAPE = ModelShape(
+SHAPE = GptShape(
     n_layers=COMM.Get_size(),
     hidden_size=WIDTH,
     n_heads=1,
@@ -124,7 +124,7 @@ def own_plan() -> RankPlan:
     cost = AnalyticCost(SHAPE, placement, cluster, AnalyticConfig())
     microbatches = [MicroBatch(((i,),), TOKENS) for i in range(N_MICROBATCHES)]
     pipeline = schedule_pipeline(microbatches, cost, cluster, [one_f_one_b])
-    boundaries = placement.boundaries(SHAPE.architecture)
+    boundaries = placement.boundaries(SHAPE)
     return rank_plans(0, [pipeline], cluster, cost, WIDTH, boundaries)[COMM.Get_rank()]
 
 

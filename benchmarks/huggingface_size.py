@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.data.replacing import sync_folder
 from dynapipe_hpc.job.machine import machine_facts
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.import_model import import_model
 from dynapipe_hpc.training.huggingface.pages import page_for
@@ -37,8 +37,7 @@ LAYER_NUMBERS = 2 * WIDTH * WIDTH + 2 * WIDTH * WIDTH // 4 + 3 * WIDTH * INNER
 def make(folder: Path, n_bytes: int) -> None:
     """Writes a model whose numbers are random, but repeat."""
     n_layers = max(1, round((n_bytes / BYTES - 2 * VOCABULARY * WIDTH) / LAYER_NUMBERS))
-    shape = ModelShape(
-        family="llama",
+    shape = LlamaShape(
         n_layers=n_layers,
         hidden_size=WIDTH,
         n_heads=32,

@@ -123,7 +123,7 @@ def planner_of(
     cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=40_000_000_000)
     cost, rules = a100_cost(folder, cluster, modes), schedule_rules(ScheduleConfig())
     chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost, cluster)
-    boundaries = equal_shares(GPT, cluster).boundaries(GPT.architecture)
+    boundaries = equal_shares(GPT, cluster).boundaries(GPT)
     return Planner(chooser, cost, cluster, GPT.hidden_size, boundaries)
 
 
@@ -134,7 +134,7 @@ def planner_of_pairs(folder: Path) -> Planner:
     cost = ProfiledCost(a100_table(folder / "profiles", "t5"), T5, placement, cluster, config)
     rules = schedule_rules(ScheduleConfig())
     chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost, cluster)
-    boundaries = placement.boundaries(T5.architecture)
+    boundaries = placement.boundaries(T5)
     return Planner(chooser, cost, cluster, T5.hidden_size, boundaries)
 
 
@@ -146,7 +146,7 @@ def planner_of_everything(folder: Path, n_replicas: int, modes: tuple[Mode, ...]
     rules = schedule_rules(ScheduleConfig(split_backward=True))
     batch = DynamicConfig(layouts=("padded", "packed"))
     chooser = dynamic_chooser(batch, SearchConfig(), rules, cost, cluster)
-    boundaries = placement.boundaries(DEEP.architecture)
+    boundaries = placement.boundaries(DEEP)
     return Planner(chooser, cost, cluster, DEEP.hidden_size, boundaries, split_backward=True)
 
 

@@ -99,7 +99,7 @@ def planner_of(
     rules = schedule_rules(ScheduleConfig(split_backward=split))
     batch = DynamicConfig(layouts=layouts, token_multiple=token_multiple)
     chooser = dynamic_chooser(batch, SearchConfig(), rules, cost, cluster)
-    boundaries = placement.boundaries(shape.architecture)
+    boundaries = placement.boundaries(shape)
     return Planner(chooser, cost, cluster, shape.hidden_size, boundaries, split_backward=split)
 
 

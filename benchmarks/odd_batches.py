@@ -212,7 +212,7 @@ def one_f_one_b_ms(planner: Planner, choice: Choice) -> float:
 def planner_of(name: str, cost: CostModel, cluster: Cluster) -> Planner:
     _, shape = MODELS[family_of(name)]
     chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), RULES, cost, cluster)
-    boundaries = equal_shares(shape, cluster).boundaries(shape.architecture)
+    boundaries = equal_shares(shape, cluster).boundaries(shape)
     return Planner(chooser, cost, cluster, shape.hidden_size, boundaries)
 
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynapipe_hpc import _kernels
+from dynapipe_hpc.planner.choose.best_of_search import MAX_REFINEMENT
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
 from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
@@ -127,7 +128,7 @@ def outcome_of(case: Case, *, split: bool) -> Outcome | None:
     found_ms, schedule = best_schedule(reordered, rules)
     if schedule is None:
         return None
-    n_moves = config.refinement // schedule.codes.size
+    n_moves = MAX_REFINEMENT // schedule.codes.size
     refined = refine(schedule, *reordered, INSTANT, n_moves=n_moves, seed=config.seed)
     refined_ms = makespan_ms(reordered, refined)
     optimum_ms = optimal_makespan_ms(*case, split=split, hint_ms=refined_ms)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dynapipe_hpc import AnalyticConfig, Cluster, ModelShape, Placement, Planner
+from dynapipe_hpc import AnalyticConfig, Cluster, GptShape, Placement, Planner
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.baselines.config import PackedBalancedConfig
@@ -25,7 +25,7 @@ BOTH_LAYOUTS = DynamicConfig(layouts=("padded", "packed"))
 def plans_of(batch: BatchConfig, schedule: ScheduleConfig) -> list[RankPlan]:
     """Plans of a GPT of 24 layers on four stages for 48 samples of 10 to 2,048 tokens."""
     lengths = np.random.default_rng(3).lognormal(np.log(160), 1.1, 48).clip(10, 2048).astype(int)
-    shape = ModelShape(
+    shape = GptShape(
         n_layers=24,
         hidden_size=2048,
         n_heads=16,

@@ -7,7 +7,7 @@ The flow, which is also the reading order of the packages:
 The names below are for planning from Python. They are loaded when first used, and need numpy and
 pydantic only: no torch, no MPI, and HDF5 just to read a cost table that was measured.
 
-    >>> from dynapipe_hpc import Cluster, ModelShape, format_plans, plan_iteration
+    >>> from dynapipe_hpc import Cluster, GptShape, format_plans, plan_iteration
 
 `plan_iteration` is the short way from lengths to plans, with costs that are estimated from the peak
 rates of an `AnalyticConfig`, measured (`read_cost_table`), or functions of one's own
@@ -22,13 +22,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dynapipe_hpc.architecture.gpt import GptShape
+    from dynapipe_hpc.architecture.llama import LlamaShape
+    from dynapipe_hpc.architecture.model_shape import ModelShape
     from dynapipe_hpc.architecture.placement import Placement
+    from dynapipe_hpc.architecture.t5 import T5Shape
     from dynapipe_hpc.data.errors import InputError
     from dynapipe_hpc.data.microbatch import MicroBatch
     from dynapipe_hpc.data.sample import Sample
     from dynapipe_hpc.plan.check import check_plans
     from dynapipe_hpc.plan.cluster import Cluster
-    from dynapipe_hpc.plan.model_shape import ModelShape
     from dynapipe_hpc.plan.text import grid as format_plans
     from dynapipe_hpc.planner.batch.config import DynamicConfig
     from dynapipe_hpc.planner.cost.analytic import AnalyticCost
@@ -48,13 +51,16 @@ __all__ = [
     "Cluster",
     "DynamicConfig",
     "FunctionCost",
+    "GptShape",
     "InputError",
+    "LlamaShape",
     "MicroBatch",
     "ModelShape",
     "Placement",
     "Planner",
     "RunFolder",
     "Sample",
+    "T5Shape",
     "check_plans",
     "format_plans",
     "plan_iteration",
@@ -68,13 +74,16 @@ _HOME = {
     "Cluster": "plan.cluster",
     "DynamicConfig": "planner.batch.config",
     "FunctionCost": "planner.cost.function_cost",
+    "GptShape": "architecture.gpt",
     "InputError": "data.errors",
+    "LlamaShape": "architecture.llama",
     "MicroBatch": "data.microbatch",
-    "ModelShape": "plan.model_shape",
+    "ModelShape": "architecture.model_shape",
     "Placement": "architecture.placement",
     "Planner": "planner.make_plans",
     "RunFolder": "report.run_folder",
     "Sample": "data.sample",
+    "T5Shape": "architecture.t5",
     "check_plans": "plan.check",
     "format_plans": "plan.text",
     "plan_iteration": "planner.plan_iteration",

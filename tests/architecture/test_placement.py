@@ -31,7 +31,7 @@ def test_stages_hold_consecutive_layers() -> None:
 
 
 def test_the_ends_of_a_gpt_hold_its_embedding_and_its_head() -> None:
-    assert Placement((3, 1)).parts(SHAPE.architecture) == [
+    assert Placement((3, 1)).parts(SHAPE) == [
         {"layer": 3, "embedding": 1, "head": 0},
         {"layer": 1, "embedding": 0, "head": 1},
     ]
@@ -39,7 +39,7 @@ def test_the_ends_of_a_gpt_hold_its_embedding_and_its_head() -> None:
 
 def test_a_t5_hands_on_pairs_from_its_first_decoder_layer_on() -> None:
     rows, pair = Boundary.ROWS, Boundary.PAIR
-    t5 = T5_SHAPE.architecture  # three layers on each side
+    t5 = T5_SHAPE  # three layers on each side
     assert Placement((2, 1, 2, 1)).boundaries(t5) == [rows, rows, pair, pair]
     assert Placement((2, 2, 2)).boundaries(t5) == [rows, pair, pair]
-    assert Placement((2, 2)).boundaries(SHAPE.architecture) == [rows, rows]
+    assert Placement((2, 2)).boundaries(SHAPE) == [rows, rows]

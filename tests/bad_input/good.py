@@ -35,7 +35,6 @@ rule = "dynamic"
 
 [planner.search]
 effort = 1000
-refinement = 0
 
 [training]
 iterations = 3

@@ -136,7 +136,7 @@ VALUES: dict[str, str] = {
     "model.norm_epsilon=0": "greater than 0",
     "model.norm_epsilon=true": "norm_epsilon = true: must be a finite number",
     "model.tied_head=maybe": "must be true or false",
-    "model.n_kv_heads=2": "family 'gpt' takes no n_kv_heads .2., only 'llama' does",
+    "model.n_kv_heads=2": "n_kv_heads = 2: family is 'gpt', and only 'llama' has this key",
     "model={family='llama', n_kv_heads=3}": "must be a multiple of n_kv_heads .3.",
     "model={family='llama', head_size=3}": "head_size .3. must be even",
     "model={family='llama', rope_theta=1}": "rope_theta = 1: must be .* greater than 1",
@@ -178,9 +178,10 @@ VALUES: dict[str, str] = {
     "planner.cost.flops_per_ms=1e-320": "greater than",
     "planner.cost.launch_ms=nan": "finite|greater than 0",
     "planner.cost.launch_ms=1e308": "less than or equal",
-    "planner.cost.state_factor=1e308": "less than or equal",
+    "planner.cost.state_factor=4": "no such key any more: it follows from training.optimizer",
+    "planner.search.refinement=1": "no such key any more: it follows from planner.search.effort",
     "planner.cost.element_bytes=2": "no such key any more: it follows from training.dtype",
-    "planner.cost.path=table.h5": "unknown key 'planner.cost.path'",
+    "planner.cost.path=table.h5": "path = 'table.h5': kind is 'analytic', and only 'profiled' has",
     "planner.cost={kind='profiled'}": "planner.cost.path is missing",
     "planner.cost={kind='profiled', path=7}": "planner.cost.path",
     "planner.cost={kind='profiled', path='none.h5'}": "not a cost table: No such file",
@@ -238,7 +239,7 @@ VALUES: dict[str, str] = {
     "report.trace_iterations=1.5": "integer",
     "report.log_every=0": "greater than or equal to 1",
     "report.wandb=''": "at least 1 character",
-    "report.wandb_mode=never": "'offline'",
+    "report.wandb_mode=online": "no such key any more: set WANDB_MODE in the environment",
 }
 
 

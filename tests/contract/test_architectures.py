@@ -1,4 +1,4 @@
-"""What every `Architecture` says of its parts, against the torch modules of the family."""
+"""What every `ModelShape` says of its parts, against the torch modules of the family."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,13 +25,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from dynapipe_hpc.architecture.amount import Amount
-from dynapipe_hpc.architecture.families import FAMILIES
-from dynapipe_hpc.architecture.llama import Llama
+from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Part, Side
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.value_kind import ValueKind
 from dynapipe_hpc.models import gpt_layers, llama_layers
 from dynapipe_hpc.models.add_adapters import add_adapters
 from dynapipe_hpc.models.decoder import Embedding
@@ -47,7 +49,6 @@ from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import OneShard, Shards
 from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
 from dynapipe_hpc.models.tied_weights import tied_weights
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.live_memory import LiveMemory
 
 ROWS, INPUTS, TARGETS = 3, 24, 16
@@ -126,9 +127,9 @@ class Rows:
 
 def places_of(shape: ModelShape) -> Places:
     """Of rows of inputs; those of a Llama have angles, which its layers share."""
-    if shape.family != "llama":
+    if not isinstance(shape, LlamaShape):
         return Places()
-    return Places(None, Angles.from_positions(Llama(shape), torch.arange(INPUTS), torch.float32))
+    return Places(None, Angles.from_positions(shape, torch.arange(INPUTS), torch.float32))
 
 
 def run_decoder_layer(layer: nn.Module, rows: Rows, mode: Recompute) -> Tensor:
@@ -144,8 +145,8 @@ class T5Head(nn.Module):
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
         self.encoder_norm, self.norm = norm_of(shape), norm_of(shape)
-        self.head = Head(shape, shards, divisor=2.0 if shape.architecture.tied_head else 1.0)
-        is_tied = shape.architecture.tied_head
+        self.head = Head(shape, shards, divisor=2.0 if shape.tied_head else 1.0)
+        is_tied = shape.tied_head
         width = shape.hidden_size
         self.embedding = TokenEmbedding(shape.vocab_size, width, shards) if is_tied else None
 
@@ -188,7 +189,7 @@ class Module:
         attentions: Kinds of attention.
     """
 
-    make: Callable[[ModelShape, Shards], nn.Module]
+    make: Callable[[Any, Shards], nn.Module]
     run: Run
     norms: tuple[int, int] = (0, 0)
     attentions: int = 0
@@ -288,7 +289,7 @@ class Case:
 
     @property
     def part(self) -> Part:
-        return self.shape.architecture.parts(self.n_shards, self.n_stream_shards)[self.kind]
+        return self.shape.parts(self.n_shards, self.n_stream_shards)[self.kind]
 
     @property
     def module(self) -> Module:
@@ -307,7 +308,7 @@ class Case:
         shards = OneOf(self.n_shards, sequence_parallel=self.sequence_parallel)
         module = self.module.make(self.shape, shards)
         if self.shape.lora:
-            add_adapters(module, self.shape.architecture.linear_layers, self.shape.lora)
+            add_adapters(module, self.shape.linear_layers, self.shape.lora)
         for parameter in module.parameters():
             nn.init.normal_(parameter, std=0.1)
         return module, Rows.of(self.shape, shards)
@@ -361,9 +362,10 @@ def own_tokens(case: Case) -> int:
 
 
 def test_every_family_and_kind_of_part_is_tested() -> None:
-    assert MODULES.keys() == FAMILIES.keys() == {shape.family for shape in SHAPES}
+    families = ValueKind(ExperimentConfig.model_fields["model"]).variants
+    assert MODULES.keys() == families.keys() == {shape.family for shape in SHAPES}
     for shape in SHAPES:
-        assert MODULES[shape.family].keys() == shape.architecture.parts().keys()
+        assert MODULES[shape.family].keys() == shape.parts().keys()
 
 
 @every_case
@@ -549,9 +551,10 @@ def left_out_bytes(case: Case, mode: Recompute) -> int:
 
 def n_heads_normed(case: Case) -> int:
     """Heads of queries and keys of all tokens that have a norm of their own."""
-    if not case.shape.qk_norm:
+    shape = case.shape
+    if not isinstance(shape, LlamaShape) or not shape.qk_norm:
         return 0
-    return own_tokens(case) * (case.n_heads + (case.shape.n_kv_heads or 0) // case.n_shards)
+    return own_tokens(case) * (case.n_heads + (shape.n_kv_heads or 0) // case.n_shards)
 
 
 def normed_heads_bytes(case: Case) -> int:

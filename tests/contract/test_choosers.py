@@ -30,7 +30,7 @@ BATCH_RULES, SCHEDULE_RULES = [DynamicBatches(0.5), DynamicBatches()], [one_f_on
 
 
 def search(cluster: Cluster) -> Chooser:
-    config = SearchConfig(effort=7_000, refinement=7_000)
+    config = SearchConfig(effort=7_000)
     return BestOfSearch(BATCH_RULES, SCHEDULE_RULES, config, COST, cluster)
 
 

@@ -7,7 +7,6 @@ import pytest
 from tests.jobs import command_line
 from tests.jobs.job_files import corpus_files
 
-from dynapipe_hpc.architecture.gpt import Gpt
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.planner.batch.config import DynamicConfig
@@ -57,7 +56,7 @@ def test_every_run_of_the_demo_trains_and_the_report_says_what_was_gained(tmp_pa
 
 def test_attention_takes_no_larger_share_than_in_large_models() -> None:
     config = load_config(DEMO / "base.toml")
-    work = Gpt(config.model).parts()[LAYER].work
+    work = config.model.parts()[LAYER].work
     pairs = config.data.max_tokens / 2  # of a token of the longest row with those before it
     assert pairs * work.attention.per_pair / work.linear.per_own <= MAX_ATTENTION
 

@@ -15,9 +15,9 @@ from tests.examples.training_case import (
 )
 from tests.examples.training_clusters import clusters, each_of, spread
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 BATCHES = [random_samples(seed) for seed in (4, 5, 6)]
 CLUSTERS = clusters((4, 2, 1)) + spread(clusters((2, 1, 2)))
@@ -38,7 +38,7 @@ def test_weights_are_those_of_the_unsplit_model(shape: ModelShape, cluster: Clus
 
 @pytest.mark.parametrize("shape", [T5_SHAPE.model_copy(update={"dropout": 0.2})], ids=name_of)
 def test_dropout_changes_training_and_leaves_nothing_to_chance(shape: ModelShape) -> None:
-    without = unsplit_training(BATCHES[:2], shape.model_copy(update={"dropout": None}))
+    without = unsplit_training(BATCHES[:2], shape.model_copy(update={"dropout": 0.0}))
     first, second = (unsplit_training(BATCHES[:2], shape) for _ in range(2))
     assert first.losses == second.losses
     assert all(torch.equal(first.tensors[name], second.tensors[name]) for name in first.tensors)

@@ -17,10 +17,10 @@ from tests.examples.training_case import (
     unsplit_training,
 )
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.token_loader import TokenLoader
 
 CLUSTER = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=1_000_000, zero_stage=1)

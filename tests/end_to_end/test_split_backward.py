@@ -19,9 +19,9 @@ from tests.examples.training_case import (
 )
 from tests.examples.training_clusters import clusters, spread
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 ONE, MANY, CUT = clusters((1, 1, 1), (3, 2, 1), (2, 1, 2))
 every_shape = pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda s: s.family)

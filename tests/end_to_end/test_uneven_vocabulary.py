@@ -13,8 +13,8 @@ from tests.examples.training_case import (
 )
 from tests.examples.training_clusters import clusters, each_of
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 CLUSTERS = clusters((1, 1, 2), (1, 1, 3), (2, 1, 3), (2, 2, 2))
 STAGES_OF_THREE_SHARDS = CLUSTERS[2]

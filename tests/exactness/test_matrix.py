@@ -21,10 +21,10 @@ from tests.examples.training_case import (
 )
 
 from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.models import linear_cross_entropy
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 pytestmark = pytest.mark.exactness
 

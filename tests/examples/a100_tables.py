@@ -6,14 +6,16 @@ from typing import Literal
 
 from tests.jobs.shared_folder import shared_folder
 
-from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 
 Family = Literal["gpt", "t5"]
 PROFILES: Mapping[Family, str] = {"gpt": "a100_40gb_gpt_6.7b", "t5": "a100_40gb_t5_11b"}
 SHAPES: Mapping[Family, ModelShape] = {
-    "gpt": ModelShape(
+    "gpt": GptShape(
         n_layers=16,
         hidden_size=4096,
         n_heads=32,
@@ -21,8 +23,7 @@ SHAPES: Mapping[Family, ModelShape] = {
         vocab_size=50304,
         max_tokens=8192,
     ),
-    "t5": ModelShape(
-        family="t5",
+    "t5": T5Shape(
         n_layers=96,
         hidden_size=1024,
         n_heads=128,

@@ -8,12 +8,12 @@ from tests.examples.run_stage import run_stage
 from tests.examples.training_case import START_ID, RandomTokens
 from torch import Tensor
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.decoder import DecoderStage
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 StageT = TypeVar("StageT", bound=DecoderStage)
 

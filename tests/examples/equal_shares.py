@@ -1,9 +1,9 @@
 """The placement of most tests, which is of no concern to them."""
 
 from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 def equal_shares(shape: ModelShape, cluster: Cluster) -> Placement:

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
-from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
+from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE, T5Shape
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Link
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_table import (
@@ -20,11 +20,8 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
     fingerprint_of,
 )
 
-SHAPE = ModelShape(
-    n_layers=6, hidden_size=8, n_heads=2, ffn_size=32, vocab_size=50, max_tokens=1024
-)
-T5_SHAPE = ModelShape(
-    family="t5",
+SHAPE = GptShape(n_layers=6, hidden_size=8, n_heads=2, ffn_size=32, vocab_size=50, max_tokens=1024)
+T5_SHAPE = T5Shape(
     n_layers=3,
     hidden_size=8,
     n_heads=2,

@@ -17,6 +17,7 @@ from tests.examples.training_case import (
 )
 from torch import Tensor
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.run import run_plan
@@ -27,7 +28,6 @@ from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.models.sharding.split import Split
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import StepOptimizer
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.training.config import LossWeighting
 

@@ -8,10 +8,10 @@ from tests.examples.linear_cost import LinearCost
 from tests.examples.stage_costs import with_columns
 from tests.oracles.list_schedule import LightestFirst
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
@@ -70,7 +70,7 @@ def planned_iteration(
         token_ms=tuple(0.01 * (1 + stage) for stage in range(cluster.n_stages)),
     )
     pipelines = [schedule_pipeline(m, cost, cluster, [RULE_OF[schedule]]) for m in microbatches]
-    boundaries = equal_shares(shape, cluster).boundaries(shape.architecture)
+    boundaries = equal_shares(shape, cluster).boundaries(shape)
     plans = rank_plans(iteration, pipelines, cluster, cost, shape.hidden_size, boundaries)
     check_plans(plans)
     return plans

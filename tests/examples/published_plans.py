@@ -60,7 +60,7 @@ def _batches(family: Family, entry: Mapping[str, Any]) -> Iterator[Published]:
     )
     shape = SHAPES[family].model_copy(update={"n_layers": config["layers"]})
     cost = ProfiledCost(a100_table(family), shape, equal_shares(shape, cluster), cluster, COSTS)
-    markers = TARGET_MARKERS if shape.architecture.has_target_rows else 0
+    markers = TARGET_MARKERS if shape.has_target_rows else 0
     lengths = read_lengths(shared_folder("lengths") / f"{entry['input']}.json")
     for batch, plan in zip(lengths, entry["batches"], strict=True):
         samples = samples_of_lengths([(inputs, targets + markers) for inputs, targets in batch])

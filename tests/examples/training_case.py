@@ -15,14 +15,17 @@ from tests.examples.equal_shares import equal_shares
 from tests.examples.run_stage import run_stage
 from torch import Tensor
 
+from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.rope_scaling import Llama3Scaling
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.collectives import Collectives, SingleRankCollectives
 from dynapipe_hpc.training.config import LossWeighting, TrainingConfig
 from dynapipe_hpc.training.module_stage import ModuleStage
@@ -32,11 +35,10 @@ from dynapipe_hpc.training.token_loader import Collate, TokenLoader
 CPU = torch.device("cpu")
 MAX_TOKENS = 24
 START_ID = 30
-SHAPE = ModelShape(
+SHAPE = GptShape(
     n_layers=4, hidden_size=16, n_heads=4, ffn_size=32, vocab_size=32, max_tokens=MAX_TOKENS
 )
-T5_SHAPE = ModelShape(
-    family="t5",
+T5_SHAPE = T5Shape(
     n_layers=3,
     hidden_size=12,
     n_heads=4,
@@ -58,8 +60,7 @@ GATED_T5_SHAPE = T5_SHAPE.model_copy(
     }
 )
 # What Llama 3, Qwen2 and Qwen3 have, all in one.
-LLAMA_SHAPE = ModelShape(
-    family="llama",
+LLAMA_SHAPE = LlamaShape(
     n_layers=4,
     hidden_size=12,
     n_heads=8,
@@ -81,7 +82,7 @@ LLAMA_SHAPE = ModelShape(
     qk_norm=True,
 )
 PLAIN_LLAMA_SHAPE = LLAMA_SHAPE.model_copy(
-    update=dict.fromkeys(("tied_head", "rope_scaling", "qkv_bias", "qk_norm"))
+    update={"tied_head": False, "rope_scaling": None, "qkv_bias": False, "qk_norm": False}
     | {"n_heads": 6, "n_kv_heads": 6, "ffn_size": 24}
 )
 # Neither two nor three shards divide the vocabulary.
@@ -93,7 +94,9 @@ UNEVEN_T5_SHAPE = T5_SHAPE.model_copy(update={"n_heads": 6, "vocab_size": 31})
 
 def name_of(shape: ModelShape) -> str:
     """Name of a shape in tests."""
-    options = {"tied": shape.tied_head, "gated": shape.gated, "lora": shape.lora}
+    gated = isinstance(shape, T5Shape) and shape.gated
+    tied = shape.tied_head and not isinstance(shape, T5Shape)
+    options = {"tied": tied, "gated": gated, "lora": shape.lora}
     return "-".join([shape.family, *(name for name, is_set in options.items() if is_set)])
 
 
@@ -129,7 +132,7 @@ def random_samples(seed: int, n: int = 15) -> list[Sample]:
 def padded(samples: Sequence[Sample], shape: ModelShape = SHAPE) -> MicroBatch:
     """One sample per row."""
     rows = tuple((s.sample_id,) for s in samples)
-    if not shape.architecture.has_target_rows:
+    if not shape.has_target_rows:
         return MicroBatch(rows, max(s.tokens for s in samples))
     inputs, targets = ([s.input_tokens for s in samples], [s.target_tokens for s in samples])
     return MicroBatch(rows, max(1, *inputs), target_tokens=max(targets) + 2)
@@ -161,7 +164,7 @@ def laid_out(samples: Sequence[Sample], layout: Layout, shape: ModelShape) -> Mi
     """One micro-batch; packed rows are filled up to a multiple of 8."""
     if layout is Layout.PADDED:
         return padded(samples, shape)
-    pack = packed_pairs if shape.architecture.has_target_rows else packed
+    pack = packed_pairs if shape.has_target_rows else packed
     plain = pack(samples)
     return replace(
         plain,

@@ -7,12 +7,12 @@ import pytest
 from tests.examples.measured_layers import SHAPE, linear_table
 from tests.jobs.tiny_experiment import tiny_experiment
 
+from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import with_cost_table
-from dynapipe_hpc.experiment.model_config import ModelConfig
 from dynapipe_hpc.experiment.profile.begun_table import measured_with
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
@@ -21,7 +21,7 @@ from dynapipe_hpc.planner.cost.table.profile_file import write_table
 
 CPU = tiny_experiment(n_stages=2)
 CPU = CPU.model_copy(update={"training": CPU.training.model_copy(update={"device": "cpu"})})
-MODEL = ModelConfig.model_validate(SHAPE.model_dump())
+MODEL = shape_from_values(SHAPE.model_dump())
 
 
 def experiment(folder: Path, **changes: str) -> ExperimentConfig:

@@ -5,6 +5,7 @@ import pytest
 from tests.examples.tokenized import write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
 
+from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.checks import (
     RUN_CHECKS,
@@ -14,7 +15,6 @@ from dynapipe_hpc.experiment.checks import (
 )
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
-from dynapipe_hpc.experiment.model_config import ModelConfig
 from dynapipe_hpc.job.world import MPI
 
 Check = Callable[[ExperimentFiles, int], None]
@@ -40,7 +40,7 @@ def test_a_decoder_of_its_own_needs_a_start_token(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")] * 40, has_start=False)
     check_run(gpt := files(path, 40), 1)
     t5_keys = {"family": "t5", "head_size": 8}
-    model = ModelConfig.model_validate({**gpt.config.model.model_dump(), **t5_keys})
+    model = shape_from_values({**gpt.config.model.model_dump(), **t5_keys})
     t5 = ExperimentFiles(gpt.config.model_copy(update={"model": model}))
     message = "has no start token, but the decoder of a t5 reads one .* --start TOKEN"
     with pytest.raises(InputError, match=message):

@@ -195,6 +195,29 @@ def test_a_wrong_value_is_named(complete: Path, override: str, message: str) -> 
         load_config(complete, [override])
 
 
+@pytest.mark.parametrize(
+    ("family", "key", "owners"),
+    [
+        ("gpt", "n_kv_heads=1", "'llama'"),
+        ("gpt", "gated=true", "'t5'"),
+        ("llama", "dropout=0.1", "'gpt' or 't5'"),
+        ("llama", "max_distance=20", "'t5'"),
+        ("t5", "qk_norm=true", "'llama'"),
+    ],
+)
+def test_a_key_of_another_family_is_refused_with_the_families_that_have_it(
+    complete: Path, family: str, key: str, owners: str
+) -> None:
+    chosen = [f"model.family={family}", "model.head_size=8"]
+    load_config(complete, chosen)
+    message = (
+        f"^--set model.{key.replace('=', ' = ')}: family is '{family}', and only {owners} has this "
+        "key; leave it out, or change family$"
+    )
+    with pytest.raises(ConfigError, match=message):
+        load_config(complete, [*chosen, f"model.{key}"])
+
+
 def test_passes_of_a_spread_stream_are_not_split(complete: Path) -> None:
     split, spread = "planner.schedule.split_backward=true", "cluster.sequence_parallel=true"
     for override in (split, spread):

@@ -15,9 +15,9 @@ from tests.examples.training_case import (
 )
 
 from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
@@ -43,7 +43,7 @@ def received(shape: ModelShape, batch: MicroBatch, stage: int) -> torch.Tensor |
     """What the stage before hands over."""
     if stage == 0:
         return None
-    boundary = equal_shares(shape, CLUSTER).boundaries(shape.architecture)[0]
+    boundary = equal_shares(shape, CLUSTER).boundaries(shape)[0]
     return torch.randn(boundary.shape(batch, shape.hidden_size, 1))
 
 

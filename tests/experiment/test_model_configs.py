@@ -7,23 +7,22 @@ import pytest
 import torch
 from tests.examples.training_case import UNEVEN_SHAPE, UNEVEN_T5_SHAPE
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.sharding.shards import OneShard
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 MODELS = Path(__file__).parents[2] / "configs" / "models"
 
 
 def n_parameters(shape: ModelShape) -> int:
     """Of the unsplit model."""
-    model = shape.architecture
-    parts = {kind: part.parameters for kind, part in model.parts().items()}
-    layers = sum(n * parts[kind] for kind, n in model.layer_counts.items())
+    parts = {kind: part.parameters for kind, part in shape.parts().items()}
+    layers = sum(n * parts[kind] for kind, n in shape.layer_counts.items())
     sides = sum(parts[side] for side in (ENCODER_SIDE, DECODER_SIDE) if side in parts)
-    tied = parts[EMBEDDING] - n_positions(shape) if model.tied_head else 0
+    tied = parts[EMBEDDING] - n_positions(shape) if shape.tied_head else 0
     return layers + sides + parts[EMBEDDING] + parts[HEAD] - tied
 
 
@@ -92,7 +91,7 @@ class OneOf(OneShard):
 def test_a_shard_is_counted_with_what_fills_up_its_vocabulary(
     shape: ModelShape, n_shards: int
 ) -> None:
-    held = shape.architecture.parts(n_shards)
+    held = shape.parts(n_shards)
     parts, layers = (
         {kind: part.parameters for kind, part in held.items()},
         range(shape.n_all_layers),
@@ -100,7 +99,7 @@ def test_a_shard_is_counted_with_what_fills_up_its_vocabulary(
     sides = {ENCODER: 1, DECODER: 1, ENCODER_SIDE: 0, DECODER_SIDE: 0, LAYER: 1}
     counted = sum(n * sides.get(kind, 0) for kind, n in parts.items()) * shape.n_layers
     counted += sum(parts.get(side, 0) for side in (ENCODER_SIDE, DECODER_SIDE))
-    counted += parts[HEAD] + (0 if shape.architecture.has_target_rows else parts[EMBEDDING])
+    counted += parts[HEAD] + (0 if shape.has_target_rows else parts[EMBEDDING])
     for shard in range(n_shards):
         shards = OneOf(shard, n_shards)
         module = family_of(shape)(shape, layers, first=True, last=True, shards=shards)

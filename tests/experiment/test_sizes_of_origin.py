@@ -86,8 +86,8 @@ def test_rows_may_have_other_lengths_where_positions_are_relative(tmp_path: Path
 
 def test_what_training_drops_is_as_there_or_as_you_like(tmp_path: Path) -> None:
     path = config_for(tmp_path, T5 | {"dropout_rate": 0.3})
-    assert load_config(path).model.dropout == 0.3
-    assert load_config(path, ["model.dropout=0.0"]).model.dropout == 0.0
+    assert load_config(path).model.dropout_rate == 0.3
+    assert load_config(path, ["model.dropout=0.0"]).model.dropout_rate == 0.0
 
 
 def test_a_checkpoint_says_what_model_it_is(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 COMMAND_LINE = "from dynapipe_hpc.cli.main import main; sys.exit(main(sys.argv[1:]))"
 PLAN = """\
-from dynapipe_hpc import Cluster, ModelShape, format_plans, plan_iteration
-shape = ModelShape(
+from dynapipe_hpc import Cluster, GptShape, format_plans, plan_iteration
+shape = GptShape(
     n_layers=4, hidden_size=64, n_heads=4, ffn_size=256, vocab_size=1000, max_tokens=512
 )
 plans = plan_iteration([12, 500, 37, 90], shape, Cluster(n_stages=2, device_memory_bytes="1GB"))

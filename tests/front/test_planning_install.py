@@ -18,11 +18,11 @@ MAX_BYTES = 100e6
 PLAN = """\
 import sys
 import numpy as np
-from dynapipe_hpc import AnalyticConfig, Cluster, ModelShape, plan_iteration
+from dynapipe_hpc import AnalyticConfig, Cluster, GptShape, plan_iteration
 
 random = np.random.default_rng(1)
 lengths = np.clip(random.lognormal(np.log(107), 0.9, 400), 2, 2048).astype(int)
-shape = ModelShape(
+shape = GptShape(
     n_layers=24, hidden_size=2048, n_heads=16, ffn_size=8192, vocab_size=50304, max_tokens=2048
 )
 cluster = Cluster(n_replicas=2, n_stages=4, device_memory_bytes="40GB")

@@ -19,10 +19,11 @@ from tests.examples.training_case import (
 from tests.gpu.no_waiting import no_waiting
 from torch import Tensor
 
+from dynapipe_hpc.architecture.families import shape_from_values
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 
 pytestmark = pytest.mark.gpu
@@ -35,7 +36,7 @@ ALONE = Cluster(device_memory_bytes=1_000_000)
 def shape_with(family: ModelShape, head_size: int) -> ModelShape:
     sizes = {"n_layers": 2, "hidden_size": WIDTH, "ffn_size": 256, "max_tokens": LONGEST}
     heads = {"n_heads": WIDTH // head_size, "head_size": head_size}
-    return ModelShape.model_validate(family.model_dump() | sizes | heads)
+    return shape_from_values(family.model_dump() | sizes | heads)
 
 
 SHAPES = [shape_with(family, size) for family in (SHAPE, T5_SHAPE) for size in (64, 128)]

@@ -17,6 +17,7 @@ from tests.examples.training_case import (
 )
 from tests.gpu.no_waiting import no_waiting
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.cuda_clock import CudaClock
@@ -25,7 +26,6 @@ from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.allocated_memory import reserve
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 

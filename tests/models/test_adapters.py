@@ -10,10 +10,10 @@ from tests.examples.training_case import SHAPE, T5_SHAPE
 from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.shards import OneShard
 from dynapipe_hpc.models.sharding.split import WHOLE, splits_of
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.optimizer import Optimizer

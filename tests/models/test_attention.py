@@ -12,13 +12,14 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.varlen import varlen_attn
 
+from dynapipe_hpc.architecture.families import shape_from_values
+from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.models import attention as seam
 from dynapipe_hpc.models.attention import attention, causal_attention, choose_kernels, kernels_of
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.tokens.documents import Documents
-from dynapipe_hpc.plan.model_shape import ModelShape
 
-SHAPE = ModelShape(n_layers=1, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=24)
+SHAPE = GptShape(n_layers=1, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=24)
 CPU = torch.device("cpu")
 
 
@@ -153,7 +154,8 @@ def test_a_bias_is_added_to_scores_of_another_scale() -> None:
 
 @pytest.mark.parametrize("family", ["gpt", "t5"])
 def test_stages_leave_out_the_kernel_that_plans_for_every_shape(family: str) -> None:
-    shape = SHAPE.model_copy(update={"family": family, "head_size": 8})
+    sizes = SHAPE.model_dump(exclude_defaults=True)
+    shape = shape_from_values({**sizes, "family": family, "head_size": 8})
     family_of(shape)(shape, range(1), first=True, last=False)
     assert not torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
 

@@ -17,12 +17,12 @@ from tests.examples.training_case import (
 )
 from tests.oracles.plain_dropout import factors
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.tokens.dropout_keys import dropout_keys
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.live_memory import LiveMemory
 
 RATE, SEED, ITERATION = 0.3, 5, 11
@@ -71,7 +71,7 @@ def test_without_rate_or_keys_nothing_is_computed() -> None:
     assert dropout()(values, None) is values
 
 
-def whole(shape: ModelShape, rate: float | None) -> StageOfFamily:
+def whole(shape: ModelShape, rate: float) -> StageOfFamily:
     shape, layers = shape.model_copy(update={"dropout": rate}), range(shape.n_all_layers)
     return family_of(shape)(shape, layers, first=True, last=True, device=CPU)
 
@@ -89,7 +89,7 @@ def tokens(iteration: int | None) -> IterationTokens:
 @pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
 def test_no_more_is_kept_for_the_backward_pass(shape: ModelShape, mode: Recompute) -> None:
     kept = []
-    for rate in (None, RATE):
+    for rate in (0.0, RATE):
         module = whole(shape, rate)
         batch = module.collate(microbatch(shape), tokens(ITERATION))
         with LiveMemory() as live:
@@ -101,9 +101,9 @@ def test_no_more_is_kept_for_the_backward_pass(shape: ModelShape, mode: Recomput
 @each_shape
 def test_there_is_none_outside_training(shape: ModelShape) -> None:
     losses = {}
-    for rate, iteration in ((None, 1), (RATE, None), (RATE, 1), (RATE, 2)):
+    for rate, iteration in ((0.0, 1), (RATE, None), (RATE, 1), (RATE, 2)):
         module = whole(shape, rate)
         batch = module.collate(microbatch(shape), tokens(iteration))
         losses[rate, iteration] = run_stage(module, None, batch).item()
-    assert losses[RATE, None] == losses[None, 1]
+    assert losses[RATE, None] == losses[0.0, 1]
     assert len(set(losses.values())) == 3

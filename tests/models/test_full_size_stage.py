@@ -16,8 +16,11 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
-from dynapipe_hpc.architecture.llama import Llama
+from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models import attention, family, seen
 from dynapipe_hpc.models.decoder import DecoderBatch
@@ -27,7 +30,6 @@ from dynapipe_hpc.models.sharding.shards import OneShard
 from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
@@ -36,7 +38,7 @@ from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.live_memory import LiveMemory
 
 META, ELEMENT_BYTES = torch.device("meta"), 2
-GPT_6B7 = ModelShape(
+GPT_6B7 = GptShape(
     n_layers=1,
     hidden_size=4096,
     n_heads=32,
@@ -45,8 +47,7 @@ GPT_6B7 = ModelShape(
     max_tokens=2048,
     dropout=0.1,
 )
-QWEN3_8B = ModelShape(
-    family="llama",
+QWEN3_8B = LlamaShape(
     n_layers=1,
     hidden_size=4096,
     n_heads=32,
@@ -57,8 +58,7 @@ QWEN3_8B = ModelShape(
     max_tokens=2048,
     qk_norm=True,
 )
-T5_11B = ModelShape(
-    family="t5",
+T5_11B = T5Shape(
     n_layers=3,
     hidden_size=1024,
     n_heads=128,
@@ -67,8 +67,7 @@ T5_11B = ModelShape(
     vocab_size=50_304,
     max_tokens=2048,
 )
-FLAN_XXL = ModelShape(
-    family="t5",
+FLAN_XXL = T5Shape(
     n_layers=3,
     n_decoder_layers=2,
     hidden_size=4096,
@@ -202,8 +201,8 @@ def measured(
 ) -> Memory:
     """Memory of a forward and a backward pass of a stage that holds the model."""
     stage = stage_of(shape, cluster)
-    if shape.family == "llama":  # whose speeds of turning stay
-        Angles.from_positions(Llama(shape), torch.arange(1, device=META), torch.bfloat16)
+    if isinstance(shape, LlamaShape):  # whose speeds of turning stay
+        Angles.from_positions(shape, torch.arange(1, device=META), torch.bfloat16)
     FlatParameters(stage)
     batch = batch_of(sizes or SIZES[shape.family])
     with LiveMemory() as live:
@@ -273,7 +272,7 @@ def test_masks_of_dropout_are_planned_while_they_are_made_and_kept_nowhere(
 ) -> None:
     # Eight bytes for each number that is dropped or not, of up to 2^23 at a time. Without them
     # the peak may be elsewhere.
-    none, some = (shape.model_copy(update=NARROW | {"dropout": rate}) for rate in (None, 0.1))
+    none, some = (shape.model_copy(update=NARROW | {"dropout": rate}) for rate in (0.0, 0.1))
     for memory in (measured, planned):
         without, with_masks = (memory(each, Recompute.FULL, sizes=sizes) for each in (none, some))
         assert with_masks.kept == without.kept
@@ -297,7 +296,7 @@ def test_what_long_rows_add_to_scores_is_planned_with_its_gradients(
 
 @pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
 def test_a_shard_keeps_what_plans_count_on(mode: Recompute) -> None:
-    kept, shape = {}, GPT_6B7.model_copy(update={"dropout": None})
+    kept, shape = {}, GPT_6B7.model_copy(update={"dropout": 0.0})
     for spread in (False, True):
         cluster = Cluster(n_shards=8, sequence_parallel=spread, device_memory_bytes=1)
         found, plan = measured(shape, mode, cluster), planned(shape, mode, cluster)

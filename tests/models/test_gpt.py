@@ -6,14 +6,15 @@ from tests.examples.run_stage import run_stage
 from tests.examples.training_case import RandomTokens
 from tests.oracles.plain_gpt import losses
 
+from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
-from dynapipe_hpc.plan.model_shape import ModelShape
 
-SHAPE = ModelShape(n_layers=4, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=24)
+SHAPE = GptShape(n_layers=4, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=24)
 
 
 TIED = SHAPE.model_copy(update={"tied_head": True, "norm_epsilon": 1e-2})
@@ -58,8 +59,7 @@ def test_the_loss_is_that_of_the_model_written_out(
     microbatch = MicroBatch(rows, 24)
     batch = whole.collate(microbatch, TOKENS)
     found = run_stage(whole, None, batch)
-    epsilon = shape.norm_epsilon or 1e-5
-    expected = sum(weighted_loss(weights, row, epsilon) for row in rows)
+    expected = sum(weighted_loss(weights, row, shape.norm_epsilon) for row in rows)
     assert found.item() == pytest.approx(expected, rel=1e-12)
 
 

@@ -8,10 +8,10 @@ import torch
 from tests.examples.training_case import SHAPE, T5_SHAPE, UNEVEN_SHAPE, UNEVEN_T5_SHAPE
 from torch import Tensor
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.shards import OneShard
 from dynapipe_hpc.models.sharding.split import WHOLE, splits_of
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 SHAPES = pytest.mark.parametrize(
     "shape",

@@ -15,21 +15,20 @@ from tests.examples.training_case import (
 )
 from tests.oracles.plain_llama import losses
 
-from dynapipe_hpc.architecture.llama import Llama
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.rope_scaling import LinearScaling
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.llama import LlamaStage
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.tokens.documents import Documents
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 DEFAULTS = {"norm_epsilon": 1e-5, "rope_theta": 10_000.0, "tied_head": False, "qk_norm": False}
 SHAPES = {
     "all options": LLAMA_SHAPE,
     "plain": PLAIN_LLAMA_SHAPE,
-    "one head for all": LLAMA_SHAPE.model_copy(update={"n_kv_heads": 1, "tied_head": None}),
+    "one head for all": LLAMA_SHAPE.model_copy(update={"n_kv_heads": 1, "tied_head": False}),
     "defaults": PLAIN_LLAMA_SHAPE.model_copy(
-        update=dict.fromkeys(("n_kv_heads", "head_size", "rope_theta"))
+        update={"n_kv_heads": None, "head_size": None, "rope_theta": 10_000.0}
     ),
     "divided positions": PLAIN_LLAMA_SHAPE.model_copy(
         update={"rope_scaling": LinearScaling(kind="linear", factor=3.0), "norm_epsilon": 0.3}
@@ -120,7 +119,7 @@ def test_positions_begin_anew_in_every_document() -> None:
     documents = Documents.between((0, 3, 4, 9), 11)
     found = whole.places_of(hidden, (1, 11), documents)
     positions = torch.tensor([0, 1, 2, 0, 0, 1, 2, 3, 4, 0, 1])
-    expected = Angles.from_positions(Llama(PLAIN_LLAMA_SHAPE), positions, torch.float64)
+    expected = Angles.from_positions(PLAIN_LLAMA_SHAPE, positions, torch.float64)
     assert found.angles is not None
     assert all(torch.equal(*both) for both in zip(found.angles, expected, strict=True))
     assert found.documents is documents
@@ -128,9 +127,7 @@ def test_positions_begin_anew_in_every_document() -> None:
 
 def test_angles_of_16_bits_are_computed_in_32() -> None:
     positions = torch.tensor([4097])  # bfloat16 knows 4096 and 4112
-    model = Llama(PLAIN_LLAMA_SHAPE.model_copy(update={"max_tokens": 5000}))
-    narrow, wide = (
-        Angles.from_positions(model, positions, t) for t in (torch.bfloat16, torch.float32)
-    )
+    model = PLAIN_LLAMA_SHAPE.model_copy(update={"max_tokens": 5000})
+    narrow, wide = (Angles.from_positions(model, positions, t) for t in (torch.bfloat16, torch.float32))
     for found, expected in zip(narrow, wide, strict=True):
         torch.testing.assert_close(found, expected.bfloat16(), rtol=0, atol=0)

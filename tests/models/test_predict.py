@@ -5,10 +5,10 @@ import torch
 from tests.examples.training_case import LLAMA_SHAPE, SHAPE, name_of
 from torch import nn
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.predict import logits_of
 from dynapipe_hpc.models.tokens.earlier import Earlier
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 TOKENS = [int(i) for i in torch.randint(30, (20,), generator=torch.manual_seed(3))]
 

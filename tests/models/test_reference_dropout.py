@@ -12,16 +12,18 @@ from tests.oracles.plain_dropout import factors
 from tests.oracles.transformers_models import renamed, state_of, their_losses, their_model
 from torch import Tensor, nn
 
+from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 SEED, RATE, ITERATION, START = 3, 0.25, 6, 0
 SAMPLE = Sample(17, 9, 6)
-GPT = ModelShape(
+GPT = GptShape(
     n_layers=2,
     hidden_size=12,
     n_heads=2,
@@ -30,7 +32,7 @@ GPT = ModelShape(
     max_tokens=40,
     dropout=RATE,
 )
-T5 = GPT.model_copy(update={"family": "t5", "head_size": 5})
+T5 = T5Shape.model_validate({**GPT.model_dump(exclude_defaults=True), "head_size": 5})
 GATED = T5.model_copy(update={"gated": True})
 ADAPTED = T5.model_copy(update={"lora": Lora(rank=2, alpha=3.0)})
 # Names of their modules, and of the maps that have our dropouts.

@@ -10,10 +10,11 @@ from tests.examples.run_stage import run_stage
 from tests.examples.training_case import START_ID, RandomTokens, packed, padded
 from torch import Tensor, nn
 
+from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 transformers = pytest.importorskip(
     "transformers", reason="needs transformers: pip install '.[reference]'"
@@ -71,8 +72,8 @@ NAMES = {
 }
 
 
-def shape_of(family: str) -> ModelShape:
-    return ModelShape.model_validate(SIZES | SHAPES[family])
+def shape_of(family: str) -> LlamaShape:
+    return LlamaShape.model_validate(SIZES | SHAPES[family])
 
 
 @cache
@@ -92,7 +93,7 @@ def theirs(family: str) -> nn.Module:
         max_position_embeddings=128,
         rms_norm_eps=0.1,
         rope_parameters=rope,
-        tie_word_embeddings=bool(shape.tied_head),
+        tie_word_embeddings=shape.tied_head,
         head_dim=shape.head_size or 4,
         sliding_window=None,
     )
@@ -180,5 +181,6 @@ def test_losses_and_gradients_are_those_of_transformers(family: str, is_packed: 
 @pytest.mark.parametrize(("family", "name"), DROPPED)
 def test_without_an_option_of_the_family_the_loss_is_far_off(family: str, name: str) -> None:
     shape, expected = shape_of(family), their_loss(family).item()
-    found = our_loss(ours(family, shape.model_copy(update={name: None})), is_packed=False)
+    left_out = {name: LlamaShape.model_fields[name].default}
+    found = our_loss(ours(family, shape.model_copy(update=left_out)), is_packed=False)
     assert abs(found.item() - expected) > 1e-3 * expected

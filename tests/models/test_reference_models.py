@@ -10,19 +10,20 @@ from tests.examples.training_case import RandomTokens
 from tests.oracles.transformers_models import state_of, their_losses, their_model
 from torch import Tensor
 
+from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 START = 30
 SAMPLES = {s.sample_id: s for s in (Sample(1, 9, 4), Sample(2, 3, 7), Sample(3, 150, 20))}
 TOKENS = IterationTokens(SAMPLES, dict.fromkeys(SAMPLES, 1.0), RandomTokens(), START)
-GPT = ModelShape(n_layers=3, hidden_size=16, n_heads=2, ffn_size=40, vocab_size=31, max_tokens=200)
+GPT = GptShape(n_layers=3, hidden_size=16, n_heads=2, ffn_size=40, vocab_size=31, max_tokens=200)
 TIED_GPT = GPT.model_copy(update={"tied_head": True, "norm_epsilon": 1e-2})
-T5 = ModelShape(
-    family="t5",
+T5 = T5Shape(
     n_layers=3,
     hidden_size=12,
     n_heads=2,
@@ -86,6 +87,6 @@ def random_model(shape: ModelShape) -> StageOfFamily:
 
 def row_of(sample: Sample, shape: ModelShape) -> MicroBatch:
     rows = ((sample.sample_id,),)
-    if shape.architecture.has_target_rows:
+    if shape.has_target_rows:
         return MicroBatch(rows, sample.input_tokens, target_tokens=sample.target_tokens)
     return MicroBatch(rows, sample.tokens)

@@ -11,13 +11,14 @@ from tests.examples.run_stage import run_stage
 from tests.examples.training_case import RandomTokens, packed_pairs
 from torch import Tensor, nn
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models import head, linear_cross_entropy
 from dynapipe_hpc.models.relative_bias import buckets
 from dynapipe_hpc.models.t5 import T5Stage
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 transformers = pytest.importorskip(
     "transformers", reason="needs transformers: pip install '.[reference]'"
@@ -32,8 +33,7 @@ LAYOUTS = {
     "padded": MicroBatch(tuple((i,) for i in BY_ID), 152, target_tokens=24),
     "packed": packed_pairs(SAMPLES, fill=6, target_fill=1),
 }
-BASE = ModelShape(
-    family="t5",
+BASE = T5Shape(
     n_layers=2,
     hidden_size=12,
     n_heads=2,
@@ -250,7 +250,8 @@ def test_logits_tell_when_a_setting_is_left_out(
 ) -> None:
     shape = BASE.model_copy(update=KINDS[kind].ours)
     made = whole(shape, torch.float64)
-    without = whole(shape.model_copy(update={setting: None}), torch.float64)
+    left_out = {setting: T5Shape.model_fields[setting].default}
+    without = whole(shape.model_copy(update=left_out), torch.float64)
     weights = dict(made.named_parameters())
     with torch.no_grad():
         for name, weight in without.named_parameters():

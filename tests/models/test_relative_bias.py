@@ -2,12 +2,11 @@ import pytest
 import torch
 from tests.oracles.plain_t5 import bucket
 
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.models.relative_bias import RelativeBias, buckets
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
-from dynapipe_hpc.plan.model_shape import ModelShape
 
-SHAPE = ModelShape(
-    family="t5",
+SHAPE = T5Shape(
     n_layers=2,
     hidden_size=8,
     n_heads=3,

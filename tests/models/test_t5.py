@@ -6,16 +6,15 @@ from tests.examples.run_stage import run_stage
 from tests.oracles.plain_t5 import losses
 
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.t5 import T5Stage
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
-from dynapipe_hpc.plan.model_shape import ModelShape
 
-SHAPE = ModelShape(
-    family="t5",
+SHAPE = T5Shape(
     n_layers=3,
     hidden_size=12,
     n_heads=2,
@@ -85,7 +84,7 @@ OTHER_SIZES = SHAPE.model_copy(
 
 
 @pytest.mark.parametrize("shape", [SHAPE, GATED, UNSCALED, OTHER_HEAD, UNEQUAL, OTHER_SIZES])
-def test_the_loss_is_that_of_the_model_written_out(shape: ModelShape) -> None:
+def test_the_loss_is_that_of_the_model_written_out(shape: T5Shape) -> None:
     layers = range(shape.n_all_layers)
     whole = T5Stage(shape, layers, first=True, last=True, seed=3, dtype=torch.float64)
     for bias in (whole.encoder_bias, whole.decoder_bias):  # small ones would hardly be seen
@@ -105,8 +104,8 @@ def test_the_loss_is_that_of_the_model_written_out(shape: ModelShape) -> None:
             targets.tolist(),
             START,
             n_decoder_layers=shape.n_decoder_layers,
-            epsilon=shape.norm_epsilon or 1e-6,
-            max_distance=shape.max_distance or 128,
+            epsilon=shape.norm_epsilon,
+            max_distance=shape.max_distance,
             scaled=shape.scale_decoder_outputs is not False,
         )
         expected += TOKENS.weights[sample.sample_id] * sum(of_tokens)

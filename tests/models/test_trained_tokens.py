@@ -11,13 +11,15 @@ from tests.examples.samplers import sampler_of
 from tests.examples.tokenized import write_samples
 from tests.oracles import plain_gpt, plain_t5
 
+from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.config import DataConfig, LossOn
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
 from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.training.config import LossWeighting
@@ -33,9 +35,8 @@ SAMPLES = [
 SPANS = [[(1, 3), (5, 7), (8, 11)], [], [(0, 2), (5, 7)], [(0, 2)]]
 MARKS = ["011001101110", "00111", "1100011", "110"]
 """The same, a digit per token."""
-GPT = ModelShape(n_layers=2, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=32)
-T5 = ModelShape(
-    family="t5",
+GPT = GptShape(n_layers=2, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=32)
+T5 = T5Shape(
     n_layers=2,
     hidden_size=12,
     n_heads=2,

@@ -62,7 +62,7 @@ def test_ranks_measure_together_and_the_first_has_the_table(
 def _check_kept_bytes(table: ProfileTable, config: ExperimentConfig) -> None:
     """A layer has kept what its architecture says, and little more."""
     cluster, model = config.cluster, config.model
-    part = model.architecture.parts(cluster.n_shards, cluster.n_stream_shards)[LAYER]
+    part = model.parts(cluster.n_shards, cluster.n_stream_shards)[LAYER]
     layer = table.layers[LayerKey(cluster.n_shards, "none", LAYER)]
     rows, tokens = layer.axes
     per_token = part.kept_bytes(Recompute.NONE, table.element_bytes).per_own

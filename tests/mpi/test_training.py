@@ -22,6 +22,7 @@ from tests.examples.training_case import (
     unsplit_training,
 )
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.run import run_plan
@@ -36,7 +37,6 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.sharding.split import Split
 from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.module_stage import ModuleStage
 
 pytestmark = pytest.mark.mpi

@@ -254,6 +254,9 @@ DATA = (
            "tasks of two datasets are one", JOINED),
     Mutant("data/dataset/joined_datasets.py", "[file.predicted_spans for", "[file.spans for",
            "marks of samples without a start token are late", JOINED),
+    Mutant("experiment/run/resume.py", ", **stored, **model}", ", **stored}",
+           "a checkpoint of an older version is of another model",
+           ("tests/experiment/run/test_resume.py",)),
     Mutant("experiment/run/resume.py", 'f"mixture.{i}.epochs": mixed.epochs', "",
            "a run continues with other limits of epochs", MIXED_DATA),
     # drawn lengths

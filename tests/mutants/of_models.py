@@ -37,6 +37,7 @@ STAGE = ("tests/training/test_module_stage.py",)
 UNEVEN = ("tests/end_to_end/test_uneven_vocabulary.py",)
 ADAPTERS = ("tests/models/test_adapters.py",)
 LORA = ("tests/end_to_end/test_lora.py::test_gradients_are_those_of_peft",)
+KEYS = ("tests/architecture/test_model_shape.py",)
 UNEVEN_COSTS = ("tests/experiment/test_model_configs.py",)
 DROPOUT = ("tests/models/test_dropout.py",)
 DROPOUT_EXACTNESS = ("tests/end_to_end/test_dropout_exactness.py",)
@@ -77,9 +78,9 @@ MODELS = (
            "stream, self._attended(stream, places, hidden)", "no attention residual", GPT),
     Mutant("models/transformer.py", "self.attention(self.attention_norm(hidden), ",
            "self.attention(hidden, ", "no attention norm", GPT),
-    Mutant("architecture/decoder_only.py", "NORM_EPSILON = 1e-5", "NORM_EPSILON = 1e-6",
-           "another epsilon", GPT),
-    Mutant("models/gpt_layers.py", "eps=shape.architecture.norm_epsilon", "eps=1e-5",
+    Mutant("architecture/model_shape.py", "Field(default=1e-5", "Field(default=1e-6",
+           "another epsilon", KEYS),
+    Mutant("models/gpt_layers.py", "eps=shape.norm_epsilon", "eps=1e-5",
            "the configured epsilon is ignored", GPT),
     Mutant("models/decoder.py", "return Embedding(shape, shards) if",
            "return Embedding(shape, shards, self.n_positions(shape)) if",
@@ -137,7 +138,7 @@ MODELS = (
            "the exact GELU as a gate", T5),
     Mutant("models/gated_feed_forward.py", "gate, values = both", "values, gate = both",
            "the gate is the other half", T5),
-    Mutant("models/t5_layers.py", "eps=shape.architecture.norm_epsilon", "eps=1e-6",
+    Mutant("models/t5_layers.py", "eps=shape.norm_epsilon", "eps=1e-6",
            "the configured epsilon is ignored", T5),
     Mutant("models/t5_layers.py", "self.cross_attention(normed, ", "self.cross_attention(hidden, ",
            "no norm before attention to the encoder's output", T5),
@@ -152,10 +153,10 @@ MODELS = (
            "no norm behind the decoder", T5),
     Mutant("models/t5.py", "n_inputs *= ", "n_inputs *= 2 * ", "smaller queries", T5),
     Mutant("models/t5.py", ", divisor=divisor)", ")", "logits not scaled", T5),
-    Mutant("models/t5.py", "if T5(shape).scale_decoder_outputs else 1.0", "",
+    Mutant("models/t5.py", "if shape.divides_outputs else 1.0", "",
            "every head is scaled", T5),
     Mutant("architecture/t5.py",
-           "self.tied_head and self.sizes.scale_decoder_outputs is not False", "self.tied_head",
+           "self.tied_head and self.scale_decoder_outputs is not False", "self.tied_head",
            "every tied head is scaled", T5),
     Mutant("models/deferred_weights.py", "if weight.requires_grad and values", "if values",
            "a frozen weight defers", DEFERRED),
@@ -388,8 +389,9 @@ MODELS = (
            "self._n_own", "padding of a vocabulary has a probability", UNEVEN),
     Mutant("models/linear_cross_entropy.py", "max(0, self.size - self.first))",
            "self._n_own - 1)", "an id of every shard has no probability", UNEVEN),
-    Mutant("plan/model_shape.py", "-(-self.vocab_size // n_shards)", "self.vocab_size // n_shards",
-           "costs leave out what fills a vocabulary up", UNEVEN_COSTS),
+    Mutant("architecture/model_shape.py", "-(-self.vocab_size // n_shards)",
+           "self.vocab_size // n_shards", "costs leave out what fills a vocabulary up",
+           UNEVEN_COSTS),
     # Adapters
     Mutant("models/sharding/adapters.py", "linear(low * self._scale,", "linear(low,",
            "adapters are not scaled",

@@ -540,7 +540,7 @@ PLAN = (
            "2", "gradients of 16 bits", HELD),
     Mutant("planner/cost/model_state.py", "own[owner] += n_bytes", "pass",
            "a tied weight is nowhere", HELD),
-    Mutant("planner/cost/model_state.py", " * part.blocks[0].parameters / part.parameters", "",
+    Mutant("planner/cost/model_state.py", " * tied.n_first / tied.n_numbers", "",
            "positions are copied with a tied head", HELD),
     Mutant("planner/cost/model_state.py", "copied += n_bytes * uses.clip(max=1)",
            "copied += n_bytes * uses", "a copy counts for each use", HELD),

@@ -15,7 +15,7 @@ from tests.oracles.transformers_models import (
 )
 from torch import Tensor
 
-from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
 
 peft = pytest.importorskip("peft", reason="needs peft: pip install '.[reference]'")
 

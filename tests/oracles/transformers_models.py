@@ -9,7 +9,10 @@ import torch
 from tests.oracles.in_float64 import in_float64
 from torch import Tensor, nn
 
-from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.t5 import T5Shape
 
 transformers = pytest.importorskip(
     "transformers", reason="needs transformers: pip install '.[reference]'"
@@ -80,7 +83,7 @@ def parts_of_map(name: str, shape: ModelShape) -> Mapping[str, str]:
         return {"gate": "gate_proj", "up": "up_proj"}
     if shape.family == "t5" and name == "key_value":
         return {"key": "k", "value": "v"}
-    if shape.family == "t5" and name == "inner":
+    if isinstance(shape, T5Shape) and name == "inner":
         return {"gate": "wi_0", "up": "wi_1"} if shape.gated else {"up": "wi"}
     return {}
 
@@ -116,7 +119,7 @@ def their_model(shape: ModelShape) -> Any:
     """A model of our sizes, in float64, to be computed with `in_float64`."""
     with in_float64(THEIR_TYPES[shape.family]):
         model = _MAKERS[shape.family](shape).double().eval()
-    if not shape.architecture.tied_head:
+    if not shape.tied_head:
         # Newer versions tie the head of a T5 even so.
         model.lm_head.weight = nn.Parameter(torch.empty_like(model.lm_head.weight))
     return model
@@ -138,7 +141,7 @@ def their_losses(
     return nn.functional.cross_entropy(logits, labels, reduction="none")
 
 
-def _gpt(shape: ModelShape) -> Any:
+def _gpt(shape: GptShape) -> Any:
     config = transformers.GPT2Config(
         vocab_size=shape.vocab_size,
         n_positions=shape.max_tokens,
@@ -149,15 +152,15 @@ def _gpt(shape: ModelShape) -> Any:
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,
-        layer_norm_epsilon=shape.norm_epsilon or 1e-5,
-        tie_word_embeddings=bool(shape.tied_head),
+        layer_norm_epsilon=shape.norm_epsilon,
+        tie_word_embeddings=shape.tied_head,
         bos_token_id=0,
         eos_token_id=0,
     )
     return transformers.GPT2LMHeadModel(config)
 
 
-def _llama(shape: ModelShape) -> Any:
+def _llama(shape: LlamaShape) -> Any:
     config = transformers.LlamaConfig(
         vocab_size=shape.vocab_size,
         hidden_size=shape.hidden_size,
@@ -167,16 +170,16 @@ def _llama(shape: ModelShape) -> Any:
         num_key_value_heads=shape.n_kv_heads,
         head_dim=shape.head_size,
         max_position_embeddings=shape.max_tokens,
-        rms_norm_eps=shape.norm_epsilon or 1e-5,
+        rms_norm_eps=shape.norm_epsilon,
         rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
-        tie_word_embeddings=bool(shape.tied_head),
+        tie_word_embeddings=shape.tied_head,
         bos_token_id=0,
         eos_token_id=0,
     )
     return transformers.LlamaForCausalLM(config)
 
 
-def _t5(shape: ModelShape) -> Any:
+def _t5(shape: T5Shape) -> Any:
     config = transformers.T5Config(
         vocab_size=shape.vocab_size,
         d_model=shape.hidden_size,
@@ -187,13 +190,13 @@ def _t5(shape: ModelShape) -> Any:
         num_heads=shape.n_heads,
         dropout_rate=0.0,
         feed_forward_proj="gated-gelu" if shape.gated else "relu",
-        tie_word_embeddings=shape.tied_head is not False,
-        relative_attention_num_buckets=shape.n_buckets or 32,
-        relative_attention_max_distance=shape.max_distance or 128,
-        layer_norm_epsilon=shape.norm_epsilon or 1e-6,
+        tie_word_embeddings=shape.tied_head,
+        relative_attention_num_buckets=shape.n_buckets,
+        relative_attention_max_distance=shape.max_distance,
+        layer_norm_epsilon=shape.norm_epsilon,
         decoder_start_token_id=0,
     )
     return transformers.T5ForConditionalGeneration(config)
 
 
-_MAKERS = {"gpt": _gpt, "llama": _llama, "t5": _t5}
+_MAKERS: Mapping[str, Any] = {"gpt": _gpt, "llama": _llama, "t5": _t5}

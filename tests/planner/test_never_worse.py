@@ -12,10 +12,10 @@ from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_t5_table, linear_table
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.baselines.fixed_rows import NaivePadding
 from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
@@ -78,7 +78,7 @@ def linear(n_stages: int) -> LinearCost:
 def noisy(shape: ModelShape, n_stages: int, seed: int) -> ProfiledCost:
     """A cost table with every time multiplied by 0.5 to 1.5, drawn anew."""
     random = np.random.default_rng(seed)
-    table_of = linear_t5_table if shape.architecture.has_target_rows else linear_table
+    table_of = linear_t5_table if shape.has_target_rows else linear_table
 
     def spoiled(layer: LayerProfile) -> LayerProfile:
         forward_ms, backward_ms = (

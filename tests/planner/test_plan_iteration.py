@@ -9,11 +9,13 @@ from tests.examples.equal_shares import equal_shares
 from tests.examples.length_samples import samples_of
 from tests.examples.measured_layers import SHAPE, linear_table
 
+from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.config import PlannerConfig
@@ -25,10 +27,8 @@ from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.plan_iteration import plan_iteration
 from dynapipe_hpc.planner.search.config import SearchConfig
 
-GPT = ModelShape(
-    n_layers=4, hidden_size=64, n_heads=4, ffn_size=256, vocab_size=1000, max_tokens=512
-)
-T5 = GPT.model_copy(update={"family": "t5", "head_size": 16})
+GPT = GptShape(n_layers=4, hidden_size=64, n_heads=4, ffn_size=256, vocab_size=1000, max_tokens=512)
+T5 = T5Shape.model_validate({**GPT.model_dump(exclude_defaults=True), "head_size": 16})
 CLUSTER = Cluster(n_replicas=2, n_stages=2, device_memory_bytes="1GB")
 EQUAL = equal_shares(GPT, CLUSTER)
 LENGTHS = [12, 512, 37, 90, 33, 250, 8, 61]

@@ -6,18 +6,17 @@ from dataclasses import replace
 import pytest
 from tests.examples.example_runs import example_plans
 
-from dynapipe_hpc.architecture.gpt import Gpt
+from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.architecture.t5 import T5
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.report.work_shares import PassShares, PassWork
 
 WIDTH, INNER = 8, 32
 LINEAR = 8 * WIDTH**2 + 4 * WIDTH * INNER  # operations of a layer per token
 PER_PAIR = 4 * WIDTH
-GPT = ModelShape(
+GPT = GptShape(
     n_layers=3, hidden_size=WIDTH, n_heads=2, ffn_size=INNER, vocab_size=11, max_tokens=64
 )
 LENGTHS = {0: 5, 1: 9, 2: 3, 3: 2}
@@ -26,7 +25,7 @@ SAMPLES = [Sample(i, n - 1, 1) for i, n in LENGTHS.items()]
 
 def in_the_middle(microbatch: MicroBatch) -> PassShares:
     """Shares on a stage that holds one layer of a GPT and nothing else."""
-    return shares(PassWork(Gpt(GPT), Placement((1, 1, 1))), microbatch, 1, SAMPLES)
+    return shares(PassWork(GPT, Placement((1, 1, 1))), microbatch, 1, SAMPLES)
 
 
 def shares(
@@ -73,7 +72,7 @@ def test_the_shares_of_a_microbatch_do_not_depend_on_the_others_of_its_plan() ->
         MicroBatch(((1,), (0,), (3,)), 16, recompute=Recompute.FULL),
     )
     plan = replace(example_plans()[0], microbatches=microbatches, stage=1)
-    (together,) = PassWork(Gpt(GPT), Placement((1, 1, 1))).shares([plan], SAMPLES)
+    (together,) = PassWork(GPT, Placement((1, 1, 1))).shares([plan], SAMPLES)
     for microbatch, found in zip(microbatches, together, strict=True):
         alone = in_the_middle(microbatch)
         assert found.forward == pytest.approx(alone.forward)
@@ -96,7 +95,7 @@ def test_a_recomputed_layer_is_a_third_of_its_backward_pass() -> None:
 
 
 def test_the_head_counts_on_the_stage_that_holds_it() -> None:
-    work = PassWork(Gpt(GPT), Placement((1, 1, 1)))
+    work = PassWork(GPT, Placement((1, 1, 1)))
     last = shares(work, MicroBatch(((1,),), 16), 2, SAMPLES)
     head = 2 * WIDTH * 11
     total = 16 * (LINEAR + head) + 256 * PER_PAIR
@@ -105,10 +104,12 @@ def test_the_head_counts_on_the_stage_that_holds_it() -> None:
 
 
 def test_a_decoder_attends_to_both_sides() -> None:
-    shape = GPT.model_copy(update={"family": "t5", "head_size": WIDTH // 2})
+    shape = T5Shape.model_validate(
+        {**GPT.model_dump(exclude_defaults=True), "head_size": WIDTH // 2}
+    )
     samples = [Sample(0, 6, 2), Sample(1, 4, 3)]
     microbatch = MicroBatch(((0,), (1,)), 8, target_tokens=4)
-    found = shares(PassWork(T5(shape), Placement((3, 1, 1, 1))), microbatch, 2, samples)
+    found = shares(PassWork(shape, Placement((3, 1, 1, 1))), microbatch, 2, samples)
     # Its own maps, cross-attention's for queries and output, and those for keys and values.
     own, source = LINEAR + 4 * WIDTH**2, 4 * WIDTH**2
     real = 5 * own + 10 * source + (2 * 8 + 3 * 7) * PER_PAIR
@@ -124,7 +125,7 @@ def test_every_replica_has_its_own_shares_and_stages_alike_have_the_same() -> No
         for s in range(4)
     ]
     shape = GPT.model_copy(update={"n_layers": 4})
-    found = PassWork(Gpt(shape), Placement((1, 1, 1, 1))).shares(plans, SAMPLES)
+    found = PassWork(shape, Placement((1, 1, 1, 1))).shares(plans, SAMPLES)
     real = [shares.forward.real for (shares,) in found]
     assert real[1] == real[2] == in_the_middle(microbatches[0]).forward.real
     assert real[5] == real[6] == in_the_middle(microbatches[1]).forward.real

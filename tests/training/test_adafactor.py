@@ -11,9 +11,9 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from torch import nn
 
 from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.model_state import state_factor
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import N_AVERAGES, TrainingConfig

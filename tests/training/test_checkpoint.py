@@ -18,13 +18,13 @@ from tests.examples.training_case import SHAPE, T5_SHAPE, UNEVEN_SHAPE, UNEVEN_T
 from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.adamw import STATE_KINDS
 from dynapipe_hpc.training.checkpoint.boxes import Box, boxes_of, overlap
 from dynapipe_hpc.training.checkpoint.files import DamagedError

@@ -21,6 +21,7 @@ from tests.examples.training_case import (
 from tests.oracles.plain_autograd import gpt_losses, t5_losses
 from torch import Tensor
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
 from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
@@ -28,7 +29,6 @@ from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.models import linear_cross_entropy
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
@@ -55,9 +55,9 @@ def planner_of(cluster: Cluster, shape: ModelShape, layout: LayoutName) -> Plann
     cost = LinearCost(
         launch_ms=(0.1,) * cluster.n_stages,
         token_ms=(0.01,) * cluster.n_stages,
-        has_targets=shape.architecture.has_target_rows,
+        has_targets=shape.has_target_rows,
     )
-    boundaries = equal_shares(shape, cluster).boundaries(shape.architecture)
+    boundaries = equal_shares(shape, cluster).boundaries(shape)
     trained = Planner(
         BestOfRules([], [], cost, cluster), cost, cluster, shape.hidden_size, boundaries
     )

@@ -6,10 +6,10 @@ import torch
 from tests.examples.training_case import SHAPE, T5_SHAPE, make_rank
 from torch import nn
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.model_state import state_factor, state_factor_of_rank
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig

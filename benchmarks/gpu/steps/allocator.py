@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.allocated_memory import PLANNED_SHARE, reserve
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
@@ -19,7 +19,7 @@ from dynapipe_hpc.training.optimizer import Optimizer
 from gpu.device import allocated_bytes, find_device, peak_bytes
 from gpu.finding import found, rehearses
 
-SHAPE = ModelShape(
+SHAPE = GptShape(
     n_layers=6, hidden_size=2048, n_heads=16, ffn_size=8192, vocab_size=64, max_tokens=4096
 )
 LIMIT_BYTES, MAX_TOKENS = 8_000_000_000, 4096

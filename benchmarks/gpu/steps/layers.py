@@ -4,20 +4,20 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.models.weight_gradients import adds_in_product
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.optimizer import Optimizer
 from gpu.device import Times, find_device, peak_bytes, peak_flops_per_ms, typical_ms
 from gpu.finding import found, rehearses
 
-SHAPE = ModelShape(
+SHAPE = GptShape(
     n_layers=32, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
 )
 if rehearses():

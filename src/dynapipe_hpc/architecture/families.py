@@ -1,20 +1,36 @@
 """The families of models."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Annotated, Any
 
-from dynapipe_hpc.architecture.architecture import Architecture
-from dynapipe_hpc.architecture.gpt import Gpt
-from dynapipe_hpc.architecture.llama import Llama
-from dynapipe_hpc.architecture.t5 import T5
+from pydantic import BeforeValidator, Field, TypeAdapter
 
-FAMILIES: Mapping[str, type[Architecture]] = {"gpt": Gpt, "llama": Llama, "t5": T5}
-"""Families by their names in configurations.
+from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.t5 import T5Shape
+
+
+def _with_family(table: Any) -> Any:
+    """The table; one that names no family is of a gpt."""
+    return {"family": "gpt", **table} if isinstance(table, Mapping) else table
+
+
+FamilyShape = GptShape | LlamaShape | T5Shape
+"""A model of any family.
 
 The torch modules of a family are in the file of `models` that has its name.
 """
 
-if TYPE_CHECKING:
-    FamilyName = str
-else:
-    FamilyName = Literal[tuple(FAMILIES)]
+AnyModelShape = Annotated[FamilyShape, Field(discriminator="family"), BeforeValidator(_with_family)]
+"""The [model] table, whose key `family` tells the families apart."""
+_ANY: TypeAdapter[FamilyShape] = TypeAdapter(AnyModelShape)
+
+
+def shape_from_values(values: Mapping[str, Any]) -> ModelShape:
+    """The model of a [model] table.
+
+    Raises:
+        pydantic.ValidationError: A key or value is wrong; places begin with the family.
+    """
+    return _ANY.validate_python(values)

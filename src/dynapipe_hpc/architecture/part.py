@@ -90,6 +90,20 @@ class Block:
     frozen: int = 0
 
 
+class Weights(NamedTuple):
+    """Weights of a part on one shard.
+
+    Attributes:
+        n_numbers: Number of all weights, norms and biases included.
+        n_frozen: Number of those that are not trained.
+        n_first: Number of those of the first block, which other parts may share.
+    """
+
+    n_numbers: int
+    n_frozen: int
+    n_first: int
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Part of a model: a layer, the embedding, the head, or what the layers of a side share.
@@ -133,6 +147,11 @@ class Part:
     def largest_weight(self) -> int:
         """Numbers of the largest trained weight; its gradient is a tensor before it is added up."""
         return max(block.largest_weight for block in self.blocks)
+
+    @property
+    def weights(self) -> Weights:
+        """Weights of the part on one shard."""
+        return Weights(self.parameters, self.frozen, self.blocks[0].parameters)
 
     @property
     def n_sums(self) -> int:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Self
 
-from dynapipe_hpc.architecture.architecture import Architecture
 from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.model_shape import ModelShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class Placement:
         edges = accumulate(self.layers_per_stage, initial=0)
         return [range(start, stop) for start, stop in pairwise(edges)]
 
-    def parts(self, architecture: Architecture) -> list[Mapping[str, int]]:
+    def parts(self, shape: ModelShape) -> list[Mapping[str, int]]:
         """Number of parts of each kind on each stage."""
         last = self.n_stages - 1
         return [
-            architecture.held(layers, first=stage == 0, last=stage == last)
+            shape.held(layers, first=stage == 0, last=stage == last)
             for stage, layers in enumerate(self.layers)
         ]
 
-    def boundaries(self, architecture: Architecture) -> list[Boundary]:
+    def boundaries(self, shape: ModelShape) -> list[Boundary]:
         """Boundary after each stage."""
-        return [architecture.boundary(layers) for layers in self.layers]
+        return [shape.boundary(layers) for layers in self.layers]

@@ -1,9 +1,10 @@
 """T5: encoder and decoder, with relative biases and RMS norms."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field
 
 from dynapipe_hpc.architecture.adapted import Maps, adapted, frozen_but_adapters
 from dynapipe_hpc.architecture.amount import Amount
@@ -16,8 +17,8 @@ from dynapipe_hpc.architecture.blocks import (
     self_attention,
 )
 from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Part, Side
-from dynapipe_hpc.architecture.sizes import Sizes
 
 ENCODER, DECODER = "encoder", "decoder"
 # The relative bias that the layers of a side share on a stage.
@@ -27,46 +28,51 @@ EMBEDDING_WEIGHT, ENCODER_BIAS, DECODER_BIAS = (
     "encoder_bias.weight",
     "decoder_bias.weight",
 )
-N_BUCKETS, MAX_DISTANCE = 32, 128
-NORM_EPSILON = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class T5:
-    """`Architecture` of a T5.
+class T5Shape(ModelShape):
+    """The [model] table of a t5: encoder and decoder, with relative biases and RMS norms.
 
-    A side's layers share what they add to scores. In the encoder that is a tensor with all rows,
-    as it also masks their padding; a micro-batch without padding needs less.
-
-    The stages where inputs enter, where the decoder begins and where a tied head is hold a copy of
-    the embedding. Every stage with layers of a side holds a copy of that side's
-    relative bias. The final norms of both sides are counted with the head.
+    Attributes:
+        family: Kind of model.
+        n_layers: Number of layers of the encoder.
+        n_decoder_layers: Number of layers of the decoder; None for as many as in the encoder.
+        head_size: Width of one attention head.
+        gated: Whether the feed-forward block has a gated GELU (T5 1.1) instead of a ReLU.
+        scale_decoder_outputs: Whether what logits are computed from is divided by the root of the
+            width, as T5 1.0 does; None for yes with a tied head. No head of its own is divided.
+        n_buckets: Number of ranges of distances that have a bias.
+        max_distance: Distance from which on all share a bias.
+        dropout: Share of the numbers that training sets to zero after embeddings, maps back to the
+            residual stream, the function of the feed-forward block and final norms. Attention drops
+            nothing.
     """
 
-    sizes: Sizes
+    has_target_rows: ClassVar[bool] = True
 
-    has_target_rows = True
-    options: ClassVar[tuple[str, ...]] = (
-        "n_decoder_layers",
-        "head_size",
-        "gated",
-        "tied_head",
-        "scale_decoder_outputs",
-        "n_buckets",
-        "max_distance",
-        "norm_epsilon",
-        "dropout",
-    )
-    fingerprint = (
-        "hidden_size",
-        "n_heads",
-        "ffn_size",
-        "vocab_size",
-        "head_size",
-        "gated",
-        "has_dropout",
-    )
-    divisible_by_shards = ("n_heads", "ffn_size")
+    family: Literal["t5"] = "t5"
+    n_decoder_layers: int | None = Field(default=None, ge=1, le=10_000)
+    head_size: int = Field(ge=1, le=2**16)
+    gated: bool = False
+    norm_epsilon: float = Field(default=1e-6, gt=0, le=1)
+    tied_head: bool = True
+    scale_decoder_outputs: bool | None = None
+    n_buckets: int = Field(default=32, ge=4, le=2**16)
+    max_distance: int = Field(default=128, ge=1, le=2**24)
+    dropout: float = Field(default=0.0, ge=0, le=0.9)
+
+    @property
+    def fingerprint(self) -> Mapping[str, int]:
+        """Sizes on which costs of a part depend."""
+        return {
+            "hidden_size": self.hidden_size,
+            "n_heads": self.n_heads,
+            "ffn_size": self.ffn_size,
+            "vocab_size": self.vocab_size,
+            "head_size": self.head_size,
+            "gated": self.gated,
+            "has_dropout": self.dropout > 0,
+        }
 
     @property
     def linear_layers(self) -> Mapping[str, tuple[str, ...]]:
@@ -75,35 +81,29 @@ class T5:
             "attention.query": ("query",),
             "attention.key_value": ("key", "value"),
             "attention.output": ("attention_output",),
-            "feed_forward.inner": ("gate", "up") if self.sizes.gated else ("up",),
+            "feed_forward.inner": ("gate", "up") if self.gated else ("up",),
             "feed_forward.output": ("down",),
         }
 
     @property
     def layer_counts(self) -> Mapping[str, int]:
         """Numbers of layers of the encoder and of the decoder."""
-        n_encoders = self.sizes.n_layers
-        return {ENCODER: n_encoders, DECODER: self.sizes.n_decoder_layers or n_encoders}
+        n_encoders = self.n_layers
+        return {ENCODER: n_encoders, DECODER: self.n_decoder_layers or n_encoders}
 
     @property
-    def norm_epsilon(self) -> float:
-        """Number that norms add to the mean square; by default that of the T5."""
-        return self.sizes.norm_epsilon or NORM_EPSILON
+    def divides_outputs(self) -> bool:
+        """Whether what enters the head is divided by the root of the width."""
+        return self.tied_head and self.scale_decoder_outputs is not False
 
     @property
-    def tied_head(self) -> bool:
-        """Whether logits have the embedding's weights; by default, as in T5 1.0."""
-        return self.sizes.tied_head is not False
+    def dropout_rate(self) -> float:
+        """Share of the numbers that training sets to zero."""
+        return self.dropout
 
-    @property
-    def scale_decoder_outputs(self) -> bool:
-        """Whether what enters the head is divided by the root of the width; if it is tied, yes."""
-        return self.tied_head and self.sizes.scale_decoder_outputs is not False
-
-    @property
-    def has_dropout(self) -> bool:
-        """Whether layers take the time of dropout, at any rate."""
-        return bool(self.sizes.dropout)
+    def with_layers(self, n: int) -> Self:
+        """The same model with `n` layers of each side."""
+        return self.model_copy(update={"n_layers": n, "n_decoder_layers": None})
 
     @property
     def tied(self) -> Mapping[str, tuple[str, ...]]:
@@ -114,21 +114,9 @@ class T5:
             DECODER_BIAS: (DECODER_SIDE,),
         }
 
-    @property
-    def n_buckets(self) -> int:
-        """Number of ranges of distances; positions so far apart have the same bias."""
-        return self.sizes.n_buckets or N_BUCKETS
-
-    @property
-    def max_distance(self) -> int:
-        """Distance from which on all share a bucket."""
-        return self.sizes.max_distance or MAX_DISTANCE
-
     def check(self) -> None:
-        """Refuses settings that are missing or contradict each other."""
-        if self.sizes.head_size is None:
-            raise ValueError("a t5 needs head_size, the width of one attention head; set it")
-        if self.sizes.scale_decoder_outputs and not self.tied_head:
+        """Refuses settings that contradict each other."""
+        if self.scale_decoder_outputs and not self.tied_head:
             raise ValueError(
                 "scale_decoder_outputs is true, but tied_head false: only what enters a tied head "
                 "is divided; leave scale_decoder_outputs out"
@@ -142,35 +130,38 @@ class T5:
             )
 
     def parts(self, n_shards: int = 1, n_stream_shards: int = 1) -> Mapping[str, Part]:
-        """Parts of each kind: layers and relative bias of each side, embedding, head."""
-        sizes, width = self.sizes, self.sizes.hidden_size
+        """Parts of each kind: layers and relative bias of each side, embedding, head.
+
+        A side's layers share what they add to scores. In the encoder that is a tensor with all
+        rows, as it also masks their padding; a micro-batch without padding needs less. The final
+        norms of both sides are counted with the head.
+        """
+        width = self.hidden_size
         stream = -(-width // n_stream_shards)
-        heads, inner = sizes.attention_size // n_shards, sizes.ffn_size // n_shards
+        heads, inner = self.attention_size // n_shards, self.ffn_size // n_shards
         normed, output = Amount(stream), Maps(heads, {"attention_output": width})
         attention = adapted(
             self_attention(width, stream, heads, vectors=width, n_joined=2),
-            sizes.lora,
+            self.lora,
             Maps(width, dict.fromkeys(("query", "key", "value"), heads), kept=normed),
             output,
         )
         crossed = adapted(
             cross_attention(width, stream, heads, vectors=width, n_joined=2),
-            sizes.lora,
+            self.lora,
             Maps(width, {"query": heads}, kept=normed),
             Maps(width, dict.fromkeys(("key", "value"), heads), of_source=True),
             output,
         )
-        n_kept, n_joined = (3, 2) if sizes.gated else (1, 1)
+        n_kept, n_joined = (3, 2) if self.gated else (1, 1)
         fed_forward = adapted(
             feed_forward(width, stream, inner, vectors=width, n_kept=n_kept, n_joined=n_joined),
-            sizes.lora,
+            self.lora,
             Maps(width, dict.fromkeys(self.linear_layers["feed_forward.inner"], inner), normed),
-            Maps(
-                inner, {"down": width}, Amount(inner if sizes.gated else 0), waits=bool(sizes.gated)
-            ),
+            Maps(inner, {"down": width}, Amount(inner if self.gated else 0), waits=self.gated),
         )
-        n_heads = sizes.n_heads // n_shards
-        masked = stream if self.has_dropout else 0
+        n_heads = self.n_heads // n_shards
+        masked = stream if self.dropout else 0
         layer_of = partial(layer, masked=max(masked, inner) if masked else 0)
         bias = partial(relative_bias, heads=n_heads, n_numbers=self.n_buckets * n_heads)
         parts = {
@@ -181,7 +172,7 @@ class T5:
             **ends(
                 width,
                 stream,
-                sizes.ids_per_shard(n_shards),
+                self.ids_per_shard(n_shards),
                 embedded=Side.LONGER,
                 predicted=Side.TARGETS,
                 positions=0,
@@ -190,21 +181,25 @@ class T5:
                 masked_head=masked,
             ),
         }
-        return frozen_but_adapters(parts, sizes.lora)
+        return frozen_but_adapters(parts, self.lora)
 
     def held(self, layers: range, *, first: bool, last: bool) -> Mapping[str, int]:
-        """Numbers of parts; a stage holds the embedding and each bias once at most."""
-        n_encoders = sum(i < self.sizes.n_layers for i in layers)
+        """Numbers of parts; a stage holds the embedding and each bias once at most.
+
+        The embedding is where inputs enter, where the decoder begins and where a tied head is, and
+        the relative bias of a side on every stage with layers of that side.
+        """
+        n_encoders = sum(i < self.n_layers for i in layers)
         n_decoders = len(layers) - n_encoders
         return {
             ENCODER: n_encoders,
             DECODER: n_decoders,
             ENCODER_SIDE: min(n_encoders, 1),
             DECODER_SIDE: min(n_decoders, 1),
-            EMBEDDING: int(first or self.sizes.n_layers in layers),
+            EMBEDDING: int(first or self.n_layers in layers),
             HEAD: int(last),
         }
 
     def boundary(self, layers: range) -> Boundary:
         """`Boundary.ROWS` within the encoder; `Boundary.PAIR` from the first decoder layer on."""
-        return Boundary.PAIR if layers.stop > self.sizes.n_layers else Boundary.ROWS
+        return Boundary.PAIR if layers.stop > self.n_layers else Boundary.ROWS

@@ -4,12 +4,12 @@ from typing import Self
 
 from pydantic import model_validator
 
+from dynapipe_hpc.architecture.families import AnyModelShape
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.executor.config import ExecutorConfig
 from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
-from dynapipe_hpc.experiment.model_config import ModelConfig
 from dynapipe_hpc.experiment.study_config import StudyConfig
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.row_length import padded
@@ -27,7 +27,7 @@ class ExperimentConfig(ConfigTable):
     """
 
     data: DataConfig
-    model: ModelConfig
+    model: AnyModelShape
     cluster: Cluster
     planner: PlannerConfig
     training: TrainingConfig
@@ -45,7 +45,7 @@ class ExperimentConfig(ConfigTable):
         None if not all are packed, or inputs and targets have rows of their own.
         """
         planner = self.planner
-        if self.model.architecture.has_target_rows or planner.plainest_layout is not Layout.PACKED:
+        if self.model.has_target_rows or planner.plainest_layout is not Layout.PACKED:
             return None
         return padded(self.data.tokens_per_batch, planner.token_multiple) // planner.token_multiple
 
@@ -106,18 +106,18 @@ class ExperimentConfig(ConfigTable):
 
     @model_validator(mode="after")
     def _every_stage_has_its_layers(self) -> Self:
-        placement = self.model.placement
-        if placement and placement.n_stages != self.cluster.n_stages:
+        placed = self.model.layers_per_stage
+        if placed and len(placed) != self.cluster.n_stages:
             raise ValueError(
-                f"model.layers_per_stage names {placement.n_stages} stages, but cluster.n_stages "
-                f"is {self.cluster.n_stages}; change either, or leave layers_per_stage out"
+                f"model.layers_per_stage names {len(placed)} stages, but cluster.n_stages is "
+                f"{self.cluster.n_stages}; change either, or leave layers_per_stage out"
             )
         return self
 
     @model_validator(mode="after")
     def _layers_can_be_cut(self) -> Self:
         n_shards = self.cluster.n_shards
-        for name in self.model.architecture.divisible_by_shards:
+        for name in self.model.divisible_by_shards:
             size = getattr(self.model, name)
             if size is not None and size % n_shards:
                 raise ValueError(

@@ -1,7 +1,8 @@
 """Error messages for a configuration: wrong values, and the values allowed instead."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ValidationError
@@ -10,11 +11,17 @@ from pydantic_core import ErrorDetails
 from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import quoted
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.value_kind import ValueKind
+from dynapipe_hpc.experiment.value_kind import TAGS, ValueKind, one_of
 
 Tables = dict[str, Any]
+_NO_VARIANTS: Mapping[str, type[BaseModel]] = MappingProxyType({})
 _REMOVED = {
     "planner.cost.element_bytes": "it follows from training.dtype; set that, and leave this out",
+    "planner.cost.state_factor": "it follows from training.optimizer and training.dtype, or is in "
+    "the cost table; leave it out",
+    "planner.search.refinement": "it follows from planner.search.effort; set that, and leave this "
+    "out",
+    "report.wandb_mode": "set WANDB_MODE in the environment, and leave this out",
 }
 """Replacements of keys of older versions."""
 
@@ -49,11 +56,24 @@ class _Place(NamedTuple):
         keys: Names as the file spells them; entries of lists have numbers.
         kind: Kind of value that is allowed there.
         table: Table that holds the last key; None for entries of lists.
+        variants: Tables that could have been chosen for that one, by their tags.
     """
 
     keys: tuple[str, ...]
     kind: ValueKind
     table: type[BaseModel] | None
+    variants: Mapping[str, type[BaseModel]] = _NO_VARIANTS
+
+    @property
+    def owners(self) -> list[str]:
+        """Variants of the table that have the last key."""
+        return [tag for tag, each in self.variants.items() if self.keys[-1] in each.model_fields]
+
+    @property
+    def choice(self) -> tuple[str, str]:
+        """The key that selects the variant of the table, and its value."""
+        (value,) = [tag for tag, each in self.variants.items() if each is self.table]
+        return next(key for key in TAGS if key in self.variants[value].model_fields), value
 
     def with_tag(self, key: str) -> "_Place":
         """The key that chooses between the variants of this table."""
@@ -85,6 +105,12 @@ def _explain(path: Path, sources: Sequence[Source], detail: ErrorDetails) -> str
     match detail["type"]:
         case "extra_forbidden" if key in _REMOVED:
             return f"{source} {key}: there is no such key any more: {_REMOVED[key]}"
+        case "extra_forbidden" if owners := place.owners:
+            tag, chosen = place.choice
+            return (
+                f"{source} {key}{_shown(value)}: {tag} is {chosen!r}, and only {one_of(owners)} "
+                f"has this key; leave it out, or change {tag}"
+            )
         case "extra_forbidden":
             names = list(place.table.model_fields) if place.table else []
             hint = did_you_mean(place.keys[-1], names) or f"; known keys here: {', '.join(names)}"
@@ -124,13 +150,15 @@ def _shown(value: object) -> str:
 
 def _find(location: Sequence[int | str]) -> _Place:
     """Follows an error's location, in which a chosen variant is one more key than in the file."""
-    place = _Place((), ValueKind(ExperimentConfig), None)
+    place, variants = _Place((), ValueKind(ExperimentConfig), None), _NO_VARIANTS
     for key in location:
         kind = place.kind
         if kind.alternatives:  # the key is one of them
             continue
         if key in kind.variants:
-            place = _Place(place.keys, ValueKind(kind.variants[str(key)]), None)
+            chosen = ValueKind(kind.variants[str(key)])
+            place, variants = _Place(place.keys, chosen, None), kind.variants
             continue
-        place = _Place((*place.keys, str(key)), kind.inside(key), kind.table)
+        place = _Place((*place.keys, str(key)), kind.inside(key), kind.table, variants)
+        variants = _NO_VARIANTS
     return place

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.value_kind import ValueKind
+from dynapipe_hpc.experiment.value_kind import TAGS, ValueKind
 
 REQUIRED = "required"
 _SIGNS = {
@@ -82,11 +82,12 @@ class KeyTable:
 @cache
 def key_tables() -> tuple[KeyTable, ...]:
     """All tables of a configuration; a table before those inside it."""
-    return tuple(
-        found
+    tables = (
+        table
         for name, field in ExperimentConfig.model_fields.items()
-        for found in _tables(name, ValueKind(field))
+        for table in _tables(name, ValueKind(field))
     )
+    return tuple(dict.fromkeys(tables))  # what is inside several variants is one table
 
 
 def models() -> Iterator[type[BaseModel]]:
@@ -124,7 +125,7 @@ def _tables(path: str, kind: ValueKind) -> Iterator[KeyTable]:
         heading = f"[{path}]" if kind.table or kind.variants else f"[[{path}]]"
         tag = next((tag for tag, each in kind.variants.items() if each is model), None)
         if tag is not None:
-            key = "kind" if "kind" in model.model_fields else "rule"
+            key = next(key for key in TAGS if key in model.model_fields)
             heading = f'{heading} {key} = "{tag}"'
         fields = {name: ValueKind(field) for name, field in model.model_fields.items()}
         keys = tuple(

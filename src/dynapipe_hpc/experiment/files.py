@@ -159,7 +159,7 @@ class ExperimentFiles:
     def rows(self) -> RowLengths:
         """Row lengths of the used samples, after long ones are cut."""
         kept, inputs, targets = self.used
-        two_sides = self.config.model.architecture.has_target_rows
+        two_sides = self.config.model.has_target_rows
         return rows_of_tokens(inputs[kept], targets[kept], two_sides)
 
     @cached_property
@@ -174,7 +174,7 @@ class ExperimentFiles:
         if isinstance(cost, ProfiledConfig):
             return cost
         element_bytes = ITEM_BYTES[training.dtype]
-        factor = cost.state_factor or state_factor(element_bytes, N_AVERAGES[training.optimizer])
+        factor = state_factor(element_bytes, N_AVERAGES[training.optimizer])
         rates = cost.model_dump() | {"state_factor": factor, "element_bytes": element_bytes}
         return AnalyticConfig.model_validate(rates)
 
@@ -248,7 +248,7 @@ def check_start(config: ExperimentConfig, dataset: Dataset) -> None:
         InputError: Samples begin with tokens of their own, which go to the encoder.
     """
     for file in dataset.files:
-        if file.start_id is None and config.model.architecture.has_target_rows:
+        if file.start_id is None and config.model.has_target_rows:
             raise InputError(
                 f"{file.path}: has no start token, but the decoder of a {config.model.family} "
                 "reads one before every target; make it again with dynapipe-hpc preprocess --start "

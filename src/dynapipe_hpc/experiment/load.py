@@ -95,6 +95,9 @@ def with_tables(config: ExperimentConfig, name: str, tables: Tables) -> Experime
         ConfigError: A key or value is wrong; names it and the values allowed.
     """
     merged = config.model_dump(exclude_none=True, exclude={"study"})
+    # Another family has defaults of its own.
+    model = config.model.model_dump(exclude_none=True, exclude_defaults=True)
+    merged["model"] = {"family": config.model.family, **model}
     _merge(merged, tables)
     is_placed = "layers_per_stage" in tables.get("model", {})
     if merged["cluster"]["n_stages"] != config.cluster.n_stages and not is_placed:
@@ -112,10 +115,11 @@ def to_toml(config: ExperimentConfig, placement: Placement | None = None) -> str
         config: The configuration.
         placement: The layers that were placed on every stage, which the file then names.
     """
-    tables = config.model_dump(mode="json", exclude_none=True)
     if placement is not None:
-        tables["model"]["layers_per_stage"] = list(placement.layers_per_stage)
-    return tomli_w.dumps(tables)
+        layers = {"layers_per_stage": placement.layers_per_stage}
+        model = config.model.model_copy(update=layers)
+        config = config.model_copy(update={"model": model})
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
 def _read(path: Path, seen: tuple[Path, ...] = ()) -> list[Source]:

@@ -27,8 +27,8 @@ def place_layers(files: ExperimentFiles) -> Placement:
     Raises:
         InputError: Dataset or costs cannot be used.
     """
-    if configured := files.config.model.placement:
-        return configured
+    if configured := files.config.model.layers_per_stage:
+        return Placement(configured)
     first = [files.sampler.iteration(k) for k in range(N_TRIED)]
     return _fastest(files, files.rows, first)
 
@@ -42,10 +42,10 @@ def place_layers_for(files: ExperimentFiles, batches: Sequence[Lengths]) -> Plac
         InputError: The costs cannot be used.
     """
     model = files.config.model
-    if configured := model.placement:
-        return configured
+    if configured := model.layers_per_stage:
+        return Placement(configured)
     inputs, targets = np.concatenate(batches).T.astype(np.int64)
-    rows = rows_of_tokens(inputs, targets, model.architecture.has_target_rows)
+    rows = rows_of_tokens(inputs, targets, model.has_target_rows)
     return _fastest(files, rows, [samples_of_lengths(batch) for batch in batches[:N_TRIED]])
 
 
@@ -54,8 +54,9 @@ def any_placement(config: ExperimentConfig) -> Placement:
 
     That is, where costs are checked or measured, but no plan is made.
     """
-    n_stages = config.cluster.n_stages
-    return config.model.placement or Placement.equal_shares(config.model.n_all_layers, n_stages)
+    if configured := config.model.layers_per_stage:
+        return Placement(configured)
+    return Placement.equal_shares(config.model.n_all_layers, config.cluster.n_stages)
 
 
 def _fastest(

@@ -5,7 +5,6 @@ from typing import Any
 
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.experiment.config_error import Source
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 
 
@@ -47,8 +46,9 @@ def more_rows(n_rows: int) -> str:
 
 def _differences(model: dict[str, Any], origin: Origin) -> list[str]:
     told = []
-    for key in model.keys() & ModelShape.model_fields.keys() - {"lora", "dropout"}:
-        given, found = model[key], _value(origin, key)
+    known = {**origin.shape.sizes, **origin.shape.fingerprint}  # as if the table left nothing out
+    for key in model.keys() & known.keys() - {"lora", "dropout"}:
+        given, found = model[key], known[key]
         if key == "max_tokens" and origin.longest is not None:
             if isinstance(given, int) and given > origin.longest:
                 window = f"{origin.longest}, the window of its attention"
@@ -58,9 +58,3 @@ def _differences(model: dict[str, Any], origin: Origin) -> list[str]:
         elif given != found:
             told.append(f"{key} is {quoted(found)} there, not {quoted(given)}")
     return sorted(told)
-
-
-def _value(origin: Origin, key: str) -> Any:
-    """A value of the [model] table, or the family's default."""
-    found = origin.values.get(key)
-    return getattr(origin.shape.architecture, key, None) if found is None else found

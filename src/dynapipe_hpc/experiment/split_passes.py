@@ -19,7 +19,7 @@ def kinds_with_halves(config: ExperimentConfig, recompute: Recompute) -> frozens
     """
     if not may_split(schedule_rules(config.planner.schedule)):
         return frozenset()
-    parts = config.model.architecture.parts()
+    parts = config.model.parts()
     deferring = {kind for kind, part in parts.items() if part.deferred_work(recompute) != NOTHING}
     return frozenset({*deferring, STAGE} if deferring else ())
 
@@ -35,7 +35,7 @@ def describe_halves(costs: CostSource, config: ExperimentConfig) -> str:
         for key, layer in costs.table.layers.items()
         if layer.input_ms is None
         and key.tensor_parallel == config.cluster.n_shards
-        and key.kind in config.model.architecture.layer_counts
+        and key.kind in config.model.layer_counts
         and (key.layout == PADDED or config.planner.may_pack)
         and any(
             key.recompute == mode.text and key.kind in kinds_with_halves(config, mode)

@@ -29,7 +29,8 @@ _UNITS = {
     "_s": "in seconds",
     "_bytes": "in bytes, or text with a unit, such as 80GB, 80GiB or 512MiB",
 }
-_TAGS = ("kind", "rule")
+TAGS = ("kind", "rule", "family")
+"""Keys whose value selects a variant of a table."""
 
 
 class ValueKind:
@@ -37,7 +38,7 @@ class ValueKind:
 
     Attributes:
         table: Type of the table, if the value is one; None otherwise.
-        variants: Types of tables to choose from, by the value of `kind` or `rule`.
+        variants: Types of tables to choose from, by the value of one of `TAGS`.
         choices: Values of an enumeration, also of one among alternatives; empty if there is none.
         alternatives: Kinds to choose from, if they are not tables.
     """
@@ -135,6 +136,6 @@ def _is_table(declared: Any) -> bool:
 
 
 def _tag(table: type[BaseModel]) -> str:
-    """The value of `kind` or `rule` that selects a variant of a table."""
-    (field,) = [table.model_fields[name] for name in _TAGS if name in table.model_fields]
+    """The value that selects a variant of a table."""
+    (field,) = [table.model_fields[name] for name in TAGS if name in table.model_fields]
     return str(get_args(field.annotation)[0])

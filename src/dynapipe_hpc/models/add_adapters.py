@@ -13,7 +13,7 @@ def add_adapters(module: nn.Module, linear_layers: Mapping[str, Sequence[str]], 
 
     Args:
         module: Module that holds linear layers.
-        linear_layers: Linear layers by name, see `Architecture.linear_layers`.
+        linear_layers: Linear layers by name, see `ModelShape.linear_layers`.
         lora: Rank and scale of the adapters, and which layers have one.
     """
     module.requires_grad_(False)

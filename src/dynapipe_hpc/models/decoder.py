@@ -163,7 +163,7 @@ class DecoderStage(StageOfFamily):
     def _embedding(self, shape: ModelShape, shards: Shards) -> "Embedding | None":
         if self.is_first:
             return Embedding(shape, shards, self.n_positions(shape))
-        return Embedding(shape, shards) if self.is_last and shape.architecture.tied_head else None
+        return Embedding(shape, shards) if self.is_last and shape.tied_head else None
 
 
 class Embedding(nn.Module):

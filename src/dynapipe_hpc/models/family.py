@@ -51,13 +51,13 @@ class StageOfFamily(nn.Module, ABC):
     ) -> None:
         super().__init__()
         choose_kernels()
-        self.is_first, self.is_last, self.drops = first, last, bool(shape.dropout)
+        self.is_first, self.is_last, self.drops = first, last, shape.dropout_rate > 0
         with UnsetWeights(dtype, device):
             self.build(shape, layers, shards)
             if shape.lora:
-                add_adapters(self, shape.architecture.linear_layers, shape.lora)
-        if shape.dropout:
-            set_dropout(self, shape.dropout, seed)
+                add_adapters(self, shape.linear_layers, shape.lora)
+        if shape.dropout_rate:
+            set_dropout(self, shape.dropout_rate, seed)
         initialize(self, seed, self.deviation(shape))
 
     @abstractmethod

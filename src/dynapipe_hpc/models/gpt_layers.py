@@ -13,7 +13,7 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 
 def norm_of(shape: ModelShape) -> nn.LayerNorm:
     """Layer norm over the width, with learned scales and shifts."""
-    return nn.LayerNorm(shape.hidden_size, eps=shape.architecture.norm_epsilon)
+    return nn.LayerNorm(shape.hidden_size, eps=shape.norm_epsilon)
 
 
 def layer_of(shape: ModelShape, shards: Shards) -> TransformerLayer:

@@ -27,7 +27,7 @@ class Head(nn.Module):
         divisor: float = 1.0,
     ) -> None:
         super().__init__()
-        width, is_tied = shape.hidden_size, shape.architecture.tied_head
+        width, is_tied = shape.hidden_size, shape.tied_head
         self.norm = norm
         self.logits = None if is_tied else ColumnLinear(width, shape.vocab_size, shards, bias=False)
         self._vocabulary = Vocabulary(shape.vocab_size, shards)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from dynapipe_hpc.architecture.llama import Llama
+from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.models.decoder import DecoderStage
 from dynapipe_hpc.models.llama_layers import layer_of, norm_of
 from dynapipe_hpc.models.places import Places
@@ -19,6 +19,7 @@ class LlamaStage(DecoderStage):
 
     def layer_of(self, shape: ModelShape, shards: Shards) -> TransformerLayer:
         """A layer of a Llama."""
+        assert isinstance(shape, LlamaShape)  # noqa: S101 - types
         return layer_of(shape, shards)
 
     def norm_of(self, shape: ModelShape) -> nn.RMSNorm:
@@ -35,7 +36,8 @@ class LlamaStage(DecoderStage):
         """The documents, and angles of positions in documents or rows."""
         in_rows = torch.arange(size[1], device=hidden.device)
         positions = in_rows if documents is None else documents.positions
-        return Places(documents, Angles.from_positions(Llama(self._shape), positions, hidden.dtype))
+        assert isinstance(self._shape, LlamaShape)  # noqa: S101 - types
+        return Places(documents, Angles.from_positions(self._shape, positions, hidden.dtype))
 
 
 STAGE = LlamaStage

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dynapipe_hpc.architecture.llama import Llama
+from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.models.gated_feed_forward import GatedFeedForward
 from dynapipe_hpc.models.places import Places
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
@@ -16,10 +16,10 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 
 def norm_of(shape: ModelShape) -> nn.RMSNorm:
     """RMS norm over the width, computed in float32 at least, with learned scales."""
-    return nn.RMSNorm(shape.hidden_size, eps=shape.architecture.norm_epsilon)
+    return nn.RMSNorm(shape.hidden_size, eps=shape.norm_epsilon)
 
 
-def layer_of(shape: ModelShape, shards: Shards) -> TransformerLayer:
+def layer_of(shape: LlamaShape, shards: Shards) -> TransformerLayer:
     """A layer of a Llama."""
     return TransformerLayer(
         attention_norm=norm_of(shape),
@@ -39,16 +39,16 @@ class GroupedAttention(nn.Module):
         Ainslie et al., "GQA", arXiv:2305.13245.
     """
 
-    def __init__(self, shape: ModelShape, shards: Shards) -> None:
+    def __init__(self, shape: LlamaShape, shards: Shards) -> None:
         super().__init__()
-        model, width = Llama(shape), shape.hidden_size
-        self.head_size, has_bias = model.head_size, model.qkv_bias
-        heads, sources = shape.attention_size, model.n_kv_heads * model.head_size
+        width, has_bias = shape.hidden_size, shape.qkv_bias
+        self.head_size = shape.head_width
+        heads, sources = shape.attention_size, shape.n_query_groups * shape.head_width
         self.query = ColumnLinear(width, heads, shards, bias=has_bias)
         self.key = ColumnLinear(width, sources, shards, bias=has_bias)
         self.value = ColumnLinear(width, sources, shards, bias=has_bias)
-        self.query_norm = HeadNorm(model) if model.qk_norm else None
-        self.key_norm = HeadNorm(model) if model.qk_norm else None
+        self.query_norm = HeadNorm(shape) if shape.qk_norm else None
+        self.key_norm = HeadNorm(shape) if shape.qk_norm else None
         self.output = RowLinear(heads, width, shards, bias=False)
 
     def forward(self, hidden: Tensor, stream: ResidualStream, places: Places) -> Tensor:
@@ -64,10 +64,10 @@ class GroupedAttention(nn.Module):
 class HeadNorm(nn.Module):
     """RMS norm over the width of a head, with learned scales that all heads share (Qwen3)."""
 
-    def __init__(self, model: Llama) -> None:
+    def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(model.head_size))
-        self._epsilon = model.norm_epsilon
+        self.weight = nn.Parameter(torch.empty(shape.head_width))
+        self._epsilon = shape.norm_epsilon
 
     def forward(self, vectors: Tensor, stream: ResidualStream) -> Tensor:
         """Normalises a shard's heads, shape (rows, tokens, heads, head size)."""

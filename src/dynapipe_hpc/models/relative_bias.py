@@ -5,10 +5,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from dynapipe_hpc.architecture.t5 import T5
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.sharding.split import Split
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 class RelativeBias(nn.Module):
@@ -20,9 +19,9 @@ class RelativeBias(nn.Module):
         Raffel et al., "T5", JMLR 2020, section 2.1.
     """
 
-    def __init__(self, shape: ModelShape, shards: Shards, *, causal: bool) -> None:
+    def __init__(self, shape: T5Shape, shards: Shards, *, causal: bool) -> None:
         super().__init__()
-        self._n_buckets, self._max_distance = T5(shape).n_buckets, T5(shape).max_distance
+        self._n_buckets, self._max_distance = shape.n_buckets, shape.max_distance
         self.weight = nn.Parameter(torch.empty(self._n_buckets, shape.n_heads // shards.n_shards))
         self.splits = {"weight": Split(1, 1, shards.shard, shards.n_shards)}
         self._causal = causal

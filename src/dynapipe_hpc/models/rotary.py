@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.architecture.llama import Llama
+from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.rope_scaling import LinearScaling, Llama3Scaling, RopeScaling
 
 
@@ -25,11 +25,11 @@ class Angles(NamedTuple):
     sines: Tensor
 
     @classmethod
-    def from_positions(cls, model: Llama, positions: Tensor, dtype: torch.dtype) -> "Angles":
+    def from_positions(cls, shape: LlamaShape, positions: Tensor, dtype: torch.dtype) -> "Angles":
         """Angles of tokens at positions, shape (tokens,), computed in float32 at least."""
         wide = torch.promote_types(dtype, torch.float32)
         speeds = _speeds(
-            model.head_size, model.rope_theta, model.rope_scaling, wide, positions.device
+            shape.head_width, shape.rope_theta, shape.rope_scaling, wide, positions.device
         )
         angles = (positions.to(wide).unsqueeze(-1) * speeds).unsqueeze(1)
         return cls(angles.cos().to(dtype), angles.sin().to(dtype))

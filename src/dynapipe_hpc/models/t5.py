@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from dynapipe_hpc.architecture.t5 import DECODER_BIAS, EMBEDDING_WEIGHT, ENCODER_BIAS, T5
+from dynapipe_hpc.architecture.t5 import DECODER_BIAS, EMBEDDING_WEIGHT, ENCODER_BIAS, T5Shape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
@@ -34,11 +34,12 @@ class T5Stage(StageOfFamily):
 
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
         """Adds those of embedding, layers, biases and final norms that the stage holds."""
+        assert isinstance(shape, T5Shape)  # noqa: S101 - types
         n = shape.n_layers
         self._shards = shards
         self._begins_decoder = n in layers
         encoder, decoder = [i for i in layers if i < n], [i - n for i in layers if i >= n]
-        has_tied_head = self.is_last and shape.architecture.tied_head
+        has_tied_head = self.is_last and shape.tied_head
         holds_embedding = self.is_first or self._begins_decoder or has_tied_head
         self.embedding = _embedding(shape, shards) if holds_embedding else None
         self.encoder_bias = RelativeBias(shape, shards, causal=False) if encoder else None
@@ -48,7 +49,7 @@ class T5Stage(StageOfFamily):
         self.decoder = nn.ModuleDict({str(i): DecoderLayer(shape, shards) for i in decoder})
         self.decoder_norm = norm_of(shape) if self.is_last else None
         # Vectors of the embedding start with numbers of about one, which would make logits large.
-        divisor = math.sqrt(shape.hidden_size) if T5(shape).scale_decoder_outputs else 1.0
+        divisor = math.sqrt(shape.hidden_size) if shape.divides_outputs else 1.0
         self.head = Head(shape, shards, divisor=divisor) if self.is_last else None
         self.encoder_input, self.encoder_output = Dropout(), Dropout()
         self.decoder_input, self.decoder_output = Dropout(), Dropout()

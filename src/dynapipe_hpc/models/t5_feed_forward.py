@@ -5,6 +5,7 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.models.deferred_weights import deferring
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.gated_feed_forward import GatedFeedForward
@@ -36,7 +37,7 @@ class ReluFeedForward(nn.Module):
         return output
 
 
-def feed_forward_of(shape: ModelShape, shards: Shards) -> ReluFeedForward | GatedFeedForward:
+def feed_forward_of(shape: T5Shape, shards: Shards) -> ReluFeedForward | GatedFeedForward:
     """The feed-forward block of a model's layers."""
     if not shape.gated:
         return ReluFeedForward(shape, shards)

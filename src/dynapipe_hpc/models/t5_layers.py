@@ -5,6 +5,7 @@ from typing import assert_never
 
 from torch import Tensor, nn
 
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.seen import Seen
@@ -17,7 +18,7 @@ from dynapipe_hpc.plan.model_shape import ModelShape
 
 def norm_of(shape: ModelShape) -> nn.RMSNorm:
     """RMS norm: scales each position to a root mean square of 1, times learned scales."""
-    return nn.RMSNorm(shape.hidden_size, eps=shape.architecture.norm_epsilon)
+    return nn.RMSNorm(shape.hidden_size, eps=shape.norm_epsilon)
 
 
 class Attention(nn.Module):
@@ -67,7 +68,7 @@ class Attention(nn.Module):
 class EncoderLayer(nn.Module):
     """Pre-norm layer: self-attention and feed-forward, each added to the residual stream."""
 
-    def __init__(self, shape: ModelShape, shards: Shards) -> None:
+    def __init__(self, shape: T5Shape, shards: Shards) -> None:
         super().__init__()
         self.attention_norm = norm_of(shape)
         self.attention = Attention(shape, shards)
@@ -109,7 +110,7 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """An `EncoderLayer` with cross-attention to the encoder's output between its two halves."""
 
-    def __init__(self, shape: ModelShape, shards: Shards) -> None:
+    def __init__(self, shape: T5Shape, shards: Shards) -> None:
         super().__init__()
         self.attention_norm = norm_of(shape)
         self.attention = Attention(shape, shards)

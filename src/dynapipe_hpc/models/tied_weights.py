@@ -31,14 +31,14 @@ def tied_weights(shape: ModelShape, placement: Placement, n_shards: int) -> Tied
     """The weights that are on more than one stage; none if they are frozen."""
     if shape.lora:
         return {}
-    held, parts = placement.parts(shape.architecture), shape.architecture.parts(n_shards)
+    held, weights = placement.parts(shape), shape.weights(n_shards)
     tied = {
         name: TiedWeight(
             stages=tuple(s for s, held_by in enumerate(held) if any(held_by[k] for k in kinds)),
-            n_numbers=parts[kinds[0]].blocks[0].parameters,
+            n_numbers=weights[kinds[0]].n_first,
             in_pairs=EMBEDDING in kinds,
         )
-        for name, kinds in shape.architecture.tied.items()
+        for name, kinds in shape.tied.items()
     }
     return {name: weight for name, weight in tied.items() if len(weight.stages) > 1}
 

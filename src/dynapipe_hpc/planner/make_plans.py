@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.choose.choice import Choice
@@ -76,7 +76,7 @@ class Planner:
             cost,
             cluster,
             shape.hidden_size,
-            placement.boundaries(shape.architecture),
+            placement.boundaries(shape),
             may_split(schedule_rules(config.schedule)),
         )
 

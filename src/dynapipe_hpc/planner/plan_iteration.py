@@ -5,11 +5,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.check_rows import check_rows
 from dynapipe_hpc.planner.batch.config import DynamicConfig
@@ -51,8 +51,8 @@ def plan_iteration(
             replaces `cluster.link`. With one stage, micro-batches are balanced over replicas.
         costs: Peak rates of a rank (`AnalyticConfig`), from which time and memory are estimated,
             or what `read_cost_table` returns. The default is one CPU core per rank.
-        placement: Number of layers on every stage. The default is equal shares; runs choose a
-            placement by cost instead.
+        placement: Number of layers on every stage. The default is `model.layers_per_stage` or, if
+            that is None, equal shares; runs choose a placement by cost instead.
         batch: Layouts and padding of micro-batches.
         effort: Search budget, see `planner.search.effort`; 0 takes the best batch rule.
 
@@ -65,7 +65,7 @@ def plan_iteration(
             is one of other layers or stages, the samples cannot be planned within the memory of
             `cluster`, the costs are those of another model, or a cost function returns no cost.
     """
-    has_targets = isinstance(model, ModelShape) and model.architecture.has_target_rows
+    has_targets = isinstance(model, ModelShape) and model.has_target_rows
     pairs = [_pair(i, length, has_targets=has_targets) for i, length in enumerate(lengths)]
     if not pairs:
         raise InputError("lengths is empty; an iteration needs at least one sample")
@@ -79,7 +79,9 @@ def plan_iteration(
             )
         planner = _planner_of_functions(model, cluster, batch, search)
     else:
-        placement = placement or Placement.equal_shares(model.n_all_layers, cluster.n_stages)
+        configured = Placement(model.layers_per_stage) if model.layers_per_stage else None
+        equal_shares = Placement.equal_shares(model.n_all_layers, cluster.n_stages)
+        placement = placement or configured or equal_shares
         _check_placement(placement, model, cluster)
         check_rows(samples, model, batch.document_multiple)
         config = PlannerConfig(

@@ -1,7 +1,5 @@
 """The [report] table: what a run records about itself."""
 
-from typing import Literal
-
 from pydantic import Field
 
 from dynapipe_hpc.data.config_table import ConfigTable
@@ -19,9 +17,8 @@ class ReportConfig(ConfigTable):
             Nsight Systems (NVTX). Takes a few microseconds per instruction.
         tensorboard: Whether to write curves for TensorBoard into the run folder, if it is
             installed.
-        wandb: Project of Weights & Biases that gets the curves; None for none.
-        wandb_mode: "offline" keeps them in the run folder for `wandb sync`, "online" sends them
-            while the run executes.
+        wandb: Project of Weights & Biases that gets the curves; None for none. They are in the run
+            folder, for `wandb sync`, or sent at once if `WANDB_MODE` in the environment is online.
         mlflow: Experiment of MLflow that gets the curves, on the server `MLFLOW_TRACKING_URI` or
             else in the run folder; None for none.
     """
@@ -31,5 +28,4 @@ class ReportConfig(ConfigTable):
     ranges: bool = False
     tensorboard: bool = True
     wandb: str | None = Field(default=None, min_length=1, max_length=128)
-    wandb_mode: Literal["offline", "online"] = "offline"
     mlflow: str | None = Field(default=None, min_length=1, max_length=128)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from dynapipe_hpc.architecture.architecture import Architecture
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import Part, Side
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
@@ -45,14 +45,14 @@ class PassShares(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PassWork:
-    """Operations of passes, by the formulas of an architecture.
+    """Operations of passes, by the formulas of a family.
 
     Attributes:
-        architecture: Architecture of the model.
+        shape: The model.
         placement: Layers of every stage.
     """
 
-    architecture: Architecture
+    shape: ModelShape
     placement: Placement
 
     def shares(
@@ -65,10 +65,14 @@ class PassWork:
         Args:
             plans: Plans of an iteration.
             samples: Global batch of the iteration.
+
+        Returns:
+            Per plan; nothing if the family has no closed forms.
         """
         by_id = {sample.sample_id: sample for sample in samples}
-        parts = self.architecture.parts()
-        held = self.placement.parts(self.architecture)
+        if not (parts := self.shape.parts()):
+            return []
+        held = self.placement.parts(self.shape)
         tokens: dict[int, Mapping[Side, _Tokens]] = {}
         found: dict[tuple[int, ...], Sequence[PassShares]] = {}
         keys = [(plan.replica, *held[plan.stage].values()) for plan in plans]
@@ -89,7 +93,7 @@ class PassWork:
         """Tokens of micro-batches, by the sides that parts are on."""
         samples = [by_id[sample_id] for m in microbatches for sample_id in m.sample_ids]
         inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "target_tokens"))
-        lengths = positions(inputs, targets, self.architecture.has_target_rows)
+        lengths = positions(inputs, targets, self.shape.has_target_rows)
         return {
             side: _Tokens.from_microbatches(side, microbatches, lengths)
             for side in {part.side for part in parts.values()}

@@ -85,7 +85,7 @@ def generate(
     folder = origin.small_files
     files = tokenizer_files or _tokenizer_files(path, folder)
     tokenizer, tokens = prompt_tokens(prompt, files, chat=chat)
-    if origin.shape.architecture.has_target_rows:
+    if origin.shape.has_target_rows:
         ends = [] if tokenizer.input_end_id is None else [tokenizer.input_end_id]
         source, tokens = [*tokens, *ends], []
     else:

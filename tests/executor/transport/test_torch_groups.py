@@ -21,6 +21,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.executor.transport.communicators import communicator_bytes, communicators_of
 from dynapipe_hpc.executor.transport.torch_groups import (
     TRANSFER_CTAS,
@@ -32,12 +33,10 @@ from dynapipe_hpc.experiment.rank.channels import connect_groups
 from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 CPU = torch.device("cpu")
 LARGE = Cluster(n_stages=16, n_replicas=8, n_shards=2, device_memory_bytes=1)
-T5 = ModelShape(
-    family="t5",
+T5 = T5Shape(
     n_layers=24,
     hidden_size=16,
     n_heads=4,

@@ -8,17 +8,17 @@ from tests.examples.measured_layers import SHAPE, linear_table
 from tests.examples.tokenized import write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
 
+from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.explain.describe_file import describe_file, describe_for, verify_file
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.model_config import ModelConfig
 from dynapipe_hpc.experiment.profile.rounds import StackRounds
 from dynapipe_hpc.experiment.profile.rounds_file import RoundsFile
 from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 
-MODEL = ModelConfig.model_validate(SHAPE.model_dump())
+MODEL = shape_from_values(SHAPE.model_dump())
 
 
 def test_a_dataset_is_described_as_one(tmp_path: Path) -> None:

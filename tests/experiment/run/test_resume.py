@@ -1,9 +1,13 @@
+"""Where a run starts again, and which checkpoints it continues from."""
+
 from pathlib import Path
 
+import pytest
 from tests.jobs.tiny_experiment import tiny_experiment
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.run.resume import n_repeatable
+from dynapipe_hpc.experiment.run.resume import check_facts, facts_of, n_repeatable
 
 
 def test_a_new_run_begins_nothing_again(tmp_path: Path) -> None:
@@ -16,3 +20,20 @@ def test_a_run_that_ended_before_its_first_checkpoints_is_begun_again(tmp_path: 
     config = config.model_copy(update={"checkpoint": checkpoint})
     (tmp_path / "config.toml").write_text(to_toml(config))
     assert n_repeatable(tmp_path, config) == 6
+
+
+def test_a_checkpoint_whose_model_leaves_out_what_it_did_not_set_is_continued() -> None:
+    """Older versions stored null for keys of the model that its table left out."""
+    current = facts_of(tiny_experiment())
+    null = {key: None for key, value in current.items() if key == "model.norm_epsilon"}
+    foreign = {"model.n_kv_heads": None, "model.gated": None}
+    check_facts(Path("old"), {**current, **foreign, **null}, current)
+    missing = {key: value for key, value in current.items() if key not in null}
+    check_facts(Path("old"), missing, current)
+
+
+def test_a_checkpoint_of_another_model_is_refused() -> None:
+    current = facts_of(tiny_experiment())
+    message = "old: was written with model.norm_epsilon = 0.001, but now it is 1e-05; restore"
+    with pytest.raises(InputError, match=message):
+        check_facts(Path("old"), {**current, "model.norm_epsilon": 1e-3}, current)

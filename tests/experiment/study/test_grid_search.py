@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.jobs.tiny_experiment import tiny_experiment
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -133,7 +134,9 @@ def test_the_best_points_become_configurations_for_a_job_array(tmp_path: Path) -
         best = sorted((rate for key, (rate, _) in rates.items() if key[0] == name), reverse=True)
         keys = [(name, each.planner, each.cluster) for each in two]
         assert [rates[key][0] for key in keys] == best[:2]
-        assert [rates[key][1] for key in keys] == [each.model.placement for each in two]
+        assert [rates[key][1] for key in keys] == [
+            Placement(each.model.layers_per_stage or ()) for each in two
+        ]
     with pytest.raises(InputError, match="already exists"):
         write_runs(folder, config, outcomes, 2)
 

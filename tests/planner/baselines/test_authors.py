@@ -15,11 +15,11 @@ from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 from tests.examples.published_plans import Published, published_plans
 
+from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.memory import peak_bytes
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
 from dynapipe_hpc.planner.baselines.authors.authors_batches import AuthorsBatches
 from dynapipe_hpc.planner.baselines.config import AuthorsConfig
@@ -146,7 +146,7 @@ def test_a_configuration_asks_for_it() -> None:
             "batch": {"rule": "authors", "interval_ms": 0.005, "seed": 3},
         }
     )
-    shape = ModelShape(
+    shape = GptShape(
         n_layers=2, hidden_size=8, n_heads=2, ffn_size=16, vocab_size=32, max_tokens=64
     )
     cluster = Cluster(n_stages=2, device_memory_bytes=10**9)

@@ -4,9 +4,9 @@ from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import SHAPE, T5_SHAPE
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts

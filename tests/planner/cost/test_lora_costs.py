@@ -10,10 +10,10 @@ from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import SHAPE, linear_table
 
 from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
@@ -31,7 +31,7 @@ def test_of_measured_weights_only_adapters_have_a_state() -> None:
     shape = adapted(SHAPE, rank=2)
     table = replace(linear_table(), model=fingerprint_of(shape))
     static = ProfiledCost(table, shape, equal_shares(shape, CLUSTER), CLUSTER, CONFIG).static_bytes
-    layer = shape.architecture.parts()[LAYER]
+    layer = shape.parts()[LAYER]
     share = (layer.parameters - layer.frozen) / layer.parameters
     n_bytes = 100.0 * shape.n_layers / 3  # of the layers of the stage in the middle
     expected = n_bytes * (1 - share + share * table.state_factor)

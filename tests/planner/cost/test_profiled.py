@@ -182,12 +182,6 @@ def test_static_memory_is_weights_times_the_state_factor() -> None:
     assert cost.static_bytes.tolist() == [4 * 400, 4 * 300, 4 * 400]
 
 
-def test_the_configuration_overrides_the_state_factor() -> None:
-    config = CONFIG.model_copy(update={"state_factor": 2.0})
-    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config)
-    assert cost.static_bytes.tolist() == [2 * 400, 2 * 300, 2 * 400]
-
-
 @pytest.mark.parametrize(("n_replicas", "per_byte"), [(1, 0.0), (2, 0.5)])
 def test_every_stage_reduces_its_own_weights_and_waits_for_the_step_of_the_largest(
     n_replicas: int, per_byte: float

@@ -17,10 +17,10 @@ from tests.examples.measured_layers import (
     linear_table,
 )
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
@@ -100,7 +100,7 @@ OTHER_HEAD = {"n_layers": 2, "n_decoder_layers": 4, "tied_head": False}
 )
 @pytest.mark.parametrize("n_stages", [2, 3, 4])
 def test_parts_add_up_to_the_costs_of_every_placement(shape: ModelShape, n_stages: int) -> None:
-    is_t5 = shape.architecture.has_target_rows
+    is_t5 = shape.has_target_rows
     table = linear_t5_table() if is_t5 else linear_table()
     config, size = measured(table), one(2, 32, 16 if is_t5 else 0)
     probe = probe_costs(config, shape, cluster_of(2))
@@ -120,7 +120,7 @@ def test_parts_add_up_to_the_costs_of_every_placement(shape: ModelShape, n_stage
 def twice(counts: Counts, shape: ModelShape) -> FloatArray:
     """By stage, whether a T5's decoder begins where the logits are, and not where inputs enter."""
     ends = np.cumsum(counts)
-    if not shape.architecture.has_target_rows or shape.tied_head is False:
+    if not shape.has_target_rows or shape.tied_head is False:
         return np.zeros(len(counts))
     turn = int(np.flatnonzero(ends > shape.n_layers)[0])
     last = np.arange(len(counts)) == len(counts) - 1

@@ -16,10 +16,10 @@ from tests.examples.foreign_models import (
 )
 
 from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.predict import logits_of
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.checkpoint.description import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.checkpoint.weights import load_weights
@@ -72,11 +72,11 @@ def test_logits_with_adapters_are_those_of_peft_and_of_the_merged_model(
 ) -> None:
     model = saved_model(name, tmp_path / "theirs")
     origin = import_model(tmp_path / "theirs", tmp_path / "base")
-    names = [each for layer in origin.shape.architecture.linear_layers.values() for each in layer]
+    names = [each for layer in origin.shape.linear_layers.values() for each in layer]
     lora = Lora(rank=3, alpha=5.0, targets=tuple(names[1:3]) if some else None)
     shape = origin.shape.model_copy(update={"lora": lora})
     stage = trained(shape, tmp_path / "base", tmp_path / "tuned")
-    source = SOURCE if shape.architecture.has_target_rows else None
+    source = SOURCE if shape.has_target_rows else None
     found = logits_of(stage, TOKENS, source)
     assert not torch.allclose(found, foreign_logits(model, TOKENS, source), atol=1e-2)
 

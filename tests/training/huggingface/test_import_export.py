@@ -49,7 +49,7 @@ def their_likeliest(model: Any, source: list[int] | None) -> list[int]:
 def test_logits_are_those_of_transformers_before_and_after(name: str, tmp_path: Path) -> None:
     model = saved_model(name, tmp_path / "theirs")
     origin = import_model(tmp_path / "theirs", tmp_path / "ours")
-    source = SOURCE if origin.shape.architecture.has_target_rows else None
+    source = SOURCE if origin.shape.has_target_rows else None
     expected = foreign_logits(model, TOKENS, source)
     stage = load_model(find_origin(tmp_path / "ours"))
     found = logits_of(stage, TOKENS, source)

@@ -79,7 +79,7 @@ def _first_plan(experiment: Experiment) -> str:
 
 def _longest(experiment: Experiment, rows: RowLengths) -> str:
     lines = describe_room(experiment, rows).splitlines()
-    n_sides = 2 if experiment.config.model.architecture.has_target_rows else 1
+    n_sides = 2 if experiment.config.model.has_target_rows else 1
     return f"rows that fit, by recomputation: {'; '.join(lines[-n_sides:])}"
 
 

@@ -45,7 +45,7 @@ def plan_lengths(files: ExperimentFiles, lengths: Path, output: Path) -> Iterato
     if warning := check_costs(files.costs, configured(files.config)):
         yield f"warning: {warning}"
     shape, multiple = files.config.model, files.config.planner.document_multiple
-    batches = read_lengths(lengths, needs_targets=shape.architecture.has_target_rows)
+    batches = read_lengths(lengths, needs_targets=shape.has_target_rows)
     planner = files.planner(place_layers_for(files, batches))
     records: list[Record] = []
     with replacing(output) as beside:

@@ -71,7 +71,7 @@ def ways_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> lis
 def _is_measured(
     way: Way, config: ExperimentConfig, known: Mapping[LayerKey, LayerProfile]
 ) -> bool:
-    *_, kind = config.model.architecture.layer_counts
+    *_, kind = config.model.layer_counts
     key = LayerKey(config.cluster.n_shards, way.recompute.text, kind, way.layout.text)
     needs_halves = kind in kinds_with_halves(config, way.recompute)
     return key in known and not (needs_halves and known[key].input_ms is None)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, ENCODER
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Way
@@ -30,7 +31,6 @@ from dynapipe_hpc.experiment.rank.devices import RankDevice
 from dynapipe_hpc.experiment.split_passes import kinds_with_halves
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 
 
@@ -54,7 +54,7 @@ def stack_groups(
     """The groups of stacks to measure for a model."""
     is_packed = layout is Layout.PACKED
     rows = grid.packed() if is_packed else grid.microbatches()
-    if LAYER in shape.architecture.layer_counts:
+    if LAYER in shape.layer_counts:
         return [StackGroup(LAYER, STACKS, rows)]
     pairs = grid.packed_pairs() if is_packed else grid.pairs()
     return [

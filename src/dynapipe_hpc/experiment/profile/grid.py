@@ -46,7 +46,7 @@ class ProfileGrid:
         Raises:
             InputError: `max_tokens` is less than the longest row.
         """
-        has_target_rows = config.model.architecture.has_target_rows
+        has_target_rows = config.model.has_target_rows
         longest = padded(config.data.max_tokens, config.planner.document_multiple)
         n_sides = 2 if has_target_rows else 1
         least = n_sides * longest

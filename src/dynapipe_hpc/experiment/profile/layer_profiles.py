@@ -38,7 +38,7 @@ def layer_profiles(
         way: Layout and activation checkpointing mode of the micro-batches.
     """
     n_shards, element_bytes = config.cluster.n_shards, dtype_of(config).itemsize
-    parts = config.model.architecture.parts(n_shards)
+    weights = config.model.weights(n_shards)
     with_halves = kinds_with_halves(config, way.recompute)
     profiles = {}
     for kind, costs in _separate(stacks, grid, config).items():
@@ -49,7 +49,7 @@ def layer_profiles(
         for name, column in zip(names, costs.T, strict=False):
             grids[name][tuple(places[:, : len(costs)])] = column
         key = LayerKey(n_shards, way.recompute.text, kind, way.layout.text)
-        parameters = parts[kind].parameters if kind in parts else 0
+        parameters = weights[kind].n_numbers if kind in weights else 0
         profiles[key] = LayerProfile(parameters * element_bytes, axes, **grids)
     return profiles
 

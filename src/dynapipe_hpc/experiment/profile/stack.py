@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
@@ -26,7 +27,6 @@ from dynapipe_hpc.experiment.rank.devices import CPU, wait_for
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.allocated_memory import LiveAllocations
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.live_memory import LiveMemory

@@ -61,7 +61,7 @@ def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
     weighting = config.training.loss_weighting
     collate: Collate[Any] = module.collate
     reader = reader_of(dataset, config.data)
-    predicts_inputs = not config.model.architecture.has_target_rows
+    predicts_inputs = not config.model.has_target_rows
     trained = trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs)
     loader = TokenLoader(reader, dataset.start_id, weighting, collate, trained)
     optimizer = build_optimizer(config, tied, module, channels.collectives)

@@ -38,7 +38,7 @@ class Evaluator:
         self._samples, self._names = samples.samples, samples.dataset.task_names
         self._weighting = experiment.config.training.loss_weighting
         config, dataset = experiment.config, samples.dataset
-        predicts_inputs = not config.model.architecture.has_target_rows
+        predicts_inputs = not config.model.has_target_rows
         self._loader = TokenLoader(
             reader_of(dataset, config.data),
             dataset.start_id,

@@ -15,13 +15,12 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.say import say
-from dynapipe_hpc.plan.model_shape import OPTIONS
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.files import DamagedError, new_checksum
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.checkpoint.part_files import check_part, read_tensors
 from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights
-from dynapipe_hpc.training.huggingface.origin import find_origin
+from dynapipe_hpc.training.huggingface.origin import find_origin, shape_of
 
 T = TypeVar("T")
 FIXED_TRAINING = ("seed", "dtype", "loss_weighting", "optimizer")
@@ -31,7 +30,6 @@ _BEFORE = {
     "data.loss_on": "marked",
     "evaluation.held_out": 0.0,
     "training.optimizer": "adamw",
-    **dict.fromkeys(f"model.{n}" for n in OPTIONS),
 }
 """Values of facts that older checkpoints do not store, as their keys did not exist yet."""
 
@@ -71,13 +69,12 @@ def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | N
     data = config.data.model_dump(mode="json", exclude=_FREE_DATA)
     for i, mixed in enumerate(config.data.mixture or ()):
         data |= {f"mixture.{i}.weight": mixed.weight, f"mixture.{i}.epochs": mixed.epochs}
-    model = config.model.model_dump(mode="json", exclude={"layers_per_stage", "init_from"})
     # Weights beside adapters are in no checkpoint, and other numbers of shards draw others.
     draws = config.model.lora and config.model.init_from is None
     drawn = {"cluster.n_shards": config.cluster.n_shards} if draws else {}
     return {
         **{f"data.{key}": value for key, value in data.items()},
-        **{f"model.{key}": value for key, value in model.items()},
+        **{f"model.{key}": value for key, value in config.model.sizes.items()},
         **{f"training.{key}": training[key] for key in FIXED_TRAINING},
         "evaluation.held_out": config.held_out,
         **drawn,
@@ -120,7 +117,7 @@ def newest_undamaged(job: Job, folder: CheckpointFolder, facts: Facts) -> Resume
         except DamagedError as error:
             damaged[path] = str(error)
             continue
-        _check_facts(path, description.facts, facts)
+        check_facts(path, description.facts, facts)
         return ResumePoint(path, description, damaged)
     if damaged:
         raise InputError(
@@ -199,8 +196,15 @@ def check_share(path: Path, job: Job) -> Description:
     return description
 
 
-def _check_facts(path: Path, stored: Facts, current: Facts) -> None:
-    for key, value in {**_BEFORE, **stored}.items():
+def check_facts(path: Path, stored: Facts, current: Facts) -> None:
+    """Refuses a checkpoint of another experiment.
+
+    Raises:
+        InputError: A fact differs; names the checkpoint, the key and both values.
+    """
+    # What a checkpoint leaves out of its model, or what is null there, has the default.
+    model = {f"model.{key}": value for key, value in shape_of(path, stored).sizes.items()}
+    for key, value in {**_BEFORE, **stored, **model}.items():
         decides_nothing = key in _BEFORE and key not in current
         if not decides_nothing and current.get(key) != value:
             raise InputError(

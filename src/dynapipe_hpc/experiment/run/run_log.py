@@ -47,7 +47,7 @@ class RunLog:
     ) -> None:
         """Creates a run folder, or continues one in which `n_done` iterations are done."""
         self._lock, self._quiet_period = lock, quiet_period
-        self._work = PassWork(config.model.architecture, placement)
+        self._work = PassWork(config.model, placement)
         self._writer = ThreadPoolExecutor(1, "run log")
         self._writing: Future[None] = Future()
         self._writing.set_result(None)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, padded, row_lengths
 
 
@@ -16,7 +16,7 @@ def check_rows(samples: Sequence[Sample], shape: ModelShape, multiple: int = ROW
     Raises:
         InputError: A sample needs longer rows; names the first such sample by its index.
     """
-    rows = padded(np.stack(row_lengths(samples, shape.architecture.has_target_rows)), multiple)
+    rows = padded(np.stack(row_lengths(samples, shape.has_target_rows)), multiple)
     too_long = np.flatnonzero((rows > shape.max_tokens).any(axis=0))
     if too_long.size:
         sample = samples[too_long[0]]

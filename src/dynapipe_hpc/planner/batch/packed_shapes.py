@@ -32,7 +32,7 @@ class Sums(NamedTuple):
     target_pairs: Sizes = NO_TARGETS
 
     def with_fill(self, row_tokens: Sizes, target_tokens: Sizes = NO_TARGETS) -> Self:
-        """Sums over samples and documents of `MAX_FILL_TOKENS` tokens that fill up the rows.
+        """Sums over samples and documents of `MAX_FILL_TOKENS` tokens that fill rows up.
 
         Shorter ones are left out. Documents of targets attend to themselves and to documents of
         inputs of as many tokens.

@@ -26,6 +26,8 @@ from dynapipe_hpc.planner.search.spaces import search_spaces
 
 REFINEMENT = 2
 """Greatest number of refinement passes per pass that the search took to find the plan."""
+MAX_REFINEMENT = 200_000
+"""Greatest number of passes to simulate while the schedule of one plan is refined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class BestOfSearch:
     def _refined(self, candidate: Candidate, effort: int) -> Candidate:
         if not self._may_be_adaptive:
             return candidate
-        n_passes = min(self.config.refinement, REFINEMENT * effort)
+        n_passes = min(MAX_REFINEMENT, REFINEMENT * effort)
         return refine_slowest(candidate, self.cluster, n_passes, self.config.seed)
 
     @property

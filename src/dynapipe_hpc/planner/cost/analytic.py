@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dynapipe_hpc.architecture.amount import NOTHING
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import BACKWARD_WORK, MAX_MASK_BYTES
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, KnownRows, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.layer_estimates import LayerEstimate, layer_estimates
@@ -44,12 +44,12 @@ class AnalyticCost:
     ) -> None:
         self._config = config
         self._cluster = cluster
-        self._is_encoder_decoder = shape.architecture.has_target_rows
+        self._is_encoder_decoder = shape.has_target_rows
         sizes = boundary_sizes(shape, placement, cluster.n_stream_shards)
         self._boundaries = sizes * config.element_bytes
-        parts = shape.architecture.parts(cluster.n_shards)
         parameter_bytes = {
-            kind: part.parameters * config.element_bytes for kind, part in parts.items()
+            kind: weights.n_numbers * config.element_bytes
+            for kind, weights in shape.weights(cluster.n_shards).items()
         }
         self._held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
         self._counts = parts_of_stages(shape, placement)

@@ -39,8 +39,6 @@ class AnalyticTable(AnyCostConfig):
         flops_per_ms: Peak rate of a rank, in floating-point operations per ms.
         memory_bytes_per_ms: Bandwidth of a rank's memory.
         launch_ms: Least time of one layer in one direction, however small the micro-batch.
-        state_factor: Bytes of weights, gradients and optimizer state per byte of weights; by
-            default those of the optimizer that trains, of AdamW where there is none.
         reduction_bytes_per_ms: Rate of all-reduces over replicas or shards.
     """
 
@@ -48,18 +46,20 @@ class AnalyticTable(AnyCostConfig):
     flops_per_ms: float = Field(default=5e7, ge=1)
     memory_bytes_per_ms: float = Field(default=1e7, ge=1)
     launch_ms: float = Field(default=0.1, gt=0, le=1e6)
-    state_factor: float | None = Field(default=None, ge=1, le=1000)
     reduction_bytes_per_ms: float = Field(default=1e6, ge=1)
 
 
 class AnalyticConfig(AnalyticTable):
-    """An estimate from peak rates, for numbers of a type.
+    """An estimate from peak rates, for numbers of a type and an optimizer.
 
     Attributes:
         element_bytes: Size of one number of an activation or weight.
+        state_factor: Bytes of weights, gradients and optimizer state per byte of weights; None for
+            those of AdamW.
     """
 
     element_bytes: Bytes = Field(default=4, ge=1, le=16)
+    state_factor: float | None = Field(default=None, ge=1, le=1000)
 
 
 class ProfiledConfig(AnyCostConfig):
@@ -69,15 +69,12 @@ class ProfiledConfig(AnyCostConfig):
         kind: Name of this variant.
         path: The cost table (HDF5), or measurements as CSV with NAME_parameters.csv beside
             NAME.csv.
-        state_factor: Bytes of weights, gradients and optimizer state per byte of weights; by
-            default that of the table.
         accounting: measured, or authors, which leaves out what the authors of the paper leave out,
             to compare with their plans; it divides the optimizer's state over replicas (ZeRO-1).
     """
 
     kind: Literal["profiled"] = "profiled"
     path: Path
-    state_factor: float | None = Field(default=None, ge=1, le=1000)
     accounting: Literal["measured", "authors"] = "measured"
 
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel

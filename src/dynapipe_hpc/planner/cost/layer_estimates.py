@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dynapipe_hpc.architecture.amount import NOTHING, Amount, total
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import EMBEDDING, Side, Work
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,20 @@ def layer_estimates(
         n_shards: Ranks over which heads, inner widths and the vocabulary are cut.
         n_stream_shards: Ranks over which the residual stream is spread.
         recompute: What backward passes compute again.
+
+    Raises:
+        InputError: The family has no closed forms.
     """
+    parts = shape.parts(n_shards, n_stream_shards)
+    if not parts:
+        raise InputError(
+            f"costs of a {shape.family} cannot be estimated, only measured: 'dynapipe-hpc profile "
+            'CONFIG -o TABLE.h5\' does so; then set planner.cost.kind to "profiled", and '
+            "planner.cost.path to the table"
+        )
     token_bytes = element_bytes * shape.hidden_size
     estimates = {}
-    for kind, part in shape.architecture.parts(n_shards, n_stream_shards).items():
+    for kind, part in parts.items():
         transient = part.transient_bytes(element_bytes)
         n_read = 0 if kind == EMBEDDING else part.parameters  # few rows are looked up
         estimates[kind] = LayerEstimate(

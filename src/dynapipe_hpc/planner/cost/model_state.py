@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynapipe_hpc.architecture.part import Part
+from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.part import Weights
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.stage_parts import parts_of_stages
 
@@ -86,13 +86,14 @@ def held_weights(
         placement: The layers of every stage.
         n_shards: Shards over which weights are cut.
     """
-    parts = shape.architecture.parts(n_shards)
+    weights = shape.weights(n_shards)
     frozen_bytes = {
-        kind: parameter_bytes[kind] * part.frozen / part.parameters for kind, part in parts.items()
+        kind: parameter_bytes[kind] * n_frozen / n_numbers
+        for kind, (n_numbers, n_frozen, _) in weights.items()
     }
     trained_bytes = {kind: n - frozen_bytes.get(kind, 0) for kind, n in parameter_bytes.items()}
-    own, copied = _held_once(trained_bytes, shape, placement, parts)
-    frozen = np.sum(_held_once(frozen_bytes, shape, placement, parts), axis=0)
+    own, copied = _held_once(trained_bytes, shape, placement, weights)
+    frozen = np.sum(_held_once(frozen_bytes, shape, placement, weights), axis=0)
     return HeldWeights(own, copied, frozen)
 
 
@@ -100,15 +101,15 @@ def _held_once(
     parameter_bytes: Mapping[str, float],
     shape: ModelShape,
     placement: Placement,
-    parts: Mapping[str, Part],
+    weights: Mapping[str, Weights],
 ) -> tuple[FloatArray, FloatArray]:
     """Weights on every stage: those of which it has the first or only copy, and other copies."""
     own, copied, _ = untied_weights(parameter_bytes, shape, placement)
     counts = parts_of_stages(shape, placement)
-    for kinds in shape.architecture.tied.values():
+    for kinds in shape.tied.values():
         uses: FloatArray = np.sum([counts[kind] for kind in kinds], axis=0)
-        part, owner = parts[kinds[0]], np.flatnonzero(uses)[0]
-        n_bytes = parameter_bytes[kinds[0]] * part.blocks[0].parameters / part.parameters
+        tied, owner = weights[kinds[0]], np.flatnonzero(uses)[0]
+        n_bytes = parameter_bytes[kinds[0]] * tied.n_first / tied.n_numbers
         own -= n_bytes * uses
         own[owner] += n_bytes
         copied += n_bytes * uses.clip(max=1)

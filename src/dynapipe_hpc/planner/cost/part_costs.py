@@ -5,9 +5,9 @@ from typing import Self
 
 import numpy as np
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
 
@@ -44,7 +44,7 @@ class PartCosts:
         """Costs of parts from those of the stages of `probe_costs`."""
         first, middle, two, last = costs[:4]
         layer = two - middle
-        n_first_side, *n_others = shape.architecture.layer_counts.values()
+        n_first_side, *n_others = shape.layer_counts.values()
         if not n_others:
             ends = (first - middle, 0.0, last - middle)
             return cls(n_first_side, layer, 0.0, middle - layer, 0.0, *ends)
@@ -80,7 +80,7 @@ def probe_costs(source: CostSource, shape: ModelShape, cluster: Cluster) -> Cost
     Raises:
         InputError: As `costs_of`.
     """
-    placement = Placement(PROBE * len(shape.architecture.layer_counts))
+    placement = Placement(PROBE * len(shape.layer_counts))
     probe = shape.with_layers(sum(PROBE))
     stages = cluster.model_copy(update={"n_stages": placement.n_stages})
     return costs_of(source, probe, placement, stages)[0]

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout, Recompute, Way
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.authors_accounting import as_authors_count, authors_state_factor
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Kinds, KnownRows, Shapes, StageCosts
@@ -79,15 +79,14 @@ class ProfiledCost:
         layers = next(iter(layers_of_way.values()))  # all have the same weights
         parameter_bytes = {kind: layers[kind].parameter_bytes for kind in counts}
         self._held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
-        state_factor = config.state_factor or table.state_factor
-        self._state_factor = state_factor_of_rank(state_factor, table.element_bytes, cluster)
+        self._state_factor = state_factor_of_rank(table.state_factor, table.element_bytes, cluster)
         self._copy_factor = factor_of_copies(table.element_bytes)
         self._update, repair, finer = table.update, make_monotone, with_finer_lengths
         if config.accounting == "authors":
-            self._state_factor = authors_state_factor(state_factor, cluster.n_replicas)
+            self._state_factor = authors_state_factor(table.state_factor, cluster.n_replicas)
             self._held = untied_weights(parameter_bytes, shape, placement)
             self._update, repair, finer = UpdateProfile(), as_measured, as_they_are
-        self._is_encoder_decoder = shape.architecture.has_target_rows
+        self._is_encoder_decoder = shape.has_target_rows
         self._path = config.path
         self._n_replicas = cluster.n_replicas
         sizes = boundary_sizes(shape, placement, cluster.n_stream_shards)

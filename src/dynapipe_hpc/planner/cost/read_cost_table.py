@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
 from dynapipe_hpc.planner.cost.table.load_table import load_table

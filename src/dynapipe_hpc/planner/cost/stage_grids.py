@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import SHARED, Cost, FloatArray, StageCosts
 from dynapipe_hpc.planner.cost.interpolate import Interpolator, TwoSides
 from dynapipe_hpc.planner.cost.measured_axes import (

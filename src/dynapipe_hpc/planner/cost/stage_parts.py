@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 
 STAGE = "stage"
@@ -21,7 +21,7 @@ def parts_of_stages(shape: ModelShape, placement: Placement) -> dict[str, FloatA
     Returns:
         By kind, an array of shape (n_stages,).
     """
-    held = placement.parts(shape.architecture)
+    held = placement.parts(shape)
     counts = {kind: np.array([float(parts[kind]) for parts in held]) for kind in held[0]}
     return {**counts, STAGE: np.ones(placement.n_stages)}
 
@@ -38,7 +38,7 @@ def boundary_sizes(shape: ModelShape, placement: Placement, n_stream_shards: int
         Shape (n_stages, 2): per input token (or token of a decoder-only model), and per target
         token.
     """
-    of_pairs = [each is Boundary.PAIR for each in placement.boundaries(shape.architecture)]
+    of_pairs = [each is Boundary.PAIR for each in placement.boundaries(shape)]
     width = shape.hidden_size / n_stream_shards
     sizes: FloatArray = width * np.stack([np.ones(placement.n_stages), of_pairs], 1)
     sizes[-1] = 0

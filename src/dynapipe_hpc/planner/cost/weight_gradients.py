@@ -7,8 +7,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from dynapipe_hpc.architecture.amount import NOTHING
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
 from dynapipe_hpc.planner.cost.measured_axes import (
     NO_POINTS,
@@ -125,7 +125,7 @@ def _estimated_ms(
 
 
 def _share(kind: str, shape: ModelShape, axes: Axes, recompute: Recompute) -> float | FloatArray:
-    part = shape.architecture.parts().get(kind)
+    part = shape.parts().get(kind)
     if part is None or part.deferred_work(recompute) == NOTHING:
         return 0.0
     one_row = Shapes.padded(np.array(1), axes[1][:, np.newaxis], axes[2])

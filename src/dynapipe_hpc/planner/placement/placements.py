@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts

@@ -8,7 +8,7 @@ LARGEST = 2**63 - 1
 
 
 class SearchConfig(ConfigTable):
-    """The [planner.search] table: effort of local search and of refining schedules.
+    """The [planner.search] table: effort of local search.
 
     Attributes:
         effort: Number of passes (of a micro-batch through a stage) to schedule in the search; a
@@ -16,12 +16,8 @@ class SearchConfig(ConfigTable):
             is. It is a count rather than a time, so that the same samples give the same plan on
             every machine, and counts passes rather than moves, so that large plans take no longer.
             It is spent in rounds of doubling length, 6,250 in the first; a remainder is not used.
-        refinement: Number of passes to simulate while refining the schedules of plans that the
-            rounds found, if these are short, may be adaptive and are nearly the best so far; at
-            most two for each pass until the end of the round.
         seed: Seed of the random moves.
     """
 
     effort: int = Field(default=100_000, ge=0, le=LARGEST)
-    refinement: int = Field(default=200_000, ge=0, le=LARGEST)
     seed: int = Field(default=0, ge=0, le=LARGEST)

@@ -41,7 +41,7 @@ class AdapterMap(NamedTuple):
 
 def adapter_maps(origin: Origin, lora: Lora) -> Iterator[AdapterMap]:
     """All linear layers of a model that may have adapters."""
-    layers = origin.shape.architecture.linear_layers
+    layers = origin.shape.linear_layers
     for weight in origin.page.tensors(origin.shape):
         layer = weight.name.removesuffix(".weight")
         for blocks in (blocks for end, blocks in layers.items() if layer.endswith(end)):
@@ -71,7 +71,7 @@ def write_adapters(folder: Path, origin: Origin, lora: Lora, read: ReadRows, dty
     }
     values = {
         "peft_type": "LORA",
-        "task_type": _TASKS[origin.shape.architecture.has_target_rows],
+        "task_type": _TASKS[origin.shape.has_target_rows],
         "r": lora.rank,
         "lora_alpha": lora.alpha,
         "lora_dropout": 0.0,

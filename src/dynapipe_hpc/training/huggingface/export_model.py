@@ -163,7 +163,7 @@ def _same_model(base: Origin, adapted: Origin) -> Origin:
             f"{adapted.folder} were trained, or are in other files; name the model with which that "
             "run began (model.init_from)"
         )
-    dropout = {"dropout": adapted.shape.dropout}
+    dropout = adapted.shape.model_dump(include={"dropout"})  # empty if the family has none
     return replace(base, shape=base.shape.model_copy(update=dropout))
 
 

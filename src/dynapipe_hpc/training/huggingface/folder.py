@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.huggingface.dtypes import DTYPES
 from dynapipe_hpc.training.huggingface.page import Page
 from dynapipe_hpc.training.huggingface.stored import SafetensorsEntry, read_headers

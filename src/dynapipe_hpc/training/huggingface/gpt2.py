@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.training.huggingface.page import Page, Values
 from dynapipe_hpc.training.huggingface.settings import Settings
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, conv1d, same
@@ -29,7 +29,7 @@ def _model(settings: Settings) -> Values:
     }
 
 
-def _config(shape: ModelShape) -> Values:
+def _config(shape: GptShape) -> Values:
     return {
         "n_layer": shape.n_layers,
         "n_embd": shape.hidden_size,
@@ -37,19 +37,19 @@ def _config(shape: ModelShape) -> Values:
         "n_inner": shape.ffn_size,
         "vocab_size": shape.vocab_size,
         "n_positions": shape.max_tokens,
-        "layer_norm_epsilon": shape.architecture.norm_epsilon,
-        "tie_word_embeddings": shape.architecture.tied_head,
+        "layer_norm_epsilon": shape.norm_epsilon,
+        "tie_word_embeddings": shape.tied_head,
         "activation_function": "gelu_new",
         **_dropout(shape),
     }
 
 
-def _dropout(shape: ModelShape) -> Values:
-    rate = shape.dropout or 0.0
+def _dropout(shape: GptShape) -> Values:
+    rate = shape.dropout_rate
     return {"attn_pdrop": 0.0, "embd_pdrop": rate, "resid_pdrop": rate}
 
 
-def _tensors(shape: ModelShape) -> Iterator[TensorMap]:
+def _tensors(shape: GptShape) -> Iterator[TensorMap]:
     width, inner = shape.hidden_size, shape.ffn_size
     vocabulary, positions = (shape.vocab_size, width), (shape.max_tokens, width)
     yield same("embedding.tokens.weight", vocabulary, "transformer.wte.weight")
@@ -64,7 +64,7 @@ def _tensors(shape: ModelShape) -> Iterator[TensorMap]:
         yield from conv1d(f"{ours}.feed_forward.inner", f"{theirs}.mlp.c_fc", inner, width)
         yield from conv1d(f"{ours}.feed_forward.output", f"{theirs}.mlp.c_proj", width, inner)
     yield from _norm("head.norm", "transformer.ln_f", width)
-    if not shape.architecture.tied_head:
+    if not shape.tied_head:
         yield same("head.logits.weight", vocabulary, "lm_head.weight")
 
 
@@ -73,8 +73,8 @@ def _norm(name: str, source: str, width: int) -> Iterator[TensorMap]:
         yield same(f"{name}.{kind}", (width,), f"{source}.{kind}")
 
 
-def _copies(shape: ModelShape) -> Mapping[str, str]:
-    return {"lm_head.weight": "transformer.wte.weight"} if shape.architecture.tied_head else {}
+def _copies(shape: GptShape) -> Mapping[str, str]:
+    return {"lm_head.weight": "transformer.wte.weight"} if shape.tied_head else {}
 
 
 GPT2 = Page(

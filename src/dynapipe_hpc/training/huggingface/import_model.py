@@ -41,7 +41,7 @@ def import_model(source: Path, output: Path) -> Origin:
         raise InputError(f"{source}: is no Hugging Face model, but has checkpoints already")
     tensors = open_tensors(source, origin.page, origin.shape)
     check_copies(tensors)
-    facts = {f"{FACT}{k}": v for k, v in origin.shape.model_dump(mode="json").items()}
+    facts = {f"{FACT}{k}": v for k, v in origin.shape.sizes.items()}
     with new_folder(output) as partial:
         _check_room(partial, tensors)
         copy_small_files(source, partial / CARRIED)

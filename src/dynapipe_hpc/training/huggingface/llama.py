@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from dynapipe_hpc.architecture.llama import Llama
-from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.training.huggingface.page import Page, Values
 from dynapipe_hpc.training.huggingface.rope import longest_seen, rope_config, rope_values
 from dynapipe_hpc.training.huggingface.settings import Settings
@@ -51,25 +50,25 @@ def _model(settings: Settings, *, qkv_bias: bool, qk_norm: bool) -> Values:
     }
 
 
-def _config(shape: ModelShape) -> Values:
+def _config(shape: LlamaShape) -> Values:
     return {
         "num_hidden_layers": shape.n_layers,
         "hidden_size": shape.hidden_size,
         "num_attention_heads": shape.n_heads,
-        "num_key_value_heads": Llama(shape).n_kv_heads,
-        "head_dim": Llama(shape).head_size,
+        "num_key_value_heads": shape.n_query_groups,
+        "head_dim": shape.head_width,
         "intermediate_size": shape.ffn_size,
         "vocab_size": shape.vocab_size,
         "max_position_embeddings": shape.max_tokens,
-        "rms_norm_eps": shape.architecture.norm_epsilon,
-        "tie_word_embeddings": shape.architecture.tied_head,
+        "rms_norm_eps": shape.norm_epsilon,
+        "tie_word_embeddings": shape.tied_head,
         "hidden_act": "silu",
         "sliding_window": None,  # not that of a class that has one by default
         **rope_config(shape),
     }
 
 
-def _tensors(shape: ModelShape) -> Iterator[TensorMap]:
+def _tensors(shape: LlamaShape) -> Iterator[TensorMap]:
     width, inner, vocabulary = shape.hidden_size, shape.ffn_size, shape.vocab_size
     yield same("embedding.tokens.weight", (vocabulary, width), "model.embed_tokens.weight")
     for i in range(shape.n_layers):
@@ -84,26 +83,26 @@ def _tensors(shape: ModelShape) -> Iterator[TensorMap]:
         down = f"{theirs}.mlp.down_proj.weight"
         yield same(f"{ours}.feed_forward.output.weight", (width, inner), down)
     yield same("head.norm.weight", (width,), "model.norm.weight")
-    if not shape.architecture.tied_head:
+    if not shape.tied_head:
         yield same("head.logits.weight", (vocabulary, width), "lm_head.weight")
 
 
-def _attention(shape: ModelShape, ours: str, theirs: str) -> Iterator[TensorMap]:
-    model, width, heads = Llama(shape), shape.hidden_size, shape.attention_size
-    shared = model.n_kv_heads * model.head_size
+def _attention(shape: LlamaShape, ours: str, theirs: str) -> Iterator[TensorMap]:
+    width, heads = shape.hidden_size, shape.attention_size
+    shared = shape.n_query_groups * shape.head_width
     for name, n_outputs in (("query", heads), ("key", shared), ("value", shared)):
         source = f"{theirs}.{name[0]}_proj"
         yield same(f"{ours}.{name}.weight", (n_outputs, width), f"{source}.weight")
-        if model.qkv_bias:
+        if shape.qkv_bias:
             yield same(f"{ours}.{name}.bias", (n_outputs,), f"{source}.bias")
-    for name in ("query", "key") if model.qk_norm else ():
+    for name in ("query", "key") if shape.qk_norm else ():
         norm = f"{theirs}.{name[0]}_norm.weight"
-        yield same(f"{ours}.{name}_norm.weight", (model.head_size,), norm)
+        yield same(f"{ours}.{name}_norm.weight", (shape.head_width,), norm)
     yield same(f"{ours}.output.weight", (width, heads), f"{theirs}.o_proj.weight")
 
 
-def _copies(shape: ModelShape) -> Mapping[str, str]:
-    return {"lm_head.weight": "model.embed_tokens.weight"} if shape.architecture.tied_head else {}
+def _copies(shape: LlamaShape) -> Mapping[str, str]:
+    return {"lm_head.weight": "model.embed_tokens.weight"} if shape.tied_head else {}
 
 
 def _page(
@@ -123,8 +122,8 @@ def _page(
     def longest(settings: Settings) -> int:
         return longest_seen(settings.with_defaults(all_defaults))
 
-    def fits(shape: ModelShape) -> bool:
-        if (Llama(shape).qkv_bias, Llama(shape).qk_norm) != (qkv_bias, qk_norm):
+    def fits(shape: LlamaShape) -> bool:
+        if (shape.qkv_bias, shape.qk_norm) != (qkv_bias, qk_norm):
             return False
         return takes_any_width or shape.hidden_size % shape.n_heads == 0
 

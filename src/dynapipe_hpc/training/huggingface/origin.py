@@ -6,9 +6,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dynapipe_hpc.architecture.families import shape_from_values
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.hub_name import download_advice
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.find_checkpoint import CHECKPOINTS, find_checkpoint
 from dynapipe_hpc.training.huggingface.dtypes import configured_dtype
@@ -53,7 +54,7 @@ class Origin:
     @property
     def values(self) -> Values:
         """Values of the [model] table."""
-        return self.shape.model_dump(mode="json", exclude_none=True)
+        return {key: value for key, value in self.shape.sizes.items() if value is not None}
 
     @property
     def longest(self) -> int | None:
@@ -137,8 +138,8 @@ def _of_checkpoint(checkpoint: Path) -> Origin:
 
 def _shape(path: Path, values: dict[str, Any]) -> ModelShape:
     try:
-        return ModelShape.model_validate(values)
+        return shape_from_values(values)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "sizes"
+        key = ".".join(map(str, first["loc"][1:])) or "sizes"
         raise InputError(f"{path}: {key}: {first['msg']}") from None

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.huggingface.settings import Settings
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap
 
@@ -25,7 +24,8 @@ class Page:
         prefix: Prefix of names of tensors that files of the model without a head leave out.
         model: Function that turns settings into values of the [model] table; it refuses settings
             that the family does not compute.
-        config: Function that turns a model into values of `config.json`.
+        config: Function that turns a model into values of `config.json`; like those below, it
+            takes shapes of the family.
         dropout: Function that turns a model into those values of `config.json` that say what
             training drops; a run may have others than the model that it began with.
         fits: Function that tells whether `config` can describe a model.
@@ -42,10 +42,10 @@ class Page:
     family: str
     prefix: str
     model: Callable[[Settings], Values]
-    config: Callable[[ModelShape], Values]
-    dropout: Callable[[ModelShape], Values]
-    fits: Callable[[ModelShape], bool]
-    tensors: Callable[[ModelShape], Iterable[TensorMap]]
-    copies: Callable[[ModelShape], Mapping[str, str]]
+    config: Callable[[Any], Values]
+    dropout: Callable[[Any], Values]
+    fits: Callable[[Any], bool]
+    tensors: Callable[[Any], Iterable[TensorMap]]
+    copies: Callable[[Any], Mapping[str, str]]
     ignored: re.Pattern[str]
     longest: Callable[[Settings], int | None]

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.huggingface.gpt2 import GPT2
 from dynapipe_hpc.training.huggingface.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from dynapipe_hpc.training.huggingface.page import Page

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.checkpoint.part_files import check_part
 from dynapipe_hpc.training.checkpoint.parts import StatePart, whole_parts
 from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from dynapipe_hpc.architecture.llama import Llama
+from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.rope_scaling import Llama3Scaling
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.huggingface.page import LONGEST, Values
 from dynapipe_hpc.training.huggingface.settings import Settings
 
@@ -42,16 +41,15 @@ def rope_values(settings: Settings) -> Values:
     return theta
 
 
-def rope_config(shape: ModelShape) -> Values:
+def rope_config(shape: LlamaShape) -> Values:
     """Values of `config.json`: base and scaling of rotary positions."""
-    model = Llama(shape)
-    values: Values = {"rope_theta": model.rope_theta}
-    if model.rope_scaling is not None:
-        scaling = model.rope_scaling.model_dump(exclude={"kind", "original_max_tokens"})
-        if isinstance(model.rope_scaling, Llama3Scaling):
-            longest = model.rope_scaling.original_max_tokens
+    values: Values = {"rope_theta": shape.rope_theta}
+    if shape.rope_scaling is not None:
+        scaling = shape.rope_scaling.model_dump(exclude={"kind", "original_max_tokens"})
+        if isinstance(shape.rope_scaling, Llama3Scaling):
+            longest = shape.rope_scaling.original_max_tokens
             scaling["original_max_position_embeddings"] = longest
-        values["rope_scaling"] = {"rope_type": model.rope_scaling.kind, **scaling}
+        values["rope_scaling"] = {"rope_type": shape.rope_scaling.kind, **scaling}
     return values
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from dynapipe_hpc.plan.model_shape import ModelShape
+from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.training.huggingface.page import LONGEST, Page, Values
 from dynapipe_hpc.training.huggingface.settings import Settings
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, same
@@ -69,8 +69,8 @@ def _head(settings: Settings, *, scaled: bool) -> Values:
     return {"tied_head": False}
 
 
-def _config(shape: ModelShape) -> Values:
-    gated, tied = bool(shape.gated), shape.architecture.tied_head
+def _config(shape: T5Shape) -> Values:
+    gated, tied = shape.gated, shape.tied_head
     return {
         "num_layers": shape.n_layers,
         "num_decoder_layers": shape.n_decoder_layers or shape.n_layers,
@@ -80,24 +80,24 @@ def _config(shape: ModelShape) -> Values:
         "d_ff": shape.ffn_size,
         "vocab_size": shape.vocab_size,
         "n_positions": shape.max_tokens,
-        "layer_norm_epsilon": shape.architecture.norm_epsilon,
+        "layer_norm_epsilon": shape.norm_epsilon,
         "feed_forward_proj": "gated-gelu" if gated else "relu",
         "tie_word_embeddings": tied,
-        "scale_decoder_outputs": tied and shape.scale_decoder_outputs is not False,
-        "relative_attention_num_buckets": shape.n_buckets or 32,
-        "relative_attention_max_distance": shape.max_distance or 128,
+        "scale_decoder_outputs": shape.divides_outputs,
+        "relative_attention_num_buckets": shape.n_buckets,
+        "relative_attention_max_distance": shape.max_distance,
         "is_encoder_decoder": True,
         **_dropout(shape),
     }
 
 
-def _dropout(shape: ModelShape) -> Values:
-    return {"dropout_rate": shape.dropout or 0.0}
+def _dropout(shape: T5Shape) -> Values:
+    return {"dropout_rate": shape.dropout_rate}
 
 
-def _tensors(shape: ModelShape) -> Iterator[TensorMap]:
+def _tensors(shape: T5Shape) -> Iterator[TensorMap]:
     width, vocabulary = shape.hidden_size, (shape.vocab_size, shape.hidden_size)
-    buckets = (shape.n_buckets or 32, shape.n_heads)
+    buckets = (shape.n_buckets, shape.n_heads)
     n_layers = {"encoder": shape.n_layers, "decoder": shape.n_decoder_layers or shape.n_layers}
     yield same("embedding.weight", vocabulary, _SHARED)
     for side, n in n_layers.items():
@@ -106,11 +106,11 @@ def _tensors(shape: ModelShape) -> Iterator[TensorMap]:
         for i in range(n):
             yield from _layer(shape, f"{side}.{i}", f"{side}.block.{i}.layer")
         yield same(f"{side}_norm.weight", (width,), f"{side}.final_layer_norm.weight")
-    if not shape.architecture.tied_head:
+    if not shape.tied_head:
         yield same("head.logits.weight", vocabulary, _HEAD)
 
 
-def _layer(shape: ModelShape, ours: str, theirs: str) -> Iterator[TensorMap]:
+def _layer(shape: T5Shape, ours: str, theirs: str) -> Iterator[TensorMap]:
     """Weights of a layer, whose blocks Hugging Face numbers."""
     width, inner = shape.hidden_size, shape.ffn_size
     blocks = [("attention", "SelfAttention")]
@@ -131,7 +131,7 @@ def _layer(shape: ModelShape, ours: str, theirs: str) -> Iterator[TensorMap]:
     yield same(f"{name}.output.weight", (width, inner), f"{dense}.wo.weight")
 
 
-def _attention(shape: ModelShape, ours: str, theirs: str) -> Iterator[TensorMap]:
+def _attention(shape: T5Shape, ours: str, theirs: str) -> Iterator[TensorMap]:
     width, heads = shape.hidden_size, shape.attention_size
     yield same(f"{ours}.query.weight", (heads, width), f"{theirs}.q.weight")
     sources = {f"{theirs}.k.weight": heads, f"{theirs}.v.weight": heads}
@@ -139,8 +139,8 @@ def _attention(shape: ModelShape, ours: str, theirs: str) -> Iterator[TensorMap]
     yield same(f"{ours}.output.weight", (width, heads), f"{theirs}.o.weight")
 
 
-def _copies(shape: ModelShape) -> Mapping[str, str]:
-    names = [*_COPIES, _HEAD] if shape.architecture.tied_head else _COPIES
+def _copies(shape: T5Shape) -> Mapping[str, str]:
+    names = [*_COPIES, _HEAD] if shape.tied_head else _COPIES
     return dict.fromkeys(names, _SHARED)
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.replacing import writing
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.training.small_files import CARRIED, CONFIG, GENERATION_CONFIG, read_object
 
 _END = "eos_token_id"
@@ -35,7 +35,7 @@ def write_token_ids(
         add_end_ids(folder, end_ids)
         return
     values: dict[str, Any] = {_END: _one_or_list(end_ids)}
-    if shape.architecture.has_target_rows and start_id is not None:
+    if shape.has_target_rows and start_id is not None:
         values |= {"decoder_start_token_id": start_id, "pad_token_id": start_id}
     elif start_id is not None:
         values |= {"bos_token_id": start_id}

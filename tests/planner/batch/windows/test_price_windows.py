@@ -12,10 +12,10 @@ from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 from tests.jobs.shared_folder import shared_folder
 
+from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.batch.memory import fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_samples
@@ -34,7 +34,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 
-GPT = ModelShape(
+GPT = GptShape(
     n_layers=16, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
 )
 A100S = Cluster(n_stages=4, device_memory_bytes=40_000_000_000)

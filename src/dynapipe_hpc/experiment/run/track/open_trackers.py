@@ -42,7 +42,7 @@ def _open(output: Path, config: ReportConfig, text: str, n_done: int) -> Iterato
     run_id = _run_id(output / RUN_ID, n_done)
     if config.wandb is not None:
         tables = tomllib.loads(text)
-        yield WeightsAndBiases(output, config.wandb, config.wandb_mode, run_id, tables)
+        yield WeightsAndBiases(output, config.wandb, run_id, tables)
     if config.mlflow is not None:
         yield MLflow(output, config.mlflow, run_id)
 

@@ -1,5 +1,6 @@
 """Curves on Weights & Biases, or in a folder for its `wandb sync`."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,12 @@ class WeightsAndBiases:
 
     name = "wandb"
 
-    def __init__(
-        self, output: Path, project: str, mode: str, run_id: str, config: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, output: Path, project: str, run_id: str, config: Mapping[str, Any]) -> None:
         """Begins or continues the run.
 
         Args:
             output: The run folder, in which `wandb/` keeps what is to be sent.
             project: Name of the project.
-            mode: "offline" or "online".
             run_id: The same for all starts of a run.
             config: The resolved configuration.
 
@@ -34,7 +32,7 @@ class WeightsAndBiases:
                 project=project,
                 name=output.resolve().name,
                 dir=str(output),
-                mode=mode,
+                mode=os.environ.get("WANDB_MODE", "offline"),
                 id=run_id,
                 resume="allow",
                 config=dict(config),
@@ -42,8 +40,8 @@ class WeightsAndBiases:
             )
         except Exception as error:
             raise InputError(
-                f'report.wandb = "{project}": {error}; set report.wandb_mode to "offline", or '
-                "leave report.wandb out"
+                f'report.wandb = "{project}": {error}; set WANDB_MODE to offline in the '
+                "environment, or leave report.wandb out"
             ) from error
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:

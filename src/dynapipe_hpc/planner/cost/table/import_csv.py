@@ -9,11 +9,11 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_text
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_table import (
     LayerKey,
@@ -65,7 +65,7 @@ def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTa
     measured = _read(profiles, _measurement)
     sizes = dict(_read(parameters, _weight_bytes))
     is_t5 = any(m.key.kind == "decoder" for m in measured)
-    if is_t5 != (DECODER in shape.architecture.layer_counts):
+    if is_t5 != (DECODER in shape.layer_counts):
         raise InputError(
             f"{profiles}: holds measurements of a {'t5' if is_t5 else 'gpt'}, but model.family is "
             f"'{shape.family}'; name the measurements of the configured model"

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.extras import optional_packages
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Link
-from dynapipe_hpc.plan.model_shape import ModelShape
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
 
 PADDED = Layout.PADDED.text
@@ -35,10 +35,8 @@ def fingerprint_of(shape: ModelShape) -> ModelFingerprint:
 
     Keys that the [model] table leaves out have the family's value; those that are false are absent.
     """
-    model = shape.architecture
-    sizes = {name: getattr(model, name, getattr(shape, name, None)) for name in model.fingerprint}
     lora = {"lora": str(shape.lora)} if shape.lora else {}
-    known = {name: value for name, value in sizes.items() if value}
+    known = {name: value for name, value in shape.fingerprint.items() if value}
     return {"family": shape.family, **known, **lora}
 
 
@@ -51,7 +49,7 @@ def check_model(measured: ModelFingerprint, shape: ModelShape, path: Path) -> No
     wanted = fingerprint_of(shape)
     differing = [
         f"{name} is {measured.get(name)} there and {wanted.get(name)} in [model]"
-        for name in ("family", *shape.architecture.fingerprint, "lora")
+        for name in ("family", *shape.fingerprint, "lora")
         if measured.get(name) != wanted.get(name)
     ]
     if differing:

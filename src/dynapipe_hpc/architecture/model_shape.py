@@ -1,0 +1,186 @@
+"""The [model] table: what all families of models have in common."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from itertools import chain
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.architecture.part import Part, Weights
+from dynapipe_hpc.data.config_table import ConfigTable
+
+
+class ModelShape(ConfigTable, ABC):
+    """A model of a family before it is cut: the keys of all families, and facts that need no torch.
+
+    Contract: the numbers of weights and, where the family has closed forms, those of operations and
+    kept bytes are those of its torch modules in `models`.
+
+    Attributes:
+        family: Kind of model.
+        n_layers: Number of transformer layers; of a model with an encoder, of that.
+        hidden_size: Width of the residual stream.
+        n_heads: Number of attention heads.
+        head_size: Width of one head; None for hidden_size / n_heads.
+        ffn_size: Inner width of the feed-forward block.
+        vocab_size: Number of token ids.
+        max_tokens: Longest row in tokens.
+        norm_epsilon: Number that norms add to a variance or mean square.
+        tied_head: Whether logits have the embedding's weights, as in GPT-2 and T5 1.0.
+        lora: Adapters that are trained in place of the weights; None to train the weights.
+        layers_per_stage: Number of layers on every pipeline stage, those of an encoder first; None
+            to choose them by cost before planning starts, see `place_layers`.
+        init_from: Folder whose weights a new run begins with: a Hugging Face model, a checkpoint,
+            or a run (its newest checkpoint). Sizes that the table leaves out are those of that
+            model; others must be the same. None to draw weights at random.
+    """
+
+    has_target_rows: ClassVar[bool] = False
+    """Whether targets have rows of their own, separate from those of inputs."""
+    divisible_by_shards: ClassVar[tuple[str, ...]] = ("n_heads", "ffn_size")
+    """Names of the sizes that tensor-parallel shards divide equally."""
+
+    family: str
+    n_layers: int = Field(ge=1, le=10_000)
+    hidden_size: int = Field(ge=1, le=2**20)
+    n_heads: int = Field(ge=1, le=2**16)
+    head_size: int | None = Field(default=None, ge=1, le=2**16)
+    ffn_size: int = Field(ge=1, le=2**24)
+    vocab_size: int = Field(ge=2, le=2**31)
+    max_tokens: int = Field(ge=1, le=2**24)
+    norm_epsilon: float = Field(default=1e-5, gt=0, le=1)
+    tied_head: bool = False
+    lora: Lora | None = None
+    layers_per_stage: tuple[Annotated[int, Field(ge=1)], ...] | None = None
+    init_from: Annotated[str, Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        self.check()
+        if self.lora:
+            self.lora.check(chain(*self.linear_layers.values()))
+        n_placed = sum(self.layers_per_stage or ())
+        if self.layers_per_stage and n_placed != self.n_all_layers:
+            raise ValueError(
+                f"layers_per_stage {list(self.layers_per_stage)} adds up to {n_placed}, but "
+                f"n_layers is {self.layers_text}, in total {self.n_all_layers}; change either, or "
+                "leave layers_per_stage out"
+            )
+        return self
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuses sizes that contradict each other.
+
+        Raises:
+            ValueError: Sizes contradict each other; names them and their values.
+        """
+
+    @property
+    @abstractmethod
+    def layer_counts(self) -> Mapping[str, int]:
+        """Number of layers of each kind, in the order in which rows pass the kinds."""
+
+    @property
+    @abstractmethod
+    def tied(self) -> Mapping[str, tuple[str, ...]]:
+        """Tied weights, of which several stages may hold a copy: kinds of parts that use each.
+
+        The keys are the names of the weights. The first block of the first kind is the weight.
+        """
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> Mapping[str, int]:
+        """Sizes on which costs of a part depend; the number of layers is not one."""
+
+    @property
+    @abstractmethod
+    def linear_layers(self) -> Mapping[str, tuple[str, ...]]:
+        """Linear layers that may have adapters: what they compute, by how their names end.
+
+        What has an adapter of its own, as in other implementations of the family, is named apart;
+        these are equal blocks of outputs.
+        """
+
+    def parts(
+        self,
+        n_shards: int = 1,  # noqa: ARG002 - of the families that have them
+        n_stream_shards: int = 1,  # noqa: ARG002 - likewise
+    ) -> Mapping[str, Part]:
+        """Closed forms of the parts of the model by kind, as one tensor-parallel shard holds them.
+
+        A family may have none: then its costs are measured, not estimated, and it has `weights` of
+        its own.
+
+        Args:
+            n_shards: Shards over which weights are cut.
+            n_stream_shards: Shards over which the residual stream is spread: all or one.
+        """
+        return {}
+
+    def weights(self, n_shards: int = 1) -> Mapping[str, Weights]:
+        """Weights of the parts of the model by kind, as one tensor-parallel shard holds them."""
+        return {kind: part.weights for kind, part in self.parts(n_shards).items()}
+
+    @abstractmethod
+    def held(self, layers: range, *, first: bool, last: bool) -> Mapping[str, int]:
+        """Number of parts of each kind on a pipeline stage.
+
+        Args:
+            layers: Indices of the layers on the stage, counted over all kinds.
+            first: Whether it is the first stage.
+            last: Whether it is the last stage.
+        """
+
+    @abstractmethod
+    def boundary(self, layers: range) -> Boundary:
+        """Boundary between a stage that holds these layers and the next one."""
+
+    @property
+    def dropout_rate(self) -> float:
+        """Share of the numbers that training sets to zero; 0 in a family that drops none."""
+        return 0.0
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Keys and values that say what is computed, not where, nor from which weights."""
+        return self.model_dump(mode="json", exclude={"layers_per_stage", "init_from"})
+
+    @property
+    def head_width(self) -> int:
+        """Width of one head, also where the table leaves it out."""
+        return self.head_size or self.hidden_size // self.n_heads
+
+    @property
+    def attention_size(self) -> int:
+        """Total width of all heads."""
+        return self.n_heads * self.head_width
+
+    @property
+    def n_all_layers(self) -> int:
+        """Number of layers, those of encoder and decoder together."""
+        return sum(self.layer_counts.values())
+
+    @property
+    def layers_text(self) -> str:
+        """Number of layers for people; by kind if there are several."""
+        counts = self.layer_counts
+        if len(counts) == 1:
+            return str(self.n_layers)
+        return " + ".join(f"{n} {kind}" for kind, n in counts.items()) + " layers"
+
+    def with_layers(self, n: int) -> Self:
+        """The same model with `n` layers of each kind."""
+        return self.model_copy(update={"n_layers": n})
+
+    def ids_per_shard(self, n_shards: int) -> int:
+        """Number of rows of the vocabulary per tensor-parallel shard; the last shard is padded.
+
+        Source:
+            Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3, on padded vocabularies.
+        """
+        return -(-self.vocab_size // n_shards)

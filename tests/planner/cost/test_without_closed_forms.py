@@ -1,0 +1,57 @@
+"""A family whose costs cannot be estimated is planned by those that were measured."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.examples.measured_layers import SHAPE, linear_table
+
+from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.part import Part, Weights
+from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
+from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
+from dynapipe_hpc.planner.plan_iteration import plan_iteration
+from dynapipe_hpc.report.work_shares import PassWork
+
+LENGTHS = (12, 30, 60, 25)
+CLUSTER = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=10**9)
+
+
+class Unknown(GptShape):
+    """A GPT of which only the weights are known."""
+
+    def parts(self, n_shards: int = 1, n_stream_shards: int = 1) -> Mapping[str, Part]:  # noqa: ARG002
+        return {}
+
+    def weights(self, n_shards: int = 1) -> Mapping[str, Weights]:
+        return SHAPE.weights(n_shards)
+
+
+UNKNOWN = Unknown.model_validate(SHAPE.model_dump())
+
+
+def test_its_plans_are_those_of_its_measured_costs() -> None:
+    costs = MeasuredCosts(ProfiledConfig(path=Path("a.h5")), linear_table())
+    assert plan_iteration(LENGTHS, UNKNOWN, CLUSTER, costs) == plan_iteration(
+        LENGTHS, SHAPE, CLUSTER, costs
+    )
+
+
+def test_an_estimate_is_refused_with_the_way_to_measure() -> None:
+    message = (
+        r"costs of a gpt cannot be estimated, only measured: 'dynapipe-hpc profile CONFIG -o "
+        r"TABLE.h5' does so; then set planner.cost.kind to \"profiled\", and planner.cost.path"
+    )
+    with pytest.raises(InputError, match=message):
+        plan_iteration(LENGTHS, UNKNOWN, CLUSTER, AnalyticConfig())
+
+
+def test_what_its_operations_are_for_is_not_known() -> None:
+    (plan, *_) = plan_iteration(LENGTHS, SHAPE, CLUSTER)
+    samples = [Sample(i, length - 1, 1) for i, length in enumerate(LENGTHS)]
+    placement = Placement.equal_shares(SHAPE.n_layers, CLUSTER.n_stages)
+    assert PassWork(UNKNOWN, placement).shares([plan], samples) == []
