@@ -128,6 +128,8 @@ def test_positions_begin_anew_in_every_document() -> None:
 def test_angles_of_16_bits_are_computed_in_32() -> None:
     positions = torch.tensor([4097])  # bfloat16 knows 4096 and 4112
     model = PLAIN_LLAMA_SHAPE.model_copy(update={"max_tokens": 5000})
-    narrow, wide = (Angles.from_positions(model, positions, t) for t in (torch.bfloat16, torch.float32))
+    narrow, wide = (
+        Angles.from_positions(model, positions, t) for t in (torch.bfloat16, torch.float32)
+    )
     for found, expected in zip(narrow, wide, strict=True):
         torch.testing.assert_close(found, expected.bfloat16(), rtol=0, atol=0)

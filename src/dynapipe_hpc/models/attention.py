@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.like_lengths import LikeLengths
 from dynapipe_hpc.models.tokens.documents import Documents
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 _PROBE_TOKENS = 8
 _WIDEST_FLASH_HEAD = 256

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
@@ -21,7 +22,6 @@ from dynapipe_hpc.models.tokens.dropout_keys import dropout_keys
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.tokens.to_device import to_device
 from dynapipe_hpc.models.transformer import TransformerLayer
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 @dataclass(frozen=True, slots=True, eq=False)

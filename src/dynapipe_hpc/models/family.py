@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.add_adapters import add_adapters
 from dynapipe_hpc.models.attention import choose_kernels
@@ -15,7 +16,6 @@ from dynapipe_hpc.models.initialize import Deviation, initialize
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.unset_weights import UnsetWeights
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 CPU = torch.device("cpu")
 

@@ -5,12 +5,12 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.shards import Shards
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 class GatedFeedForward(nn.Module):

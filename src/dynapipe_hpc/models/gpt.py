@@ -2,13 +2,13 @@
 
 from torch import Tensor, nn
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.decoder import DecoderStage
 from dynapipe_hpc.models.gpt_layers import layer_of, norm_of
 from dynapipe_hpc.models.places import Places
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.models.transformer import TransformerLayer
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 class GptStage(DecoderStage):

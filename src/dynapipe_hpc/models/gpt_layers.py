@@ -3,12 +3,12 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.places import Places
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.transformer import TransformerLayer
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 def norm_of(shape: ModelShape) -> nn.LayerNorm:

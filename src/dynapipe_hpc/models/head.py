@@ -2,11 +2,11 @@
 
 from torch import Tensor, nn
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, linear_cross_entropy
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
 from dynapipe_hpc.models.sharding.shards import Shards
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 class Head(nn.Module):

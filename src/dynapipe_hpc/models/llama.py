@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.decoder import DecoderStage
 from dynapipe_hpc.models.llama_layers import layer_of, norm_of
 from dynapipe_hpc.models.places import Places
@@ -11,7 +12,6 @@ from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.models.transformer import TransformerLayer
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 class LlamaStage(DecoderStage):

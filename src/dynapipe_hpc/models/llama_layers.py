@@ -5,13 +5,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.gated_feed_forward import GatedFeedForward
 from dynapipe_hpc.models.places import Places
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.transformer import TransformerLayer
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 def norm_of(shape: ModelShape) -> nn.RMSNorm:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import DECODER_BIAS, EMBEDDING_WEIGHT, ENCODER_BIAS, T5Shape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.dropout import Dropout
@@ -20,7 +21,6 @@ from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
 from dynapipe_hpc.models.tokens.collate_pairs import PairBatch, Sides, collate_pairs
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 class T5Stage(StageOfFamily):

@@ -5,6 +5,7 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.models.deferred_weights import deferring
 from dynapipe_hpc.models.dropout import Dropout
@@ -12,7 +13,6 @@ from dynapipe_hpc.models.gated_feed_forward import GatedFeedForward
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.shards import Shards
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 class ReluFeedForward(nn.Module):

@@ -5,6 +5,7 @@ from typing import assert_never
 
 from torch import Tensor, nn
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.recompute import recomputed
@@ -13,7 +14,6 @@ from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.shards import Shards, entered
 from dynapipe_hpc.models.t5_feed_forward import feed_forward_of
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 def norm_of(shape: ModelShape) -> nn.RMSNorm:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import EMBEDDING
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.plan.model_shape import ModelShape
 
 
 class TiedWeight(NamedTuple):
