@@ -78,7 +78,7 @@ _HOME = {
     "InputError": "data.errors",
     "LlamaShape": "architecture.llama",
     "MicroBatch": "data.microbatch",
-    "ModelShape": "architecture.model_shape",
+    "ModelShape": "architecture.families",
     "Placement": "architecture.placement",
     "Planner": "planner.make_plans",
     "RunFolder": "report.run_folder",

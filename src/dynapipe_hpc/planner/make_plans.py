@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
+from warnings import warn
 
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.model_shape import ModelShape
@@ -79,6 +80,12 @@ class Planner:
             placement.boundaries(shape),
             may_split(schedule_rules(config.schedule)),
         )
+
+    @classmethod
+    def of(cls, *args: Any, **kwargs: Any) -> Self:
+        """Makes a planner, as in 0.1; deprecated."""
+        warn("Planner.of is deprecated: call Planner.from_config", DeprecationWarning, stacklevel=2)
+        return cls.from_config(*args, **kwargs)
 
     def of_evaluation(self, batch: BatchConfig) -> Self:
         """The planner of forward passes alone, by the same costs for the same cluster.
