@@ -262,6 +262,7 @@ check: setup
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/check_words.py
 
 format: setup
 	$(BIN)/ruff check --fix

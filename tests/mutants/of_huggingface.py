@@ -64,7 +64,7 @@ HUGGINGFACE = (
     ),
     Mutant(
         "training/huggingface/rope.py",
-        'own.number("rope_theta", 10_000.0)',
+        'complete.number("rope_theta", 10_000.0)',
         "10_000.0",
         "the base of rotary positions is not read",
         (f"{LOGITS}[llama]",),
@@ -134,7 +134,7 @@ HUGGINGFACE = (
     ),
     Mutant(
         "experiment/sizes_of_origin.py",
-        "elif given != found:",
+        "elif given != stored:",
         "elif given is None:",
         "sizes that differ are not noticed",
         SIZES,

@@ -123,7 +123,7 @@ MODEL_FOLDERS = (
     ),
     Mutant(
         "data/text/vocabulary.py",
-        'found |= _ids({each.get("content"): each.get("id")})',
+        'ids |= _ids({each.get("content"): each.get("id")})',
         "pass",
         "added tokens are no part of the vocabulary",
         VOCABULARY,

@@ -81,9 +81,9 @@ REPORTS = (
     Mutant("report/time_bars.py", "100 * time_ms / longest_ms", "100 * times.share(use)",
            "every bar has a scale of its own", TIMES),
     Mutant("report/gain.py", "if i != subject", "", "a run is compared with itself", GAIN),
-    Mutant("report/gain.py", "other.real_tokens / own.real_tokens / other.iteration_ms",
+    Mutant("report/gain.py", "other.real_tokens / subject_use.real_tokens / other.iteration_ms",
            "1 / other.iteration_ms", "times are compared whatever the tokens", GAIN),
-    Mutant("report/comparison.py", "has_measured_costs(its) and run", "run",
+    Mutant("report/comparison.py", "has_measured_costs(setting) and run", "run",
            "estimated costs make a run look disturbed", COMPARISON),
     # outliers
     Mutant("planner/schedule/outlier.py", "self.chain_ms - self.busy_ms", "self.chain_ms",

@@ -8,15 +8,15 @@ STARTER_FILES = (
     Mutant("job/starter_files.py", '"benchmarks/cluster", ', "",
            "the first job on a cluster lacks its program", COPIES),
     Mutant("job/starter_files.py", "_IN_WHEEL if _IN_WHEEL.is_dir() else _IN_CHECKOUT",
-           "_IN_CHECKOUT", "an installed package looks beside itself", COPIES),
+           "_IN_CHECKOUT", "an installed package looks temporary itself", COPIES),
     Mutant("job/starter_files.py", 'rglob("*")', 'glob("*")',
            "folders in folders are left out", COPIES),
     Mutant("job/starter_files.py", ' and "__pycache__" not in rest', "",
            "what Python has compiled is copied", COPIES),
     Mutant("job/starter_files.py", "complete.enter_context(new_folder(folder / name))",
            "folder / name", "a failure leaves half a copy", COPIES),
-    Mutant("job/starter_files.py", "        with new_folder(folder) as beside:\n"
-           "            return _copy_into(beside)", "        folder.mkdir()\n"
+    Mutant("job/starter_files.py", "        with new_folder(folder) as temporary:\n"
+           "            return _copy_into(temporary)", "        folder.mkdir()\n"
            "        return _copy_into(folder)", "a failure leaves an empty folder", COPIES),
     Mutant("job/starter_files.py", "copyfile(source, target)",
            "import shutil; shutil.copy(source, target)",

@@ -94,7 +94,7 @@ TRAINING = (
            "losses are not scaled", PRECISION),
     Mutant("training/module_stage.py", "self._loss.zero_()", "pass", "the loss adds up", STAGE),
     Mutant("training/early_sums.py", "self._collectives = collectives",
-           "self._collectives, self._own = collectives, own",
+           "self._collectives, self._own = collectives, own_parameters",
            "hooks and parameters keep each other", SUMS),
     Mutant("training/tied_copies.py", "copy.gradient.copy_(room)", "pass",
            "gradients of small copies are lost", T5_PIPELINE),

@@ -199,11 +199,11 @@ def _load_recipe(arguments: argparse.Namespace) -> "Recipe":
 
 def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s: float) -> None:
     elapsed_s = time.perf_counter() - start_s
-    told = (
+    summary = (
         f"{what} {totals.n_samples:,} samples, {totals.n_tokens:,} tokens of "
         f"{tokenizer.name} in {elapsed_s:.1f} s ({totals.n_tokens / elapsed_s:,.0f} tokens/s)"
     )
-    print(escaped(told))
+    print(escaped(summary))
     if totals.n_samples > totals.n_records:
         print(
             f"{totals.n_samples:,} samples of {totals.n_records:,} conversations: a turn that the "

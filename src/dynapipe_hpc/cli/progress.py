@@ -69,8 +69,8 @@ def share_progress(title: str, *, shown: bool) -> Iterator[Callable[[float], Non
         bar.set_postfix_str(left, refresh=False)
         bar.update(share - bar.n)
         if shown and not on_terminal and elapsed_s >= next_line_s:
-            told = [f"{title}: {100 * share:.0f} % done", *([left] if left else ())]
-            sys.stderr.write(f"{', '.join(told)}\n")
+            parts = [f"{title}: {100 * share:.0f} % done", *([left] if left else ())]
+            sys.stderr.write(f"{', '.join(parts)}\n")
             next_line_s = elapsed_s + LINE_EVERY_S
 
     with tqdm(total=1.0, desc=title, bar_format=layout, disable=not on_terminal) as bar:

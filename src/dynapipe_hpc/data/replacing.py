@@ -40,17 +40,17 @@ def replacing(path: Path, *, lasting: bool = True) -> Iterator[Path]:
     """
     check_replaceable(path)
     with writing(path):
-        descriptor, beside = _create_beside(path)
+        descriptor, temporary = _create_beside(path)
         try:
             yield Path(f"/proc/self/fd/{descriptor}")
             if lasting:
                 os.fsync(descriptor)
-            beside.replace(path)
+            temporary.replace(path)
             if lasting:
                 sync_folder(path.parent)
         finally:
             os.close(descriptor)
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -69,16 +69,16 @@ def new_folder(path: Path) -> Iterator[Path]:
     if os.path.lexists(path):
         raise InputError(f"{path}: already exists; name another output, or remove it first")
     check_replaceable(path)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     with writing(path):
-        beside.mkdir()
+        temporary.mkdir()
         try:
-            yield beside
-            sync_folder(beside)
-            beside.rename(path)
+            yield temporary
+            sync_folder(temporary)
+            temporary.rename(path)
             sync_folder(path.parent)
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove_left_over(path: Path) -> None:
@@ -92,9 +92,9 @@ def remove_left_over(path: Path) -> None:
     """
     pattern = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.partial")
     with writing(path):
-        found = [each for each in path.parent.iterdir() if pattern.fullmatch(each.name)]
-        oldest_s = _now_s(path) - LEFT_AFTER_S if found else 0.0
-        for each in found:
+        paths = [each for each in path.parent.iterdir() if pattern.fullmatch(each.name)]
+        oldest_s = _now_s(path) - LEFT_AFTER_S if paths else 0.0
+        for each in paths:
             with suppress(FileNotFoundError):
                 status = each.lstat()
                 if stat.S_ISREG(status.st_mode) and status.st_mtime < oldest_s:
@@ -112,16 +112,16 @@ def remove_unfinished(folder: Path, *names: str) -> None:
         RunError: The file system refuses.
     """
     with writing(folder):
-        found = unfinished(folder, *names)
-    for left in found:
+        paths = unfinished(folder, *names)
+    for left in paths:
         with writing(left):
             left.unlink()
 
 
 def unfinished(folder: Path, *names: str) -> list[Path]:
     """Regular files that `remove_unfinished` removes."""
-    found = (path for n in names for path in folder.glob(f".{n}.{'[0-9a-f]' * 16}.partial"))
-    return [path for path in found if stat.S_ISREG(path.lstat().st_mode)]
+    paths = (path for n in names for path in folder.glob(f".{n}.{'[0-9a-f]' * 16}.partial"))
+    return [path for path in paths if stat.S_ISREG(path.lstat().st_mode)]
 
 
 def _now_s(path: Path) -> float:
@@ -135,8 +135,8 @@ def _now_s(path: Path) -> float:
 
 
 def _create_beside(path: Path) -> tuple[int, Path]:
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
-    return os.open(beside, _CREATE, 0o666), beside
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+    return os.open(temporary, _CREATE, 0o666), temporary
 
 
 def sync_folder(path: Path) -> None:

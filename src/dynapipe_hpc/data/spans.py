@@ -67,5 +67,7 @@ class Spans:
     def between(self, first: int, end: int) -> Self:
         """Spans of the samples from `first` to before `end`."""
         offsets = self.offsets[first : end + 1]
-        own = slice(int(offsets[0]), int(offsets[-1]))
-        return type(self)(offsets - offsets[0], self.starts[own], self.ends[own])
+        bounds_of_block = slice(int(offsets[0]), int(offsets[-1]))
+        return type(self)(
+            offsets - offsets[0], self.starts[bounds_of_block], self.ends[bounds_of_block]
+        )

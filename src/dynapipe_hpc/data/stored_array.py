@@ -36,15 +36,15 @@ def stored_array(file: h5py.Group, name: str) -> h5py.Dataset:
     Raises:
         InputError: The dataset is missing, or its values are elsewhere or compressed.
     """
-    found = stored_object(file, name)
-    if not isinstance(found, h5py.Dataset):
+    item = stored_object(file, name)
+    if not isinstance(item, h5py.Dataset):
         raise InputError(f"'{name}' is a group, not an array")
-    if filters := ", ".join(_filters(found)):
+    if filters := ", ".join(_filters(item)):
         raise InputError(f"'{name}' is stored with a filter ({filters}); write it without")
-    n_bytes = (found.size or 0) * found.dtype.itemsize
-    if found.is_virtual or found.external or found.id.get_storage_size() < n_bytes:
+    n_bytes = (item.size or 0) * item.dtype.itemsize
+    if item.is_virtual or item.external or item.id.get_storage_size() < n_bytes:
         raise InputError(f"'{name}' has {n_bytes:,} bytes, which are not all in the file")
-    return found
+    return item
 
 
 def stored_group(file: h5py.Group, name: str) -> h5py.Group:
@@ -53,10 +53,10 @@ def stored_group(file: h5py.Group, name: str) -> h5py.Group:
     Raises:
         InputError: The group is missing, a link, or an array.
     """
-    found = stored_object(file, name)
-    if not isinstance(found, h5py.Group):
+    item = stored_object(file, name)
+    if not isinstance(item, h5py.Group):
         raise InputError(f"'{name}' is not a group")
-    return found
+    return item
 
 
 def stored_groups(file: h5py.Group) -> Iterator[h5py.Group]:
@@ -74,14 +74,14 @@ def stored_object(file: h5py.Group, name: str) -> Any:
     Raises:
         InputError: The object is missing, or is a link.
     """
-    found: Any = file
+    item: Any = file
     for part in name.split("/"):
-        if not isinstance(found, h5py.Group) or not holds(found, part):
+        if not isinstance(item, h5py.Group) or not holds(item, part):
             raise InputError(f"'{name}' is missing")
-        if found.id.links.get_info(part.encode()).type != h5py.h5l.TYPE_HARD:
+        if item.id.links.get_info(part.encode()).type != h5py.h5l.TYPE_HARD:
             raise InputError(f"'{name}' is a link to another place")
-        found = found[part]
-    return found
+        item = item[part]
+    return item
 
 
 def holds(group: h5py.Group, name: str) -> bool:

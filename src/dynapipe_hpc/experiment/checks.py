@@ -64,11 +64,11 @@ def _dataset(files: ExperimentFiles, _: int) -> str:
     if files.mixture and files.mixture.is_limited:
         files.sampler.iteration(n_iterations - 1)
     check_batch_sizes(files)
-    told = "".join(f"; {line}" for line in describe_data(files, n_iterations))
+    details = "".join(f"; {line}" for line in describe_data(files, n_iterations))
     longest = int((rows.row_tokens + rows.target_tokens).max())
     return (
         f"{', '.join(paths)}: {len(rows.row_tokens):,} samples, the longest as "
-        f"used {longest:,} tokens{told}"
+        f"used {longest:,} tokens{details}"
     )
 
 
@@ -106,13 +106,13 @@ def _weights(files: ExperimentFiles, _: int) -> str:
 
 def _trackers(files: ExperimentFiles, _: int) -> str:
     report = files.config.report
-    for name in (asked := [name for name in ("wandb", "mlflow") if getattr(report, name)]):
+    for name in (trackers := [name for name in ("wandb", "mlflow") if getattr(report, name)]):
         if find_spec(name) is None:
             raise InputError(
                 f"report.{name} needs the package {name}, which is not installed; pip install "
                 f"'dynapipe-hpc[{name}]', or leave report.{name} out"
             )
-    return ", ".join(asked) or "none to send numbers to"
+    return ", ".join(trackers) or "none to send numbers to"
 
 
 Check = Callable[[ExperimentFiles, int], str]

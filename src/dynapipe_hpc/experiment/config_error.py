@@ -39,13 +39,13 @@ class Source(NamedTuple):
 
     def says(self, keys: Sequence[str]) -> bool:
         """Whether this source gives a value for the key."""
-        found: Any = self.tables
+        node: Any = self.tables
         for key in keys:
-            if not isinstance(found, dict):
+            if not isinstance(node, dict):
                 return True  # an entry of a list
-            if key not in found:
+            if key not in node:
                 return False
-            found = found[key]
+            node = node[key]
         return True
 
 
@@ -88,8 +88,8 @@ def explain(path: Path, sources: Sequence[Source], error: ValidationError) -> st
         sources: Sources of values, ascending in priority.
         error: The error of the merged values.
     """
-    told = [each for each in error.errors() if not _follows(each)]
-    lines = [_explain(path, sources, each) for each in told]
+    errors = [each for each in error.errors() if not _follows(each)]
+    lines = [_explain(path, sources, each) for each in errors]
     return "\n".join(dict.fromkeys(lines))  # kinds to choose from have an error each
 
 

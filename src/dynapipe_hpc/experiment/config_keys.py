@@ -102,14 +102,14 @@ def models() -> Iterator[type[BaseModel]]:
 
 def texts_of(model: type[BaseModel]) -> Mapping[str, str]:
     """Descriptions of the keys of a table, one paragraph each, from its docstring."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for each in reversed(model.__mro__):
         _, _, attributes = (inspect.getdoc(each) or "").partition("Attributes:\n")
         attributes, _, _ = attributes.partition("\n\n")
-        found |= {
+        texts |= {
             key: _one_line(text) for key, text in _ENTRY.findall(inspect.cleandoc(attributes))
         }
-    return {key: text for key, text in found.items() if key in model.model_fields}
+    return {key: text for key, text in texts.items() if key in model.model_fields}
 
 
 def _inside(kind: ValueKind) -> list[type[BaseModel]]:
@@ -142,7 +142,7 @@ def _key(model: type[BaseModel], name: str, field: FieldInfo) -> ConfigKey:
     value = ValueKind(field).describe("").replace("'", '"')
     for words, sign in _SIGNS.items():
         value = value.replace(words, sign)
-    value = _LARGE.sub(lambda found: _short(int(found[0])), value)
+    value = _LARGE.sub(lambda match: _short(int(match[0])), value)
     default = REQUIRED if field.is_required() else _toml(field.get_default())
     unit = next((unit for end, unit in _UNITS.items() if name.endswith(end)), "")
     return ConfigKey(name, value, default, unit, texts_of(model)[name])

@@ -34,8 +34,8 @@ class EvaluationConfig(ConfigTable):
     @model_validator(mode="after")
     def _names_its_samples(self) -> Self:
         if (self.dataset is None) == (self.held_out is None):
-            found = "neither is" if self.dataset is None else "both are"
-            raise ValueError(f"exactly one of dataset and held_out is needed; {found} given")
+            problem = "neither is" if self.dataset is None else "both are"
+            raise ValueError(f"exactly one of dataset and held_out is needed; {problem} given")
         return self
 
     @model_validator(mode="after")

@@ -115,12 +115,12 @@ def _other_dataset(path: str, trained: Dataset) -> Dataset:
     from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 
     dataset = DatasetFile(Path(path))
-    its, ours = dataset.header, trained.files[0].header
+    theirs, ours = dataset.header, trained.files[0].header
     for what in ("tokenizer_sha256", "vocab_size", "eos_id", "start_id"):
-        if getattr(its, what) != getattr(ours, what):
+        if getattr(theirs, what) != getattr(ours, what):
             raise InputError(
-                f"evaluation.dataset = '{path}': has {what} = {getattr(its, what)} (tokenizer "
-                f"{its.tokenizer_name}), but what is trained on has {getattr(ours, what)} "
+                f"evaluation.dataset = '{path}': has {what} = {getattr(theirs, what)} (tokenizer "
+                f"{theirs.tokenizer_name}), but what is trained on has {getattr(ours, what)} "
                 f"(tokenizer {ours.tokenizer_name}); make both in the same way"
             )
     return dataset

@@ -122,7 +122,7 @@ def to_toml(config: ExperimentConfig, placement: Placement | None = None) -> str
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
-def _read(path: Path, seen: tuple[Path, ...] = ()) -> list[Source]:
+def _read(path: Path, parents: tuple[Path, ...] = ()) -> list[Source]:
     """The files that a file extends, then the file itself."""
     tables = _parse(path)
     parent = tables.pop("extends", None)
@@ -131,11 +131,11 @@ def _read(path: Path, seen: tuple[Path, ...] = ()) -> list[Source]:
         return [source]
     if not isinstance(parent, str) or not parent:
         raise ConfigError(f"{path}: extends must be the name of one file, got {quoted(parent)}")
-    if path.resolve() in seen:
-        raise ConfigError(f"{path}: extends itself through {' -> '.join(p.name for p in seen)}")
-    if len(seen) == MAX_PARENTS:
-        raise ConfigError(f"{path}: is extended over {len(seen)} files, the most there may be")
-    return [*_read(path.parent / parent, (*seen, path.resolve())), source]
+    if path.resolve() in parents:
+        raise ConfigError(f"{path}: extends itself through {' -> '.join(p.name for p in parents)}")
+    if len(parents) == MAX_PARENTS:
+        raise ConfigError(f"{path}: is extended over {len(parents)} files, the most there may be")
+    return [*_read(path.parent / parent, (*parents, path.resolve())), source]
 
 
 def _parse(path: Path) -> Tables:
@@ -187,7 +187,7 @@ def _parse_override(override: str) -> Tables:
 
 def _value(text: str) -> Any:
     try:
-        found = tomllib.loads(f"value = {text}")
+        table = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
         return text  # a bare word is a string: quoting it twice on a shell is a nuisance
-    return found["value"] if len(found) == 1 else text
+    return table["value"] if len(table) == 1 else text

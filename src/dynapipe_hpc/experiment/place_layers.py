@@ -66,10 +66,10 @@ def _fastest(
     config = files.config
     sizes = typical_sizes(rows, config.data.tokens_per_batch, config.cluster)
     layout = config.planner.plainest_layout
-    found = placements(files.costs, config.model, config.cluster, sizes, layout)
-    if len(found) == 1:
-        return found[0]
-    return min(found, key=lambda placement: _predicted_ms(files, placement, first))
+    candidates = placements(files.costs, config.model, config.cluster, sizes, layout)
+    if len(candidates) == 1:
+        return candidates[0]
+    return min(candidates, key=lambda placement: _predicted_ms(files, placement, first))
 
 
 def _predicted_ms(

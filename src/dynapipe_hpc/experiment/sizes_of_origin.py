@@ -26,10 +26,10 @@ def sizes_of_origin(model: Any) -> Source | None:
     origin = find_origin(Path(path))
     if origin.shape.lora is not None:
         raise InputError(f"{path}: has adapters beside another model; export it, and name that")
-    if told := _differences(model, origin):
+    if differences := _differences(model, origin):
         raise InputError(
-            f"{path}: is another model: {'; '.join(told)}; leave these keys of [model] out, and "
-            "they are taken from there"
+            f"{path}: is another model: {'; '.join(differences)}; leave these keys of [model] out, "
+            "and they are taken from there"
         )
     model["init_from"] = str(origin.folder)
     return Source(f"{origin.folder}:", {"model": origin.values})
@@ -45,16 +45,16 @@ def more_rows(n_rows: int) -> str:
 
 
 def _differences(model: dict[str, Any], origin: Origin) -> list[str]:
-    told = []
+    differences = []
     known = {**origin.shape.sizes, **origin.shape.fingerprint}  # as if the table left nothing out
     for key in model.keys() & known.keys() - {"lora", "dropout"}:
-        given, found = model[key], known[key]
+        given, stored = model[key], known[key]
         if key == "max_tokens" and origin.longest is not None:
             if isinstance(given, int) and given > origin.longest:
                 window = f"{origin.longest}, the window of its attention"
-                told.append(f"{key} may be at most {window}, not {given}")
-        elif key == "vocab_size" and isinstance(given, int) and given > found:
-            told.append(f"vocab_size is {found} there, not {given} ({more_rows(given)})")
-        elif given != found:
-            told.append(f"{key} is {quoted(found)} there, not {quoted(given)}")
-    return sorted(told)
+                differences.append(f"{key} may be at most {window}, not {given}")
+        elif key == "vocab_size" and isinstance(given, int) and given > stored:
+            differences.append(f"vocab_size is {stored} there, not {given} ({more_rows(given)})")
+        elif given != stored:
+            differences.append(f"{key} is {quoted(stored)} there, not {quoted(given)}")
+    return sorted(differences)

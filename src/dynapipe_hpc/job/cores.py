@@ -15,13 +15,13 @@ def shortage(n_cores: int, threads: int) -> str | None:
         n_cores: Number of cores that each rank may use.
         threads: Number of processor threads of a rank's computations, `training.threads`.
     """
-    wanted = threads + PLANNER_THREADS
-    if n_cores >= wanted:
+    n_wanted = threads + PLANNER_THREADS
+    if n_cores >= n_wanted:
         return None
     return (
-        f"each rank has {n_cores} of the {wanted} cores that its threads (training.threads = "
+        f"each rank has {n_cores} of the {n_wanted} cores that its threads (training.threads = "
         f"{threads}) and its planner need, so they will delay each other; request more cores "
-        f"(--cpus-per-task={wanted})"
+        f"(--cpus-per-task={n_wanted})"
     )
 
 
@@ -48,7 +48,7 @@ def crowded_hosts(job: Job, threads: int) -> list[str]:
     """
     on_host = job.on_this_host()
     cores = set[int]().union(*on_host.gather(os.sched_getaffinity(0)))
-    said = crowding(on_host.size, threads, len(cores)) if on_host.is_first else None
+    crowding_note = crowding(on_host.size, threads, len(cores)) if on_host.is_first else None
     on_host.free()
-    found: list[tuple[str, str | None]] = job.gather((platform.node(), said))
-    return [f"{host}: {text}" for host, text in found if text is not None]
+    answers: list[tuple[str, str | None]] = job.gather((platform.node(), crowding_note))
+    return [f"{host}: {text}" for host, text in answers if text is not None]

@@ -11,7 +11,7 @@ STOPPED = 75
 """Exit code of a stopped job (EX_TEMPFAIL of sysexits.h): the same command continues it."""
 
 
-def end_stopped(job: Job, asked: int) -> int:
+def end_stopped(job: Job, stop_signal: int) -> int:
     """Reports which signal stopped the run; after SIGUSR1, requeues a Slurm job.
 
     Returns:
@@ -21,9 +21,9 @@ def end_stopped(job: Job, asked: int) -> int:
         RunError: Slurm did not requeue the job.
     """
     if job.is_first:
-        name = Signals(asked).name
+        name = Signals(stop_signal).name
         say(f"stopped by {name}; start again to continue")
         slurm_job = read_slurm_job(os.environ)
-        if asked == Signals.SIGUSR1 and slurm_job is not None:
+        if stop_signal == Signals.SIGUSR1 and slurm_job is not None:
             requeue(slurm_job)
     return STOPPED

@@ -80,16 +80,16 @@ class Job:
         """All-gather: the number (0 to 2**64 - 1) of every rank, by rank, on all ranks."""
         numbers = np.empty(self.size, np.uint64)
         self.comm.Allgather(np.array([number], np.uint64), numbers)
-        found: list[int] = numbers.tolist()
-        return found
+        values: list[int] = numbers.tolist()
+        return values
 
     def is_same_on_all(self, number: int) -> bool:
         """All-reduce: whether all ranks pass the same number (0 to 2**64 - 1)."""
-        own = np.array([number, 2**64 - 1 - number], np.uint64)
-        least = np.empty_like(own)
-        self.comm.Allreduce(own, least, MPI.MIN)
+        own_numbers = np.array([number, 2**64 - 1 - number], np.uint64)
+        least = np.empty_like(own_numbers)
+        self.comm.Allreduce(own_numbers, least, MPI.MIN)
         # The least complement is that of the largest number.
-        return bool(np.array_equal(least, own))
+        return bool(np.array_equal(least, own_numbers))
 
     def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
         """All-reduce: the sum over ranks of each of some numbers (float64), on all ranks."""
@@ -103,11 +103,11 @@ class Job:
         return Job(MPI.Intracomm(comm), self.ending, self.stop)
 
     def _reduced(self, numbers: Sequence[float], operation: MPI.Op) -> list[float]:
-        own = np.array(numbers, np.float64)
-        reduced = np.empty_like(own)
-        self.comm.Allreduce(own, reduced, operation)
-        found: list[float] = reduced.tolist()
-        return found
+        own_numbers = np.array(numbers, np.float64)
+        reduced = np.empty_like(own_numbers)
+        self.comm.Allreduce(own_numbers, reduced, operation)
+        values: list[float] = reduced.tolist()
+        return values
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:
@@ -116,12 +116,16 @@ class Job:
         Raises:
             SystemExit: On every rank; the first one has printed each rank's error.
         """
-        met: Exception | None = None
+        own_error: Exception | None = None
         try:
             yield
         except (InputError, RunError, OSError) as error:
-            met = error
-        answer = None if met is None else (str(met), 1 if isinstance(met, RunError) else 2)
+            own_error = error
+        answer = (
+            None
+            if own_error is None
+            else (str(own_error), 1 if isinstance(own_error, RunError) else 2)
+        )
         answers = [a for a in self.comm.allgather(answer) if a is not None]
         if not answers:
             return

@@ -54,7 +54,7 @@ def _commit() -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    found = subprocess.run(  # noqa: S603 - no input of users
+    answer = subprocess.run(  # noqa: S603 - no input of users
         ["git", *arguments],  # noqa: S607 - the user's git
         cwd=folder,
         capture_output=True,
@@ -62,4 +62,4 @@ def _git(folder: Path, *arguments: str) -> str:
         timeout=10,
         check=True,
     )
-    return found.stdout.strip()
+    return answer.stdout.strip()

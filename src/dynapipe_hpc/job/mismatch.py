@@ -81,13 +81,13 @@ def _who(started: Started) -> str:
 
 
 def _remedy(started: Started, version: str) -> str:
-    own = f"the mpiexec of {library_name(version)}"
+    own_launcher = f"the mpiexec of {library_name(version)}"
     if started.launcher != "srun":
-        return f"start them with {own}"
+        return f"start them with {own_launcher}"
     line = version.splitlines()[0]
     known = [kind for name, kind in _SRUN_TYPES.items() if name in line]
     kind = known[0] if known else "TYPE"
     return (
         f"start them with srun --mpi={kind} ('srun --mpi=list' names what this site has), or with "
-        f"{own} inside the allocation"
+        f"{own_launcher} inside the allocation"
     )

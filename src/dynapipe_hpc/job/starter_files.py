@@ -36,8 +36,8 @@ def copy_starter_files(folder: Path) -> list[str]:
         RunError: The file system refuses.
     """
     if not os.path.lexists(folder):
-        with new_folder(folder) as beside:
-            return _copy_into(beside)
+        with new_folder(folder) as temporary:
+            return _copy_into(temporary)
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; name a new or an existing one")
     return _copy_into(folder)
@@ -47,11 +47,11 @@ def _copy_into(folder: Path) -> list[str]:
     home = home_of_starter_files()
     names = list(dict.fromkeys(each.partition("/")[0] for each in FOLDERS))
     with ExitStack() as complete:
-        beside = {name: complete.enter_context(new_folder(folder / name)) for name in names}
+        temporary = {name: complete.enter_context(new_folder(folder / name)) for name in names}
         for source in (path for each in FOLDERS for path in sorted((home / each).rglob("*"))):
             name, *rest = source.relative_to(home).parts
             if source.is_file() and "__pycache__" not in rest:
-                _copy_to_edit(source, beside[name].joinpath(*rest))
+                _copy_to_edit(source, temporary[name].joinpath(*rest))
     return names
 
 

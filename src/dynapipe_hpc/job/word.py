@@ -44,8 +44,8 @@ class Word:
         self._window.Free()
 
     def _swap(self) -> bool:
-        found = np.zeros(1, np.int64)
+        claim = np.zeros(1, np.int64)
         with suppress(MPI.Exception):
-            self._window.Fetch_and_op(np.ones(1, np.int64), found, self._owner, 0, MPI.REPLACE)
+            self._window.Fetch_and_op(np.ones(1, np.int64), claim, self._owner, 0, MPI.REPLACE)
             self._window.Flush(self._owner)
-        return not found[0]
+        return not claim[0]

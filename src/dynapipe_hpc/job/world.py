@@ -51,8 +51,8 @@ def _start() -> None:
     try:
         if not MPI.Is_initialized():
             check_interface(STARTED, version)
-            own = open_mpi_settings(is_own=is_own_open_mpi())
-            with own, shared_memory_only(STARTED, os.environ):
+            settings = open_mpi_settings(is_own=is_own_open_mpi())
+            with settings, shared_memory_only(STARTED, os.environ):
                 MPI.Init_thread(MPI.THREAD_MULTIPLE)
             _let_others_initialize(version)
         check_world(STARTED, MPI.COMM_WORLD.Get_size(), version)

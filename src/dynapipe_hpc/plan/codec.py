@@ -95,10 +95,10 @@ def plans_hash(data: bytes) -> int:
 
 
 def _hash_of(parts: Iterable[bytes]) -> blake2b:
-    found = blake2b(digest_size=_HASH_BYTES)
+    checksum = blake2b(digest_size=_HASH_BYTES)
     for part in parts:
-        found.update(part)
-    return found
+        checksum.update(part)
+    return checksum
 
 
 def _bodies(plans: Sequence[RankPlan]) -> list[tuple[bytes, ...]]:
@@ -229,10 +229,10 @@ def _offsets(
     ends: Iterator[tuple[int, ...]],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Offsets of a packed micro-batch on both sides, which are those that come next."""
-    own = [(0, 0), *islice(ends, len(rows[0]))]
-    if len(rows) != 1 or len(own) != len(rows[0]) + 1:
+    spans = [(0, 0), *islice(ends, len(rows[0]))]
+    if len(rows) != 1 or len(spans) != len(rows[0]) + 1:
         raise PlanFormatError("a packed micro-batch of the plan lacks samples or has several rows")
-    offsets, target_offsets = zip(*own, strict=True)
+    offsets, target_offsets = zip(*spans, strict=True)
     for side, tokens in ((offsets, row_tokens), (target_offsets, target_tokens)):
         if list(side) != sorted(side) or side[-1] > tokens:
             raise PlanFormatError(

@@ -104,13 +104,13 @@ def parse_grid(text: str) -> dict[int, tuple[Instruction, ...]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
-        found = _RANK.fullmatch(line)
-        if found is None:
+        match = _RANK.fullmatch(line)
+        if match is None:
             raise PlanTextError(f'line {number}: {line!r} does not start with "rank NUMBER |"')
-        rank = int(found[1])
+        rank = int(match[1])
         if rank in instructions:
             raise PlanTextError(f"line {number}: rank {rank} already has a line; remove one")
-        tokens = enumerate(found[2].split(), start=1)
+        tokens = enumerate(match[2].split(), start=1)
         instructions[rank] = tuple(
             _parse(token, f"line {number}, token {k}") for k, token in tokens
         )
@@ -119,13 +119,13 @@ def parse_grid(text: str) -> dict[int, tuple[Instruction, ...]]:
 
 def _parse(token: str, where: str) -> Instruction:
     for form, make in _TOKENS:
-        if found := form.fullmatch(token):
-            return make(found)
+        if match := form.fullmatch(token):
+            return make(match)
     raise PlanTextError(
         f"{where}: {token!r} is not an instruction; expected one like "
         "L0 F0 B0 I0 W0 a0>1 a0>! a0<1@0 a0<! g0>1 g0<! reduce step"
     )
 
 
-def _payload(found: re.Match[str]) -> Payload:
-    return Payload(_LETTERS.index(found[1]))
+def _payload(match: re.Match[str]) -> Payload:
+    return Payload(_LETTERS.index(match[1]))

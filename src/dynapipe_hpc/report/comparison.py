@@ -106,13 +106,15 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
         raise InputError(f"no run is called '{baseline}'; name one of {', '.join(names)}")
     recorded = [read_recorded(run.records()) for run in runs]
     summaries = tuple(map(summarise, names, recorded))
-    timelines = tuple({found.iteration: found for found in run.timelines()} for run in runs)
+    timelines = tuple(
+        {timeline.iteration: timeline for timeline in run.timelines()} for run in runs
+    )
     settings = [settings_of(run) for run in runs]
     times = tuple(
-        time_use(each.kept, n_warm_up(len(each.kept)), traced, n_stages_of(its))
-        for each, traced, its in zip(recorded, timelines, settings, strict=True)
+        time_use(each.kept, n_warm_up(len(each.kept)), traced, n_stages_of(setting))
+        for each, traced, setting in zip(recorded, timelines, settings, strict=True)
     )
-    dynamic = [i for i, its in enumerate(settings) if is_dynamic(its)]
+    dynamic = [i for i, setting in enumerate(settings) if is_dynamic(setting)]
     return Comparison(
         names=names,
         records=tuple(run.kept for run in recorded),
@@ -123,8 +125,8 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
         differences=differences(runs, names),
         disturbed=tuple(
             f"{run.name}: predictions are off by {_percent(run.time_error)} % (median)"
-            for run, its in zip(summaries, settings, strict=True)
-            if has_measured_costs(its) and run.time_error > LARGE_ERROR
+            for run, setting in zip(summaries, settings, strict=True)
+            if has_measured_costs(setting) and run.time_error > LARGE_ERROR
         ),
         choices=choices(runs, names),
         mixtures=tuple(
@@ -160,14 +162,14 @@ def text_table(comparison: Comparison) -> str:
 
     parts = [line("", comparison.names, "")]
     parts += ["\n".join(line(r.label, r.cells, r.unit) for r in group) for group in groups]
-    told = (
+    sections = (
         (MIXTURES, comparison.mixtures),
         (OUTLIERS, outliers(comparison)),
         (DISTURBED, comparison.disturbed),
         (UNLIKE, comparison.differences),
         (CHOICES, comparison.choices),
     )
-    for title, lines in told:
+    for title, lines in sections:
         if lines:
             parts.append("\n".join([title, *(f"  {each}" for each in lines)]))
     if comparison.gain:
@@ -277,12 +279,12 @@ def outliers(comparison: Comparison) -> list[str]:
     """A line per run in which single samples alone lengthen iterations."""
     lines = []
     for name, records in zip(comparison.names, comparison.records, strict=True):
-        found = [record for record in records if record.has_outlier]
-        if found:
-            worst = max(found, key=lambda record: record.outlier_ms)
+        lengthened = [record for record in records if record.has_outlier]
+        if lengthened:
+            worst = max(lengthened, key=lambda record: record.outlier_ms)
             lines.append(
-                f"{name}: in {len(found):,} of {len(records):,} iterations, by "
-                f"{_number(fmean(r.outlier_ms for r in found))} ms on average; most by sample "
+                f"{name}: in {len(lengthened):,} of {len(records):,} iterations, by "
+                f"{_number(fmean(r.outlier_ms for r in lengthened))} ms on average; most by sample "
                 f"{worst.outlier_sample} ({worst.outlier_tokens:,} tokens) in iteration "
                 f"{worst.iteration}: {_number(worst.outlier_ms)} of "
                 f"{_number(worst.predicted_ms)} ms predicted"

@@ -47,11 +47,11 @@ def gain(
     by_speed = sorted(range(len(summaries)), key=lambda i: -summaries[i].real_tokens_per_s)
     subject = by_speed[0] if subject is None else subject
     best = next(i for i in by_speed if i != subject)
-    own, other = summaries[subject], summaries[best]
-    ratio = own.real_tokens_per_s / other.real_tokens_per_s
+    winner, other = summaries[subject], summaries[best]
+    ratio = winner.real_tokens_per_s / other.real_tokens_per_s
     others = "the best of the other runs" if len(summaries) > 2 else "the other run"
     claim = (
-        f"{own.name} processes {ratio:.2f}x the real tokens per second of {other.name}, {others}"
+        f"{winner.name} processes {ratio:.2f}x the real tokens per second of {other.name}, {others}"
     )
     of_own, of_other = times[subject], times[best]
     if of_own is None or of_other is None or of_own.in_warm_up or of_other.in_warm_up:
@@ -59,15 +59,15 @@ def gain(
     return Gain(claim, _why(of_own, of_other, other.name))
 
 
-def _why(own: TimeUse, other: TimeUse, other_name: str) -> str:
+def _why(subject_use: TimeUse, other: TimeUse, other_name: str) -> str:
     """Uses on which a real token takes less or more time than in the other run."""
-    scale = other.real_tokens / own.real_tokens / other.iteration_ms
-    changes = {use: own.times_ms[use] * scale - other.share(use) for use in Use}
-    told = {"less": _told(changes, -1), "more": _told(changes, 1)}
-    parts = [f"{word} on {_listed(uses)}" for word, uses in told.items() if uses]
+    scale = other.real_tokens / subject_use.real_tokens / other.iteration_ms
+    changes = {use: subject_use.times_ms[use] * scale - other.share(use) for use in Use}
+    by_sign = {"less": _large(changes, -1), "more": _large(changes, 1)}
+    parts = [f"{word} on {_listed(uses)}" for word, uses in by_sign.items() if uses]
     if not parts:
         return ""
-    n = min(own.n_iterations, other.n_iterations)
+    n = min(subject_use.n_iterations, other.n_iterations)
     traced = f"{n} traced iterations" if n > 1 else "one traced iteration"
     return (
         f"per token of {traced} it spends {' and '.join(parts)}; "
@@ -75,12 +75,12 @@ def _why(own: TimeUse, other: TimeUse, other_name: str) -> str:
     )
 
 
-def _told(changes: Mapping[Use, float], sign: int) -> list[tuple[Use, float]]:
+def _large(changes: Mapping[Use, float], sign: int) -> list[tuple[Use, float]]:
     """Uses with a change of this sign that is large enough to be told, the largest first."""
     sizes = [(use, sign * change) for use, change in changes.items()]
-    told = [(use, size) for use, size in sizes if size >= MIN_SHARE]
-    return sorted(told, key=lambda each: -each[1])
+    large = [(use, size) for use, size in sizes if size >= MIN_SHARE]
+    return sorted(large, key=lambda each: -each[1])
 
 
-def _listed(told: Sequence[tuple[Use, float]]) -> str:
-    return ", ".join(f"{use} ({100 * size:.0f} %)" for use, size in told)
+def _listed(uses: Sequence[tuple[Use, float]]) -> str:
+    return ", ".join(f"{use} ({100 * size:.0f} %)" for use, size in uses)

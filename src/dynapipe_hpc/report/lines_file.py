@@ -100,7 +100,7 @@ class LinesFile(Generic[T]):
             InputError: A line is damaged.
         """
         if self.path.exists():
-            with replacing(self.path) as beside, beside.open("w", encoding="utf-8") as file:
+            with replacing(self.path) as temporary, temporary.open("w", encoding="utf-8") as file:
                 kept = (record for record in self.records() if getattr(record, self._key) < end)
                 file.writelines(map(self._lines.line, kept))
 

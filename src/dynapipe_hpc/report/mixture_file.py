@@ -24,8 +24,8 @@ def write_mixture(folder: Path, mixture: Mixture | None) -> None:
     if mixture is None:
         path.unlink(missing_ok=True)
         return
-    with replacing(path) as beside:
-        beside.write_text(json.dumps(asdict(mixture), indent=2) + "\n", encoding="utf-8")
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(asdict(mixture), indent=2) + "\n", encoding="utf-8")
 
 
 def read_mixture(folder: Path) -> Mixture | None:

@@ -127,8 +127,8 @@ class RunFolder:
             is_run = (path / ITERATIONS).exists()
             n_done = iterations_file(path).n_lines()
             left = unfinished(path, *_WRITTEN)
-            found = path.iterdir() if path.exists() else ()
-            others = [p for p in found if not p.name.startswith(LOCK) and p not in left]
+            entries = path.iterdir() if path.exists() else ()
+            others = [p for p in entries if not p.name.startswith(LOCK) and p not in left]
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}; name another") from None
         if n_done > n_repeatable:
@@ -243,8 +243,8 @@ def evaluations_file(folder: Path) -> LinesFile[EvaluationRecord]:
 
 def write_atomically(path: Path, text: str, *, lasting: bool = True) -> None:
     """Writes a text file atomically: a reader never sees part of it."""
-    with replacing(path, lasting=lasting) as beside:
-        beside.write_text(text, encoding="utf-8")
+    with replacing(path, lasting=lasting) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _remove_unfinished(path: Path) -> None:

@@ -54,11 +54,11 @@ def time_use(
     """
     traced = [record for record in records if record.iteration in timelines]
     steady = [each for each in traced if each.iteration - records[0].iteration >= n_warm_up]
-    found = [
+    pairs = [
         (record, rank_time(timelines[record.iteration], *_measured(record), n_stages))
         for record in steady or traced
     ]
-    known = [(record, times_ms) for record, times_ms in found if times_ms is not None]
+    known = [(record, times_ms) for record, times_ms in pairs if times_ms is not None]
     if not known:
         return None
     return TimeUse(

@@ -67,8 +67,8 @@ class TraceFile:
         """
         if not os.path.lexists(self.path):
             return
-        with replacing(self.path) as beside:
-            new = TraceFile(beside)
+        with replacing(self.path) as temporary:
+            new = TraceFile(temporary)
             for timeline in self.timelines():
                 if timeline.iteration < n_kept:
                     new.add(timeline)

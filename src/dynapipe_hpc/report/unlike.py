@@ -67,5 +67,5 @@ def _line(key: str, values: Sequence[str], names: Sequence[str]) -> str:
         named.setdefault(value, []).append(name)
     if len(named) == 1:
         return ""
-    told = [f"{value} in {', '.join(n)}" for value, n in named.items() if value]
-    return f"{key}: {'; '.join(told)}"
+    parts = [f"{value} in {', '.join(n)}" for value, n in named.items() if value]
+    return f"{key}: {'; '.join(parts)}"

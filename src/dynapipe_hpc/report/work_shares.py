@@ -74,15 +74,15 @@ class PassWork:
             return []
         held = self.placement.parts(self.shape)
         tokens: dict[int, Mapping[Side, _Tokens]] = {}
-        found: dict[tuple[int, ...], Sequence[PassShares]] = {}
+        known_shares: dict[tuple[int, ...], Sequence[PassShares]] = {}
         keys = [(plan.replica, *held[plan.stage].values()) for plan in plans]
         for key, plan in zip(keys, plans, strict=True):
             if plan.replica not in tokens:
                 tokens[plan.replica] = self._tokens(plan.microbatches, by_id, parts)
-            if key not in found:
+            if key not in known_shares:
                 of_replica = tokens[plan.replica]
-                found[key] = _shares(plan.microbatches, of_replica, parts, held[plan.stage])
-        return [found[key] for key in keys]
+                known_shares[key] = _shares(plan.microbatches, of_replica, parts, held[plan.stage])
+        return [known_shares[key] for key in keys]
 
     def _tokens(
         self,

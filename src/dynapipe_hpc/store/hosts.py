@@ -17,10 +17,10 @@ class Hosts:
     @cached_property
     def ranks_of(self) -> dict[int, list[int]]:
         """The ranks of every host, in order, by leader."""
-        found: dict[int, list[int]] = {}
+        ranks_by_host: dict[int, list[int]] = {}
         for rank, leader in enumerate(self.leader_of):
-            found.setdefault(leader, []).append(rank)
-        return found
+            ranks_by_host.setdefault(leader, []).append(rank)
+        return ranks_by_host
 
     @cached_property
     def place_of(self) -> dict[int, int]:

@@ -163,10 +163,10 @@ class MpiPlanStore:
     def _receive(self, iteration: int) -> tuple[MessageKind, bytes]:
         number, place = self._number(iteration), self._hosts.place_of[self._rank]
         header = self._near.read(0, self._layout.header(number, place), HEADER.size)
-        found = self._layout.find(number, header)
-        if found is None:
+        location = self._layout.find(number, header)
+        if location is None:
             raise reasons.damaged(iteration, self._rank, self.planner_of(iteration))
-        kind, offset, n_bytes = found
+        kind, offset, n_bytes = location
         message = self._near.read(0, offset, n_bytes)
         self._near.write(0, self._layout.n_taken(place), WORD.pack(number + 1))
         self._next_take += 1

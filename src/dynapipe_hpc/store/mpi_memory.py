@@ -41,11 +41,11 @@ class MpiMemory:
 
     def read(self, owner: int, offset: int, n_bytes: int) -> bytes:
         """The `n_bytes` bytes at `offset` in the memory of rank `owner`."""
-        found = np.empty(n_bytes, np.uint8)
+        data = np.empty(n_bytes, np.uint8)
         for start in range(0, n_bytes, _BLOCK_BYTES):
-            block = found[start : start + _BLOCK_BYTES]
+            block = data[start : start + _BLOCK_BYTES]
             self._wait(self._window.Rget(block, owner, offset + start), owner)
-        return found.tobytes()
+        return data.tobytes()
 
     def write(self, owner: int, offset: int, message: bytes) -> None:
         """Sets the bytes at `offset` in the memory of rank `owner`."""

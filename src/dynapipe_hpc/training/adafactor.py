@@ -149,19 +149,19 @@ class Adafactor:
         """Adds sums of cut weights over shards, of some names or of all."""
         if self._shards.n_shards == 1:
             return
-        found = [
+        pending = [
             (w, name)
             for w in self._weights
             if w.cut is not None
             for name in w.sums
             if name in (names or w.sums) and not _is_complete(w, name)
         ]
-        if not found:
+        if not pending:
             return
-        flat = torch.cat([w.sums[name] for w, name in found])
-        sizes = [len(w.sums[name]) for w, name in found]
+        flat = torch.cat([w.sums[name] for w, name in pending])
+        sizes = [len(w.sums[name]) for w, name in pending]
         parts = torch.split(self._shards.sum_over_shards(flat), sizes)
-        for (w, name), part in zip(found, parts, strict=True):
+        for (w, name), part in zip(pending, parts, strict=True):
             w.sums[name] = part
 
 

@@ -123,9 +123,9 @@ class TrainingConfig(ConfigTable):
     def _has_one_length(self) -> Self:
         given = [name for name in LENGTHS if getattr(self, name) is not None]
         if len(given) != 1:
-            found = f"{' and '.join(given)} are" if given else "none is"
+            problem = f"{' and '.join(given)} are" if given else "none is"
             raise ValueError(
-                f"exactly one of iterations, epochs and tokens is needed; {found} given"
+                f"exactly one of iterations, epochs and tokens is needed; {problem} given"
             )
         return self
 

@@ -44,7 +44,7 @@ class EarlySums:
 
     def __init__(
         self,
-        own: FlatParameters,
+        own_parameters: FlatParameters,
         collectives: Collectives,
         tied: Collection[nn.Parameter] = (),
         bucket_bytes: int = BUCKET_BYTES,
@@ -52,16 +52,23 @@ class EarlySums:
         """Watches the gradients of parameters.
 
         Args:
-            own: Parameters; a backward pass adds to each gradient once.
+            own_parameters: Parameters; a backward pass adds to each gradient once.
             collectives: Collectives that sum over replicas.
             tied: Parameters to whose gradients other stages add.
             bucket_bytes: Smallest bucket in bytes.
         """
         self._collectives = collectives
-        matrices_of = _buckets(own, tied, bucket_bytes)
+        matrices_of = _buckets(own_parameters, tied, bucket_bytes)
         self._buckets = [bucket for bucket, _ in matrices_of]
-        first = self._buckets[-1].start if self._buckets else own.n_decaying
-        self._late = [g for g in (own.gradients[:first], own.gradients[own.n_decaying :]) if len(g)]
+        first = self._buckets[-1].start if self._buckets else own_parameters.n_decaying
+        self._late = [
+            g
+            for g in (
+                own_parameters.gradients[:first],
+                own_parameters.gradients[own_parameters.n_decaying :],
+            )
+            if len(g)
+        ]
         self._is_last = False
         self._pending: list[Callable[[], None]] = []
         for bucket, matrices in matrices_of:
@@ -108,21 +115,27 @@ class EarlySums:
 
 
 def _buckets(
-    own: FlatParameters, tied: Collection[nn.Parameter], bucket_bytes: int
+    own_parameters: FlatParameters, tied: Collection[nn.Parameter], bucket_bytes: int
 ) -> list[tuple[_Bucket, list[nn.Parameter]]]:
     """Buckets and their matrices, from the end of the matrices back to the last tied one."""
     buckets: list[tuple[_Bucket, list[nn.Parameter]]] = []
     parameters: list[nn.Parameter] = []
-    end = own.n_decaying
-    matrices = [p for p, g in own.gradient_of.items() if g.storage_offset() < own.n_decaying]
+    end = own_parameters.n_decaying
+    matrices = [
+        p
+        for p, g in own_parameters.gradient_of.items()
+        if g.storage_offset() < own_parameters.n_decaying
+    ]
     for parameter in reversed(matrices):
         if any(parameter is other for other in tied):
             break
         parameters.append(parameter)
-        start = int(own.gradient_of[parameter].storage_offset())
-        if (end - start) * own.gradients.itemsize >= bucket_bytes or parameter is matrices[0]:
+        start = int(own_parameters.gradient_of[parameter].storage_offset())
+        if (
+            end - start
+        ) * own_parameters.gradients.itemsize >= bucket_bytes or parameter is matrices[0]:
             identities = frozenset(map(id, parameters))
-            bucket = _Bucket(start, own.gradients[start:end], identities)
+            bucket = _Bucket(start, own_parameters.gradients[start:end], identities)
             buckets.append((bucket, parameters))
             parameters, end = [], start
     return buckets

@@ -167,7 +167,7 @@ class Optimizer:
 
 def _early_sums(
     module: nn.Module,
-    own: FlatParameters,
+    own_parameters: FlatParameters,
     collectives: Collectives,
     tied: Tied,
     share: Share,
@@ -181,4 +181,4 @@ def _early_sums(
     if collectives.n_replicas == 1 or not (is_simple and collectives.sums_beside_work):
         return None
     held = dict(module.named_parameters())
-    return EarlySums(own, collectives, [held[name] for name in tied if name in held])
+    return EarlySums(own_parameters, collectives, [held[name] for name in tied if name in held])

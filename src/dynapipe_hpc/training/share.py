@@ -60,9 +60,9 @@ class Share:
             The sum, shape (1,), float64.
         """
         n = len(values) // self.n_parts
-        own = [self._collectives.replica] if self.is_part else range(self.n_parts)
+        own_parts = [self._collectives.replica] if self.is_part else range(self.n_parts)
         numbers = torch.zeros(self.n_parts, dtype=torch.float64, device=values.device)
-        for part in own:
+        for part in own_parts:
             numbers[part] = number_of(slice(part * n, (part + 1) * n))
         if self.is_part:
             self._collectives.sum_over_replicas(numbers)

@@ -64,11 +64,11 @@ def read_object(path: Path) -> dict[str, Any]:
         InputError: The file cannot be read or is something else.
     """
     try:
-        found = json.loads(read_text(path))
+        value = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: is not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise InputError(f"{path}: is not a JSON object")
-    return found
+    return value

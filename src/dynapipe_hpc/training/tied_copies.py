@@ -30,23 +30,29 @@ class TiedCopies:
     """
 
     def __init__(
-        self, module: nn.Module, tied: Tied, own: FlatParameters, collectives: Collectives
+        self,
+        module: nn.Module,
+        tied: Tied,
+        own_parameters: FlatParameters,
+        collectives: Collectives,
     ) -> None:
         """Takes over the copies in `module`, whose other parameters are in `own`."""
         self._collectives = collectives
         held = dict(module.named_parameters())
         left_out = set(held) - set(borrowed(tied, collectives.stage))
         copies = None if left_out == held.keys() else FlatParameters(module, left_out=left_out)
-        gradient_of = own.gradient_of | ({} if copies is None else copies.gradient_of)
+        gradient_of = own_parameters.gradient_of | ({} if copies is None else copies.gradient_of)
         self._flat = copies
-        found = {
+        copies_by_name = {
             name: _Copy(weight.stages, held[name].data.view(-1), gradient_of[held[name]].view(-1))
             for name, weight in tied.items()
             if collectives.stage in weight.stages
         }
-        self._pairs = [copy for name, copy in found.items() if tied[name].in_pairs]
+        self._pairs = [copy for name, copy in copies_by_name.items() if tied[name].in_pairs]
         small = {name: weight.n_numbers for name, weight in tied.items() if not weight.in_pairs}
-        self._small = _SmallCopies(small, found, own, collectives) if small else None
+        self._small = (
+            _SmallCopies(small, copies_by_name, own_parameters, collectives) if small else None
+        )
 
     @property
     def kept_bytes(self) -> int:
@@ -83,19 +89,19 @@ class _SmallCopies:
     def __init__(
         self,
         n_numbers: Mapping[str, int],
-        found: Mapping[str, _Copy],
-        own: FlatParameters,
+        copies_by_name: Mapping[str, _Copy],
+        own_parameters: FlatParameters,
         collectives: Collectives,
     ) -> None:
         """Takes the sizes of all small weights, and the copies that this stage holds."""
         self._collectives = collectives
         n_shards, n_all = collectives.n_shards, sum(n_numbers.values())
-        self._buffer = own.gradients.new_zeros(n_shards, n_all)
+        self._buffer = own_parameters.gradients.new_zeros(n_shards, n_all)
         mine, ends = self._buffer[collectives.shard], accumulate(n_numbers.values())
         self._held = [
-            (mine[end - n : end], found[name])
+            (mine[end - n : end], copies_by_name[name])
             for (name, n), end in zip(n_numbers.items(), ends, strict=True)
-            if name in found
+            if name in copies_by_name
         ]
 
     def collect_gradients(self) -> None:

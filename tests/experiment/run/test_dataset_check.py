@@ -126,7 +126,7 @@ def test_whoever_switches_it_off_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with DatasetFile(write_samples(tmp_path / "x.h5")) as dataset:
-        DatasetCheck(dataset, wanted=False).close()
+        DatasetCheck(dataset, is_wanted=False).close()
     told = "x.h5: samples are not compared with their checksums (data.verify = false)"
     assert told in capsys.readouterr().out
 
@@ -135,7 +135,7 @@ def test_the_name_of_a_dataset_steers_no_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with DatasetFile(write_samples(tmp_path / "\x1b[2J.h5")) as dataset:
-        DatasetCheck(dataset, wanted=False).close()
+        DatasetCheck(dataset, is_wanted=False).close()
     assert r"\x1b[2J.h5: samples are not" in capsys.readouterr().out
 
 

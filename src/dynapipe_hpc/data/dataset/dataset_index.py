@@ -52,7 +52,7 @@ def write_index(output: Path, header: DatasetHeader, shards: Sequence[Path]) -> 
             turn_end_ids |= set(shard.header.turn_end_ids)
     if sum(len(ids) for ids in task_ids) == 0:
         raise InputError(f"{', '.join(header.sources)}: no sample to write")
-    with replacing(output) as beside, creating(beside) as file:
+    with replacing(output) as temporary, creating(temporary) as file:
         for group, parts in lengths.items():
             file[f"{group}/offsets"] = _starts(np.concatenate(parts))
         joined = Spans.join(spans)
@@ -76,11 +76,11 @@ def _starts(lengths: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
 
 
 def _check_tokenizer(shard: DatasetFile, header: DatasetHeader) -> None:
-    found = shard.header.tokenizer_sha256, shard.vocab_size, shard.eos_id, shard.start_id
+    facts = shard.header.tokenizer_sha256, shard.vocab_size, shard.eos_id, shard.start_id
     expected = header.tokenizer_sha256, header.vocab_size, header.eos_id, header.start_id
-    if found != expected or shard.header.special_tokens != header.special_tokens:
+    if facts != expected or shard.header.special_tokens != header.special_tokens:
         raise InputError(
             f"{shard.path}: its tokenizer is {shard.header.tokenizer_name} with sha256 "
-            f"{found[0][:12]}, but that of the dataset is {header.tokenizer_name} with "
+            f"{facts[0][:12]}, but that of the dataset is {header.tokenizer_name} with "
             f"{header.tokenizer_sha256[:12]}; use the same tokenizer files on all hosts"
         )

@@ -51,7 +51,7 @@ class DatasetWriter:
             InputError: `path` cannot be written or replaced.
             RunError: The file system refuses, as when the disk is full.
         """
-        with replacing(path) as beside, creating(beside) as file:
+        with replacing(path) as temporary, creating(temporary) as file:
             writer = cls(file, header)
             yield writer
             writer._finish()

@@ -94,13 +94,13 @@ class JoinedDatasets:
 
     def _check_tokenizer(self, other: DatasetFile) -> None:
         """Refuses a dataset whose tokens mean something else than those of the first."""
-        ours, its = self.files[0].header, other.header
+        ours, theirs = self.files[0].header, other.header
         for what in ("tokenizer_sha256", "vocab_size", "eos_id"):
-            if getattr(ours, what) != getattr(its, what):
+            if getattr(ours, what) != getattr(theirs, what):
                 self.close()
                 raise InputError(
-                    f"data.mixture: {other.path} has {what} = {getattr(its, what)} (tokenizer "
-                    f"{its.tokenizer_name}), but {self.files[0].path} has {getattr(ours, what)} "
+                    f"data.mixture: {other.path} has {what} = {getattr(theirs, what)} (tokenizer "
+                    f"{theirs.tokenizer_name}), but {self.files[0].path} has {getattr(ours, what)} "
                     f"(tokenizer {ours.tokenizer_name}); preprocess both with the same tokenizer"
                 )
 

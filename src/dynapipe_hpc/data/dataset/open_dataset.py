@@ -49,10 +49,10 @@ def array_of(file: h5py.File, name: str, kind: str) -> h5py.Dataset:
     Raises:
         InputError: There is no such array.
     """
-    found = stored_array(file, name)
-    if found.ndim != 1 or found.dtype.kind != kind:
-        raise InputError(f"'{name}' has shape {found.shape} and type {found.dtype}")
-    return found
+    values = stored_array(file, name)
+    if values.ndim != 1 or values.dtype.kind != kind:
+        raise InputError(f"'{name}' has shape {values.shape} and type {values.dtype}")
+    return values
 
 
 def read_tokens(file: h5py.File, array: h5py.Dataset, start: int, end: int) -> TokenArray:
@@ -62,11 +62,11 @@ def read_tokens(file: h5py.File, array: h5py.Dataset, start: int, end: int) -> T
         OSError: The tokens cannot be read, or the file has been truncated since it was opened:
             past its end HDF5 would read zeros.
     """
-    found: TokenArray = array[start:end]
+    values: TokenArray = array[start:end]
     n_bytes = os.fstat(file.id.get_vfd_handle()).st_size
     if n_bytes < file.id.get_filesize():
         raise OSError(f"the file has been truncated to {n_bytes:,} bytes since it was opened")
-    return found
+    return values
 
 
 def _is_dataset(attributes: StoredAttributes) -> bool:

@@ -131,11 +131,11 @@ class ShardReader:
 
     def _check_size(self, k: int, n_bytes: int) -> None:
         try:
-            found = (self.index.parent / self.names[k]).stat().st_size
+            size_bytes = (self.index.parent / self.names[k]).stat().st_size
         except OSError as error:
             raise self._unusable(k, f"cannot be found: {error.strerror}") from None
-        if found != n_bytes:
-            raise self._unusable(k, f"has {found} bytes, not {n_bytes}")
+        if size_bytes != n_bytes:
+            raise self._unusable(k, f"has {size_bytes} bytes, not {n_bytes}")
 
     def _unusable(self, k: int, reason: str) -> ShardError:
         first, end = self.starts[k], self.starts[k + 1]

@@ -107,7 +107,7 @@ def write_demo_corpus(
         raise InputError(f"--samples {n_samples}: must be at least 1")
     if max_bytes < MIN_MAX_BYTES:
         raise InputError(f"--max-bytes {max_bytes}: must be at least {MIN_MAX_BYTES}")
-    with replacing(path) as beside, beside.open("w", encoding="utf-8") as file:
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         samples = demo_samples(n_samples, seed, max_bytes)
         for sample in demo_chats(n_samples, seed) if chat else samples:
             file.write(json.dumps(sample) + "\n")

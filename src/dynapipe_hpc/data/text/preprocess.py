@@ -208,8 +208,8 @@ def _text_bytes(source: Path) -> int | None:
     if source == STDIN:
         return None
     try:
-        found = source.stat()
-        return found.st_size if stat.S_ISREG(found.st_mode) and can_be_cut(source) else None
+        status = source.stat()
+        return status.st_size if stat.S_ISREG(status.st_mode) and can_be_cut(source) else None
     except OSError as error:
         raise InputError(f"{source}: cannot be read: {error.strerror}") from None
 

@@ -28,6 +28,6 @@ def prompt_tokens(
     if not chat:
         return tokenizer, list(tokenizer.encode([text])[0])
     recipe = recipe_of(tokenizer, files, RecordFormat.MESSAGES)
-    asked = recipe.template.asking(text) if recipe.template else text
-    [(tokens, _)] = recipe.tokenizer.encode_marked([asked], [[]])
+    prompt = recipe.template.asking(text) if recipe.template else text
+    [(tokens, _)] = recipe.tokenizer.encode_marked([prompt], [[]])
     return recipe.tokenizer, list(tokens)

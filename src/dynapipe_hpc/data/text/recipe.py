@@ -122,7 +122,7 @@ def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordForm
     Raises:
         InputError: A source cannot be read, or two sources have different formats.
     """
-    found: dict[RecordFormat, Path] = {}
+    formats: dict[RecordFormat, Path] = {}
     for source in sources:
         if source == STDIN or not source.is_file():
             continue
@@ -131,11 +131,11 @@ def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordForm
         except (ValueError, RecursionError):
             continue  # refused with its number when the lines are read
         for shown in formats_of_record(record, fields)[:1]:
-            found.setdefault(shown, source)
-    if len(found) > 1:
-        (one, path), (other, other_path), *_ = found.items()
+            formats.setdefault(shown, source)
+    if len(formats) > 1:
+        (one, path), (other, other_path), *_ = formats.items()
         raise InputError(
             f"{path} holds {one} and {other_path} {other}; make a dataset of each, and mix them in "
             "the configuration (data.mixture), or say which it is: --format"
         )
-    return next(iter(found), RecordFormat.PAIRS)
+    return next(iter(formats), RecordFormat.PAIRS)

@@ -63,13 +63,13 @@ def check_first_line(path: Path, line: bytes, expected: RecordFormat, fields: Pa
     except (ValueError, RecursionError):
         _check_name(path, text)
         return
-    found = formats_of_record(record, fields)
-    if found and expected not in found:
+    formats = formats_of_record(record, fields)
+    if formats and expected not in formats:
         raise FormatError(
-            f"the file holds {_NAMES[found[0]]}, not {_NAMES[expected]}; say so: --format "
-            f"{found[0]}"
+            f"the file holds {_NAMES[formats[0]]}, not {_NAMES[expected]}; say so: --format "
+            f"{formats[0]}"
         )
-    if not found and isinstance(record, dict) and {"prompt", "completion"} <= record.keys():
+    if not formats and isinstance(record, dict) and {"prompt", "completion"} <= record.keys():
         raise FormatError(
             "the file holds prompts and completions ('prompt'); name the fields: --inputs-field "
             "prompt --targets-field completion"

@@ -78,11 +78,11 @@ def _ids_of_tokenizer(content: Any) -> dict[str, int]:
     if isinstance(tokens, list):  # of a Unigram model, with scores
         tokens = {each[0]: i for i, each in enumerate(tokens) if isinstance(each, list) and each}
     added = content.get("added_tokens") if isinstance(content, dict) else None
-    found = _ids(tokens)
+    ids = _ids(tokens)
     for each in added if isinstance(added, list) else ():
         if isinstance(each, dict):
-            found |= _ids({each.get("content"): each.get("id")})
-    return found
+            ids |= _ids({each.get("content"): each.get("id")})
+    return ids
 
 
 def _ids(tokens: Any) -> dict[str, int]:

@@ -81,8 +81,8 @@ class LocalNetwork(Generic[ArrayT]):
             if waiting:
                 self._match(waiting.popleft(), transfer)
             else:
-                own = self._unmatched.setdefault((transfer.rank, peer), deque())
-                own.append(transfer)
+                unmatched = self._unmatched.setdefault((transfer.rank, peer), deque())
+                unmatched.append(transfer)
 
     def _match(self, early: _Transfer[ArrayT], late: _Transfer[ArrayT]) -> None:
         pair = frozenset((early.rank, late.rank))

@@ -58,9 +58,9 @@ class MpiCollectives:
     def sum_over_shards(self, values: torch.Tensor) -> torch.Tensor:
         """All-reduce over shards, not in place; 16-bit numbers are summed in float32."""
         wide = torch.promote_types(values.dtype, torch.float32)
-        own = values.to(wide).contiguous()
-        total = torch.empty_like(own)
-        for mine, sums in zip(pieces(own), pieces(total), strict=True):
+        shard = values.to(wide).contiguous()
+        total = torch.empty_like(shard)
+        for mine, sums in zip(pieces(shard), pieces(total), strict=True):
             self._shards.Allreduce(summable(mine), summable(sums))
         return total.to(values.dtype)
 
@@ -68,9 +68,9 @@ class MpiCollectives:
         """Reduce-scatter over shards, not in place; 16-bit numbers are summed in float32."""
         wide = torch.promote_types(values.dtype, torch.float32)
         parts = values.to(wide).contiguous().view(self.n_shards, -1)
-        own = torch.empty_like(values.chunk(self.n_shards)[0], dtype=wide)
-        _sum_share(self._shards, parts, into=own.view(-1))
-        return own.to(values.dtype)
+        shard = torch.empty_like(values.chunk(self.n_shards)[0], dtype=wide)
+        _sum_share(self._shards, parts, into=shard.view(-1))
+        return shard.to(values.dtype)
 
     def gather_over_shards(self, values: torch.Tensor) -> torch.Tensor:
         """All-gather over shards."""

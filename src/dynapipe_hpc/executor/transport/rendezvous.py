@@ -89,10 +89,10 @@ class Rendezvous(Store):
             TransportError: A rank has not connected in time.
         """
         ranks = range(self._comm.Get_size())
-        said = [f"rank {rank} has connected" for rank in ranks]
-        self.set(said[self._comm.Get_rank()], b"")
+        notes = [f"rank {rank} has connected" for rank in ranks]
+        self.set(notes[self._comm.Get_rank()], b"")
         if self._server:
-            self.wait(said)
+            self.wait(notes)
 
     def close(self) -> None:
         """Ends the rendezvous for this rank; on the first rank, for all."""

@@ -80,9 +80,9 @@ class TorchCollectives:
         if self._groups.shards is None:
             return values
         parts = values.to(self._wide(values)).contiguous()
-        own = torch.empty_like(parts.chunk(self.n_shards)[0])
-        _reduce_scatter(own, parts, group=self._groups.shards)
-        return own.to(values.dtype)
+        shard = torch.empty_like(parts.chunk(self.n_shards)[0])
+        _reduce_scatter(shard, parts, group=self._groups.shards)
+        return shard.to(values.dtype)
 
     def gather_over_shards(self, values: Tensor) -> Tensor:
         """All-gather over shards."""

@@ -108,9 +108,9 @@ def _own_group(
     if len(members) == 1:
         return None
     # Without local synchronization, every rank would have to create the groups of all parts.
-    own = distributed.new_group(
+    own_group = distributed.new_group(
         members, timeout=timeout, pg_options=options, use_local_synchronization=True
     )
-    if not isinstance(own, ProcessGroup):
+    if not isinstance(own_group, ProcessGroup):
         raise TypeError(f"torch left rank {rank} out of its own group")
-    return own
+    return own_group

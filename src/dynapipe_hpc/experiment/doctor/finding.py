@@ -31,14 +31,14 @@ class Finding:
     level: Level = Level.FACT
 
 
-def merged(found: Sequence[Sequence[Finding]]) -> list[Finding]:
+def merged(by_rank: Sequence[Sequence[Finding]]) -> list[Finding]:
     """The findings of all ranks, each once; where ranks differ, with the ranks' numbers.
 
     Args:
-        found: Findings by rank. The only finding on a subject is shown without rank numbers.
+        by_rank: Findings by rank. The only finding on a subject is shown without rank numbers.
     """
     ranks_of: dict[Finding, list[int]] = {}
-    for rank, findings in enumerate(found):
+    for rank, findings in enumerate(by_rank):
         for finding in findings:
             ranks_of.setdefault(finding, []).append(rank)
     n_texts = Counter(finding.subject for finding in ranks_of)

@@ -31,13 +31,13 @@ def look_at_config(case: Case) -> Iterator[Finding]:
         return
     files, n_ranks = case.files, case.job.size
     yield Finding("file", f"{case.path}: can be used")
-    found = {name: _checked(name, partial(c, files, n_ranks)) for name, c in RUN_CHECKS.items()}
-    yield from found.values()
-    if not _is_problem(found["costs"]):
+    results = {name: _checked(name, partial(c, files, n_ranks)) for name, c in RUN_CHECKS.items()}
+    yield from results.values()
+    if not _is_problem(results["costs"]):
         yield from _circumstances(files, n_ranks)
         if halves := describe_halves(files.costs, files.config):
             yield Finding("split passes", halves)
-    if any(_is_problem(found[name]) for name in ("iterations", "dataset", "evaluation", "costs")):
+    if any(_is_problem(results[name]) for name in ("iterations", "dataset", "evaluation", "costs")):
         return
     experiment = open_experiment(files)
     memory = list(_memory(experiment, files.rows))

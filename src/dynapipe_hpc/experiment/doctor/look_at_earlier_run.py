@@ -37,10 +37,10 @@ def look_at_earlier_run(case: Case) -> Iterator[Finding]:
         facts = together(case.job, partial(_facts, files))
         folder = CheckpointFolder(output / "checkpoints", files.config.checkpoint)
         point = newest_undamaged(case.job, folder, facts)
-        found = list(_described(output, files, point)) if case.job.is_first else []
+        findings = list(_described(output, files, point)) if case.job.is_first else []
     except (InputError, OSError) as error:
-        found = [Finding("start", str(error), Level.PROBLEM)] if case.job.is_first else []
-    yield from found
+        findings = [Finding("start", str(error), Level.PROBLEM)] if case.job.is_first else []
+    yield from findings
 
 
 def _is_free(output: Path) -> bool:

@@ -52,11 +52,11 @@ def _total_bytes() -> int:
 def _allowed_bytes() -> int:
     """Memory limit that the batch system or a container sets for this process."""
     lines = (_PROCESSES / "self" / "cgroup").read_text().splitlines()
-    own = next((line.split(":", 2)[2] for line in lines if line.startswith("0::")), "/")
-    group = _CGROUPS / own.lstrip("/")
+    own_cgroup = next((line.split(":", 2)[2] for line in lines if line.startswith("0::")), "/")
+    group = _CGROUPS / own_cgroup.lstrip("/")
     limits = [folder / "memory.max" for folder in (group, *group.parents)]
-    found = [limit.read_text().strip() for limit in limits if limit.is_file()]
-    return min((int(limit) for limit in found if limit != "max"), default=1 << 62)
+    texts = [limit.read_text().strip() for limit in limits if limit.is_file()]
+    return min((int(limit) for limit in texts if limit != "max"), default=1 << 62)
 
 
 def _shared_memory(case: Case, host: str, ranks: list[int]) -> Finding:

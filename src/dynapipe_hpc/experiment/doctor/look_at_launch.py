@@ -50,15 +50,15 @@ def look_at_launch(case: Case) -> Iterator[Finding]:
 
 def _mpiexec() -> Finding:
     """Settings of the environment's own mpiexec, which may refuse to start before any rank runs."""
-    own, installed = Path(sys.prefix) / "bin" / "mpiexec", Path(sys.prefix) / "etc"
+    own_mpi, installed = Path(sys.prefix) / "bin" / "mpiexec", Path(sys.prefix) / "etc"
     if not has_settings(installed / OF_LAUNCHER.name):
         advice = f"cp {OF_LAUNCHER} {installed}"
         return Finding(
             "mpiexec",
-            f"{own}: starts no more ranks than there are cores; to allow more: {advice}",
+            f"{own_mpi}: starts no more ranks than there are cores; to allow more: {advice}",
             Level.WARNING,
         )
-    return Finding("mpiexec", f"{own}{permission_for_root()}")
+    return Finding("mpiexec", f"{own_mpi}{permission_for_root()}")
 
 
 def _slurm(case: Case) -> Finding:
@@ -83,8 +83,10 @@ def look_at_mpi(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
     major, minor = MPI.Get_version()
     yield Finding("standard", f"MPI {major}.{minor}")
     abi = MPI.Get_abi_version()
-    own = f"the library's own, through {MPI.__file__.rpartition('/')[2].partition('.cpython')[0]}"
-    yield Finding("ABI", own if abi[0] < 0 else f"MPI standard ABI {abi[0]}.{abi[1]}")
+    own_mpi = (
+        f"the library's own, through {MPI.__file__.rpartition('/')[2].partition('.cpython')[0]}"
+    )
+    yield Finding("ABI", own_mpi if abi[0] < 0 else f"MPI standard ABI {abi[0]}.{abi[1]}")
     yield from _ucx()
 
 

@@ -30,14 +30,14 @@ def look_at_network(case: Case) -> Iterator[Finding]:
 
 
 def _named(variable: str, value: str, names: list[str]) -> Finding:
-    wanted = [each for each in value.removeprefix("=").split(",") if "/" not in each]
+    interfaces = [each for each in value.removeprefix("=").split(",") if "/" not in each]
     is_exact = variable in _EXACT or value.startswith("=")
     there = [
         each
-        for each in wanted
+        for each in interfaces
         if any(name == each or (name.startswith(each) and not is_exact) for name in names)
     ]
-    if there or not wanted:
+    if there or not interfaces:
         return Finding(variable, value)
     return Finding(
         variable,

@@ -78,7 +78,7 @@ def _room(config: ExperimentConfig) -> Iterator[Finding]:
     tied = tied_weights(config.model, any_placement(config), cluster.n_shards)
     connected = communicator_bytes(cluster, paired_stages(tied))
     needed = reserved_bytes(limit_bytes) + connected + MARGIN_BYTES
-    told = (
+    text = (
         f"cluster.device_memory_bytes is {_gb(limit_bytes)}, so a run needs {_gb(needed)}: "
         f"{_gb(reserved_bytes(limit_bytes))} that it reserves, about {_gb(connected)} for "
         f"connections and {_gb(MARGIN_BYTES)} for libraries"
@@ -86,12 +86,12 @@ def _room(config: ExperimentConfig) -> Iterator[Finding]:
     advised = min(ADVISED_SHARE * total, PLANNED_SHARE * (free - connected - MARGIN_BYTES))
     if needed > free:
         remedy = f"but a GPU has {_gb(free)} free; lower it to {_gb(advised)}"
-        yield Finding("GPU memory", f"{told}; {remedy}", Level.PROBLEM)
+        yield Finding("GPU memory", f"{text}; {remedy}", Level.PROBLEM)
     elif limit_bytes > ADVISED_SHARE * total:
         remedy = f"lower it to {_gb(advised)}, {ADVISED_SHARE:.0%} of a GPU"
-        yield Finding("GPU memory", f"{told}; {remedy}", Level.WARNING)
+        yield Finding("GPU memory", f"{text}; {remedy}", Level.WARNING)
     else:
-        yield Finding("GPU memory", told)
+        yield Finding("GPU memory", text)
 
 
 def _gb(n_bytes: float) -> str:

@@ -46,12 +46,12 @@ class _Room:
         yield self._line(f"targets, beside inputs of {inputs:,} tokens", "target_tokens", inputs)
 
     def _line(self, what: str, side: Side, other_tokens: int) -> str:
-        found = ", ".join(
+        parts = ", ".join(
             f"{mode.text} {self._longest_row(mode, side, other_tokens):,}"
             for mode in self._cost.recompute_modes
         )
         return (
-            f"{what}: {found} tokens of at most {self._config.model.max_tokens:,}; "
+            f"{what}: {parts} tokens of at most {self._config.model.max_tokens:,}; "
             f"the dataset's longest {self._longest[side]:,}"
         )
 

@@ -48,7 +48,7 @@ def plan_lengths(files: ExperimentFiles, lengths: Path, output: Path) -> Iterato
     batches = read_lengths(lengths, needs_targets=shape.has_target_rows)
     planner = files.planner(place_layers_for(files, batches))
     records: list[Record] = []
-    with replacing(output) as beside:
+    with replacing(output) as temporary:
         for number, batch in enumerate(batches):
             try:
                 check_rows(samples_of_lengths(batch), shape, multiple)
@@ -57,7 +57,7 @@ def plan_lengths(files: ExperimentFiles, lengths: Path, output: Path) -> Iterato
                 raise InputError(f"{lengths}: batch {number}: {error}") from error
             yield f"batch {number}: {len(batch)} samples, {_describe(records[-1])}"
         content = {"lengths": lengths.name, "batches": records}
-        beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def _holds_plans(path: Path) -> bool:
@@ -110,5 +110,5 @@ def _microbatch(microbatch: MicroBatch) -> Record:
 
 def _describe(record: Record) -> str:
     bound = LowerBound(record["lower_bound_ms"], record["longest_trip_ms"])
-    told = prediction_text(record["predicted_iteration_ms"], bound)
-    return f"{told}, planned in {record['planning_ms']:,.1f} ms"
+    prediction = prediction_text(record["predicted_iteration_ms"], bound)
+    return f"{prediction}, planned in {record['planning_ms']:,.1f} ms"

@@ -142,8 +142,8 @@ def _summary(
     most = ""
     if (n_shapes := config.most_shapes) is not None:
         most = f", in all iterations at most {n_shapes:,}"
-    found = f"{len(shapes):,}{most}"
-    yield f"micro-batches: {len(microbatches):,}, of different shapes and layouts: {found}"
+    count = f"{len(shapes):,}{most}"
+    yield f"micro-batches: {len(microbatches):,}, of different shapes and layouts: {count}"
 
 
 def _microbatches(plans: Sequence[RankPlan]) -> Iterator[str]:

@@ -109,18 +109,18 @@ class RunLock:
     def _take(self) -> bool:
         # Each time, as the process that made the folder removes it if its start fails.
         self._folder.mkdir(parents=True, exist_ok=True)
-        beside = self._folder / f"{LOCK}.{self._own.name}"
+        temporary = self._folder / f"{LOCK}.{self._own.name}"
         try:
-            beside.mkdir()
-            self._holder.write(beside / self._own.name)
-            beside.rename(self._lock)
+            temporary.mkdir()
+            self._holder.write(temporary / self._own.name)
+            temporary.rename(self._lock)
         except NotADirectoryError:
             raise _in_the_way(self._lock) from None
         except OSError as error:
             if error.errno not in _NOT_TAKEN:
                 raise
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
         # Checked, as the reply of a file server may get lost.
         return self._is_held()
 

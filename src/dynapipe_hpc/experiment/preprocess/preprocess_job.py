@@ -113,9 +113,9 @@ def _preprocess(
 
 def _stop_if_asked(job: Job) -> None:
     """Stops all ranks or none, as a signal may reach only some of them, or not at once."""
-    [asked] = job.all_reduce_max([job.stop.asked])
-    if asked:
-        raise SystemExit(end_stopped(job, int(asked)))
+    [stop_signal] = job.all_reduce_max([job.stop.asked])
+    if stop_signal:
+        raise SystemExit(end_stopped(job, int(stop_signal)))
 
 
 def _begin(folder: Path) -> None:

@@ -167,7 +167,7 @@ def _on_all(
 ) -> list[tuple[float, ...]]:
     """Measurements of every stack; an empty list if one of them runs out of memory."""
     try:
-        found = [[measure(stack, microbatch) for stack in stacks] for measure in measures]
-        return [tuple(chain(*of_stack)) for of_stack in zip(*found, strict=True)]
+        measurements = [[measure(stack, microbatch) for stack in stacks] for measure in measures]
+        return [tuple(chain(*of_stack)) for of_stack in zip(*measurements, strict=True)]
     except OutOfMemoryError:
         return []

@@ -52,8 +52,8 @@ class RoundsFile:
             file.attrs["table_id"] = np.bytes_(self._table_id.encode())
             for each, known in self._known.items():
                 _write(file.create_group(each), known)
-        with replacing(self.path) as beside:
-            beside.write_bytes(image.getvalue())
+        with replacing(self.path) as temporary:
+            temporary.write_bytes(image.getvalue())
 
     def clear(self) -> None:
         """Deletes all rounds, once the table has their result."""
@@ -102,8 +102,8 @@ def _read_times(group: h5py.Group, memory: FloatArray) -> Iterator[FloatArray]:
 
 
 def _array(group: h5py.Group, name: str, n_fields: tuple[int, ...]) -> FloatArray:
-    found = stored_array(group, name)
-    if found.dtype.kind not in "iuf" or found.ndim != 4 or found.shape[3] not in n_fields:
-        raise InputError(f"'{name}' has shape {found.shape} and type {found.dtype}")
-    values: FloatArray = found[:]
+    array = stored_array(group, name)
+    if array.dtype.kind not in "iuf" or array.ndim != 4 or array.shape[3] not in n_fields:
+        raise InputError(f"'{name}' has shape {array.shape} and type {array.dtype}")
+    values: FloatArray = array[:]
     return values

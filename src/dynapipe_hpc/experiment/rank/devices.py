@@ -38,10 +38,10 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
     Raises:
         InputError: GPUs are required, but this rank sees none.
     """
-    wanted = config.training.device
-    n_devices = torch.cuda.device_count() if wanted != "cpu" else 0
+    device_name = config.training.device
+    n_devices = torch.cuda.device_count() if device_name != "cpu" else 0
     counts = job.numbers_of_all(n_devices)
-    if wanted == "cuda" and not n_devices:
+    if device_name == "cuda" and not n_devices:
         raise InputError(
             f"training.device is 'cuda', but rank {job.rank} sees no GPU{_visible()}; start the "
             "job on nodes with GPUs (sbatch --gpus-per-node=N), with a build of torch for CUDA, "
@@ -54,9 +54,9 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
     torch.cuda.set_device(device)
     # torch warns when a thread of autograd takes the device with its first product.
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA")
-    seen = on_host.numbers_of_all(_identity(device))
+    identities = on_host.numbers_of_all(_identity(device))
     on_host.free()
-    shares = job.numbers_of_all(len(seen) - len(set(seen)))
+    shares = job.numbers_of_all(len(identities) - len(set(identities)))
     return RankDevice(device, is_shared=any(shares))
 
 

@@ -24,21 +24,21 @@ class _Field(NamedTuple):
     over: Over
 
 
-def all_reduce_fields(own: Numbers, job: Job) -> Numbers:
+def all_reduce_fields(numbers: Numbers, job: Job) -> Numbers:
     """Combines the numbers of all ranks, which call this together.
 
     Two all-reduces, of sums and of largest numbers, take as long whatever the number of ranks is,
     up to a logarithm.
 
     Args:
-        own: Numbers of this rank. Sums may be tuples, as long on every rank.
+        numbers: Numbers of this rank. Sums may be tuples, as long on every rank.
         job: The ranks.
 
     Returns:
         The numbers of all ranks, of which those that all know alike are this rank's.
     """
-    fields = _fields_of(type(own))
-    summed = [(field, getattr(own, field.name)) for field in fields if field.over is Over.SUM]
+    fields = _fields_of(type(numbers))
+    summed = [(field, getattr(numbers, field.name)) for field in fields if field.over is Over.SUM]
     terms = chain.from_iterable(n if isinstance(n, tuple) else (n,) for _, n in summed)
     sums = iter(job.all_reduce_sum(list(terms)))
     combined = {
@@ -46,10 +46,10 @@ def all_reduce_fields(own: Numbers, job: Job) -> Numbers:
         for (name, kind, _), number in summed
     }
     compared = [(field, _SIGNS[field.over]) for field in fields if field.over in _SIGNS]
-    largest = job.all_reduce_max([sign * getattr(own, field.name) for field, sign in compared])
+    largest = job.all_reduce_max([sign * getattr(numbers, field.name) for field, sign in compared])
     for ((name, kind, _), sign), number in zip(compared, largest, strict=True):
         combined[name] = kind(sign * number)
-    return dataclasses.replace(own, **combined)
+    return dataclasses.replace(numbers, **combined)
 
 
 @cache

@@ -224,8 +224,8 @@ class Checkpoints:
             return self._give_up(pending.n_done, str(error))
         slowest_s = max(outcome.took_s for outcome in outcomes)
         self.took_s = slowest_s + time.perf_counter() - started_s
-        told = f"checkpoint {path}: {self._n_bytes:,} bytes in {self.took_s:.1f} s\n"
-        print(escaped(told), end="", flush=True)
+        line = f"checkpoint {path}: {self._n_bytes:,} bytes in {self.took_s:.1f} s\n"
+        print(escaped(line), end="", flush=True)
         return ""
 
     def _give_up(self, n_done: int, error: str) -> str:

@@ -25,17 +25,17 @@ class DatasetCheck:
     time. It ends with this process, however that ends.
     """
 
-    def __init__(self, dataset: Dataset, *, wanted: bool = True) -> None:
+    def __init__(self, dataset: Dataset, *, is_wanted: bool = True) -> None:
         """Starts the comparison, or says why there is none.
 
         Args:
             dataset: The dataset, or those of a mixture; the process opens each again.
-            wanted: Whether to compare it, if it has checksums (data.verify).
+            is_wanted: Whether to compare it, if it has checksums (data.verify).
         """
         self._paths = [file.path for file in dataset.files]
         self._is_closed = False
         self._process: subprocess.Popen[str] | None = None
-        if not wanted:
+        if not is_wanted:
             self._say("samples are not compared with their checksums (data.verify = false)")
             return
         if not all(part.content_sha256 for file in dataset.files for part in file.parts):
@@ -63,16 +63,16 @@ class DatasetCheck:
         """Raises an error if samples differ, which ends the job like any error of a thread."""
         assert process.stdin is not None and process.stdout is not None  # noqa: S101 - types
         with process.stdin, process.stdout:
-            told = process.stdout.read()
+            output = process.stdout.read()
             exit_code = process.wait()
         if exit_code == _DIFFERS:
             key = "data.dataset" if len(self._paths) == 1 else "data.mixture"
-            raise RunError(f"{key}: {told}")
+            raise RunError(f"{key}: {output}")
         if exit_code == 0:
             self._say("all samples agree with their checksums")
             return
         ended = "the run ended first" if self._is_closed else "the comparison was killed"
-        self._say_not_all(told.strip() or ended)
+        self._say_not_all(output.strip() or ended)
 
     def _say_not_all(self, reason: str) -> None:
         self._say(

@@ -44,13 +44,13 @@ class EndRecord:
         if not path.exists():
             return None
         try:
-            found = json.loads(read_input(path, _MAX_BYTES))
+            fields = json.loads(read_input(path, _MAX_BYTES))
             return cls(
-                HowEnded(found["how"]),
-                int(found["exit_code"]),
-                str(found["message"]),
-                str(found["time"]),
-                str(found["host"]),
+                HowEnded(fields["how"]),
+                int(fields["exit_code"]),
+                str(fields["message"]),
+                str(fields["time"]),
+                str(fields["host"]),
             )
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise InputError(

@@ -69,9 +69,9 @@ class Evaluator:
                 rank.position.start_plan(n_done, data)
                 transport, clock = worker.channels.transport, worker.clock
                 launch_plan(decode(data), worker.stage, transport, clock, rank.progress).finish()
-            own = losses * worker.reports_loss
+            own_losses = losses * worker.reports_loss
         # Every sample was evaluated by one replica, so that the order of sums does not matter.
-        sums, counts = np.array(job.all_reduce_sum(own.flatten().tolist())).reshape(2, -1)
+        sums, counts = np.array(job.all_reduce_sum(own_losses.flatten().tolist())).reshape(2, -1)
         took_ms = job.broadcast(1e3 * (time.perf_counter() - started_s))
         return self._record(n_done, sums, counts, took_ms)
 

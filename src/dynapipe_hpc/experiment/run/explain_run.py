@@ -121,8 +121,8 @@ def _progress(folder: Path) -> Iterator[str]:
     for record in iterations_file(folder).records():  # noqa: B007
         pass
     yield f"last iteration: {_described(record) if record else 'none was completed'}"
-    found = (folder / "checkpoints").glob("*")
-    done = [int(path.name) for path in found if re.fullmatch(r"\d{6,}", path.name)]
+    folders = (folder / "checkpoints").glob("*")
+    done = [int(path.name) for path in folders if re.fullmatch(r"\d{6,}", path.name)]
     yield (
         f"newest checkpoint: after {max(done)} iterations"
         if done

@@ -65,11 +65,11 @@ class LossHistory:
 
     def describe(self) -> str:
         """Message on why training ends early."""
-        told = f"no lower loss in {self._n_worse} evaluations (evaluation.patience)"
+        reason = f"no lower loss in {self._n_worse} evaluations (evaluation.patience)"
         if self.best is None:
-            return f"{told}; none was a finite number"
+            return f"{reason}; none was a finite number"
         return (
-            f"{told}; the lowest, {self._losses[self.best]:.4f}, was after {self.best} iterations"
+            f"{reason}; the lowest, {self._losses[self.best]:.4f}, was after {self.best} iterations"
         )
 
 

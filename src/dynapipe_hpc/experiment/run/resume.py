@@ -87,15 +87,15 @@ def together(job: Job, look: Callable[[], T]) -> T:
     Raises:
         InputError, OSError: The error of any rank, raised on all; damage only if there is no other.
     """
-    met: Exception | None = None
+    own_error: Exception | None = None
     try:
-        seen = look()
+        result = look()
     except (InputError, OSError) as error:
-        met = error
-    errors = [each for each in job.comm.allgather(met) if each is not None]
+        own_error = error
+    errors = [each for each in job.comm.allgather(own_error) if each is not None]
     for worst in sorted(errors, key=lambda each: isinstance(each, DamagedError)):
         raise worst
-    return job.broadcast(seen)
+    return job.broadcast(result)
 
 
 def newest_undamaged(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
@@ -164,17 +164,17 @@ def n_repeatable(output: Path, config: ExperimentConfig) -> int:
 
 def _samples_of(dataset: Dataset) -> Facts:
     """Fingerprint of a dataset: lengths and tasks of its samples, and its vocabulary."""
-    found = new_checksum()
+    checksum = new_checksum()
     for numbers in (dataset.input_lengths, dataset.target_lengths, dataset.task_ids):
-        found.update(np.ascontiguousarray(numbers, np.int64).data)
-    found.update(f"{dataset.vocab_size} {dataset.eos_id}".encode())
+        checksum.update(np.ascontiguousarray(numbers, np.int64).data)
+    checksum.update(f"{dataset.vocab_size} {dataset.eos_id}".encode())
     for file in dataset.files:
         if file.start_id != file.eos_id:  # the only start token of older datasets
-            found.update(f"{file.start_id}".encode())
+            checksum.update(f"{file.start_id}".encode())
     if len(dataset.spans.starts):
         for bounds in (dataset.spans.offsets, dataset.spans.starts, dataset.spans.ends):
-            found.update(np.ascontiguousarray(bounds, np.int64).data)
-    return {"the hash of the samples of data.dataset": found.hexdigest()}
+            checksum.update(np.ascontiguousarray(bounds, np.int64).data)
+    return {"the hash of the samples of data.dataset": checksum.hexdigest()}
 
 
 def _frozen_in(config: ExperimentConfig) -> Facts:

@@ -113,7 +113,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
             planning,
             closing(costs),
             closing(log),
-            closing(DatasetCheck(dataset, wanted=config.data.verify))
+            closing(DatasetCheck(dataset, is_wanted=config.data.verify))
             if job.is_first
             else nullcontext(),
             watchdog,

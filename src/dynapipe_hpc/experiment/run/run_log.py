@@ -57,8 +57,8 @@ class RunLog:
         }
         facts = (output, to_toml(config, placement), machine)
         if n_done:
-            told = f"{output}: continues after {n_done} iterations"
-            print(escaped(told + _changed_rate(output, config, n_done)), flush=True)
+            line = f"{output}: continues after {n_done} iterations"
+            print(escaped(line + _changed_rate(output, config, n_done)), flush=True)
             self._folder = RunFolder.resume(*facts, n_done)
         else:
             self._folder = RunFolder.create(*facts, n_repeatable(output, config))

@@ -48,9 +48,9 @@ class SlowRanks:
 
     def _line(self, replica: int, stage: int, ratio: float) -> str:
         rank = self._cluster.rank_of(replica, stage)
-        told = (
+        note = (
             f"{ratio:.2f} times as long as usual"
             if self._is_slow[replica, stage]
             else "as long as usual again"
         )
-        return f"rank {rank} (stage {stage} of replica {replica}) takes {told} for its passes"
+        return f"rank {rank} (stage {stage} of replica {replica}) takes {note} for its passes"

@@ -55,13 +55,13 @@ class TraceRequest:
 
 
 def _parse(text: str, iteration: int) -> tuple[int, int]:
-    found = _RANGE.fullmatch(text)
-    if found is None:
+    match = _RANGE.fullmatch(text)
+    if match is None:
         raise InputError(f"{quoted(text)} is no range; write 120-130, 120 or +10")
-    if found[3]:
-        first, last = iteration, iteration + int(found[3]) - 1
+    if match[3]:
+        first, last = iteration, iteration + int(match[3]) - 1
     else:
-        first, last = int(found[1]), int(found[2] or found[1])
+        first, last = int(match[1]), int(match[2] or match[1])
     if last < max(first, iteration):
         raise InputError(f"{quoted(text)} has no iteration from {iteration} on; write +10")
     return max(first, iteration), last

@@ -11,9 +11,9 @@ _NARROWEST = 16
 
 def describe_tuning(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Lines of a table, fastest first, and the reasons why the other variants cannot run."""
-    found = predictions(outcomes)
-    yield from _table(found)
-    if any(each.variant.batch.rule == "dense_packing" for each in found):
+    results = predictions(outcomes)
+    yield from _table(results)
+    if any(each.variant.batch.rule == "dense_packing" for each in results):
         yield "note: with dense_packing, the samples of a row attend to each other"
     refused: dict[str, list[str]] = {}
     for outcome in outcomes:
@@ -33,16 +33,16 @@ def describe_grid(outcomes: Sequence[Outcome]) -> Iterator[str]:
         refused = [each for each in of_method if isinstance(each, Refusal)]
         n_pruned = sum(isinstance(each, Pruned) for each in of_method)
         n_predicted = len(of_method) - n_pruned - len(refused)
-        told = f"{n_predicted:,} planned, {len(refused):,} cannot run, {n_pruned:,} needless"
-        yield f"{method}: {len(of_method):,} points: {told}"
+        counts = f"{n_predicted:,} planned, {len(refused):,} cannot run, {n_pruned:,} needless"
+        yield f"{method}: {len(of_method):,} points: {counts}"
         if not n_predicted:
             yield f"{method}: cannot run: {refused[0].reason}"
 
 
 def predictions(outcomes: Sequence[Outcome]) -> list[VariantPrediction]:
     """The predictions, fastest first."""
-    found = [each for each in outcomes if isinstance(each, VariantPrediction)]
-    return sorted(found, key=lambda each: -each.tokens_per_s)
+    results = [each for each in outcomes if isinstance(each, VariantPrediction)]
+    return sorted(results, key=lambda each: -each.tokens_per_s)
 
 
 def setting_text(variant: Variant) -> str:
@@ -54,11 +54,11 @@ def setting_text(variant: Variant) -> str:
     return f"{variant.setting:,} {what}, recompute {modes}"
 
 
-def _table(found: Sequence[VariantPrediction]) -> Iterator[str]:
-    if not found:
+def _table(results: Sequence[VariantPrediction]) -> Iterator[str]:
+    if not results:
         return
     yield "predicted, fastest first; ranks are replicas x stages x shards:"
-    width = max(_NARROWEST, *(len(each.variant.method) for each in found))
+    width = max(_NARROWEST, *(len(each.variant.method) for each in results))
     yield _COLUMNS.format(
         "tokens/s",
         "iteration",
@@ -70,14 +70,14 @@ def _table(found: Sequence[VariantPrediction]) -> Iterator[str]:
         "ZeRO",
         "layers per stage",
     )
-    for each in found:
+    for each in results:
         layers = ", ".join(map(str, each.placement.layers_per_stage))
         setting = setting_text(each.variant)
         method, *of_cluster = _columns_of(each.variant)
         yield _COLUMNS.format(
             f"{each.tokens_per_s:,.0f}",
             f"{each.iteration_ms:,.1f} ms",
-            f"{each.tokens_per_s / found[0].tokens_per_s:.3f}",
+            f"{each.tokens_per_s / results[0].tokens_per_s:.3f}",
             f"{each.real_share:.2f}",
             method,
             width,

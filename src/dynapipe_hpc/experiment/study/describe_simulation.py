@@ -29,15 +29,15 @@ def describe_simulation(planned: Sequence[Planned]) -> Iterator[str]:
     rates = {name: tokens_per_s([each.record for each in of]) for name, of in of_method.items()}
     best = max((rate for rate in rates.values() if rate), default=None)
     for name, every in of_method.items():
-        found = [each for each in every if not each.record.reason]
-        if found:
-            yield _line(name, found, rates[name], best)
+        feasible = [each for each in every if not each.record.reason]
+        if feasible:
+            yield _line(name, feasible, rates[name], best)
     for name, every in of_method.items():
         reasons = [each.record.reason for each in every if each.record.reason]
         if reasons:
             first = f"iteration {next(e.record.iteration for e in every if e.record.reason)}"
-            told = f"no plan of {len(reasons):,} of {len(every):,} iterations"
-            yield f"{name}: {told}, the first is {first}: {reasons[0]}"
+            failure = f"no plan of {len(reasons):,} of {len(every):,} iterations"
+            yield f"{name}: {failure}, the first is {first}: {reasons[0]}"
 
 
 def tokens_per_s(records: Sequence[PlannedIteration]) -> float | None:
@@ -59,11 +59,11 @@ def real_shares(records: Sequence[PlannedIteration]) -> tuple[float, float | Non
     return (inputs + targets) / rows, None
 
 
-def _line(name: str, found: Sequence[Planned], rate: float | None, best: float | None) -> str:
-    records = [each.record for each in found]
+def _line(name: str, feasible: Sequence[Planned], rate: float | None, best: float | None) -> str:
+    records = [each.record for each in feasible]
     times_ms = [record.iteration_ms for record in records]
     real, decoder = real_shares(records)
-    shares = [each.planning_ms / each.record.iteration_ms for each in found]
+    shares = [each.planning_ms / each.record.iteration_ms for each in feasible]
     low, high = np.quantile(times_ms, (0.25, 0.75))
     return _COLUMNS.format(
         f"{rate:,.0f}" if rate else "-",
@@ -73,7 +73,7 @@ def _line(name: str, found: Sequence[Planned], rate: float | None, best: float |
         f"{median(r.longest_trip_ms / r.iteration_ms for r in records):.3f}",
         f"{real:.3f}",
         "-" if decoder is None else f"{decoder:.3f}",
-        f"{median(each.planning_ms for each in found):,.1f} ms",
+        f"{median(each.planning_ms for each in feasible):,.1f} ms",
         f"{median(shares):.4f}",
         name,
     )

@@ -43,11 +43,13 @@ def grid_search(
     with ranks.agreeing():
         groups = grid(files.config)
         mine = list(enumerate(groups))[ranks.rank :: ranks.size]
-        found: dict[int, list[Outcome]] = {}
+        outcomes_by_group: dict[int, list[Outcome]] = {}
         for index, group in mine:
-            found[index] = list(predict(files, group, n_batches))
-            on_share(len(found) / len(mine))
-    of_all = {i: outcomes for each in ranks.gather(found) for i, outcomes in each.items()}
+            outcomes_by_group[index] = list(predict(files, group, n_batches))
+            on_share(len(outcomes_by_group) / len(mine))
+    of_all = {
+        i: outcomes for each in ranks.gather(outcomes_by_group) for i, outcomes in each.items()
+    }
     return [outcome for index in sorted(of_all) for outcome in of_all[index]]
 
 

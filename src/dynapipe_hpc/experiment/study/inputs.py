@@ -23,8 +23,8 @@ def inputs_of(files: ExperimentFiles, variants: Iterable[ExperimentFiles]) -> di
     lengths = hashlib.blake2b(digest_size=8)
     for numbers in files.trained:
         lengths.update(np.ascontiguousarray(numbers, "<i8").data)
-    found = {"the samples": lengths.hexdigest()}
+    checksums = {"the samples": lengths.hexdigest()}
     for costs in (variant.costs for variant in variants):
         if isinstance(costs, MeasuredCosts):
-            found[f"the cost table {costs.config.path}"] = checksum_of(costs.table)
-    return found
+            checksums[f"the cost table {costs.config.path}"] = checksum_of(costs.table)
+    return checksums

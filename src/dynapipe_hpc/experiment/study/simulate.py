@@ -140,7 +140,7 @@ def _simulate(
     placed = ranks.broadcast(_union(ranks.gather(placements)))
     planners: dict[str, MethodPlanner] = {}
     with ranks.agreeing():
-        own: list[Planned] = []
+        own_part: list[Planned] = []
         mine = missing[ranks.rank :: ranks.size]
         for name, iteration in mine:
             samples = files.sampler.iteration(iteration)
@@ -148,15 +148,15 @@ def _simulate(
                 planners[name] = MethodPlanner(name, variants[name].planner(placed[name]))
                 # The first plan also makes tables of costs, which runs do once, not every time.
                 planners[name].plan(iteration, samples)
-            own.append(planners[name].plan(iteration, samples))
-            folder.add(ranks.rank, own[-1])
-            on_share(len(own) / len(mine))
-    done |= {each.record.key: each for of_rank in ranks.gather(own) for each in of_rank}
-    found = [done[key] for key in every] if ranks.is_first else []
+            own_part.append(planners[name].plan(iteration, samples))
+            folder.add(ranks.rank, own_part[-1])
+            on_share(len(own_part) / len(mine))
+    done |= {each.record.key: each for of_rank in ranks.gather(own_part) for each in of_rank}
+    results = [done[key] for key in every] if ranks.is_first else []
     with ranks.agreeing():
         if ranks.is_first:
-            folder.end(found)
-    return found
+            folder.end(results)
+    return results
 
 
 def _union(of_ranks: Sequence[dict[str, Placement]]) -> dict[str, Placement]:

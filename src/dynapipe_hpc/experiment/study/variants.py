@@ -53,8 +53,8 @@ class Variant:
         try:
             return ExperimentConfig.model_validate(tables)
         except ValidationError as error:
-            told = (each["msg"].removeprefix("Value error, ") for each in error.errors())
-            raise InputError("; ".join(told)) from None
+            messages = (each["msg"].removeprefix("Value error, ") for each in error.errors())
+            raise InputError("; ".join(messages)) from None
 
 
 def variants(config: ExperimentConfig) -> Iterator[Variant]:

@@ -54,10 +54,10 @@ def write_runs(
         of_method[each.variant.method].append(each)
     chosen = [each for best in of_method.values() for each in best[:n_best]]
     names = [f"{number}.toml" for number in range(1, len(chosen) + 1)]
-    with new_folder(folder) as beside:
+    with new_folder(folder) as temporary:
         for name, each in zip(names, chosen, strict=True):
             text = to_toml(each.variant.of(config), each.placement)
-            (beside / name).write_text(f"# {each.variant.method}\n{text}", encoding="utf-8")
+            (temporary / name).write_text(f"# {each.variant.method}\n{text}", encoding="utf-8")
         lines = "".join(f"{folder / name}\n" for name in names)
-        (beside / VARIANTS).write_text(lines, encoding="utf-8")
+        (temporary / VARIANTS).write_text(lines, encoding="utf-8")
     return chosen

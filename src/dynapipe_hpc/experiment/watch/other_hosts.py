@@ -50,10 +50,10 @@ class OtherHosts:
         One rank of every host is asked. Of a host that does not answer, further ranks are asked
         after a while: two, then four, and so on.
         """
-        found: dict[int, RankStatus] = {}
+        statuses: dict[int, RankStatus] = {}
         end_s = time.monotonic() + longest_s
         next_s, n_asked = 0.0, 0
-        while silent := [ranks for ranks in self._elsewhere if ranks[0] not in found]:
+        while silent := [ranks for ranks in self._elsewhere if ranks[0] not in statuses]:
             now_s = time.monotonic()
             if now_s >= end_s:
                 break
@@ -63,9 +63,9 @@ class OtherHosts:
             time.sleep(_PAUSE_S)
             self.answer(tell)
             while message := self._comm.improbe(tag=_TELL):
-                found |= {where.rank: where for where in message.recv()}
-        return list(found.values())
+                statuses |= {where.rank: where for where in message.recv()}
+        return list(statuses.values())
 
     def _ask(self, ranks: Iterable[int]) -> None:
-        own = self._comm.Get_rank()
-        self._sent += [self._comm.isend(own, dest=rank, tag=_ASK) for rank in ranks]
+        own_rank = self._comm.Get_rank()
+        self._sent += [self._comm.isend(own_rank, dest=rank, tag=_ASK) for rank in ranks]

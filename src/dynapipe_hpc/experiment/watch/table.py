@@ -16,7 +16,7 @@ _HOST = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 _Group = Sequence[RankStatus]
 
 
-def table_of(found: Iterable[RankStatus], n_ranks: int) -> str:
+def table_of(statuses: Iterable[RankStatus], n_ranks: int) -> str:
     """A table with a line per place; ranks without an answer are named below it.
 
     Ranks at the same instruction of equal micro-batches share a line. If there would be too many
@@ -24,10 +24,10 @@ def table_of(found: Iterable[RankStatus], n_ranks: int) -> str:
     many, the ranks that least probably block the others are summed up below the table.
 
     Args:
-        found: RankStatus of ranks, of each at most once.
+        statuses: RankStatus of ranks, of each at most once.
         n_ranks: Number of ranks of the job.
     """
-    ranks = sorted(found, key=lambda w: w.rank)
+    ranks = sorted(statuses, key=lambda w: w.rank)
     groups = _grouped(ranks, _place)
     if len(groups) > _MAX_LINES:
         groups = _grouped(ranks, _kind_of_place)
@@ -97,8 +97,8 @@ def _names(hosts: Iterable[str]) -> str:
     alike = defaultdict[tuple[str, str, int], list[int]](list)
     parts = list[str]()
     for name in names:
-        if found := _HOST.fullmatch(name):
-            before, digits, after = found.groups()
+        if statuses := _HOST.fullmatch(name):
+            before, digits, after = statuses.groups()
             alike[before, after, len(digits)].append(int(digits))
         else:
             parts.append(name)

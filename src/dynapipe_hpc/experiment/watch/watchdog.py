@@ -122,12 +122,12 @@ class Watchdog:
         limit_s, key = self._limits[self._since[self._job.rank][0].phase]
         # After a hang, all ranks come here at once: one of them asks, the others answer it.
         self._job.ending.wait_unless_first(meanwhile=self._answer)
-        found = self._here() + self._others.ask(self._here, end_s - time.monotonic())
-        last = suspect_of(found)
+        statuses = self._here() + self._others.ask(self._here, end_s - time.monotonic())
+        last = suspect_of(statuses)
         error = RunError(
             f"no progress here for {limit_s:g} s ({key}); rank {last.rank} on {last.host} (process "
             f"{last.process}) has for {last.for_s:.0f} s been at {last.place}\n"
-            f"{table_of(found, self._job.size)}"
+            f"{table_of(statuses, self._job.size)}"
         )
         self._job.ending.end_as_first(error)
 
@@ -147,8 +147,8 @@ def _open_processes(neighbours: list[Neighbour]) -> dict[int, Neighbour]:
     Empty if the system has no pidfds. Processes in other containers are left out, as their process
     ids mean nothing here.
     """
-    (own,) = [n for n in neighbours if n.pid == os.getpid()]
-    others = [n for n in neighbours if n.names == own.names and n is not own]
+    (own_process,) = [n for n in neighbours if n.pid == os.getpid()]
+    others = [n for n in neighbours if n.names == own_process.names and n is not own_process]
     try:
         return {os.pidfd_open(other.pid): other for other in others}
     except OSError:

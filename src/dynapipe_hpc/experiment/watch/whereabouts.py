@@ -93,9 +93,9 @@ def whereabouts_of(
     )
 
 
-def suspect_of(found: Iterable[RankStatus]) -> RankStatus:
+def suspect_of(statuses: Iterable[RankStatus]) -> RankStatus:
     """The rank that probably blocks the others."""
-    return max(found, key=suspicion_of)
+    return max(statuses, key=suspicion_of)
 
 
 def suspicion_of(where: RankStatus) -> tuple[bool, bool, float]:

@@ -54,14 +54,14 @@ def open_mpi_settings(*, is_own: bool) -> Iterator[None]:
         is_own: Whether the MPI library is the virtual environment's own Open MPI.
     """
     home = _home()
-    wanted = {"HOME": home}
+    variables = {"HOME": home}
     if is_own:
         etc = Path(sys.prefix) / "etc" / OF_RANKS.name
         files = (Path(home) / ".openmpi" / "mca-params.conf", etc, OF_RANKS)
-        wanted["OPAL_PREFIX"] = sys.prefix
-        wanted["OMPI_MCA_mca_base_param_files"] = ",".join(map(str, files))
-    added = wanted.keys() - os.environ.keys()
-    os.environ.update({name: wanted[name] for name in added})
+        variables["OPAL_PREFIX"] = sys.prefix
+        variables["OMPI_MCA_mca_base_param_files"] = ",".join(map(str, files))
+    added = variables.keys() - os.environ.keys()
+    os.environ.update({name: variables[name] for name in added})
     try:
         yield
     finally:

@@ -24,10 +24,10 @@ def deal(
     Raises:
         TooFewMicroBatchesError: A replica would have nothing to do.
     """
-    found = [list(group) for group in groups]
+    hands = [list(group) for group in groups]
     for donor in donors:
-        while len(found) % n_replicas and len(found[donor]) > 1:
-            found.append([found[donor].pop()])
-    if len(found) < n_replicas:
-        raise TooFewMicroBatchesError.from_counts(len(found), n_replicas)
-    return [found[replica::n_replicas] for replica in range(n_replicas)]
+        while len(hands) % n_replicas and len(hands[donor]) > 1:
+            hands.append([hands[donor].pop()])
+    if len(hands) < n_replicas:
+        raise TooFewMicroBatchesError.from_counts(len(hands), n_replicas)
+    return [hands[replica::n_replicas] for replica in range(n_replicas)]

@@ -16,14 +16,14 @@ def split_for_replicas(groups: Sequence[Group], n_replicas: int) -> list[Group]:
         groups: Rows of sample ids of every micro-batch.
         n_replicas: Number of groups wanted at least.
     """
-    found = list(groups)
-    while len(found) < n_replicas:
-        largest = max(range(len(found)), key=lambda i: (len(found[i]), len(found[i][0])))
-        halves = _halves(found[largest])
+    parts = list(groups)
+    while len(parts) < n_replicas:
+        largest = max(range(len(parts)), key=lambda i: (len(parts[i]), len(parts[i][0])))
+        halves = _halves(parts[largest])
         if len(halves) == 1:
             break
-        found[largest : largest + 1] = halves
-    return found
+        parts[largest : largest + 1] = halves
+    return parts
 
 
 def _halves(group: Group) -> list[Group]:

@@ -30,10 +30,10 @@ def orders(samples: Sequence[Sample], is_encoder_decoder: bool) -> dict[str, lis
         return {"by length": order_samples(samples)}
     plain = order_pairs(samples)
     rows = row_lengths(plain, is_encoder_decoder=True)
-    found = {"by input and target": plain}
+    orders = {"by input and target": plain}
     for name, rule in IN_PLANE.items():
-        found[name] = [plain[i] for i in rule(*rows).tolist()]
-    return found
+        orders[name] = [plain[i] for i in rule(*rows).tolist()]
+    return orders
 
 
 def mixed(samples: Sequence[Sample]) -> list[Sample]:

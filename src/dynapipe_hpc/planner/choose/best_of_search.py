@@ -82,17 +82,17 @@ class BestOfSearch:
                 continue
             best_ms = ends.least_ms - update_ms
             if any(space.may_beat(best_ms) for space in spaces.values()):
-                found = find_plan(spaces, self.config, self.batch_rules, start_ms)
+                best_plan = find_plan(spaces, self.config, self.batch_rules, start_ms)
                 if self._may_be_adaptive:
-                    start_ms = min(start_ms, found.start_ms)
-                tried += self._promising(found, scheduler, ends)
-                constructed = constructed or found.constructed
+                    start_ms = min(start_ms, best_plan.start_ms)
+                tried += self._promising(best_plan, scheduler, ends)
+                constructed = constructed or best_plan.constructed
             else:
                 without_hope.append(ways)
         return Choice(tuple(tried), constructed)
 
     def _promising(
-        self, found: Found, scheduler: ReplicaScheduler, ends: FoundEnds
+        self, best_plan: Found, scheduler: ReplicaScheduler, ends: FoundEnds
     ) -> Iterator[Candidate | Infeasible]:
         """Schedules by every rule the plans that may become the best of all, and refines these.
 
@@ -100,7 +100,7 @@ class BestOfSearch:
         promising depends on those of no more effort alone: so all candidates of less effort are
         among those of more. What is much later than such a plan of any space is not refined.
         """
-        plans = [*found.searched, *found.by_rules]
+        plans = [*best_plan.searched, *best_plan.by_rules]
         best_ms = math.inf
         for plan in sorted(plans, key=lambda plan: (plan.effort, plan.makespan_ms)):
             if self._may_be_adaptive and plan.makespan_ms >= NEAR * best_ms:

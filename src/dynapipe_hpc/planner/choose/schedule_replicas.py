@@ -70,6 +70,8 @@ class ReplicaScheduler:
             return known
         if replica.slowness:
             costs = costs.slowed(np.array(replica.slowness))
-        found = schedule_priced(replica.microbatches, costs, self.cost, self.cluster, self.rules)
-        self._known[replica] = found
-        return found
+        scheduled = schedule_priced(
+            replica.microbatches, costs, self.cost, self.cluster, self.rules
+        )
+        self._known[replica] = scheduled
+        return scheduled

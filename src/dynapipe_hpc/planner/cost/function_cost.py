@@ -176,37 +176,37 @@ class FunctionCost:
 
 def _values(name: str, function: OfRows, sizes: FloatArray, least: float) -> FloatArray:
     """Results of a cost function for distinct sizes, which ascend by rows, then by length."""
-    found = np.array([_value(name, function, n, m, least) for n, m in sizes.tolist()])
+    values = np.array([_value(name, function, n, m, least) for n, m in sizes.tolist()])
     by_rows = np.arange(len(sizes))
     for same, order in ((0, by_rows), (1, np.lexsort(sizes.T))):
-        _check_never_falls(name, sizes[order], found[order], same)
-    return found
+        _check_never_falls(name, sizes[order], values[order], same)
+    return values
 
 
 def _value(name: str, function: OfRows, n_rows: float, row_tokens: float, least: float) -> float:
     n, tokens = (int(size) if size.is_integer() else size for size in (n_rows, row_tokens))
-    said = function(n, tokens)
+    answer = function(n, tokens)
     try:
-        value = float(said)
+        value = float(answer)
     except (TypeError, ValueError):
         value = math.nan
     if not value >= least:
         at_least = "a number above 0" if least else "a number that is not below 0"
         raise InputError(
-            f"{name}({n:g}, {tokens:g}) of the cost function is {quoted(said)}; return {at_least}, "
-            "or inf for a micro-batch that cannot run"
+            f"{name}({n:g}, {tokens:g}) of the cost function is {quoted(answer)}; return "
+            f"{at_least}, or inf for a micro-batch that cannot run"
         )
     return value
 
 
-def _check_never_falls(name: str, sizes: FloatArray, found: FloatArray, same: int) -> None:
+def _check_never_falls(name: str, sizes: FloatArray, values: FloatArray, same: int) -> None:
     """Raises where neighbours that are the same in one size cost less for more of the other."""
-    lesser = found[1:] < found[:-1] * (1 - 1e-9)
+    lesser = values[1:] < values[:-1] * (1 - 1e-9)
     falls: IntArray = np.flatnonzero(lesser & (sizes[1:, same] == sizes[:-1, same]))
     if falls.size:
         small, large = ("{:g}, {:g}".format(*sizes[falls[0] + i]) for i in (0, 1))
         raise InputError(
-            f"{name}({large}) of the cost function is {found[falls[0] + 1]:g}, less than "
-            f"{found[falls[0]]:g} of the smaller {name}({small}); a micro-batch of more or longer "
+            f"{name}({large}) of the cost function is {values[falls[0] + 1]:g}, less than "
+            f"{values[falls[0]]:g} of the smaller {name}({small}); a micro-batch of more or longer "
             "rows must not cost less"
         )

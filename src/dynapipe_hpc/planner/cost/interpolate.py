@@ -93,6 +93,6 @@ class TwoSides:
         """Costs of micro-batches, in `out` or a new table."""
         nothing = np.zeros_like(shapes.input_rows)
         rows_of_inputs = Shapes.padded(shapes.input_rows, shapes.input_row_tokens, nothing)
-        found = self.targets(shapes, out)
-        _kernels.add_costs(found.of_kinds, self.inputs(rows_of_inputs).of_kinds)
-        return found
+        places = self.targets(shapes, out)
+        _kernels.add_costs(places.of_kinds, self.inputs(rows_of_inputs).of_kinds)
+        return places

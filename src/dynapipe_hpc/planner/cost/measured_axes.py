@@ -26,18 +26,18 @@ def common_axes(layers: Mapping[str, LayerProfile], path: Path) -> Axes:
     Raises:
         InputError: Layers were measured with different sizes.
     """
-    found: dict[int, tuple[str, IntArray]] = {TARGET_TOKENS: ("", NO_TARGET)}
+    entries: dict[int, tuple[str, IntArray]] = {TARGET_TOKENS: ("", NO_TARGET)}
     if DECODER in layers:
-        found = {}
+        entries = {}
     for kind, layer in layers.items():
         for place, axis in zip(_places(kind, layers), layer.axes, strict=True):
-            other, known = found.setdefault(place, (kind, axis))
+            other, known = entries.setdefault(place, (kind, axis))
             if not np.array_equal(axis, known):
                 raise InputError(
                     f"{path}: '{kind}' was measured with other rows or lengths than '{other}'; "
                     "measure them together with 'dynapipe-hpc profile'"
                 )
-    return found[ROWS][1], found[ROW_TOKENS][1], found[TARGET_TOKENS][1]
+    return entries[ROWS][1], entries[ROW_TOKENS][1], entries[TARGET_TOKENS][1]
 
 
 def on_three_axes(layers: Mapping[str, LayerProfile]) -> dict[str, LayerProfile]:
@@ -65,13 +65,13 @@ def _spread(layer: LayerProfile, places: tuple[int, ...]) -> LayerProfile:
     return replace(layer, **grids)
 
 
-def at_points(grid: FloatArray, axes: Axes, wanted: Axes) -> FloatArray:
+def at_points(grid: FloatArray, axes: Axes, points_of_axes: Axes) -> FloatArray:
     """Values of a grid at the points of other axes; NaN at points that the grid does not have."""
     places, known = [], []
-    for n, axis, points in zip(grid.shape, axes, wanted, strict=True):
-        found = np.searchsorted(axis, points).clip(max=len(axis) - 1)
-        places.append(found if n > 1 else np.zeros(1, np.intp))
-        known.append(axis[found] == points if n > 1 else np.ones(1, np.bool_))
+    for n, axis, points in zip(grid.shape, axes, points_of_axes, strict=True):
+        entries = np.searchsorted(axis, points).clip(max=len(axis) - 1)
+        places.append(entries if n > 1 else np.zeros(1, np.intp))
+        known.append(axis[entries] == points if n > 1 else np.ones(1, np.bool_))
     rows, row_tokens, target_tokens = known
     is_known = rows[:, None, None] & row_tokens[:, None] & target_tokens
     return np.where(is_known, grid[np.ix_(*places)], np.nan)

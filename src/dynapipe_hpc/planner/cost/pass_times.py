@@ -71,8 +71,8 @@ class PassTimes:
     @property
     def numbers(self) -> list[float]:
         """All numbers in one list."""
-        found: list[float] = np.concatenate([sums.ravel() for sums in self._sums]).tolist()
-        return found
+        values: list[float] = np.concatenate([sums.ravel() for sums in self._sums]).tolist()
+        return values
 
     @property
     def _sums(self) -> tuple[FloatArray, ...]:

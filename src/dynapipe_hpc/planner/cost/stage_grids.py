@@ -131,7 +131,7 @@ def stage_grids(
         for kind, layer in layers.items()
         for quantity in QUANTITIES
     }
-    grids = {at: found.grid for at, found in repaired.items()}
+    grids = {at: repaired_grid.grid for at, repaired_grid in repaired.items()}
     for kind, split in splits.items():
         backward = grids[kind, "backward_ms"]
         weights = np.fmin(split.weight_ms, backward)
@@ -141,8 +141,10 @@ def stage_grids(
         quantity: _on_stages({kind: grids[kind, quantity] for kind in layers}, counts, quantity)
         for quantity in (*QUANTITIES, *SplitTimes._fields)
     }
-    n_changed = sum(found.n_changed for found in repaired.values())
-    n_feasible = sum(int(np.isfinite(found.grid).sum()) for found in repaired.values())
+    n_changed = sum(repaired_grid.n_changed for repaired_grid in repaired.values())
+    n_feasible = sum(
+        int(np.isfinite(repaired_grid.grid).sum()) for repaired_grid in repaired.values()
+    )
     costs = StageCosts.from_times(**columns, boundary_bytes=np.zeros(()))
     return StageGrids(costs.table, n_changed / max(n_feasible, 1))
 

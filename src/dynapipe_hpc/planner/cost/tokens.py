@@ -13,14 +13,14 @@ class Tokens(NamedTuple):
     """Tokens of micro-batches, padding included; arrays that broadcast to one shape.
 
     Attributes:
-        own: Tokens that pass through a part.
+        own_tokens: Tokens that pass through a part.
         source: Tokens of the other side, to which their own attend as well.
         pairs: Pairs of an own token and one that it attends to.
         own_pairs: Pairs of own tokens of the same row.
         square: Pairs of own tokens of one row.
     """
 
-    own: FloatArray
+    own_tokens: FloatArray
     source: FloatArray
     pairs: FloatArray
     own_pairs: FloatArray
@@ -37,12 +37,18 @@ class Tokens(NamedTuple):
                 pairs = shapes.input_rows * square
                 return cls(rows * inputs, nothing, pairs, pairs, square)
             case Side.TARGETS:
-                own, square = rows * targets, targets**2
-                return cls(own, rows * inputs, own * (targets + inputs), rows * square, square)
+                own_tokens, square = rows * targets, targets**2
+                return cls(
+                    own_tokens,
+                    rows * inputs,
+                    own_tokens * (targets + inputs),
+                    rows * square,
+                    square,
+                )
             case Side.LONGER:
                 return cls(rows * np.maximum(inputs, targets), *[nothing] * 4)
 
     def times(self, amount: Amount) -> FloatArray:
         """The quantity that an amount becomes for these tokens."""
         products = (of * per for of, per in zip(self, amount, strict=True) if per)
-        return sum(products, start=np.zeros_like(self.own))
+        return sum(products, start=np.zeros_like(self.own_tokens))

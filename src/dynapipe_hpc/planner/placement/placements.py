@@ -61,8 +61,8 @@ def placements(
     if is_authors or cluster.n_stages == 1:
         return [equal]
     probe = _Probe(probe_costs(source, shape, cluster).of_layout(layout), shape, cluster)
-    found = (probe.placement(sizes, mode) for mode in probe.cost.recompute_modes)
-    return list(dict.fromkeys([equal, *filter(None, found)]))
+    candidates = (probe.placement(sizes, mode) for mode in probe.cost.recompute_modes)
+    return list(dict.fromkeys([equal, *filter(None, candidates)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +127,10 @@ def _least_to_come(
     """Least cost of stage s and all later ones with the layers from i on: by s, arrays by i."""
     rest = np.full(tables.shape[1], np.inf)
     rest[-1] = 0
-    found = [rest]
+    candidates = [rest]
     for table in tables[::-1]:
-        found.append(join(table, found[-1]).min(axis=1))
-    return found[::-1]
+        candidates.append(join(table, candidates[-1]).min(axis=1))
+    return candidates[::-1]
 
 
 def _known(size: Shapes, cost: CostModel, mode: Recompute) -> Shapes:

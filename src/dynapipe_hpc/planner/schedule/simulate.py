@@ -34,17 +34,17 @@ def simulate(
     Raises:
         ScheduleDeadlockError: At some point no pass can start.
     """
-    found = _kernels.simulate(schedule.codes, costs.checked, static_bytes, kernel_link(link))
-    if found.makespan_ms == np.inf and (found.n_started < schedule.codes.shape[1]).any():
-        raise _deadlock(schedule, found.n_started)
+    result = _kernels.simulate(schedule.codes, costs.checked, static_bytes, kernel_link(link))
+    if result.makespan_ms == np.inf and (result.n_started < schedule.codes.shape[1]).any():
+        raise _deadlock(schedule, result.n_started)
     return Timeline(
-        start_ms=found.start_ms,
-        end_ms=found.end_ms,
-        send_start_ms=found.send_start_ms,
-        send_end_ms=found.send_end_ms,
-        peak_bytes=found.peak_bytes,
-        busy_ms=found.busy_ms,
-        makespan_ms=found.makespan_ms,
+        start_ms=result.start_ms,
+        end_ms=result.end_ms,
+        send_start_ms=result.send_start_ms,
+        send_end_ms=result.send_end_ms,
+        peak_bytes=result.peak_bytes,
+        busy_ms=result.busy_ms,
+        makespan_ms=result.makespan_ms,
     )
 
 

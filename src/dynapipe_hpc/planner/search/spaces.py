@@ -87,7 +87,7 @@ def _tables(
     Orders in which neighbours are alike are for padded rows alone, others for packed ones.
     """
     (plainest, ordered), *others = orders(samples, cost.is_encoder_decoder).items()
-    found = [
+    tables_by_mode = [
         {plainest: table}
         for table in price_layouts(ordered, cost, cluster, layouts, token_multiple)
     ]
@@ -97,12 +97,12 @@ def _tables(
     only_packed = [Layout.PACKED]
     if cost.is_encoder_decoder and Layout.PACKED in layouts:
         mixture = price(mixed(samples), layouts=only_packed)
-    for tables in found:
+    for tables in tables_by_mode:
         if {way.layout for way in tables[plainest].ways} == {Layout.PADDED}:
             tables |= {order: price(each, layouts=PADDED_ONLY) for order, each in others}
         elif cost.is_encoder_decoder:
             tables["mixed"] = mixture
-    return found
+    return tables_by_mode
 
 
 def _slowness(cost: CostModel, n_replicas: int) -> FloatArray:

@@ -54,19 +54,19 @@ def read_fields(path: Path, kind: str, version: int) -> dict[str, Any]:
     except InputError as error:
         raise DamagedError(str(error)) from None
     try:
-        found = json.loads(data.decode())
-        checksum = found.pop("checksum")
+        fields = json.loads(data.decode())
+        checksum = fields.pop("checksum")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedError(f"{path}: is damaged: {error}") from None
-    if checksum != _checksum(found):
+    if checksum != _checksum(fields):
         raise DamagedError(f"{path}: is damaged: its checksum differs")
-    if (found.get("format"), found.get("schema_version")) != (f"dynapipe-hpc {kind}", version):
+    if (fields.get("format"), fields.get("schema_version")) != (f"dynapipe-hpc {kind}", version):
         raise InputError(
-            f"{path}: is '{found.get('format')}' of version {found.get('schema_version')}, but "
+            f"{path}: is '{fields.get('format')}' of version {fields.get('schema_version')}, but "
             f"this program reads 'dynapipe-hpc {kind}' of version {version}; use the dynapipe-hpc "
             "that wrote it, or name another run folder"
         )
-    return {**found, "checksum": checksum}
+    return {**fields, "checksum": checksum}
 
 
 def check_there(path: Path) -> None:
@@ -94,15 +94,15 @@ def checksum_of(path: Path) -> str:
         DamagedError: The storage has lost some of them.
         InputError: The file cannot be read now.
     """
-    found = new_checksum()
+    checksum = new_checksum()
     try:
         with open_input(path) as file:
             while block := file.read(CHUNK_BYTES):
-                found.update(block)
+                checksum.update(block)
     except OSError as error:
         kind = DamagedError if error.errno in _LOST else InputError
         raise kind(f"{path}: cannot be read: {error.strerror}") from None
-    return found.hexdigest()
+    return checksum.hexdigest()
 
 
 def new_checksum() -> hashlib.blake2b:

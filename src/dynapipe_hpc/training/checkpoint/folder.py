@@ -39,8 +39,8 @@ class CheckpointFolder:
         Raises:
             InputError: The folder may not be read.
         """
-        found = [path for path in self._entries() if COMPLETE.fullmatch(path.name)]
-        return sorted(found, key=lambda path: -int(path.name))
+        folders = [path for path in self._entries() if COMPLETE.fullmatch(path.name)]
+        return sorted(folders, key=lambda path: -int(path.name))
 
     def begin(self, n_done: int) -> Path:
         """Creates the folder in which to write a checkpoint; any rank may be the first to ask.

@@ -80,16 +80,16 @@ def read_tensors(folder: Path, n_parts: int) -> dict[str, dict[int, StoredTensor
     Raises:
         DamagedError: A file is damaged, or the parts are no whole tensors.
     """
-    found: dict[str, dict[int, StoredTensor]] = {}
+    blocks: dict[str, dict[int, StoredTensor]] = {}
     for rank in range(n_parts):
         for name, stored in read_index(folder, rank).tensors.items():
-            found.setdefault(name, {})[rank] = stored
+            blocks.setdefault(name, {})[rank] = stored
     try:
-        for name, by_rank in found.items():
+        for name, by_rank in blocks.items():
             check_complete(name, [*by_rank.values()])
     except InputError as error:
         raise DamagedError(f"{folder}: {error}") from None
-    return found
+    return blocks
 
 
 def check_part(folder: Path, rank: int, checksum: str) -> None:

@@ -40,10 +40,10 @@ def view_parts(view: FlatView, kind: str, segment: Segment) -> Iterator[StatePar
     for box in boxes_of(view.shape, start - view.start, stop - view.start):
         n = torch.Size(box.sizes).numel()
         values, rest = rest[:n].view(box.sizes), rest[n:]
-        for found in placed(box, view.split, view.shape):
-            d, inner = view.split.dimension, found.of_shard
+        for pair in placed(box, view.split, view.shape):
+            d, inner = view.split.dimension, pair.of_shard
             block = values.narrow(d, inner.offsets[d] - box.offsets[d], inner.sizes[d])
-            offsets = torch.Size(found.of_unsplit.offsets)
+            offsets = torch.Size(pair.of_unsplit.offsets)
             shape = view.split.whole_shape(view.shape)
             yield StatePart(f"{kind}/{view.name}", shape, offsets, block)
 

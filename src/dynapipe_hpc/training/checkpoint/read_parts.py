@@ -75,8 +75,8 @@ class CheckpointReader:
     def unsplit(self, kind: str) -> dict[str, Tensor]:
         """All tensors of a kind, by their names in the unsplit model."""
         return {
-            name.removeprefix(f"{kind}/"): self.rows(name, 0, next(iter(found.values())).shape[0])
-            for name, found in self._tensors.items()
+            name.removeprefix(f"{kind}/"): self.rows(name, 0, next(iter(stored.values())).shape[0])
+            for name, stored in self._tensors.items()
             if name.startswith(f"{kind}/")
         }
 
@@ -112,11 +112,11 @@ def _stored(
         raise DamagedError(f"{part.name} is missing in the checkpoint")
     by_rank = tensors[part.name]
     first = next(iter(by_rank.values()))
-    found = (DTYPES[first.dtype], first.shape)
+    stored = (DTYPES[first.dtype], first.shape)
     expected = (part.values.dtype, tuple(part.tensor_shape))
-    if found[1] != expected[1] or (found[0] != expected[0] and not converting):
+    if stored[1] != expected[1] or (stored[0] != expected[0] and not converting):
         raise DamagedError(
-            f"the checkpoint holds {part.name} as {found[0]} of shape {list(found[1])}, "
+            f"the checkpoint holds {part.name} as {stored[0]} of shape {list(stored[1])}, "
             f"not {expected[0]} of shape {list(expected[1])}"
         )
     return by_rank

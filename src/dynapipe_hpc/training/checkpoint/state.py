@@ -44,7 +44,7 @@ class TrainingState:
     @property
     def n_bytes(self) -> int:
         """Size of this rank's contribution in bytes."""
-        parts = (part for own in self._contribution() for part in parts_of(*own))
+        parts = (part for contribution in self._contribution() for part in parts_of(*contribution))
         return sum(part.values.nbytes for part in parts)
 
     def snapshot(self) -> list[StatePart]:
@@ -52,11 +52,11 @@ class TrainingState:
 
         The next snapshot overwrites this one.
         """
-        own = self._contribution()
+        contribution = self._contribution()
         if not self._parts:
-            self._copies = [(placed, _like(state)) for placed, state in own]
+            self._copies = [(placed, _like(state)) for placed, state in contribution]
             self._parts = [part for copy in self._copies for part in parts_of(*copy)]
-        for (_, copy), (_, state) in zip(self._copies, own, strict=True):
+        for (_, copy), (_, state) in zip(self._copies, contribution, strict=True):
             for kind, segment in state.items():
                 copy[kind].values.copy_(segment.values)
         return self._parts

@@ -53,16 +53,16 @@ def parse_tensors(tensors: object) -> dict[str, StoredTensor]:
     """
     if not isinstance(tensors, Mapping):
         raise InputError(f"tensors is {quoted(tensors)}, not an object")
-    found = {}
+    by_name = {}
     for name, fields in tensors.items():
         try:
-            found[name] = _parse(fields)
+            by_name[name] = _parse(fields)
         except KeyError as error:
             raise InputError(f"{name}: {error} is missing") from None
         except (InputError, TypeError) as error:
             raise InputError(f"{name}: {error}") from None
-    n_bytes_of(found)
-    return found
+    n_bytes_of(by_name)
+    return by_name
 
 
 def n_bytes_of(tensors: Mapping[str, StoredTensor]) -> int:

@@ -30,10 +30,10 @@ def write_parts(folder: Path, rank: int, parts: Iterable[StatePart]) -> str:
     of_data, start = new_checksum(), 0
     tensors: dict[str, Any] = {}
     path = data_path(folder, rank)
-    with ThreadPoolExecutor(1, "checksum") as beside, writing(path), path.open("wb") as file:
+    with ThreadPoolExecutor(1, "checksum") as checksums, writing(path), path.open("wb") as file:
         for part in parts:
             data = _bytes_of(part.values)
-            summing = beside.submit(of_data.update, data)
+            summing = checksums.submit(of_data.update, data)
             file.write(data)
             summing.result()
             tensor = tensors.setdefault(part.name, _without_blocks(part))

@@ -121,9 +121,9 @@ def _matrices(each: AdapterMap, lora: Lora, read: ReadRows) -> tuple[Tensor, Ten
 def _target_modules(maps: list[AdapterMap]) -> set[str]:
     """Ends of the names of layers with adapters that no layer without one has."""
     others = {each.module.rpartition(".")[2] for each in maps if not each.is_trained}
-    found = set()
+    names = set()
     for each in maps:
         path, _, last = each.module.rpartition(".")
         if each.is_trained:
-            found.add(last if last not in others else f"{path.rpartition('.')[2]}.{last}")
-    return found
+            names.add(last if last not in others else f"{path.rpartition('.')[2]}.{last}")
+    return names

@@ -77,9 +77,9 @@ def export_model(
     if origin.shape.lora is None and base is not None:
         raise InputError(f"{source}: has no adapters to add to {base}; leave --base out")
     read = _reader(origin)
-    with ThreadPoolExecutor(1, "checksums") as beside:
+    with ThreadPoolExecutor(1, "checksums") as pool:
         # All of the checkpoint is compared with its checksums while it is copied.
-        checking = beside.submit(_check, origin.folder, origin.description)
+        checking = pool.submit(_check, origin.folder, origin.description)
         with new_folder(output) as partial:
             if origin.shape.lora is None:
                 written = write_model(partial, origin, read, dtype)

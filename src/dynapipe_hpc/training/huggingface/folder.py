@@ -41,19 +41,19 @@ def open_tensors(folder: Path, page: Page, shape: ModelShape) -> ModelTensors:
     check_names(folder, stored)
     tensors = _with_any_copy(_with_prefix(stored, page), page.copies(shape))
     maps = {each.name: each for each in page.tensors(shape)}
-    wanted = {n: size for each in maps.values() for n, size in each.stored_shapes.items()}
+    expected_shapes = {n: size for each in maps.values() for n, size in each.stored_shapes.items()}
     copies = {copy: name for copy, name in page.copies(shape).items() if copy in tensors}
-    wanted |= {copy: wanted[name] for copy, name in copies.items()}
-    told = [
-        *_listed("lacks", wanted.keys() - tensors.keys()),
+    expected_shapes |= {copy: expected_shapes[name] for copy, name in copies.items()}
+    mismatches = [
+        *_listed("lacks", expected_shapes.keys() - tensors.keys()),
         *_listed(
             f"has, though no {page.model_type} of these sizes has them,",
-            {n for n in tensors.keys() - wanted.keys() if not page.ignored.fullmatch(n)},
+            {n for n in tensors.keys() - expected_shapes.keys() if not page.ignored.fullmatch(n)},
         ),
-        *_misshapen({n: tensors[n] for n in wanted if n in tensors}, wanted),
+        *_misshapen({n: tensors[n] for n in expected_shapes if n in tensors}, expected_shapes),
     ]
-    if told:
-        raise InputError(f"{folder}: {'; '.join(told)}")
+    if mismatches:
+        raise InputError(f"{folder}: {'; '.join(mismatches)}")
     return ModelTensors(folder, maps, tensors, copies)
 
 
@@ -82,10 +82,10 @@ def _listed(verb: str, names: set[str]) -> Iterator[str]:
 
 
 def _misshapen(
-    tensors: Mapping[str, SafetensorsEntry], wanted: Mapping[str, tuple[int, ...]]
+    tensors: Mapping[str, SafetensorsEntry], expected_shapes: Mapping[str, tuple[int, ...]]
 ) -> Iterator[str]:
     for name, tensor in tensors.items():
-        if tensor.shape != wanted[name]:
-            yield f"{name} has the shape {list(tensor.shape)}, not {list(wanted[name])}"
+        if tensor.shape != expected_shapes[name]:
+            yield f"{name} has the shape {list(tensor.shape)}, not {list(expected_shapes[name])}"
         elif tensor.dtype not in DTYPES:
             yield f"{name} has numbers of type {tensor.dtype}, not {', '.join(DTYPES)}"

@@ -22,16 +22,16 @@ def hash_of_weights(origin: Origin) -> str:
     Raises:
         InputError: A file cannot be read.
     """
-    found = new_checksum()
+    hasher = new_checksum()
     if origin.description is not None:
         for checksum in origin.description.part_checksums:
-            found.update(checksum.encode())
-        return found.hexdigest()
+            hasher.update(checksum.encode())
+        return hasher.hexdigest()
     for path in sorted(weight_files(origin.folder)):
-        found.update(path.name.encode())
+        hasher.update(path.name.encode())
         for block in _blocks(path):
-            found.update(block)
-    return found.hexdigest()
+            hasher.update(block)
+    return hasher.hexdigest()
 
 
 def _blocks(path: Path) -> list[bytes]:

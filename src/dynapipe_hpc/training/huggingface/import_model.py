@@ -51,9 +51,9 @@ def import_model(source: Path, output: Path) -> Origin:
 
 
 def _parts(tensors: ModelTensors) -> Iterator[StatePart]:
-    for name, found in tensors.maps.items():
-        shape, others = torch.Size(found.shape), [0] * (len(found.shape) - 1)
-        for start, stop in row_blocks(found, 0, found.shape[0]):
+    for name, tensor_map in tensors.maps.items():
+        shape, others = torch.Size(tensor_map.shape), [0] * (len(tensor_map.shape) - 1)
+        for start, stop in row_blocks(tensor_map, 0, tensor_map.shape[0]):
             values = read_rows(tensors, name, start, stop)
             yield StatePart(f"weight/{name}", shape, torch.Size([start, *others]), values)
 

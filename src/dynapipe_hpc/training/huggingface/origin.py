@@ -115,8 +115,12 @@ def shape_of(checkpoint: Path, facts: Facts) -> ModelShape:
     Raises:
         InputError: The facts describe none.
     """
-    found = {key.removeprefix(FACT): value for key, value in facts.items() if key.startswith(FACT)}
-    return _shape(checkpoint, {key: value for key, value in found.items() if value is not None})
+    facts_of_model = {
+        key.removeprefix(FACT): value for key, value in facts.items() if key.startswith(FACT)
+    }
+    return _shape(
+        checkpoint, {key: value for key, value in facts_of_model.items() if value is not None}
+    )
 
 
 def _of_checkpoint(checkpoint: Path) -> Origin:

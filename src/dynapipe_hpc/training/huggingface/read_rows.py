@@ -29,14 +29,16 @@ def read_part(tensors: ModelTensors, part: StatePart) -> None:
     Raises:
         InputError: A number is NaN or infinite.
     """
-    found = tensors.maps[part.name]
+    tensor_map = tensors.maps[part.name]
     (start, *others), (n_rows, *sizes) = part.offsets, part.values.shape
     rest = [slice(o, o + n) for o, n in zip(others, sizes, strict=True)]
-    for piece in found.pieces(start, start + n_rows):
+    for piece in tensor_map.pieces(start, start + n_rows):
         index = [slice(piece.start, piece.start + piece.n_rows), *rest]
-        values = _read(tensors.tensors[piece.source], index[::-1] if found.transposed else index)
+        values = _read(
+            tensors.tensors[piece.source], index[::-1] if tensor_map.transposed else index
+        )
         target = part.values.narrow(0, piece.at - start, piece.n_rows)
-        target.copy_(values.T if found.transposed else values)
+        target.copy_(values.T if tensor_map.transposed else values)
 
 
 def read_rows(tensors: ModelTensors, name: str, start: int, stop: int) -> Tensor:
@@ -45,27 +47,27 @@ def read_rows(tensors: ModelTensors, name: str, start: int, stop: int) -> Tensor
     Raises:
         InputError: A number is NaN or infinite.
     """
-    found = tensors.maps[name]
-    stored = {DTYPES[tensors.tensors[source].dtype] for source in found.sources}
+    tensor_map = tensors.maps[name]
+    stored = {DTYPES[tensors.tensors[source].dtype] for source in tensor_map.sources}
     dtype = reduce(torch.promote_types, (getattr(torch, each) for each in stored))
-    pieces = list(found.pieces(start, stop))
-    if len(pieces) == 1 and not found.transposed:
+    pieces = list(tensor_map.pieces(start, stop))
+    if len(pieces) == 1 and not tensor_map.transposed:
         (piece,) = pieces
         rows = slice(piece.start, piece.start + piece.n_rows)
         return _read(tensors.tensors[piece.source], [rows]).to(dtype)
-    values = torch.empty((stop - start, *found.shape[1:]), dtype=dtype)
+    values = torch.empty((stop - start, *tensor_map.shape[1:]), dtype=dtype)
     offsets = torch.Size([start] + [0] * (values.ndim - 1))
-    read_part(tensors, StatePart(name, torch.Size(found.shape), offsets, values))
+    read_part(tensors, StatePart(name, torch.Size(tensor_map.shape), offsets, values))
     return values
 
 
-def row_blocks(found: TensorMap, start: int, stop: int) -> Iterator[tuple[int, int]]:
+def row_blocks(tensor_map: TensorMap, start: int, stop: int) -> Iterator[tuple[int, int]]:
     """First and last rows of blocks of a weight that are held at a time.
 
     Weights that are stored as columns are not cut, as their rows would be read number by number.
     """
-    step = max(1, ROWS_BYTES // (4 * prod(found.shape[1:])))
-    if found.transposed:
+    step = max(1, ROWS_BYTES // (4 * prod(tensor_map.shape[1:])))
+    if tensor_map.transposed:
         step = stop - start
     for first in range(start, stop, step):
         yield first, min(first + step, stop)

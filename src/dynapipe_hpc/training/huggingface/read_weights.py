@@ -28,9 +28,9 @@ def read_weights(origin: Origin, shape: ModelShape, parts: Sequence[StatePart]) 
     """
     if origin.description is not None:
         reader = CheckpointReader(origin.folder, len(origin.description.part_checksums))
-        found = [part for part in parts if ADAPTER not in part.name or reader.has(part.name)]
+        held = [part for part in parts if ADAPTER not in part.name or reader.has(part.name)]
         # Imports keep the types of their files.
-        reader.fill(found, converting=True)
+        reader.fill(held, converting=True)
         return
     tensors = open_tensors(origin.folder, origin.page, shape)
     for part in parts:

@@ -19,23 +19,26 @@ def rope_values(settings: Settings) -> Values:
         if not isinstance(scaling, dict):
             raise InputError(f"{settings.path}: '{name}' is {quoted(scaling)}, not a JSON object")
         given |= scaling
-    own = Settings(settings.path, {"rope_type": given.get("type"), **given})
-    own.require("rope_type", _PLAIN, _LINEAR, _LLAMA3)
-    own.require("partial_rotary_factor", 1.0)
+    complete = Settings(settings.path, {"rope_type": given.get("type"), **given})
+    complete.require("rope_type", _PLAIN, _LINEAR, _LLAMA3)
+    complete.require("partial_rotary_factor", 1.0)
     settings.require("partial_rotary_factor", 1.0)
-    theta = {"rope_theta": own.number("rope_theta", 10_000.0)}
-    match own.get("rope_type", _PLAIN):
+    theta = {"rope_theta": complete.number("rope_theta", 10_000.0)}
+    match complete.get("rope_type", _PLAIN):
         case "linear":
-            return {**theta, "rope_scaling": {"kind": _LINEAR, "factor": _number(own, "factor")}}
+            return {
+                **theta,
+                "rope_scaling": {"kind": _LINEAR, "factor": _number(complete, "factor")},
+            }
         case "llama3":
             factors = {
-                name: _number(own, name)
+                name: _number(complete, name)
                 for name in ("factor", "low_freq_factor", "high_freq_factor")
             }
             scaling = {
                 "kind": _LLAMA3,
                 **factors,
-                "original_max_tokens": _original_max_tokens(settings, own),
+                "original_max_tokens": _original_max_tokens(settings, complete),
             }
             return {**theta, "rope_scaling": scaling}
     return theta
@@ -53,12 +56,12 @@ def rope_config(shape: LlamaShape) -> Values:
     return values
 
 
-def _original_max_tokens(settings: Settings, own: Settings) -> int:
+def _original_max_tokens(settings: Settings, complete: Settings) -> int:
     """Rows of the pretraining, where `transformers` looks for them, one place after the other."""
     name = "original_max_position_embeddings"
     if settings.get(name) is not None:
         return settings.integer(name)
-    return own.integer(name, settings.integer("max_position_embeddings"))
+    return complete.integer(name, settings.integer("max_position_embeddings"))
 
 
 def longest_seen(settings: Settings) -> int:

@@ -33,7 +33,7 @@ def read_headers(folder: Path) -> dict[str, SafetensorsEntry]:
     Raises:
         InputError: There are no safetensors files, or one cannot be used.
     """
-    found: dict[str, SafetensorsEntry] = {}
+    entries: dict[str, SafetensorsEntry] = {}
     for file in weight_files(folder):
         if reason := why_unreadable(file):
             raise InputError(f"{file}: cannot be read: {reason}")
@@ -41,10 +41,10 @@ def read_headers(folder: Path) -> dict[str, SafetensorsEntry]:
             with safe_open(str(file), framework="numpy") as opened:
                 for name in opened.keys():  # noqa: SIM118 - it is not a dictionary
                     tensor = opened.get_slice(name)
-                    if name in found:
-                        raise InputError(f"{file}: {name} is in {found[name].file.name}, too")
+                    if name in entries:
+                        raise InputError(f"{file}: {name} is in {entries[name].file.name}, too")
                     shape = tuple(tensor.get_shape())
-                    found[name] = SafetensorsEntry(file, name, tensor.get_dtype(), shape)
+                    entries[name] = SafetensorsEntry(file, name, tensor.get_dtype(), shape)
         except (SafetensorError, OSError) as error:
             raise InputError(f"{file}: is not a complete safetensors file: {error}") from None
-    return found
+    return entries

@@ -36,14 +36,14 @@ class _Output:
     Attributes:
         name: Name of the tensor.
         shape: Shape of the tensor.
-        found: Map of the weight that holds it.
+        tensor_map: Map of the weight that holds it.
         start: Index of its first row in the weight.
         n_rows: Number of its rows in the weight.
     """
 
     name: str
     shape: tuple[int, ...]
-    found: TensorMap
+    tensor_map: TensorMap
     start: int
     n_rows: int
 
@@ -82,10 +82,10 @@ def write_tensors(
         (folder / INDEX).write_text(f"{json.dumps(index, indent=2)}\n")
 
 
-def _outputs(found: TensorMap) -> Iterator[_Output]:
+def _outputs(tensor_map: TensorMap) -> Iterator[_Output]:
     start = 0
-    for name, n_rows in found.sources.items():
-        yield _Output(name, found.stored_shapes[name], found, start, n_rows)
+    for name, n_rows in tensor_map.sources.items():
+        yield _Output(name, tensor_map.stored_shapes[name], tensor_map, start, n_rows)
         start += n_rows
 
 
@@ -126,10 +126,10 @@ def _header(outputs: Iterable[_Output], dtype: torch.dtype) -> bytes:
 
 def _blocks(output: _Output, read: ReadRows) -> Iterator[Tensor]:
     """The numbers of a tensor, some rows at a time unless they are stored as columns."""
-    name, start, stop = output.found.name, output.start, output.start + output.n_rows
-    for rows in row_blocks(output.found, start, stop):
+    name, start, stop = output.tensor_map.name, output.start, output.start + output.n_rows
+    for rows in row_blocks(output.tensor_map, start, stop):
         values = read(name, *rows)
-        yield values.T if output.found.transposed else values
+        yield values.T if output.tensor_map.transposed else values
 
 
 def _n_bytes(output: _Output, dtype: torch.dtype) -> int:

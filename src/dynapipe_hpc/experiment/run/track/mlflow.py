@@ -38,8 +38,10 @@ class MLflow:
         self._metric = Metric
         try:
             self._client = MlflowClient(tracking_uri=server)
-            found = self._client.get_experiment_by_name(experiment)
-            number = found.experiment_id if found else self._client.create_experiment(experiment)
+            existing = self._client.get_experiment_by_name(experiment)
+            number = (
+                existing.experiment_id if existing else self._client.create_experiment(experiment)
+            )
             earlier = self._client.search_runs([number], f"tags.`{_RUN}` = '{run_id}'")
             if earlier:
                 self._run = earlier[0].info.run_id

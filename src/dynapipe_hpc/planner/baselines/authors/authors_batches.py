@@ -52,8 +52,8 @@ class AuthorsBatches:
             NoCutError: The samples fit, but not as this rule wants them to.
         """
         ordered, *_ = orders(samples, cost.is_encoder_decoder).values()
-        found = self.cut(ordered, cost, cluster)
-        if found is None:
+        cuts = self.cut(ordered, cost, cluster)
+        if cuts is None:
             price_windows(ordered, cost, cluster)  # names a sample too large
             raise NoCutError(
                 "the samples fit, but the authors' rule wants all of them in one mode of "
@@ -62,7 +62,7 @@ class AuthorsBatches:
                 "planner.batch.interval_ms, raise cluster.device_memory_bytes, or use "
                 'planner.batch.rule = "dynamic"'
             )
-        cut, mode = found
+        cut, mode = cuts
         ends = np.cumsum(cut.sizes)
         return [
             padded_microbatch(ordered[end - size : end], mode, cost.is_encoder_decoder)

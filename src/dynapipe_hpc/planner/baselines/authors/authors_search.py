@@ -54,15 +54,15 @@ class AuthorsSearch:
         Raises:
             InfeasibleScheduleError: No mode keeps within memory.
         """
-        found = [
+        candidates = [
             pipeline
             for orders in self._orders_of_modes(microbatches, cost, cluster)
             for pipeline in (*_cyclic(orders, cost, cluster), *_one_f_one_b(orders, cost, cluster))
         ]
-        if not found:
+        if not candidates:
             room_bytes = activation_room_bytes(cost, cluster)
             check_each_fits(microbatch_costs(microbatches, cost), room_bytes)
-        return min(found, key=lambda pipeline: pipeline.timeline.makespan_ms)
+        return min(candidates, key=lambda pipeline: pipeline.timeline.makespan_ms)
 
     def _orders_of_modes(
         self, microbatches: Sequence[MicroBatch], cost: CostModel, cluster: Cluster

@@ -91,7 +91,7 @@ def _sizes(times_ms: SingleArray, limit: SingleArray) -> list[int]:
     while n_left:
         firsts = np.arange(max(0, n_left - times_ms.shape[1]), n_left)
         times = times_ms[firsts, n_left - 1 - firsts]
-        found = np.where(times <= limit, sums[firsts] + times, np.inf)
-        sizes.append(n_left - int(firsts[np.argmin(found)]))
+        totals = np.where(times <= limit, sums[firsts] + times, np.inf)
+        sizes.append(n_left - int(firsts[np.argmin(totals)]))
         n_left -= sizes[-1]
     return sizes[::-1]

@@ -57,8 +57,8 @@ def k_means(points: FloatArray, k: int, random: np.random.Generator) -> Labels:
         Arthur and Vassilvitskii, "k-means++", SODA 2007: a centre is the likelier to be drawn, the
         farther it is from those before.
     """
-    found = [_lloyd(points, _drawn_centres(points, k, random)) for _ in range(STARTS)]
-    return min(found, key=lambda clusters: clusters[0])[1]
+    clusterings = [_lloyd(points, _drawn_centres(points, k, random)) for _ in range(STARTS)]
+    return min(clusterings, key=lambda clusters: clusters[0])[1]
 
 
 def _drawn_centres(points: FloatArray, k: int, random: np.random.Generator) -> FloatArray:

@@ -35,12 +35,12 @@ def packed_replicas(
         DoesNotFitError, NotMeasuredError: A micro-batch does not fit into memory.
     """
     mode = cost.recompute_modes[0]
-    found = [
+    rows = [
         [
             packed_microbatch([samples[i] for i in group], mode, cost.is_encoder_decoder)
             for group in groups
         ]
         for groups in replicas
     ]
-    check_fit([m for microbatches in found for m in microbatches], cost, cluster, FEWER_TOKENS)
-    return found
+    check_fit([m for microbatches in rows for m in microbatches], cost, cluster, FEWER_TOKENS)
+    return rows

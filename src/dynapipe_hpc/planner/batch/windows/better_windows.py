@@ -30,8 +30,8 @@ def better_windows(table: WindowTable, other: WindowTable) -> WindowTable | None
     cells = table.cells[np.repeat(begin, size.ravel()) + place]
     others = other.cells[np.repeat(other_begin, size.ravel()) + place]
     is_better = (cells >= 0) & (others < 0)
-    for own, of_other in zip(table.ratings, other.ratings, strict=True):
-        is_better |= (cells >= 0) & (own[cells] < (1 - MARGIN) * of_other[others])
+    for rating, of_other in zip(table.ratings, other.ratings, strict=True):
+        is_better |= (cells >= 0) & (rating[cells] < (1 - MARGIN) * of_other[others])
     if is_better.mean() < FEWEST:
         return None
     return replace(

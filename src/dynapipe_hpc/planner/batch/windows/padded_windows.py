@@ -65,9 +65,9 @@ class PaddedWindows:
 
     def shapes_of_rows(self, first: IntArray, most: IntArray) -> ShapesOfRows:
         """Shapes that neighbouring rows share, see window_shapes.hpp."""
-        found = _kernels.window_shapes(*self.lengths, self.begin, first, most)
+        shapes = _kernels.window_shapes(*self.lengths, self.begin, first, most)
         return ShapesOfRows(
-            found.cells, Shapes.padded(found.n_rows, found.row_tokens, found.target_tokens)
+            shapes.cells, Shapes.padded(shapes.n_rows, shapes.row_tokens, shapes.target_tokens)
         )
 
 

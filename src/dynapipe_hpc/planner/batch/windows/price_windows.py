@@ -71,11 +71,11 @@ def price_bundled_windows(
     begin = bundles(rows, cluster.n_replicas, layouts)
     n_samples = np.diff(begin)
     if n_samples.max() > 1:
-        found = _priced(samples, begin, cost, cluster, layouts, token_multiple)
-        runs = found.runs_alone[:, found.row_of_sample]
+        tables = _priced(samples, begin, cost, cluster, layouts, token_multiple)
+        runs = tables.runs_alone[:, tables.row_of_sample]
         may_all_run = runs[:, n_samples == 1].all(axis=1)
         if runs.any(axis=0).all() and runs[may_all_run].all():
-            return found
+            return tables
     return price_windows(samples, cost, cluster, layouts, token_multiple)
 
 

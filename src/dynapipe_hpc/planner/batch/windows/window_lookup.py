@@ -97,12 +97,12 @@ class WindowLookup:
             Indices of windows of 1 to `Extent.most` samples in the rated micro-batches, mode by
             mode and row by row, -1 for windows that are not used; and the rated micro-batches.
         """
-        found = [self.windows.shapes_of_rows(self.first, extent.most) for extent in extents]
-        of_modes = [each.shapes for each in found]
+        results = [self.windows.shapes_of_rows(self.first, extent.most) for extent in extents]
+        of_modes = [each.shapes for each in results]
         shapes = Shapes(*map(np.concatenate, zip(*of_modes, strict=True)))
         rated = self._rated(shapes, self._costs(of_modes))
         fits, n_before = np.isfinite(rated.ratings.memory_share), 0
-        cells_of_modes = [each.cells for each in found]
+        cells_of_modes = [each.cells for each in results]
         for of_mode, sizes, extent in zip(cells_of_modes, of_modes, extents, strict=True):
             n_shapes = len(sizes.n_rows)
             own_fit = fits[n_before : n_before + n_shapes]
@@ -125,5 +125,5 @@ class WindowLookup:
         return StageCosts(table, self.cost.kind_of_stage)
 
     def _rated(self, shapes: Shapes, costs: StageCosts) -> Rated:
-        found = _kernels.rate_costs(costs.checked, self.room_bytes)
-        return Rated(shapes, costs, Ratings(found.work_ms, found.fill_ms, found.memory_share))
+        results = _kernels.rate_costs(costs.checked, self.room_bytes)
+        return Rated(shapes, costs, Ratings(results.work_ms, results.fill_ms, results.memory_share))

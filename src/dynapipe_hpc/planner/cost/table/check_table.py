@@ -66,5 +66,5 @@ def _check_grid(key: LayerKey, layer: LayerProfile, quantity: str) -> None:
         raise InputError(f"{key}: holds no measurement of the layer")
 
 
-def _first(found: npt.NDArray[np.bool_]) -> tuple[int, ...]:
-    return tuple(int(i) for i in np.argwhere(found)[0])
+def _first(flags: npt.NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.argwhere(flags)[0])

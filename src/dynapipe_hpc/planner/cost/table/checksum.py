@@ -10,7 +10,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import PADDED, ProfileTable
 
 def checksum_of(table: ProfileTable) -> str:
     """BLAKE2b, 8 bytes long, of all that a table holds, in whichever order."""
-    found = hashlib.blake2b(digest_size=8)
+    digest = hashlib.blake2b(digest_size=8)
     facts = {
         "model": dict(table.model),
         "element_bytes": int(table.element_bytes),
@@ -19,18 +19,18 @@ def checksum_of(table: ProfileTable) -> str:
         "link": table.link and table.link.model_dump(),
         "provenance": dict(table.provenance),
     }
-    found.update(_text(facts))
+    digest.update(_text(facts))
     for key, layer in sorted(table.layers.items()):
         names = {"parameter_bytes": float(layer.parameter_bytes), "grids": [*layer.grids]}
         place = key._asdict()
         if key.layout == PADDED:
             del place["layout"]  # as tables of version 1 know none
-        found.update(_text({**place, **names}))
+        digest.update(_text({**place, **names}))
         for axis in layer.axes:
-            found.update(np.ascontiguousarray(axis, "<i8").data)
+            digest.update(np.ascontiguousarray(axis, "<i8").data)
         for grid in layer.grids.values():
-            found.update(np.ascontiguousarray(grid, "<f8").data)
-    return found.hexdigest()
+            digest.update(np.ascontiguousarray(grid, "<f8").data)
+    return digest.hexdigest()
 
 
 def _text(facts: dict[str, object]) -> bytes:

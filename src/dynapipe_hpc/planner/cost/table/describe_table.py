@@ -30,8 +30,8 @@ def describe_table(table: ProfileTable, path: Path) -> str:
 
 
 def _circumstances(table: ProfileTable) -> Iterator[str]:
-    found = table.provenance
-    lines = ([f"{name} {found[name]}" for name in names if name in found] for names in _SHOWN)
+    facts = table.provenance
+    lines = ([f"{name} {facts[name]}" for name in names if name in facts] for names in _SHOWN)
     yield from (f"  {printable(', '.join(line))}" for line in lines if line)
 
 

@@ -99,15 +99,15 @@ def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTa
 def _read(path: Path, parse: Callable[[dict[str, str]], T]) -> list[T]:
     try:
         rows = csv.DictReader(StringIO(read_text(path), newline=""))
-        found = [_parse(row, parse, f"{path}:{rows.line_num}") for row in rows]
+        records = [_parse(row, parse, f"{path}:{rows.line_num}") for row in rows]
     except csv.Error as error:
         raise InputError(f"{path}: not a CSV file: {error}; name one of measurements") from None
-    if not found:
+    if not records:
         raise InputError(
             f"{path}: holds no measurements; it must have a line of column names and one line "
             "per measurement"
         )
-    return found
+    return records
 
 
 def _parse(row: dict[str, str], parse: Callable[[dict[str, str]], T], where: str) -> T:

@@ -68,8 +68,8 @@ def write_table(table: ProfileTable, path: Path) -> None:
         file.create_group("layers")
         for key, layer in table.layers.items():
             _write_layer(file.create_group(f"layers/{key}"), key, layer)
-    with replacing(path) as beside:
-        beside.write_bytes(image.getvalue())
+    with replacing(path) as temporary:
+        temporary.write_bytes(image.getvalue())
 
 
 def _write_layer(group: h5py.Group, key: LayerKey, layer: LayerProfile) -> None:
@@ -150,10 +150,10 @@ def _check_format(file: h5py.File, path: Path) -> None:
 
 def _check_checksum(file: h5py.File, table: ProfileTable) -> None:
     """Compares the checksum of a file that has one; files of older versions do not."""
-    written, found = StoredAttributes(file).get("checksum"), checksum_of(table)
-    if written is not None and written != found:
+    written, actual = StoredAttributes(file).get("checksum"), checksum_of(table)
+    if written is not None and written != actual:
         raise InputError(
-            f"its numbers are not those that were written: their checksum is {found}, not "
+            f"its numbers are not those that were written: their checksum is {actual}, not "
             f"{quoted(written)}; if they were changed on purpose, remove the attribute 'checksum'"
         )
 
@@ -183,10 +183,10 @@ def _read_layers(layers: h5py.Group) -> Iterator[tuple[LayerKey, LayerProfile]]:
 
 
 def _array(group: h5py.Group, name: str, kinds: str) -> Any:
-    found = stored_array(group, name)
-    if found.dtype.kind not in kinds or not found.ndim:
-        raise InputError(f"{group.name}/{name} has shape {found.shape} and type {found.dtype}")
-    return found[:]
+    actual = stored_array(group, name)
+    if actual.dtype.kind not in kinds or not actual.ndim:
+        raise InputError(f"{group.name}/{name} has shape {actual.shape} and type {actual.dtype}")
+    return actual[:]
 
 
 def _plain(group: h5py.Group) -> dict[str, Any]:

@@ -46,11 +46,11 @@ def check_model(measured: ModelFingerprint, shape: ModelShape, path: Path) -> No
     Raises:
         InputError: Names every size that differs, with both values.
     """
-    wanted = fingerprint_of(shape)
+    model_fingerprint = fingerprint_of(shape)
     differing = [
-        f"{name} is {measured.get(name)} there and {wanted.get(name)} in [model]"
+        f"{name} is {measured.get(name)} there and {model_fingerprint.get(name)} in [model]"
         for name in ("family", *shape.fingerprint, "lora")
-        if measured.get(name) != wanted.get(name)
+        if measured.get(name) != model_fingerprint.get(name)
     ]
     if differing:
         raise InputError(
