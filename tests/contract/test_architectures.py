@@ -40,10 +40,10 @@ from dynapipe_hpc.models.decoder import Embedding
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.head import Head
-from dynapipe_hpc.models.places import Places
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.rotary import Angles
-from dynapipe_hpc.models.seen import Seen
+from dynapipe_hpc.models.attention_context import AttentionContext
+from dynapipe_hpc.models.attention_masks import AttentionMasks
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import OneShard, Shards
@@ -93,7 +93,7 @@ class Rows:
     padding: Tensor
     mask: Tensor
     target_mask: Tensor
-    places: Places
+    context: AttentionContext
 
     @classmethod
     def of(cls, shape: ModelShape, shards: Shards) -> "Rows":
@@ -121,19 +121,20 @@ class Rows:
             torch.zeros(ROWS, 1, 1, INPUTS),
             mask(INPUTS),
             mask(TARGETS),
-            places_of(shape),
+            context_of(shape),
         )
 
 
-def places_of(shape: ModelShape) -> Places:
+def context_of(shape: ModelShape) -> AttentionContext:
     """Of rows of inputs; those of a Llama have angles, which its layers share."""
     if not isinstance(shape, LlamaShape):
-        return Places()
-    return Places(None, Angles.from_positions(shape, torch.arange(INPUTS), torch.float32))
+        return AttentionContext()
+    angles = Angles.from_positions(shape, torch.arange(INPUTS), torch.float32)
+    return AttentionContext(angles=angles)
 
 
 def run_decoder_layer(layer: nn.Module, rows: Rows, mode: Recompute) -> Tensor:
-    seen, seen_across = Seen([rows.target_mask], None), Seen([None], None)
+    seen, seen_across = AttentionMasks([rows.target_mask], None), AttentionMasks([None], None)
     stream = rows.target_stream
     output: Tensor = layer(rows.targets, stream, rows.encoded, seen, seen_across, mode)
     return output
@@ -202,7 +203,7 @@ def run_head(module: nn.Module, hidden: Tensor, stream: ResidualStream, labels: 
 
 
 def run_layer(layer: nn.Module, rows: Rows, mode: Recompute) -> Tensor:
-    output: Tensor = layer(rows.inputs, rows.input_stream, mode, rows.places)
+    output: Tensor = layer(rows.inputs, rows.input_stream, mode, rows.context)
     return output
 
 
@@ -226,7 +227,7 @@ MODULES: dict[str, dict[str, Module]] = {
     "t5": {
         ENCODER: Module(
             EncoderLayer,
-            lambda m, r, mode: m(r.inputs, r.input_stream, Seen([r.mask], None), mode),
+            lambda m, r, mode: m(r.inputs, r.input_stream, AttentionMasks([r.mask], None), mode),
             (1, 1),
             1,
         ),

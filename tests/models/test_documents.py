@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
-from dynapipe_hpc.models.like_lengths import padded_lengths
+from dynapipe_hpc.models.tokens.length_groups import padded_lengths
 from dynapipe_hpc.models.tokens.documents import Documents, PairDocuments
 
 CPU = torch.device("cpu")
@@ -16,14 +16,14 @@ def documents_of(lengths: list[int], fill: int = 0) -> Documents:
     offsets = (0, *np.cumsum(lengths).tolist())
     rows = (tuple(range(len(lengths))),)
     microbatch = MicroBatch(rows, offsets[-1] + fill, layout=Layout.PACKED, offsets=offsets)
-    documents = Documents.of(microbatch)
+    documents = Documents.from_microbatch(microbatch)
     assert documents is not None
     return documents
 
 
 def test_only_packed_rows_have_documents() -> None:
-    assert Documents.of(MicroBatch(((1, 2),), 8)) is None
-    assert Documents.of(MicroBatch(((1, 2),), 8, layout=Layout.DENSE)) is None
+    assert Documents.from_microbatch(MicroBatch(((1, 2),), 8)) is None
+    assert Documents.from_microbatch(MicroBatch(((1, 2),), 8, layout=Layout.DENSE)) is None
 
 
 def test_what_fills_a_row_is_a_document_of_its_own() -> None:
@@ -47,7 +47,7 @@ def test_every_token_is_at_its_position_in_a_row_of_its_own_document(
     lengths: list[int], fill: int
 ) -> None:
     documents = documents_of(lengths, fill)
-    groups = documents.like_lengths
+    groups = documents.length_groups
     position = documents.positions.tolist()
     first = [place - at for place, at in enumerate(position)]  # where each token's document begins
     starts = np.concatenate([[0], np.cumsum([n * length for n, length, _ in groups.sizes])])

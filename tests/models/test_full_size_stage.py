@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
+from dynapipe_hpc.models.attention_context import WHOLE_ROWS
 from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
@@ -166,7 +167,7 @@ def batch_of(sizes: Sizes) -> DecoderBatch | PairBatch:
     rows = ids(sizes.rows, sizes.tokens)
     if not sizes.targets:
         tokens = token_batch(rows)
-        return DecoderBatch((sizes.rows, sizes.tokens), None, tokens, ids(*rows.shape))
+        return DecoderBatch((sizes.rows, sizes.tokens), WHOLE_ROWS, tokens, ids(*rows.shape))
     targets = ids(sizes.rows, sizes.targets)
     keys = (ids(*rows.shape), ids(*targets.shape))
     return PairBatch(None, True, rows, ids(sizes.rows), token_batch(targets), keys)

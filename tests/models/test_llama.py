@@ -20,6 +20,7 @@ from dynapipe_hpc.architecture.rope_scaling import LinearScaling
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.llama import LlamaStage
 from dynapipe_hpc.models.rotary import Angles
+from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.tokens.documents import Documents
 
 DEFAULTS = {"norm_epsilon": 1e-5, "rope_theta": 10_000.0, "tied_head": False, "qk_norm": False}
@@ -117,7 +118,7 @@ def test_positions_begin_anew_in_every_document() -> None:
     # Attention sees distances only, so losses would be the same but for rounding.
     (whole,), hidden = stages(PLAIN_LLAMA_SHAPE, 1), torch.empty(0, dtype=torch.float64)
     documents = Documents.between((0, 3, 4, 9), 11)
-    found = whole.places_of(hidden, (1, 11), documents)
+    found = whole.layer_context(AttentionContext(documents), 11, hidden)
     positions = torch.tensor([0, 1, 2, 0, 0, 1, 2, 3, 4, 0, 1])
     expected = Angles.from_positions(PLAIN_LLAMA_SHAPE, positions, torch.float64)
     assert found.angles is not None

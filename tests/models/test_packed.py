@@ -85,12 +85,12 @@ def test_a_documents_loss_has_gradients_in_that_document_only(own: Sample) -> No
 
 def test_stages_between_others_know_documents_and_read_no_tokens() -> None:
     first, middle, last = (stage.collate(packed(SAMPLES), TOKENS) for stage in stages(3))
-    assert middle.documents is not None
-    assert middle.documents.offsets == (0, 13, 14, 34, 47, 52)
+    assert middle.context.documents is not None
+    assert middle.context.documents.offsets == (0, 13, 14, 34, 47, 52)
     assert middle.tokens is None
     assert first.tokens is not None
     assert last.tokens is not None
-    assert stages(3)[1].collate(padded(SAMPLES), TOKENS).documents is None
+    assert stages(3)[1].collate(padded(SAMPLES), TOKENS).context.documents is None
 
 
 def test_sixteen_bits_give_the_loss_to_their_precision() -> None:

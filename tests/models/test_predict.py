@@ -8,7 +8,7 @@ from torch import nn
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.predict import logits_of
-from dynapipe_hpc.models.tokens.earlier import Earlier
+from dynapipe_hpc.models.attention_context import KeyValueCache
 
 TOKENS = [int(i) for i in torch.randint(30, (20,), generator=torch.manual_seed(3))]
 
@@ -20,7 +20,7 @@ def test_logits_are_the_same_with_kept_keys_and_values(shape: ModelShape, n_at_f
     stage = family_of(shape)(shape, layers, first=True, last=True, dtype=torch.float64)
     for seed, weight in enumerate(stage.parameters()):
         nn.init.normal_(weight, std=0.5, generator=torch.manual_seed(seed))
-    earlier = Earlier()
+    kv_cache = KeyValueCache()
     passes = [TOKENS[:n_at_first], *([token] for token in TOKENS[n_at_first:])]
-    found = torch.cat([logits_of(stage, tokens, earlier=earlier) for tokens in passes])
+    found = torch.cat([logits_of(stage, tokens, kv_cache=kv_cache) for tokens in passes])
     torch.testing.assert_close(found, logits_of(stage, TOKENS), rtol=1e-11, atol=1e-11)

@@ -8,6 +8,7 @@ from tests.examples.training_case import SHAPE, T5_SHAPE
 from tests.jobs.local_shards import on_shards
 from torch import Tensor
 
+from dynapipe_hpc.models.attention_context import WHOLE_ROWS
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
@@ -35,7 +36,7 @@ def drawn(*size: int, seed: int) -> Tensor:
 
 def batch_of(shape: ModelShape) -> DecoderBatch | PairBatch:
     if shape.family == "gpt":
-        return DecoderBatch((ROWS, TOKENS), None, None)
+        return DecoderBatch((ROWS, TOKENS), WHOLE_ROWS, None)
     targets = TokenBatch(*[torch.arange(ROWS * TARGETS).view(ROWS, TARGETS)] * 4)
     inputs = torch.ones(ROWS, TOKENS, dtype=torch.int64)
     return PairBatch(None, True, inputs, torch.tensor([5, 2, 4]), targets)

@@ -140,7 +140,7 @@ HUGGINGFACE = (
         SIZES,
     ),
     Mutant(
-        "models/tokens/earlier.py",
+        "models/attention_context.py",
         "torch.cat([values, value], 2)",
         "torch.cat([value, values], 2)",
         "what is new comes before what was kept",

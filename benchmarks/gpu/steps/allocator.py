@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from dynapipe_hpc.models.attention_context import WHOLE_ROWS
 from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.models.decoder import DecoderBatch
@@ -77,7 +78,7 @@ def make_stage(device: torch.device) -> Stage:
 
 def without_tokens(microbatch: MicroBatch) -> DecoderBatch:
     """Batch without tokens, as layers between embedding and head read it."""
-    return DecoderBatch((microbatch.n_rows, microbatch.row_tokens), None, None)
+    return DecoderBatch((microbatch.n_rows, microbatch.row_tokens), WHOLE_ROWS, None)
 
 
 def microbatches(stream: np.random.Generator) -> Iterator[tuple[int, int]]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
+from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.models.decoder import DecoderBatch
@@ -92,7 +93,7 @@ def passes(
     documents: Documents | None = None,
 ) -> Callable[[], None]:
     """A forward and a backward pass over rows of tokens, to be called."""
-    batch = DecoderBatch(rows, documents, tokens).to(device)
+    batch = DecoderBatch(rows, AttentionContext(documents), tokens).to(device)
     activation = torch.randn((*rows, SHAPE.hidden_size), dtype=torch.bfloat16, device=device)
     activation.requires_grad_()
 
@@ -124,7 +125,7 @@ def of_rows(n_rows: int) -> Documents | None:
     """Documents of equal lengths, packed into one row."""
     ends = tuple(range(0, (n_rows + 1) * ROW_TOKENS, ROW_TOKENS))
     samples = (tuple(range(n_rows)),)
-    return Documents.of(MicroBatch(samples, ends[-1], layout=Layout.PACKED, offsets=ends))
+    return Documents.from_microbatch(MicroBatch(samples, ends[-1], layout=Layout.PACKED, offsets=ends))
 
 
 def flops(rows: int, tokens: int) -> float:

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.models.like_lengths import LikeLengths
+from dynapipe_hpc.models.tokens.length_groups import LengthGroups
 from dynapipe_hpc.models.tokens.documents import Documents
 
 _PROBE_TOKENS = 8
@@ -59,27 +59,24 @@ def causal_attention(
         query: What attends, shape (rows, heads, tokens, head size).
         key: What is attended to, shape (rows, key heads, tokens, head size).
         value: What is weighted, of the shape of `key`.
-        documents: Documents of a packed row, which attend to themselves only, or the one that
-            continues earlier tokens; None for attention over whole rows.
+        documents: Documents of a packed row, which attend to themselves only; None for attention
+            over whole rows.
     """
     if documents is None:
         return attention(query, key, value, is_causal=True)
-    if documents.earlier is not None:
-        keys, values = documents.earlier.followed_by(key, value)
-        return attention(query, keys, values, is_causal=query.shape[2] > 1)
     if varlen := _varlen_kernel(query.device, query.dtype, query.shape[-1]):
         of_tokens = (each[0].transpose(0, 1) for each in (query, key, value))
         offsets, longest = documents.cu_seqlens, documents.longest
         mixed: Tensor = varlen(*of_tokens, offsets, offsets, longest, longest)
         return mixed.transpose(0, 1)[None]
-    return attention_in_groups(query, key, value, documents.like_lengths, is_causal=True)
+    return attention_in_groups(query, key, value, documents.length_groups, is_causal=True)
 
 
 def attention_in_groups(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    groups: LikeLengths,
+    groups: LengthGroups,
     *,
     biases: Sequence[Tensor | None] | None = None,
     is_causal: bool = False,

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.head import Head
 from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
-from dynapipe_hpc.models.places import Places
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import Shards
@@ -30,23 +30,21 @@ class DecoderBatch:
 
     Attributes:
         size: Numbers of rows and of tokens per row.
-        documents: Documents of a packed row; None in other layouts.
+        context: Documents of a packed row; whole rows in other layouts.
         tokens: Tokens; None on a stage that neither embeds nor predicts them.
         keys: Keys for dropout, shape (rows, tokens); None without.
     """
 
     size: tuple[int, int]
-    documents: Documents | None
+    context: AttentionContext
     tokens: TokenBatch | None
     keys: Tensor | None = None
 
     def to(self, device: torch.device) -> "DecoderBatch":
         """The same on a device."""
-        documents, tokens = self.documents, self.tokens
+        tokens = self.tokens and self.tokens.to(device)
         keys = None if self.keys is None else to_device(self.keys, device)
-        return DecoderBatch(
-            self.size, documents and documents.to(device), tokens and tokens.to(device), keys
-        )
+        return DecoderBatch(self.size, self.context.to(device), tokens, keys)
 
 
 class DecoderStage(StageOfFamily):
@@ -74,17 +72,15 @@ class DecoderStage(StageOfFamily):
     def n_positions(self, shape: ModelShape) -> int:
         """Number of rows of the table of learned positions; 0 without one."""
 
-    @abstractmethod
-    def places_of(
-        self, hidden: Tensor, size: tuple[int, int], documents: Documents | None
-    ) -> Places:
-        """Places of a micro-batch's tokens.
+    def layer_context(self, context: AttentionContext, _: int, __: Tensor) -> AttentionContext:
+        """The context with what a family's layers need; nothing where embeddings tell positions.
 
         Args:
+            context: What the micro-batch tells.
+            n_tokens: Number of tokens per row.
             hidden: Tensor of the stream, whose type and device activations have.
-            size: Numbers of rows and of tokens per row.
-            documents: Documents of a packed row; None in other layouts.
         """
+        return context
 
     def deviation(self, shape: ModelShape) -> Deviation:
         """Standard deviations of initial weights, as in GPT-2."""
@@ -96,17 +92,17 @@ class DecoderStage(StageOfFamily):
         read = collate(microbatch, tokens) if reads else None
         size = (microbatch.n_rows, microbatch.row_tokens)
         keys = self._keys(microbatch, tokens) if self.drops else None
-        return DecoderBatch(size, Documents.of(microbatch), read, keys)
+        return DecoderBatch(size, AttentionContext(Documents.from_microbatch(microbatch)), read, keys)
 
     def run(self, activation: Tensor | None, batch: DecoderBatch, recompute: Recompute) -> Tensor:
         """Runs the stage on a micro-batch, see `forward`.
 
         Args:
             activation: Output of the previous stage; None on the first.
-            batch: Documents and tokens.
+            batch: Context and tokens.
             recompute: Activation checkpointing mode of every layer.
         """
-        tokens, known = batch.tokens, (recompute, batch.documents, batch.size, batch.keys)
+        tokens, known = batch.tokens, (recompute, batch.context, batch.size, batch.keys)
         if tokens is None:
             if activation is None:
                 raise ValueError("neither an activation was received nor tokens loaded")
@@ -119,7 +115,7 @@ class DecoderStage(StageOfFamily):
         inputs: Tensor,
         labels: Tensor | None = None,
         recompute: Recompute = Recompute.NONE,
-        documents: Documents | None = None,
+        context: AttentionContext = WHOLE_ROWS,
         size: tuple[int, int] | None = None,
         keys: Tensor | None = None,
     ) -> Tensor:
@@ -130,8 +126,8 @@ class DecoderStage(StageOfFamily):
                 previous stage, in the form in which shards hold the residual stream.
             labels: Token ids to predict, (rows, tokens); the last stage needs them.
             recompute: Activation checkpointing mode of every layer.
-            documents: Documents of a packed row, each with positions and attention of its own;
-                None for positions of and attention over whole rows.
+            context: Documents of a packed row, each with positions and attention of its own; or
+                positions of and attention over whole rows.
             size: Numbers of rows and of tokens per row; None for those of `inputs`.
             keys: Keys of tokens for dropout, (rows, tokens); None to drop nothing.
 
@@ -142,10 +138,10 @@ class DecoderStage(StageOfFamily):
         size = size or (inputs.shape[0], inputs.shape[1])
         stream = residual_stream(self._shards, *size, keys)
         embed = self.embedding if self.is_first else None
-        hidden = inputs if embed is None else embed(inputs, stream, documents)
-        places = self.places_of(hidden, size, documents)
+        hidden = inputs if embed is None else embed(inputs, stream, context)
+        context = self.layer_context(context, size[1], hidden)
         for layer in self.layers.values():
-            hidden = layer(hidden, stream, recompute, places)
+            hidden = layer(hidden, stream, recompute, context)
         if self.head is None:
             return hidden
         if labels is None:
@@ -183,12 +179,11 @@ class Embedding(nn.Module):
         self.dropout = Dropout()
 
     def forward(
-        self, tokens: Tensor, stream: ResidualStream, documents: Documents | None = None
+        self, tokens: Tensor, stream: ResidualStream, context: AttentionContext = WHOLE_ROWS
     ) -> Tensor:
         """Maps token ids (rows, tokens) to a tensor of the stream."""
         embedded: Tensor = self.tokens(tokens, stream)
         if self.positions is not None:
-            positions = None if documents is None else documents.positions
-            embedded = embedded + stream.rows_of(self.positions.weight, positions)
+            embedded = embedded + stream.rows_of(self.positions.weight, context.positions)
         dropped: Tensor = self.dropout(embedded, stream.own_keys)
         return dropped

@@ -1,13 +1,11 @@
 """GPT as torch modules: the layers of one pipeline stage."""
 
-from torch import Tensor, nn
+from torch import nn
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.decoder import DecoderStage
 from dynapipe_hpc.models.gpt_layers import layer_of, norm_of
-from dynapipe_hpc.models.places import Places
 from dynapipe_hpc.models.sharding.shards import Shards
-from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.models.transformer import TransformerLayer
 
 
@@ -25,10 +23,6 @@ class GptStage(DecoderStage):
     def n_positions(self, shape: ModelShape) -> int:
         """Number of tokens that a row may have."""
         return shape.max_tokens
-
-    def places_of(self, _: Tensor, __: tuple[int, int], documents: Documents | None) -> Places:
-        """The documents; the embedding has told positions."""
-        return Places(documents)
 
 
 STAGE = GptStage

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.models.places import Places
+from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.shards import Shards
@@ -39,13 +39,13 @@ class CausalAttention(nn.Module):
         self.query_key_value = ColumnLinear(width, 3 * width, shards, n_blocks=3)
         self.output = RowLinear(width, width, shards)
 
-    def forward(self, hidden: Tensor, stream: ResidualStream, places: Places) -> Tensor:
+    def forward(self, hidden: Tensor, stream: ResidualStream, context: AttentionContext) -> Tensor:
         """Maps a tensor of the stream to another one."""
         (projected,) = stream.map(hidden, self.query_key_value)
         rows, tokens, _ = projected.shape
         projected = projected.view(rows, tokens, 3, self.n_heads, -1)
         query, key, value = projected.unbind(2)  # each (rows, tokens, heads, d)
-        output: Tensor = self.output(places.attention(query, key, value), stream)
+        output: Tensor = self.output(context.attend(query, key, value), stream)
         return output
 
 

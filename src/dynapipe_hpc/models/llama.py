@@ -1,16 +1,17 @@
 """Llama as torch modules: the layers of one pipeline stage."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.decoder import DecoderStage
 from dynapipe_hpc.models.llama_layers import layer_of, norm_of
-from dynapipe_hpc.models.places import Places
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.sharding.shards import Shards
-from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.models.transformer import TransformerLayer
 
 
@@ -30,14 +31,16 @@ class LlamaStage(DecoderStage):
         """Zero: rotary positions need no table."""
         return 0
 
-    def places_of(
-        self, hidden: Tensor, size: tuple[int, int], documents: Documents | None
-    ) -> Places:
-        """The documents, and angles of positions in documents or rows."""
-        in_rows = torch.arange(size[1], device=hidden.device)
-        positions = in_rows if documents is None else documents.positions
+    def layer_context(
+        self, context: AttentionContext, n_tokens: int, hidden: Tensor
+    ) -> AttentionContext:
+        """The context with angles of positions in documents or rows."""
         assert isinstance(self._shape, LlamaShape)  # noqa: S101 - types
-        return Places(documents, Angles.from_positions(self._shape, positions, hidden.dtype))
+        positions = context.positions
+        if positions is None:
+            positions = torch.arange(n_tokens, device=hidden.device)
+        angles = Angles.from_positions(self._shape, positions, hidden.dtype)
+        return replace(context, angles=angles)
 
 
 STAGE = LlamaStage

@@ -6,8 +6,8 @@ from torch.nn import functional
 
 from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.gated_feed_forward import GatedFeedForward
-from dynapipe_hpc.models.places import Places
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.shards import Shards
@@ -51,13 +51,13 @@ class GroupedAttention(nn.Module):
         self.key_norm = HeadNorm(shape) if shape.qk_norm else None
         self.output = RowLinear(heads, width, shards, bias=False)
 
-    def forward(self, hidden: Tensor, stream: ResidualStream, places: Places) -> Tensor:
+    def forward(self, hidden: Tensor, stream: ResidualStream, context: AttentionContext) -> Tensor:
         """Maps a tensor of the stream to another one."""
         mapped = stream.map(hidden, self.query, self.key, self.value)
         query, key, value = (each.view(*each.shape[:2], -1, self.head_size) for each in mapped)
         if self.query_norm and self.key_norm:
             query, key = self.query_norm(query, stream), self.key_norm(key, stream)
-        output: Tensor = self.output(places.attention(query, key, value), stream)
+        output: Tensor = self.output(context.attend(query, key, value), stream)
         return output
 
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.attention_context import AttentionContext, KeyValueCache
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.linear_cross_entropy import keeping_logits
 from dynapipe_hpc.models.tokens.documents import Documents
-from dynapipe_hpc.models.tokens.earlier import Earlier
 from dynapipe_hpc.models.tokens.iteration_tokens import IntegerArray, IterationTokens
 
 
@@ -38,7 +38,7 @@ def logits_of(
     stage: StageOfFamily,
     tokens: Sequence[int],
     source: Sequence[int] | None = None,
-    earlier: Earlier | None = None,
+    kv_cache: KeyValueCache | None = None,
 ) -> Tensor:
     """Logits after each token, shape (tokens, vocabulary).
 
@@ -46,8 +46,8 @@ def logits_of(
         stage: The whole model, on one stage and one shard.
         tokens: Ids of a decoder's row, the start token included; at least one.
         source: Ids that an encoder reads; None for a model without one.
-        earlier: Tokens before these, of a model without an encoder, to which these are added; None
-            if there are none and none will follow.
+        kv_cache: Tokens before these, of a model without an encoder, to which these are added;
+            None if there are none and none will follow.
     """
     start, *rest = tokens
     if source is None:
@@ -59,10 +59,11 @@ def logits_of(
     sample = Sample(0, len(inputs), len(targets))
     read = IterationTokens({0: sample}, {0: 1.0}, _OneSample(start, inputs, targets), start)
     batch = stage.collate(microbatch, read)
-    if earlier is not None:
-        batch = replace(batch, documents=Documents.after(earlier, len(tokens)))
+    if kv_cache is not None:
+        row = Documents.between((0, len(tokens)), len(tokens))
+        batch = replace(batch, context=AttentionContext(row, kv_cache))
     with torch.no_grad(), keeping_logits() as kept:
         stage.run(None, batch, Recompute.NONE)
-    if earlier is not None:
-        earlier.n_tokens += len(tokens)
+    if kv_cache is not None:
+        kv_cache.n_tokens += len(tokens)
     return kept[0].reshape(len(tokens), -1)

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import DECODER_BIAS, EMBEDDING_WEIGHT, ENCODER_BIAS, T5Shape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.models.attention_masks import AttentionMasks
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.head import Head
 from dynapipe_hpc.models.initialize import Deviation
 from dynapipe_hpc.models.relative_bias import RelativeBias
-from dynapipe_hpc.models.seen import Seen
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import Shards
@@ -109,9 +109,9 @@ class T5Stage(StageOfFamily):
         if hidden is None:
             hidden = self.encoder_input(self._vectors(batch.inputs, stream), stream.own_keys)
         if self.encoder_bias is not None:
-            seen = Seen.by_inputs(batch, self.encoder_bias, hidden.dtype)
+            masks = AttentionMasks.from_inputs(batch, self.encoder_bias, hidden.dtype)
             for layer in self.encoder.values():
-                hidden = layer(hidden, stream, seen, recompute)
+                hidden = layer(hidden, stream, masks, recompute)
         if self.encoder_norm is None:
             return hidden
         output: Tensor = self.encoder_output(self.encoder_norm(hidden), stream.own_keys)
@@ -132,12 +132,12 @@ class T5Stage(StageOfFamily):
         if hidden is None:
             hidden = self.decoder_input(self._vectors(tokens, stream), stream.own_keys)
         if self.decoder_bias is not None:
-            seen = Seen.by_targets(batch, self.decoder_bias)
-            seen_across = Seen.across(batch, hidden.dtype)
+            masks = AttentionMasks.from_targets(batch, self.decoder_bias)
+            cross_masks = AttentionMasks.from_pairs(batch, hidden.dtype)
             # Every layer projects the encoder's output: it would gather it, or copy a strided one.
             whole = source.end(encoded).contiguous()
             for layer in self.decoder.values():
-                hidden = layer(hidden, stream, whole, seen, seen_across, recompute)
+                hidden = layer(hidden, stream, whole, masks, cross_masks, recompute)
         if self.decoder_norm is None or self.head is None:
             return torch.cat([encoded, hidden], stream.token_dimension)
         normed = self.decoder_output(self.decoder_norm(hidden), stream.own_keys)

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.models.attention_masks import AttentionMasks
 from dynapipe_hpc.models.recompute import recomputed
-from dynapipe_hpc.models.seen import Seen
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.shards import Shards, entered
@@ -40,7 +40,7 @@ class Attention(nn.Module):
         self,
         hidden: Tensor,
         stream: ResidualStream,
-        seen: Seen,
+        masks: AttentionMasks,
         source: Tensor | None = None,
     ) -> Tensor:
         """Maps a tensor of the stream to another one.
@@ -48,7 +48,7 @@ class Attention(nn.Module):
         Args:
             hidden: Sequence that attends.
             stream: Stream of the sequence that attends.
-            seen: What its positions see.
+            masks: What its positions see.
             source: Sequence that is attended to, (rows, source tokens, width), the same on all
                 shards; None for the one that attends.
         """
@@ -60,7 +60,7 @@ class Attention(nn.Module):
         query = query.view(*query.shape[:2], self.n_heads, -1).transpose(1, 2)
         both = both.view(*both.shape[:2], 2, self.n_heads, -1)
         key, value = both.permute(2, 0, 3, 1, 4)  # each (rows, heads, source tokens, head size)
-        mixed = seen.attention(query, key, value)
+        mixed = masks.attend(query, key, value)
         output: Tensor = self.output(mixed.transpose(1, 2).flatten(2), stream)
         return output
 
@@ -76,30 +76,30 @@ class EncoderLayer(nn.Module):
         self.feed_forward = feed_forward_of(shape, shards)
 
     def forward(
-        self, hidden: Tensor, stream: ResidualStream, seen: Seen, recompute: Recompute
+        self, hidden: Tensor, stream: ResidualStream, masks: AttentionMasks, recompute: Recompute
     ) -> Tensor:
-        """Maps a tensor of the stream to another one, whose positions see what `seen` says.
+        """Maps a tensor of the stream to another one, whose positions see what `masks` says.
 
         Backward recomputes the layer from its input (full), or attention with its projections and
         norm (selective), as in a GPT.
         """
         match recompute:
             case Recompute.NONE:
-                return self._whole(stream, seen, hidden)
+                return self._whole(stream, masks, hidden)
             case Recompute.SELECTIVE:
-                attend = partial(self._attended, stream, seen)
-                attended = recomputed(attend, hidden, beside=seen.biases)
+                attend = partial(self._attended, stream, masks)
+                attended = recomputed(attend, hidden, beside=masks.biases)
                 return self._fed_forward(stream, attended)
             case Recompute.FULL:
-                return recomputed(partial(self._whole, stream, seen), hidden, beside=seen.biases)
+                return recomputed(partial(self._whole, stream, masks), hidden, beside=masks.biases)
             case _:
                 assert_never(recompute)
 
-    def _whole(self, stream: ResidualStream, seen: Seen, hidden: Tensor) -> Tensor:
-        return self._fed_forward(stream, self._attended(stream, seen, hidden))
+    def _whole(self, stream: ResidualStream, masks: AttentionMasks, hidden: Tensor) -> Tensor:
+        return self._fed_forward(stream, self._attended(stream, masks, hidden))
 
-    def _attended(self, stream: ResidualStream, seen: Seen, hidden: Tensor) -> Tensor:
-        output: Tensor = hidden + self.attention(self.attention_norm(hidden), stream, seen)
+    def _attended(self, stream: ResidualStream, masks: AttentionMasks, hidden: Tensor) -> Tensor:
+        output: Tensor = hidden + self.attention(self.attention_norm(hidden), stream, masks)
         return output
 
     def _fed_forward(self, stream: ResidualStream, hidden: Tensor) -> Tensor:
@@ -124,8 +124,8 @@ class DecoderLayer(nn.Module):
         hidden: Tensor,
         stream: ResidualStream,
         encoded: Tensor,
-        seen: Seen,
-        seen_across: Seen,
+        masks: AttentionMasks,
+        cross_masks: AttentionMasks,
         recompute: Recompute,
     ) -> Tensor:
         """Maps a tensor of the stream to another one.
@@ -134,37 +134,45 @@ class DecoderLayer(nn.Module):
             hidden: Activation of the decoder.
             stream: Stream of the decoder.
             encoded: Output of the encoder, (rows, tokens, width), the same on all shards.
-            seen: What self-attention sees.
-            seen_across: What cross-attention sees of the encoder's output.
+            masks: What self-attention sees.
+            cross_masks: What cross-attention sees of the encoder's output.
             recompute: Activation checkpointing mode, as in an encoder layer; selective recomputes
                 both kinds of attention.
         """
-        seens, biases = (seen, seen_across), (*seen.biases, *seen_across.biases)
+        both_masks, biases = (masks, cross_masks), (*masks.biases, *cross_masks.biases)
         match recompute:
             case Recompute.NONE:
-                return self._whole(stream, seens, hidden, encoded)
+                return self._whole(stream, both_masks, hidden, encoded)
             case Recompute.SELECTIVE:
-                attend = partial(self._attended, stream, seens)
+                attend = partial(self._attended, stream, both_masks)
                 attended = recomputed(attend, hidden, encoded, beside=biases)
                 return self._fed_forward(stream, attended)
             case Recompute.FULL:
-                run = partial(self._whole, stream, seens)
+                run = partial(self._whole, stream, both_masks)
                 return recomputed(run, hidden, encoded, beside=biases)
             case _:
                 assert_never(recompute)
 
     def _whole(
-        self, stream: ResidualStream, seens: tuple[Seen, Seen], hidden: Tensor, encoded: Tensor
+        self,
+        stream: ResidualStream,
+        both_masks: tuple[AttentionMasks, AttentionMasks],
+        hidden: Tensor,
+        encoded: Tensor,
     ) -> Tensor:
-        return self._fed_forward(stream, self._attended(stream, seens, hidden, encoded))
+        return self._fed_forward(stream, self._attended(stream, both_masks, hidden, encoded))
 
     def _attended(
-        self, stream: ResidualStream, seens: tuple[Seen, Seen], hidden: Tensor, encoded: Tensor
+        self,
+        stream: ResidualStream,
+        both_masks: tuple[AttentionMasks, AttentionMasks],
+        hidden: Tensor,
+        encoded: Tensor,
     ) -> Tensor:
-        seen, seen_across = seens
-        hidden = hidden + self.attention(self.attention_norm(hidden), stream, seen)
+        masks, cross_masks = both_masks
+        hidden = hidden + self.attention(self.attention_norm(hidden), stream, masks)
         normed = self.cross_attention_norm(hidden)
-        output: Tensor = hidden + self.cross_attention(normed, stream, seen_across, encoded)
+        output: Tensor = hidden + self.cross_attention(normed, stream, cross_masks, encoded)
         return output
 
     def _fed_forward(self, stream: ResidualStream, hidden: Tensor) -> Tensor:

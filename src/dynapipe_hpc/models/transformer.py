@@ -6,7 +6,7 @@ from typing import assert_never
 from torch import Tensor, nn
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.places import WHOLE_ROWS, Places
+from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 
@@ -16,7 +16,7 @@ class TransformerLayer(nn.Module):
 
     Args:
         attention_norm: Norm before attention; like the other norm it maps (..., width).
-        attention: Maps a tensor of the stream to another one, given the stream and `Places`.
+        attention: Maps a tensor of the stream to another one, given the stream and `AttentionContext`.
         feed_forward_norm: Norm before feed-forward.
         feed_forward: Maps a tensor of the stream to another one, given the stream.
     """
@@ -40,7 +40,7 @@ class TransformerLayer(nn.Module):
         hidden: Tensor,
         stream: ResidualStream,
         recompute: Recompute = Recompute.NONE,
-        places: Places = WHOLE_ROWS,
+        context: AttentionContext = WHOLE_ROWS,
     ) -> Tensor:
         """Maps a tensor of the stream to another one.
 
@@ -50,20 +50,22 @@ class TransformerLayer(nn.Module):
         """
         match recompute:
             case Recompute.NONE:
-                return self._whole(stream, places, hidden)
+                return self._whole(stream, context, hidden)
             case Recompute.SELECTIVE:
-                attended = recomputed(partial(self._attended, stream, places), hidden)
+                attended = recomputed(partial(self._attended, stream, context), hidden)
                 return self._fed_forward(stream, hidden + attended)
             case Recompute.FULL:
-                return recomputed(partial(self._whole, stream, places), hidden)
+                return recomputed(partial(self._whole, stream, context), hidden)
             case _:
                 assert_never(recompute)
 
-    def _whole(self, stream: ResidualStream, places: Places, hidden: Tensor) -> Tensor:
-        return self._fed_forward(stream, hidden + self._attended(stream, places, hidden))
+    def _whole(self, stream: ResidualStream, context: AttentionContext, hidden: Tensor) -> Tensor:
+        return self._fed_forward(stream, hidden + self._attended(stream, context, hidden))
 
-    def _attended(self, stream: ResidualStream, places: Places, hidden: Tensor) -> Tensor:
-        attended: Tensor = self.attention(self.attention_norm(hidden), stream, places)
+    def _attended(
+        self, stream: ResidualStream, context: AttentionContext, hidden: Tensor
+    ) -> Tensor:
+        attended: Tensor = self.attention(self.attention_norm(hidden), stream, context)
         return attended
 
     def _fed_forward(self, stream: ResidualStream, hidden: Tensor) -> Tensor:

@@ -10,9 +10,9 @@ from torch import Tensor
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.prompt import prompt_tokens
 from dynapipe_hpc.data.text.tokenizer_files import MODEL_FILE
+from dynapipe_hpc.models.attention_context import KeyValueCache
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.predict import logits_of
-from dynapipe_hpc.models.tokens.earlier import Earlier
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model
 from dynapipe_hpc.training.huggingface.token_ids import read_end_ids
@@ -123,10 +123,10 @@ def continued(
         choose: Choice of the next token.
         end_ids: Tokens after which nothing follows; they are not among those that are written.
     """
-    read, earlier = list(tokens), Earlier() if source is None else None
-    while (token := choose(logits_of(stage, read, source, earlier)[-1])) not in end_ids:
+    read, kv_cache = list(tokens), KeyValueCache() if source is None else None
+    while (token := choose(logits_of(stage, read, source, kv_cache)[-1])) not in end_ids:
         yield token
-        read = [*read, token] if earlier is None else [token]
+        read = [*read, token] if kv_cache is None else [token]
 
 
 def _tokenizer_files(path: Path, folder: Path | None) -> list[Path]:

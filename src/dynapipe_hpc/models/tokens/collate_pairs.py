@@ -71,7 +71,7 @@ def collate_pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
         ValueError: The samples of a row are longer than the row, or those of a packed row do not
             begin where its offsets say.
     """
-    documents = PairDocuments.of(microbatch)
+    documents = PairDocuments.from_microbatch(microbatch)
     if documents is not None:
         _check_offsets(microbatch, tokens)
     shape = (microbatch.n_rows, microbatch.row_tokens)

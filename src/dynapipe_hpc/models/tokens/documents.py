@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, Layout, MicroBatch
-from dynapipe_hpc.models.like_lengths import LikeLengths
-from dynapipe_hpc.models.tokens.earlier import Earlier
+from dynapipe_hpc.models.tokens.length_groups import LengthGroups
 from dynapipe_hpc.models.tokens.to_device import to_device
 
 
@@ -22,15 +21,13 @@ class Documents:
     Attributes:
         offsets: Position at which each begins, and the end of the last, which is the row's.
         cu_seqlens: The same on a device, int32, shape (documents + 1,).
-        earlier: Tokens before the row, which its only document continues; None in training.
     """
 
     offsets: tuple[int, ...]
     cu_seqlens: Tensor
-    earlier: Earlier | None = None
 
     @classmethod
-    def of(cls, microbatch: MicroBatch) -> Self | None:
+    def from_microbatch(cls, microbatch: MicroBatch) -> Self | None:
         """The documents of a packed micro-batch, on the host; None in other layouts."""
         if microbatch.layout is not Layout.PACKED:
             return None
@@ -43,11 +40,6 @@ class Documents:
         offsets = (*offsets[:-1], *fill, row_tokens)
         return cls(offsets, torch.tensor(offsets, dtype=torch.int32))
 
-    @classmethod
-    def after(cls, earlier: Earlier, n_tokens: int) -> Self:
-        """A row of tokens that continue those of earlier passes."""
-        return replace(cls.between((0, n_tokens), n_tokens), earlier=earlier)
-
     @cached_property
     def longest(self) -> int:
         """Length of the longest in tokens."""
@@ -59,13 +51,12 @@ class Documents:
         n_tokens, starts = self.offsets[-1], self.cu_seqlens[:-1]
         # With the size given, the host need not wait for the device.
         first = starts.repeat_interleave(self.cu_seqlens.diff(), output_size=n_tokens)
-        within = torch.arange(n_tokens, device=first.device) - first
-        return within if self.earlier is None else within + self.earlier.n_tokens
+        return torch.arange(n_tokens, device=first.device) - first
 
     @cached_property
-    def like_lengths(self) -> LikeLengths:
+    def length_groups(self) -> LengthGroups:
         """The documents as rows of like length, for kernels that need rows."""
-        return LikeLengths.of(self.offsets, self.cu_seqlens.device)
+        return LengthGroups.from_offsets(self.offsets, self.cu_seqlens.device)
 
     def to(self, device: torch.device) -> Self:
         """The same on a device, or itself."""
@@ -87,7 +78,7 @@ class PairDocuments:
     targets: Documents
 
     @classmethod
-    def of(cls, microbatch: MicroBatch) -> Self | None:
+    def from_microbatch(cls, microbatch: MicroBatch) -> Self | None:
         """The documents of a packed micro-batch, on the host; None in other layouts."""
         if microbatch.layout is not Layout.PACKED:
             return None
@@ -97,14 +88,14 @@ class PairDocuments:
         )
 
     @cached_property
-    def crossed(self) -> LikeLengths:
+    def crossed(self) -> LengthGroups:
         """Targets as rows of like length that attend to inputs of like length.
 
         What fills the decoder's row attends to what fills the encoder's or, if nothing is left of
         that, to the shortest input; its loss has no weight, so neither has what it does there.
         """
         device = self.targets.cu_seqlens.device
-        return LikeLengths.of(self.targets.offsets, device, self.inputs.offsets)
+        return LengthGroups.from_offsets(self.targets.offsets, device, self.inputs.offsets)
 
     def to(self, device: torch.device) -> Self:
         """The same on a device, or itself."""

@@ -33,7 +33,7 @@ class GroupSize(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LikeLengths:
+class LengthGroups:
     """Groups of documents that are rows of one padded length, the shortest group first.
 
     Documents attend to themselves, or each to one of another row; the documents of a group then
@@ -57,7 +57,7 @@ class LikeLengths:
     places: Tensor
 
     @classmethod
-    def of(
+    def from_offsets(
         cls,
         offsets: Sequence[int],
         device: torch.device,
@@ -92,7 +92,7 @@ class LikeLengths:
         return cls(tuple(map(GroupSize._make, sizes)), *on_device)
 
     def padding_masks(self, dtype: torch.dtype) -> list[Tensor]:
-        """What keeps attention off padding, of each group: shape (rows, 1, 1, source tokens)."""
+        """Padding mask of each group: shape (rows, 1, 1, source tokens)."""
         lengths = torch.split(self.source_lengths, [size.n_rows for size in self.sizes])
         return [
             padding_mask(of_group, size.source_tokens, dtype)

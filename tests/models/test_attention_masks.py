@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.relative_bias import RelativeBias
-from dynapipe_hpc.models.seen import Seen
+from dynapipe_hpc.models.attention_masks import AttentionMasks
 from dynapipe_hpc.models.sharding.residual_stream import residual_stream
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
 from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer
@@ -30,13 +30,15 @@ def packed(lengths: Pairs) -> PairBatch:
     return PairBatch(documents, False, inputs, torch.tensor([1]), TokenBatch(*[targets] * 4))
 
 
-def seen(kind: str, batch: PairBatch) -> Seen:
+def seen(kind: str, batch: PairBatch) -> AttentionMasks:
     causal = kind == "targets"
     bias = RelativeBias(T5_SHAPE, ONE_SHARD, causal=causal).double()
     torch.nn.init.normal_(bias.weight, generator=torch.manual_seed(9))
     if kind == "across":
-        return Seen.across(batch, torch.float64)
-    return Seen.by_targets(batch, bias) if causal else Seen.by_inputs(batch, bias, torch.float64)
+        return AttentionMasks.from_pairs(batch, torch.float64)
+    if causal:
+        return AttentionMasks.from_targets(batch, bias)
+    return AttentionMasks.from_inputs(batch, bias, torch.float64)
 
 
 def rows_of(kind: str, lengths: Pairs) -> tuple[list[int], list[int]]:

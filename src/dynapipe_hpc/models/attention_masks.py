@@ -1,4 +1,4 @@
-"""What positions of an encoder-decoder model see: their row, or their document of a packed row."""
+"""Attention masks of encoder-decoder models: over rows, or over documents of packed rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from dynapipe_hpc.models.attention import attention, attention_in_groups
-from dynapipe_hpc.models.like_lengths import LikeLengths
+from dynapipe_hpc.models.tokens.length_groups import LengthGroups
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
-    """What the positions of one side see of the same or the other side.
+class AttentionMasks:
+    """Masks of one side's positions over the same or the other side.
 
     Attributes:
         biases: Numbers added to scores, (rows or 1, heads or 1, tokens or 1, source tokens), minus
@@ -25,34 +25,34 @@ class Seen:
     """
 
     biases: Sequence[Tensor | None]
-    groups: LikeLengths | None
+    groups: LengthGroups | None
 
     @classmethod
-    def by_inputs(cls, batch: PairBatch, bias: RelativeBias, dtype: torch.dtype) -> Self:
-        """What inputs see of inputs: all but padding."""
+    def from_inputs(cls, batch: PairBatch, bias: RelativeBias, dtype: torch.dtype) -> Self:
+        """Masks of inputs over inputs: all but padding."""
         if batch.documents is None:
             return cls([bias(batch.inputs.shape[1], batch.padding_mask(dtype))], None)
-        groups = batch.documents.inputs.like_lengths
+        groups = batch.documents.inputs.length_groups
         masks = zip(groups.sizes, groups.padding_masks(dtype), strict=True)
         return cls([bias(size.tokens, padding) for size, padding in masks], groups)
 
     @classmethod
-    def by_targets(cls, batch: PairBatch, bias: RelativeBias) -> Self:
-        """What targets see of targets: those before them, so that padding behind is not seen."""
+    def from_targets(cls, batch: PairBatch, bias: RelativeBias) -> Self:
+        """Masks of targets over targets: those before them, so that padding behind is hidden."""
         if batch.documents is None:
             return cls([bias(batch.tokens.tokens.shape[1])], None)
-        groups = batch.documents.targets.like_lengths
+        groups = batch.documents.targets.length_groups
         return cls([bias(size.tokens) for size in groups.sizes], groups)
 
     @classmethod
-    def across(cls, batch: PairBatch, dtype: torch.dtype) -> Self:
-        """What targets see of inputs: all but padding."""
+    def from_pairs(cls, batch: PairBatch, dtype: torch.dtype) -> Self:
+        """Masks of targets over inputs: all but padding."""
         if batch.documents is None:
             return cls([batch.padding_mask(dtype)], None)
         groups = batch.documents.crossed
         return cls(groups.padding_masks(dtype), groups)
 
-    def attention(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attention to what is seen, of the shape of `query`; scores are not scaled.
 
         Args:
