@@ -16,7 +16,9 @@ PACKAGE = ROOT / "src" / "dynapipe_hpc"
 FOLDERS = (PACKAGE, ROOT / "benchmarks", ROOT / "reproduce")
 QUESTIONS = ("What ", "How ", "Where ", "That ", "Why ")
 LIMITS = ("MOST_", "LEAST_", "LARGEST_", "SMALLEST_", "LONGEST_", "SHORTEST_")
-BARE = frozenset({"found", "told", "asked", "met", "seen", "its", "own", "beside", "wanted", "said"})
+BARE = frozenset(
+    ["found", "told", "asked", "met", "seen", "its", "own", "beside", "wanted", "said"]
+)
 MAX_BARE = 40
 EXCEPTIONS = frozenset({"planner/make_plans.py of"})  # works on from 0.1, with a warning
 
@@ -36,7 +38,7 @@ def violations() -> Iterator[str]:
             elif isinstance(node, ast.FunctionDef) and node.name == "of":
                 if _is_constructor(node) and f"{name} {node.name}" not in EXCEPTIONS:
                     yield f"{name}:{node.lineno}: a constructor is called from_x, not of"
-            elif assigned := _assigned(node):
+            elif isinstance(node, ast.Name | ast.arg) and (assigned := _assigned(node)):
                 if assigned.lstrip("_").startswith(LIMITS):
                     yield f"{name}:{node.lineno}: {assigned}: a limit is called MAX_x or MIN_x"
                 if is_ours and assigned in BARE:
@@ -62,11 +64,11 @@ def _is_constructor(node: ast.FunctionDef) -> bool:
     return any(isinstance(d, ast.Name) and d.id == "classmethod" for d in node.decorator_list)
 
 
-def _assigned(node: ast.AST) -> str:
+def _assigned(node: ast.Name | ast.arg) -> str:
     """Name that a node binds; empty if it binds none."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        return node.id
-    return node.arg if isinstance(node, ast.arg) else ""
+    if isinstance(node, ast.arg):
+        return node.arg
+    return node.id if isinstance(node.ctx, ast.Store) else ""
 
 
 if __name__ == "__main__":

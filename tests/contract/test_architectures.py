@@ -36,14 +36,14 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.value_kind import ValueKind
 from dynapipe_hpc.models import gpt_layers, llama_layers
 from dynapipe_hpc.models.add_adapters import add_adapters
+from dynapipe_hpc.models.attention_context import AttentionContext
+from dynapipe_hpc.models.attention_masks import AttentionMasks
 from dynapipe_hpc.models.decoder import Embedding
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.head import Head
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.rotary import Angles
-from dynapipe_hpc.models.attention_context import AttentionContext
-from dynapipe_hpc.models.attention_masks import AttentionMasks
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import OneShard, Shards

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.attention_masks import AttentionMasks
+from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.sharding.residual_stream import residual_stream
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
 from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer
@@ -59,7 +59,7 @@ def test_documents_see_all_of_their_own_and_nothing_else(kind: str) -> None:
     own, sources = rows_of(kind, lengths)
     query, key, value = (random_heads(sum(n), i) for i, n in enumerate((own, sources, sources)))
     batch = packed(lengths)
-    found = seen(kind, batch).attention(query, key, value)
+    found = seen(kind, batch).attend(query, key, value)
     biases = RelativeBias(T5_SHAPE, ONE_SHARD, causal=kind == "targets").double()
     torch.nn.init.normal_(biases.weight, generator=torch.manual_seed(9))
     start = source = 0
@@ -89,7 +89,7 @@ def test_a_document_has_the_bits_that_it_has_alone(kind: str, length: tuple[int,
             row = random_heads(sum(n), 10 + i)
             row[:, :, at] = random_heads(at.stop - at.start, i)
             inputs.append(row.requires_grad_())
-        mixed = seen(kind, packed(lengths)).attention(*inputs)[:, :, mine]
+        mixed = seen(kind, packed(lengths)).attend(*inputs)[:, :, mine]
         towards = random_heads(mine.stop - mine.start, 5)
         query, key, value = torch.autograd.grad(mixed, inputs, towards)
         found.append([mixed, query[:, :, mine], key[:, :, seen_by_mine], value[:, :, seen_by_mine]])

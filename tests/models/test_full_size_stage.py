@@ -16,14 +16,14 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
-from dynapipe_hpc.models.attention_context import WHOLE_ROWS
 from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models import attention, family, seen
+from dynapipe_hpc.models import attention, attention_masks, family
+from dynapipe_hpc.models.attention_context import WHOLE_ROWS
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.rotary import Angles
@@ -150,7 +150,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes the kernels of a GPU, and draws no weights, as there is nowhere to put them."""
     monkeypatch.setattr(family, "initialize", lambda *_: None)
     monkeypatch.setattr(functional, "rms_norm", fused_norm)
-    for module in (attention, seen):
+    for module in (attention, attention_masks):
         monkeypatch.setattr(module, "attention", fused)
 
 

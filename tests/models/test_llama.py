@@ -18,9 +18,9 @@ from tests.oracles.plain_llama import losses
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.rope_scaling import LinearScaling
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.llama import LlamaStage
 from dynapipe_hpc.models.rotary import Angles
-from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.tokens.documents import Documents
 
 DEFAULTS = {"norm_epsilon": 1e-5, "rope_theta": 10_000.0, "tied_head": False, "qk_norm": False}

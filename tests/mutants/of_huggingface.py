@@ -147,14 +147,14 @@ HUGGINGFACE = (
         PREDICT,
     ),
     Mutant(
-        "models/tokens/documents.py",
-        "within + self.earlier.n_tokens",
-        "within",
+        "models/attention_context.py",
+        "self.documents.positions + n_before if n_before else self.documents.positions",
+        "self.documents.positions",
         "a token that continues a row is at its start",
         PREDICT,
     ),
     Mutant(
-        "models/attention.py",
+        "models/attention_context.py",
         "is_causal=query.shape[2] > 1",
         "is_causal=True",
         "a token that continues a row sees its first one only",

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from dynapipe_hpc.models.attention_context import WHOLE_ROWS
 from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.models.attention_context import WHOLE_ROWS
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.training.allocated_memory import PLANNED_SHARE, reserve

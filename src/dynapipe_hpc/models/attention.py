@@ -12,8 +12,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.models.tokens.length_groups import LengthGroups
 from dynapipe_hpc.models.tokens.documents import Documents
+from dynapipe_hpc.models.tokens.length_groups import LengthGroups
 
 _PROBE_TOKENS = 8
 _WIDEST_FLASH_HEAD = 256

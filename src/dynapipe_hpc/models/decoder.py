@@ -92,7 +92,8 @@ class DecoderStage(StageOfFamily):
         read = collate(microbatch, tokens) if reads else None
         size = (microbatch.n_rows, microbatch.row_tokens)
         keys = self._keys(microbatch, tokens) if self.drops else None
-        return DecoderBatch(size, AttentionContext(Documents.from_microbatch(microbatch)), read, keys)
+        context = AttentionContext(Documents.from_microbatch(microbatch))
+        return DecoderBatch(size, context, read, keys)
 
     def run(self, activation: Tensor | None, batch: DecoderBatch, recompute: Recompute) -> Tensor:
         """Runs the stage on a micro-batch, see `forward`.

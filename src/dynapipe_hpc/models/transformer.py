@@ -16,7 +16,7 @@ class TransformerLayer(nn.Module):
 
     Args:
         attention_norm: Norm before attention; like the other norm it maps (..., width).
-        attention: Maps a tensor of the stream to another one, given the stream and `AttentionContext`.
+        attention: Maps a tensor of the stream to another one, given stream and `AttentionContext`.
         feed_forward_norm: Norm before feed-forward.
         feed_forward: Maps a tensor of the stream to another one, given the stream.
     """
