@@ -158,7 +158,7 @@ def test_an_option_that_did_not_exist_yet_had_the_familys_own_value(
         del fields["facts"]["model.norm_epsilon"]
 
     rewrite(trained / ONLY / "checkpoint.json", forget)
-    words = "was written with model.norm_epsilon = None, but now it is 0.5; restore"
+    words = "was written with model.norm_epsilon = 1e-05, but now it is 0.5; restore"
     assert_refused(worker, trained, (*GO_ON, "--set", "model.norm_epsilon=0.5"), words)
     assert worker.call(trained, GO_ON).exit_code == 0
 

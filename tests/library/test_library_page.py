@@ -16,7 +16,10 @@ def section(heading: str) -> str:
 
 
 def test_the_example_prints_what_is_below_it() -> None:
-    example, shown = re.findall(r"^```(?:python)?\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```(?:python)?\n(.*?)^```$", section("Lengths to plans"), re.MULTILINE | re.DOTALL
+    )
+    example, shown = blocks
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(example, "library.md", "exec"), {})  # noqa: S102 - our own file

@@ -62,7 +62,10 @@ class ModelShape(ConfigTable, ABC):
         """Makes a model of the family that `values` name, as 0.1 did; deprecated."""
         if cls is not ModelShape:
             return super().__new__(cls)
-        shapes = {name: shape for shape in _subclasses(cls) if (name := shape.family_name())}
+        shapes: dict[str, type[ModelShape]] = {}
+        for each in _subclasses(cls):
+            shapes.setdefault(each.family_name(), each)
+        shapes.pop("", None)  # bases of several families
         family = values.get("family", "gpt")
         if family not in shapes:
             raise ValueError(f"family is {family!r}, not one of {', '.join(map(repr, shapes))}")

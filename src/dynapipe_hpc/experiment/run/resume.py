@@ -203,7 +203,8 @@ def check_facts(path: Path, stored: Facts, current: Facts) -> None:
         InputError: A fact differs; names the checkpoint, the key and both values.
     """
     # What a checkpoint leaves out of its model, or what is null there, has the default.
-    model = {f"model.{key}": value for key, value in shape_of(path, stored).sizes.items()}
+    sizes = shape_of(path, stored).sizes if "model.n_layers" in stored else {}
+    model = {f"model.{key}": value for key, value in sizes.items()}
     for key, value in {**_BEFORE, **stored, **model}.items():
         decides_nothing = key in _BEFORE and key not in current
         if not decides_nothing and current.get(key) != value:
