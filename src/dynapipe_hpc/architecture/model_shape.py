@@ -190,7 +190,7 @@ class ModelShape(ConfigTable, ABC):
 
     @property
     def layers_text(self) -> str:
-        """Number of layers for people; by kind if there are several."""
+        """Human-readable number of layers; by kind if there are several."""
         counts = self.layer_counts
         if len(counts) == 1:
             return str(self.n_layers)

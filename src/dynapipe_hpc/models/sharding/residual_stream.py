@@ -77,7 +77,7 @@ class ResidualStream(Protocol):
         ...
 
     def gather(self, hidden: Tensor) -> Tensor:
-        """All tokens, with which each shard goes on in its own way."""
+        """All tokens, with which each shard continues on its own."""
         ...
 
     def map(self, hidden: Tensor, *maps: Map) -> tuple[Tensor, ...]:

@@ -20,7 +20,7 @@ def check_fit(
     """Checks that micro-batches fit into memory.
 
     Raises:
-        DoesNotFitError, NotMeasuredError: One does not; ends with the way out.
+        DoesNotFitError, NotMeasuredError: One does not; the message ends with the remedy.
     """
     costs = microbatch_costs(microbatches, cost)
     misfits = np.flatnonzero(~fits(costs, activation_room_bytes(cost, cluster)))

@@ -15,7 +15,7 @@ class Candidate:
     """A plan of an iteration.
 
     Attributes:
-        way: How its micro-batches came about, for people.
+        way: Human-readable origin of its micro-batches.
         pipelines: One per replica.
         cost: The cost model by which they were scheduled.
     """
@@ -40,7 +40,7 @@ class Infeasible:
     """Micro-batches that no schedule rule keeps within memory.
 
     Attributes:
-        way: How they came about, for people.
+        way: Human-readable origin of the micro-batches.
         reason: What every schedule rule says.
     """
 

@@ -115,7 +115,7 @@ class ProfiledCost:
 
     @property
     def description(self) -> str:
-        """The table, the layouts measured in it, and what noise there was, for people."""
+        """Human-readable description of the table: layouts measured in it, and noise."""
         layouts = " and ".join(layout.text for layout in self._layouts)
         noise = f"noise repaired in {100 * self.repaired:.1f} % of them"
         return f"measured in {layouts} rows, from {self._path}; {noise}"

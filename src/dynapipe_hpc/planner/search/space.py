@@ -103,7 +103,7 @@ class SearchSpace:
         """A local search, which finds better plans with more effort; see improve_plan.hpp.
 
         `improve(effort)` returns the best start, then each better plan that a round within
-        `effort` passes finds, best last. It goes on from where it was.
+        `effort` passes finds, best last. It continues from where it was.
 
         Args:
             starts: Plans to start from, at least one, without empty replicas.

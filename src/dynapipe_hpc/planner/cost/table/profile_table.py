@@ -148,7 +148,7 @@ class ProfileTable:
         state_factor: Bytes of weights, gradients and optimizer state per byte of weights.
         update: The end of an iteration.
         link: Connection between neighbouring ranks; None if it was not measured.
-        provenance: Machine, versions, time and source of the measurements, for people.
+        provenance: Machine, versions, time and source of the measurements, as text.
     """
 
     model: ModelFingerprint
