@@ -72,7 +72,7 @@ class Ending:
         if self.claim() if self._words else is_first:
             self._say_last(f"ended by {number.name}", HowEnded.INTERRUPTED, INTERRUPTED)
         else:
-            # The rank that prints the message ends the job: ended from here first, it might not print.
+            # The rank that prints the message ends the job; ended from here, it might not print it.
             time.sleep(_UNTIL_SAID_S)
         if MPI.COMM_WORLD.Get_size() > 1:
             _abort(INTERRUPTED)

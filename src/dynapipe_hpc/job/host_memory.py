@@ -46,7 +46,7 @@ class HostMemory:
 
     def close(self) -> None:
         """Releases the memory; the ranks of the host together."""
-        self._parts.clear()
+        self._parts.clear()  # views of the window, which must be gone before it is freed
         self._window.Unlock_all()
         self._window.Free()
         self.comm.Free()

@@ -47,12 +47,13 @@ class FarRings:
             return
         is_leader = hosts.leader_of[self._rank] == self._rank
         is_member = self._rank in self._members
+        # All ranks split, though only members open the window: a split is collective over the job.
         among = MPI.Intracomm(comm.Split(0 if is_member else MPI.UNDEFINED, self._rank))
         progress = None
         if is_member:
             self._memory = MpiMemory(among, near.part(0) if is_leader else None)
             progress = self._choose(among, choice)
-        # The leader, rank 0 on its host, is a member.
+        # The leader, rank 0 on its host, is a member and tells the choice to those that are not.
         self.progress = near.comm.bcast(progress)
         if is_leader and self._memory and self.progress.mechanism == "thread":
             self._thread = ProgressThread(self._memory.enter_mpi)
@@ -71,7 +72,7 @@ class FarRings:
     def close(self) -> None:
         """Releases the memory; called by all ranks together when no thread uses it."""
         if self._thread is not None:
-            self._thread.stop()
+            self._thread.stop()  # it calls MPI on the window, which is freed next
         if self._memory is not None:
             self._memory.close()
 

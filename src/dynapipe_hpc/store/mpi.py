@@ -63,6 +63,7 @@ class MpiPlanStore:
         self._n_put = [0] * self._turns.n_ranks
         self._next_take = first_iteration
         self._is_closed = False
+        # From here to the outboxes every line is collective, in the same order on all ranks.
         on_host = _ranks_of_host(comm, host)
         self._hosts = Hosts(_leaders(comm, on_host))
         self._leader = self._hosts.leader_of[self._rank]
@@ -125,7 +126,7 @@ class MpiPlanStore:
     def close(self) -> None:
         """Releases the memory; called by all ranks together when no thread uses the store."""
         self._is_closed = True
-        self._far.close()
+        self._far.close()  # first: its windows are over the memory of the near rings
         self._near.close()
 
     def _layout_of(self, leader: int) -> RingLayout:
@@ -138,7 +139,7 @@ class MpiPlanStore:
         if is_leader:
             for offset in self._layout.counts:
                 ring.write(0, offset, WORD.pack(0))
-        on_host.Barrier()
+        on_host.Barrier()  # no rank reads a count that the leader has not yet set to 0
         return ring
 
     def _outbox(self, leader: int) -> Outbox:
@@ -168,6 +169,7 @@ class MpiPlanStore:
             raise reasons.damaged(iteration, self._rank, self.planner_of(iteration))
         kind, offset, n_bytes = location
         message = self._near.read(0, offset, n_bytes)
+        # After the copy: the planner may overwrite the entry as soon as all ranks have taken it.
         self._near.write(0, self._layout.n_taken(place), WORD.pack(number + 1))
         self._next_take += 1
         return kind, message

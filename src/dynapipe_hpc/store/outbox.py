@@ -28,6 +28,7 @@ class Outbox:
         self._messages[rank] = message
         if len(self._messages) == self._layout.n_ranks:
             body = self._layout.pack([message for _, message in sorted(self._messages.items())])
+            # The count last: a rank that sees it reads the body at once.
             self._memory.write(self._owner, self._layout.body(number), body)
             self._memory.write(self._owner, self._layout.n_put(number), WORD.pack(number + 1))
             self._messages.clear()
