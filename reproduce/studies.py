@@ -85,7 +85,7 @@ class Studies:
         """
         every = [(study, seed) for study in studies for seed in study.seeds]
         mine = every[self.ranks.rank :: self.ranks.size]
-        with self.ranks.agreeing():
+        with self.ranks.fail_together():
             own = {
                 (study.name, seed): simulate(
                     Alone(), self.files(study, seed), self.output / study.name / f"seed_{seed}"

@@ -28,7 +28,7 @@ def facts(job: Job) -> Mapping[str, object]:
     """Facts of all ranks; those that differ between ranks are listed with their numbers."""
     ready_s = age_s()
     on_host = job.on_this_host()
-    n_hosts = sum(job.numbers_of_all(int(on_host.is_first)))
+    n_hosts = sum(job.all_gather_int(int(on_host.is_first)))
     machine = {k: v for k, v in machine_facts(job.size).items() if k not in ("host", "slurm_job")}
     oldest_s, youngest_s = job.all_reduce_max([ready_s, -ready_s])
     return {

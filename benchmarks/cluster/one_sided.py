@@ -59,7 +59,7 @@ def accesses(job: Job) -> Mapping[str, object]:
     owner is away, the network does not progress without it.
     """
     first = job.on_this_host().comm.bcast(job.rank, root=0)
-    hosts = job.numbers_of_all(first)
+    hosts = job.all_gather_int(first)
     near = next((rank for rank in range(1, job.size) if hosts[rank] == 0), None)
     far = next((rank for rank in range(1, job.size) if hosts[rank] != 0), None)
     found: dict[str, object] = {}

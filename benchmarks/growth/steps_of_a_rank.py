@@ -20,7 +20,7 @@ from dynapipe_hpc.experiment.run.iteration_result import IterationResult
 from dynapipe_hpc.experiment.run.same_plans import check_same_plans
 from dynapipe_hpc.experiment.watch.host_positions import HostPositions
 from dynapipe_hpc.experiment.watch.other_hosts import OtherHosts
-from dynapipe_hpc.experiment.watch.whereabouts import RankStatus
+from dynapipe_hpc.experiment.watch.rank_status import RankStatus
 from dynapipe_hpc.job.ending import Ending
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.world import MPI
@@ -132,7 +132,7 @@ def watchdog(calls: Calls, job: Job) -> tuple[Counter[str], float]:
 def hang(calls: Calls, job: Job, ranks_per_host: int) -> tuple[Counter[str], float]:
     """A hang that all ranks notice at once: all claim the right to speak, and one asks."""
     host = host_of(job, ranks_per_host)
-    here = [rank for rank, there in enumerate(job.numbers_of_all(host)) if there == host]
+    here = [rank for rank, there in enumerate(job.all_gather_int(host)) if there == host]
     ending = Ending()
     ending.open()
     others = OtherHosts(job, here)

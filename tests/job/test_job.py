@@ -45,7 +45,7 @@ MPI.Win = Window
 try:
     with open_job() as job:
         assert any(opened)
-        with job.agreeing():
+        with job.fail_together():
             raise InputError("wrong")
 finally:
     print(f"{len(opened)} opened, {sum(map(bool, opened))} left")

@@ -3,8 +3,8 @@ import re
 import pytest
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.job.launch_environment import LaunchEnvironment
 from dynapipe_hpc.job.mismatch import check_interface, check_threads, check_world, library_name
-from dynapipe_hpc.job.started import Started
 
 OPEN_MPI = "Open MPI v5.0.11, package: Open MPI, ident: 5.0.11, Sep 16, 2026\0"
 MPICH = "MPICH Version:      5.0.2\nMPICH Release date: x\nMPICH configure:    --with-pm=hydra\n"
@@ -13,8 +13,8 @@ CRAY = "MPI VERSION    : CRAY MPICH version 8.1.25.17 (ANL base 3.4a2)\nMPI BUIL
 INTEL = "Intel(R) MPI Library 2021.9 for Linux* OS\n"
 
 
-def started(launcher: str | None, interface: str | None, size: int = 4) -> Started:
-    return Started(launcher, interface, 0, size, 0, False, None, 1)
+def started(launcher: str | None, interface: str | None, size: int = 4) -> LaunchEnvironment:
+    return LaunchEnvironment(launcher, interface, 0, size, 0, False, None, 1)
 
 
 @pytest.mark.parametrize(

@@ -41,4 +41,4 @@ def test_a_rank_with_a_plan_of_another_planning_ends_the_job(
 
 
 def test_numbers_of_all_ranks_come_by_rank() -> None:
-    assert Job(WORLD).numbers_of_all(2**60 + RANK) == [2**60 + k for k in range(N_RANKS)]
+    assert Job(WORLD).all_gather_int(2**60 + RANK) == [2**60 + k for k in range(N_RANKS)]

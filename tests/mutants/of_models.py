@@ -112,7 +112,7 @@ MODELS = (
            "each.repeat(1, n_heads, 1, 1)", "heads take turns with keys", ATTENTION),
     Mutant("models/attention.py", "rows_first = int(query.shape[1] != key.shape[1])",
            "rows_first = 0", "rows are taken for heads", ATTENTION),
-    Mutant("models/sharding/residual_stream.py", "return entered(weight, self._shards)",
+    Mutant("models/sharding/residual_stream.py", "return copy_to_shards(weight, self._shards)",
            "return weight", "norms of heads learn from one shard's heads", LLAMA_EXACTNESS),
     # initial weights
     Mutant("models/initialize.py", "STANDARD_DEVIATION = 0.02", "STANDARD_DEVIATION = 0.01",

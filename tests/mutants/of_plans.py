@@ -15,7 +15,7 @@ BUFFERS = ("tests/executor/transport/test_torch_buffers.py",)
 GROUPS = ("tests/executor/transport/test_torch_groups.py",)
 FEED = ("tests/experiment/run/test_plan_feed.py",)
 PROGRESS = ("tests/experiment/watch/test_device_progress.py",)
-WHEREABOUTS = ("tests/experiment/watch/test_whereabouts.py",)
+WHEREABOUTS = ("tests/experiment/watch/test_rank_status.py",)
 TABLE = ("tests/experiment/watch/test_table.py",)
 LOCAL = ("tests/executor/transport/test_local_transport.py",)
 TRANSPORT = ("tests/contract/test_transport.py",)
@@ -281,7 +281,7 @@ PLAN = (
            "a device that is done waits for tokens of later micro-batches", FEED),
     Mutant("experiment/run/plan_feed.py", "with suppress(InputError, RunError):", "if True:",
            "errors of tokens name no instruction", FEED),
-    Mutant("experiment/watch/whereabouts.py", "not where.waits, where.for_s", "where.for_s",
+    Mutant("experiment/watch/rank_status.py", "not where.waits, where.for_s", "where.for_s",
            "the rank that waits longest is blamed, though another computes", WHEREABOUTS),
     Mutant("experiment/watch/table.py", "where.iteration, where.doing, where.microbatch",
            "where.iteration, where.doing", "different micro-batches share a line unsaid", TABLE),
@@ -524,7 +524,7 @@ PLAN = (
            PACKED_BOUND),
     Mutant("planner/schedule/row_cells.py", "joined.area_ms / room_bytes[0]",
            "0 * joined.area_ms", "memory in flight has no bound", PACKED_BOUND),
-    Mutant("planner/schedule/ways.py", "way_ms + self.weight_ms[:, 0]", "way_ms",
+    Mutant("planner/schedule/path_times.py", "way_ms + self.weight_ms[:, 0]", "way_ms",
            "memory is free before weight gradients are there", PACKED_BOUND),
     Mutant("planner/schedule/packed_bound.py", "np.maximum(1.0, (tokens.max()",
            "np.maximum(1.0, 4 * (tokens.max()", "a round trip of longer samples",

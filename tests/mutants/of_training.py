@@ -14,7 +14,7 @@ FLAT = ("tests/training/test_flat_parameters.py",)
 STAGE = ("tests/training/test_module_stage.py",)
 SPLIT = ("tests/training/test_split_backward_stage.py",)
 WAITS = (f"{SPLIT[0]}::test_what_waits_is_no_more_than_what_the_forward_pass_kept",)
-SUMS = ("tests/training/test_early_sums.py",)
+SUMS = ("tests/training/test_overlapped_reduce.py",)
 CHECKPOINT = ("tests/training/test_checkpoint.py",)
 FLOAT16 = "::test_a_narrower_type_trains_alike[whole-gpt-torch.float16]"
 PRECISION = (f"tests/end_to_end/test_precision.py{FLOAT16}",)
@@ -93,7 +93,7 @@ TRAINING = (
     Mutant("training/module_stage.py", "self._optimizer.loss_scale.value)", "1.0)",
            "losses are not scaled", PRECISION),
     Mutant("training/module_stage.py", "self._loss.zero_()", "pass", "the loss adds up", STAGE),
-    Mutant("training/early_sums.py", "self._collectives = collectives",
+    Mutant("training/overlapped_reduce.py", "self._collectives = collectives",
            "self._collectives, self._own = collectives, own_parameters",
            "hooks and parameters keep each other", SUMS),
     Mutant("training/tied_copies.py", "copy.gradient.copy_(room)", "pass",
@@ -104,9 +104,10 @@ TRAINING = (
            "weights to all copies.\"\"\"\n        self._buffer.zero_()\n", "weights.\"\"\"\n",
            "of tied copies the sum of gradients is spread with the weights",
            ("tests/training/test_tied_copies.py",)),
-    Mutant("training/early_sums.py", "lambda bucket: not bucket.missing", "lambda _: True",
+    Mutant("training/overlapped_reduce.py", "lambda bucket: not bucket.missing", "lambda _: True",
            "sums start before gradients are there", SUMS),
-    Mutant("training/early_sums.py", "if any(parameter is other for other in tied):", "if False:",
+    Mutant("training/overlapped_reduce.py", "if any(parameter is other for other in tied):",
+           "if False:",
            "a tied weight is summed before other stages have added", SUMS),
     Mutant("training/checkpoint/shard_boxes.py", "(split.n_shards - 1) + split.shard * width",
            "(split.n_shards - 1) + width", "shards lie on each other", CHECKPOINT),
@@ -117,7 +118,7 @@ TRAINING = (
     Mutant("training/checkpoint/write_parts.py", "values.shape), start])", "values.shape), 0])",
            "all blocks are said to begin a file", CHECKPOINT),
     # split backward passes
-    Mutant("training/early_sums.py", "bucket.matrices)\n        self._start_complete()",
+    Mutant("training/overlapped_reduce.py", "bucket.matrices)\n        self._start_complete()",
            "bucket.matrices)", "sums wait for gradients that do not come", SUMS),
     Mutant("training/module_stage.py", " if deferred is None else deferred.weights", "",
            "sums wait for the first half of a split pass",

@@ -8,7 +8,7 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.choose.choice import Candidate
-from dynapipe_hpc.planner.choose.found_ends import REFINABLE, FoundEnds
+from dynapipe_hpc.planner.choose.found_ends import REFINABLE, BestMakespans
 from dynapipe_hpc.planner.choose.refine_slowest import refine_slowest
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.pipeline import refine_pipeline, schedule_pipeline
@@ -55,7 +55,7 @@ def test_without_passes_replicas_stay_as_they_are() -> None:
 
 
 def test_what_ends_much_later_than_the_shortest_iteration_is_not_refined() -> None:
-    ends = FoundEnds()
+    ends = BestMakespans()
     assert ends.is_refinable(0, 1e9)
     ends.add(EFFORT, 100.0)
     ends.add(EFFORT, 200.0)
@@ -65,7 +65,7 @@ def test_what_ends_much_later_than_the_shortest_iteration_is_not_refined() -> No
 
 
 def test_what_more_effort_found_does_not_count() -> None:
-    ends = FoundEnds()
+    ends = BestMakespans()
     ends.add(2 * EFFORT, 100.0)
     assert ends.is_refinable(EFFORT, 150.0)
     assert not ends.is_refinable(2 * EFFORT, 150.0)

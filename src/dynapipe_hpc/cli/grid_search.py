@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.best < 1:
         raise InputError(f"--best {arguments.best}: at least one point is needed")
     with open_ranks() as ranks:
-        with ranks.agreeing():
+        with ranks.fail_together():
             files = ExperimentFiles(load_config(arguments.config, arguments.overrides))
             if ranks.is_first and arguments.output:
                 # They can be made again.
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         if ranks.is_first:
             for line in describe_grid(outcomes):
                 print(escaped(line))
-        with ranks.agreeing():
+        with ranks.fail_together():
             if ranks.is_first and arguments.output:
                 write_grid(arguments.output, outcomes)
             if ranks.is_first and arguments.runs:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from dynapipe_hpc.job.started import read_started
+from dynapipe_hpc.job.launch_environment import read_started
 
 if TYPE_CHECKING:
     from dynapipe_hpc.job.ranks import Ranks

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dynapipe_hpc.cli.help_text import examples
 from dynapipe_hpc.data.errors import InputError, escaped, printable
-from dynapipe_hpc.job.started import read_started
+from dynapipe_hpc.job.launch_environment import read_started
 
 if TYPE_CHECKING:
     from dynapipe_hpc.data.text.preprocess import PreprocessTotals
@@ -149,7 +149,7 @@ def _run_together(arguments: argparse.Namespace) -> int:
 
     start_s = time.perf_counter()
     with open_job() as job:
-        with job.agreeing():
+        with job.fail_together():
             options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
             recipe = _load_recipe(arguments)
         with share_progress("preprocess", shown=job.is_first) as on_share:

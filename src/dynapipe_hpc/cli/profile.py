@@ -73,25 +73,25 @@ def _measure(arguments: argparse.Namespace) -> int:
 
     output: Path = arguments.output
     with open_job() as job:
-        with job.agreeing():
+        with job.fail_together():
             config = load_config(arguments.config, arguments.overrides)
             grid = ProfileGrid.from_config(config, arguments.microbatch_tokens)
             check_profile(ExperimentFiles(config), job.size)
             if job.is_first:
                 check_output(output, [arguments.config], TABLE, force=True)
-        with job.agreeing():
+        with job.fail_together():
             check_torch()
         # Loads torch only after every check that does not need it.
         from dynapipe_hpc.experiment.profile.begun_table import begun_table
         from dynapipe_hpc.experiment.profile.profile import profile
 
         begun = None
-        with job.agreeing():
+        with job.fail_together():
             if job.is_first and not arguments.force:
                 begun = begun_table(output, config, grid, job.size)
         with share_progress("profile", shown=job.is_first) as on_progress:
             for table in profile(job, config, grid, REPETITION_S, on_progress, begun, output):
-                with job.agreeing():
+                with job.fail_together():
                     if table is not None:
                         write_table(table, output)
         if job.is_first:

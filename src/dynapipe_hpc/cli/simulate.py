@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.study.simulate import simulate
 
     with open_ranks() as ranks:
-        with ranks.agreeing():
+        with ranks.fail_together():
             files = ExperimentFiles(load_config(arguments.config, arguments.overrides))
         with share_progress("simulate", shown=ranks.is_first) as on_share:
             planned = simulate(ranks, files, arguments.output, on_share)

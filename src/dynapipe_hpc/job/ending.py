@@ -12,9 +12,9 @@ from threading import Lock, Thread
 from typing import NoReturn
 
 from dynapipe_hpc.data.errors import InputError, RunError, escaped
-from dynapipe_hpc.job.how_ended import HowEnded, Recorder, record_nothing
+from dynapipe_hpc.job.first_claim import FirstClaim
+from dynapipe_hpc.job.job_outcome import JobOutcome, Recorder, record_nothing
 from dynapipe_hpc.job.say import say
-from dynapipe_hpc.job.word import Word
 from dynapipe_hpc.job.world import MPI
 
 INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
@@ -39,13 +39,13 @@ class Ending:
 
     def __init__(self) -> None:
         """Decides among the threads of this process only, until `open` is called."""
-        self._words: list[Word] = []
+        self._words: list[FirstClaim] = []
         self._lock = Lock()
         self.recorder: Recorder = record_nothing
 
     def open(self) -> None:
         """Decides among all ranks from now on; called by all ranks together."""
-        self._words = [Word(owner) for owner in _first_ranks_of_two_hosts(MPI.COMM_WORLD)]
+        self._words = [FirstClaim(owner) for owner in _first_ranks_of_two_hosts(MPI.COMM_WORLD)]
 
     def close(self) -> None:
         """Releases the words; called by all ranks together."""
@@ -62,7 +62,7 @@ class Ending:
         trace = [] if isinstance(error, RunError) else traceback.format_exception(error)
         who = f"rank {MPI.COMM_WORLD.Get_rank()} on {MPI.Get_processor_name()}"
         sys.stderr.write(escaped("".join(trace)))
-        self._say_last(f"{who} ends the job: {error}", HowEnded.FAILED, 1)
+        self._say_last(f"{who} ends the job: {error}", JobOutcome.FAILED, 1)
         _abort(1)
 
     def interrupt(self, number: Signals) -> NoReturn:
@@ -70,7 +70,7 @@ class Ending:
         # Before `open` there is no word to decide with, and all ranks would print the message.
         is_first = MPI.COMM_WORLD.Get_rank() == 0
         if self.claim() if self._words else is_first:
-            self._say_last(f"ended by {number.name}", HowEnded.INTERRUPTED, INTERRUPTED)
+            self._say_last(f"ended by {number.name}", JobOutcome.INTERRUPTED, INTERRUPTED)
         else:
             # The rank that prints the message ends the job; ended from here, it might not print it.
             time.sleep(_UNTIL_SAID_S)
@@ -78,18 +78,18 @@ class Ending:
             _abort(INTERRUPTED)
         os._exit(INTERRUPTED)
 
-    def record(self, how: HowEnded, exit_code: int, message: str) -> None:
+    def record(self, how: JobOutcome, exit_code: int, message: str) -> None:
         """Records how the job ends; a disk that fails or hangs does not keep it from ending."""
         self._start_to_record(how, exit_code, message).join(_UNTIL_RECORDED_S)
 
-    def _say_last(self, message: str, how: HowEnded, exit_code: int) -> None:
+    def _say_last(self, message: str, how: JobOutcome, exit_code: int) -> None:
         say(message)
         recording = self._start_to_record(how, exit_code, message)
         # A launcher that is told to end the job may discard output that it has not read yet.
         time.sleep(_UNTIL_READ_S)
         recording.join(_UNTIL_RECORDED_S)
 
-    def _start_to_record(self, how: HowEnded, exit_code: int, message: str) -> Thread:
+    def _start_to_record(self, how: JobOutcome, exit_code: int, message: str) -> Thread:
         def record() -> None:
             with suppress(InputError, RunError, OSError):
                 self.recorder(how, exit_code, message)

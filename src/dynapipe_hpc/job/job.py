@@ -10,7 +10,7 @@ import numpy as np
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.job.ending import Ending
-from dynapipe_hpc.job.how_ended import HowEnded
+from dynapipe_hpc.job.job_outcome import JobOutcome
 from dynapipe_hpc.job.say import say
 from dynapipe_hpc.job.stop_requests import StopRequests
 from dynapipe_hpc.job.world import MPI
@@ -76,7 +76,7 @@ class Job:
         """All-to-all: every rank has a value for each rank; returns those for this one, by rank."""
         return self.comm.alltoall(list(values))
 
-    def numbers_of_all(self, number: int) -> list[int]:
+    def all_gather_int(self, number: int) -> list[int]:
         """All-gather: the number (0 to 2**64 - 1) of every rank, by rank, on all ranks."""
         numbers = np.empty(self.size, np.uint64)
         self.comm.Allgather(np.array([number], np.uint64), numbers)
@@ -110,7 +110,7 @@ class Job:
         return values
 
     @contextmanager
-    def agreeing(self) -> Iterator[None]:
+    def fail_together(self) -> Iterator[None]:
         """Runs a block on all ranks, which all end if any of them raises an error for the user.
 
         Raises:
@@ -134,7 +134,7 @@ class Job:
             messages = list(dict.fromkeys(message for message, _ in answers))
             for message in messages:
                 say(message)
-            self.ending.record(HowEnded.FAILED, exit_code, "\n".join(messages))
+            self.ending.record(JobOutcome.FAILED, exit_code, "\n".join(messages))
         raise SystemExit(exit_code)
 
 
@@ -144,7 +144,7 @@ def open_job() -> Iterator[Job]:
 
     An uncaught error in a thread counts as one that leaves the block. Without this, the peers
     of a rank that failed would wait for it forever. `SystemExit` leaves the block on all ranks
-    together, as `Job.agreeing` raises it.
+    together, as `Job.fail_together` raises it.
     """
     job = Job(MPI.COMM_WORLD)
     job.stop.listen(job.ending)

@@ -1,7 +1,7 @@
 """Detection of MPI libraries, and launchers, that a job cannot use."""
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.job.started import Started
+from dynapipe_hpc.job.launch_environment import LaunchEnvironment
 
 # The `srun --mpi` type of each library; the first name found in the version text counts.
 _SRUN_TYPES = {
@@ -19,7 +19,7 @@ def library_name(version: str) -> str:
     return " ".join(line.replace("MPI VERSION", "").replace("Version", "").replace(":", "").split())
 
 
-def check_interface(started: Started, version: str) -> None:
+def check_interface(started: LaunchEnvironment, version: str) -> None:
     """Checks, before MPI starts, that the library supports the launcher's interface.
 
     Args:
@@ -37,7 +37,7 @@ def check_interface(started: Started, version: str) -> None:
         )
 
 
-def check_world(started: Started, size: int, version: str) -> None:
+def check_world(started: LaunchEnvironment, size: int, version: str) -> None:
     """Checks, after MPI has started, that the processes form one job, not many of one process.
 
     Args:
@@ -76,11 +76,11 @@ def check_threads(level: str, version: str) -> None:
         )
 
 
-def _who(started: Started) -> str:
+def _who(started: LaunchEnvironment) -> str:
     return f"{started.size} processes were started by {started.launcher}"
 
 
-def _remedy(started: Started, version: str) -> str:
+def _remedy(started: LaunchEnvironment, version: str) -> str:
     own_launcher = f"the mpiexec of {library_name(version)}"
     if started.launcher != "srun":
         return f"start them with {own_launcher}"

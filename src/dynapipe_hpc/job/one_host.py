@@ -3,13 +3,13 @@
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 
-from dynapipe_hpc.job.started import Started
+from dynapipe_hpc.job.launch_environment import LaunchEnvironment
 
 Environment = MutableMapping[str, str]
 
 
 @contextmanager
-def shared_memory_only(started: Started, environment: Environment) -> Iterator[None]:
+def shared_memory_only(started: LaunchEnvironment, environment: Environment) -> Iterator[None]:
     """Lets MPI start without the network if the job runs on one host.
 
     Otherwise ranks would listen for connections, with Open MPI on all interfaces. A process alone
@@ -35,7 +35,7 @@ def shared_memory_only(started: Started, environment: Environment) -> Iterator[N
             del environment[name]
 
 
-def prefer_loopback(started: Started, environment: Environment) -> None:
+def prefer_loopback(started: LaunchEnvironment, environment: Environment) -> None:
     """Makes NCCL and gloo use the loopback interface if the job runs on one host."""
     if started.is_on_one_host:
         environment.setdefault("NCCL_SOCKET_IFNAME", "lo")

@@ -33,7 +33,7 @@ class Ranks(Protocol):
         """The first rank's value, on all ranks."""
         ...
 
-    def agreeing(self) -> AbstractContextManager[None]:
+    def fail_together(self) -> AbstractContextManager[None]:
         """Block that all ranks leave together, or none if one of them fails."""
         ...
 
@@ -54,6 +54,6 @@ class Alone:
         return value
 
     @contextmanager
-    def agreeing(self) -> Iterator[None]:
+    def fail_together(self) -> Iterator[None]:
         """Nothing to agree on; errors go their way."""
         yield

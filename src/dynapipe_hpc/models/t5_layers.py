@@ -12,7 +12,7 @@ from dynapipe_hpc.models.attention_masks import AttentionMasks
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
-from dynapipe_hpc.models.sharding.shards import Shards, entered
+from dynapipe_hpc.models.sharding.shards import Shards, copy_to_shards
 from dynapipe_hpc.models.t5_feed_forward import feed_forward_of
 
 
@@ -56,7 +56,7 @@ class Attention(nn.Module):
             query, both = stream.map(hidden, self.query, self.key_value)
         else:
             (query,) = stream.map(hidden, self.query)
-            both = self.key_value(entered(source, self._shards))
+            both = self.key_value(copy_to_shards(source, self._shards))
         query = query.view(*query.shape[:2], self.n_heads, -1).transpose(1, 2)
         both = both.view(*both.shape[:2], 2, self.n_heads, -1)
         key, value = both.permute(2, 0, 3, 1, 4)  # each (rows, heads, source tokens, head size)

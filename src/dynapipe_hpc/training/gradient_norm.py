@@ -7,12 +7,14 @@ from torch import Tensor
 
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.flat_parameters import FlatParameters
-from dynapipe_hpc.training.share import Share
+from dynapipe_hpc.training.zero_partition import ZeroPartition
 
 _PIECE = 1 << 24  # numbers whose norm is computed at once
 
 
-def square_sum(parameters: FlatParameters, share: Share, collectives: Collectives) -> Tensor:
+def square_sum(
+    parameters: FlatParameters, share: ZeroPartition, collectives: Collectives
+) -> Tensor:
     """Squared norm of the model's gradient, a float64 scalar; all ranks of a replica together."""
     total = share.sum_by_part(
         parameters.gradients, partial(_square_sum_of, parameters, collectives.shard)

@@ -17,7 +17,7 @@ from dynapipe_hpc.training.activation_memory import ActivationMemory, MemoryAcco
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
 from dynapipe_hpc.training.objective import Objective, SampleLosses, WeightedTokens
 from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.step import StartedStep, Step
+from dynapipe_hpc.training.step import PendingStep, Step
 
 
 class Batch(Protocol):
@@ -103,7 +103,7 @@ class ModuleStage(Generic[BatchT]):
         self._kept: dict[int, _Kept] = {}
         self._deferred: dict[int, DeferredWeights] = {}
         self._loss = optimizer.parameters.weights.new_zeros((), dtype=torch.float64)
-        self._step: StartedStep | None = None
+        self._step: PendingStep | None = None
         self._objective: Objective = WeightedTokens()
         self._evaluated: Tensor | None = None
 

@@ -12,16 +12,16 @@ from dynapipe_hpc.training.adamw import AdamW
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.counters import Counters
-from dynapipe_hpc.training.early_sums import EarlySums
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.flat_view import flat_views
 from dynapipe_hpc.training.gradient_norm import square_sum
 from dynapipe_hpc.training.learning_rate import learning_rate
 from dynapipe_hpc.training.loss_scale import LossScale
-from dynapipe_hpc.training.share import Share
-from dynapipe_hpc.training.step import StartedStep
+from dynapipe_hpc.training.overlapped_reduce import OverlappedGradientReduce
+from dynapipe_hpc.training.step import PendingStep
 from dynapipe_hpc.training.tied_copies import NOTHING_TIED, TiedCopies, borrowed
 from dynapipe_hpc.training.update_rule import Factor, FlatState, UpdateRule
+from dynapipe_hpc.training.zero_partition import ZeroPartition
 
 
 class Optimizer:
@@ -54,7 +54,7 @@ class Optimizer:
             shares_state: Whether replicas divide the optimizer's state among them (ZeRO-1).
             tied: Weights of which several stages hold a copy.
         """
-        self._share = Share(collectives, is_part=shares_state)
+        self._share = ZeroPartition(collectives, is_part=shares_state)
         not_own = borrowed(tied, collectives.stage)
         self.parameters = FlatParameters(module, self._share.n_parts, not_own)
         self._copies = TiedCopies(module, tied, self.parameters, collectives)
@@ -107,7 +107,7 @@ class Optimizer:
         else:
             self._share.sum_gradients(self.parameters.gradients)
 
-    def step(self) -> StartedStep:
+    def step(self) -> PendingStep:
         """Starts a step: clips gradients, updates the weights, clears gradients.
 
         The update is skipped if a gradient overflowed on any rank. The device decides that, and
@@ -119,7 +119,7 @@ class Optimizer:
         self._update(norm, rate)
         self.parameters.gradients.zero_()
         self._copies.clear_gradients()
-        started = StartedStep(self._n_steps, norm, rate, self.loss_scale)
+        started = PendingStep(self._n_steps, norm, rate, self.loss_scale)
         self._n_steps += 1
         return started
 
@@ -170,8 +170,8 @@ def _early_sums(
     own_parameters: FlatParameters,
     collectives: Collectives,
     tied: Tied,
-    share: Share,
-) -> EarlySums | None:
+    share: ZeroPartition,
+) -> OverlappedGradientReduce | None:
     """Overlapped all-reduce if the collectives support it and gradients are not shared; or None.
 
     ZeRO shares do not end at layer boundaries. With tensor-parallel shards, backward passes sum
@@ -181,4 +181,6 @@ def _early_sums(
     if collectives.n_replicas == 1 or not (is_simple and collectives.sums_beside_work):
         return None
     held = dict(module.named_parameters())
-    return EarlySums(own_parameters, collectives, [held[name] for name in tied if name in held])
+    return OverlappedGradientReduce(
+        own_parameters, collectives, [held[name] for name in tied if name in held]
+    )

@@ -23,7 +23,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StartedStep:
+class PendingStep:
     """Handle of an optimizer step that was started.
 
     Attributes:

@@ -16,7 +16,7 @@ from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.run.end_record import EndRecord, recorder_of
 from dynapipe_hpc.experiment.run.explain_run import explain_run
 from dynapipe_hpc.job.ending import Ending
-from dynapipe_hpc.job.how_ended import HowEnded
+from dynapipe_hpc.job.job_outcome import JobOutcome
 from dynapipe_hpc.report.run_folder import RunFolder
 
 HANG = (
@@ -38,7 +38,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def ended(run: Path, how: HowEnded, exit_code: int, message: str) -> list[str]:
+def ended(run: Path, how: JobOutcome, exit_code: int, message: str) -> list[str]:
     """The explanation after an end that was recorded."""
     ending = Ending()
     ending.recorder = recorder_of(run)
@@ -47,7 +47,7 @@ def ended(run: Path, how: HowEnded, exit_code: int, message: str) -> list[str]:
 
 
 def test_a_completed_run_says_how_to_continue(run: Path) -> None:
-    lines = ended(run, HowEnded.COMPLETED, 0, "all iterations are done")
+    lines = ended(run, JobOutcome.COMPLETED, 0, "all iterations are done")
     assert re.fullmatch(r"completed: \d{4}-\S+[+-]\d\d:\d\d on \S+, exit code 0", lines[0])
     assert lines[1:] == [
         "  all iterations are done",
@@ -58,7 +58,7 @@ def test_a_completed_run_says_how_to_continue(run: Path) -> None:
 
 
 def test_the_signal_that_stopped_a_run_is_named(run: Path) -> None:
-    lines = ended(run, HowEnded.STOPPED, 75, "stopped by SIGUSR1")
+    lines = ended(run, JobOutcome.STOPPED, 75, "stopped by SIGUSR1")
     assert lines[0].startswith("stopped: ")
     assert lines[0].endswith("exit code 75")
     assert lines[1] == "  stopped by SIGUSR1"
@@ -77,7 +77,7 @@ def test_the_signal_that_stopped_a_run_is_named(run: Path) -> None:
     ],
 )
 def test_a_failure_has_its_message_and_what_to_try(run: Path, message: str, advice: str) -> None:
-    text = "\n".join(ended(run, HowEnded.FAILED, 1, message))
+    text = "\n".join(ended(run, JobOutcome.FAILED, 1, message))
     assert f"\n  {message}\n{advice}" in text
 
 
@@ -125,7 +125,7 @@ def test_a_run_without_checkpoints_starts_again(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_has_not_ended(run: Path) -> None:
-    ended(run, HowEnded.STOPPED, 75, "stopped by SIGTERM")
+    ended(run, JobOutcome.STOPPED, 75, "stopped by SIGTERM")
     RunFolder.resume(run, "", {}, 4)
     assert EndRecord.read(run) is None
 
@@ -133,7 +133,7 @@ def test_a_resumed_run_has_not_ended(run: Path) -> None:
 def test_a_disk_that_fails_does_not_keep_a_job_from_ending(tmp_path: Path) -> None:
     ending = Ending()
     ending.recorder = recorder_of(tmp_path / "gone")
-    ending.record(HowEnded.FAILED, 1, "the disk is gone")
+    ending.record(JobOutcome.FAILED, 1, "the disk is gone")
     assert not (tmp_path / "gone").exists()
 
 
@@ -142,7 +142,7 @@ def test_a_disk_that_hangs_does_not_keep_a_job_from_ending() -> None:
     ending = Ending()
     ending.recorder = lambda *_: (hanging.wait(4), None)[1]
     started_s = time.monotonic()
-    ending.record(HowEnded.FAILED, 1, "the disk hangs")
+    ending.record(JobOutcome.FAILED, 1, "the disk hangs")
     assert time.monotonic() - started_s < 3
     hanging.set()
 
@@ -157,7 +157,7 @@ def test_a_damaged_record_is_named(run: Path, text: str) -> None:
 def test_the_verb_prints_no_control_characters(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ended(run, HowEnded.FAILED, 1, "\x1b[2J: cannot be read")
+    ended(run, JobOutcome.FAILED, 1, "\x1b[2J: cannot be read")
     assert main(["explain", str(run)]) == 0
     assert "  \\x1b[2J: cannot be read\n" in capsys.readouterr().out
     assert main(["explain", str(run.parent)]) == 2

@@ -61,4 +61,4 @@ class Case:
     @property
     def ranks_of_host(self) -> list[int]:
         """Ranks of the job on this rank's host (collective over the host's ranks)."""
-        return self.on_host.numbers_of_all(self.job.rank)
+        return self.on_host.all_gather_int(self.job.rank)

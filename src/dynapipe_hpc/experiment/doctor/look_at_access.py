@@ -59,7 +59,7 @@ def _exchange(subject: str, job: Job, memory: Memory) -> Iterator[Finding]:
     right &= memory.read(rank, 0, _BLOCK_BYTES) == _block((rank - 1) % job.size)
     own_us = _median_us(partial(memory.read, to, 0, 8)), _median_us(block)
     word_us, block_us = job.all_reduce_max(own_us)
-    n_wrong = sum(job.numbers_of_all(int(not right)))
+    n_wrong = sum(job.all_gather_int(int(not right)))
     if n_wrong:
         yield Finding(
             subject,

@@ -28,7 +28,7 @@ def look_at_earlier_run(case: Case) -> Iterator[Finding]:
     Nothing in the folder is changed. A folder that another run is writing is not read: the section
     on the folder reports its lock.
     """
-    if not all(case.job.numbers_of_all(int(case.files is not None))):
+    if not all(case.job.all_gather_int(int(case.files is not None))):
         return
     files, output = case.files, case.output
     if files is None or output is None or not case.job.broadcast(_is_free(output)):

@@ -30,7 +30,7 @@ _SLURM_FACTS = {
 
 def look_at_launch(case: Case) -> Iterator[Finding]:
     """Launcher, PMI, Slurm, hosts and cores (collective)."""
-    n_hosts = sum(case.job.numbers_of_all(int(case.on_host.is_first)))
+    n_hosts = sum(case.job.all_gather_int(int(case.on_host.is_first)))
     yield Finding("ranks", f"{case.job.size} on {n_hosts} host{'s' if n_hosts > 1 else ''}")
     yield Finding("launcher", STARTED.launcher or "none: a single process, started directly")
     yield Finding("PMI", STARTED.interface or "none")

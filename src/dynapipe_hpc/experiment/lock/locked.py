@@ -24,7 +24,7 @@ def locked(ranks: Ranks, output: Path) -> Iterator[RunLock]:
     """
     slurm_job = read_slurm_job(os.environ)
     lock = RunLock(output, f"Slurm job {slurm_job.name}" if slurm_job else "")
-    with ranks.agreeing():
+    with ranks.fail_together():
         if ranks.is_first:
             lock.acquire()
     is_together = isinstance(ranks, Alone)  # whose errors are those of all

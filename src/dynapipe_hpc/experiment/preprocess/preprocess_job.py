@@ -19,7 +19,7 @@ from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.shard import Shard, lay_out_shards, shard_folder, share_out
 from dynapipe_hpc.experiment.preprocess.shard_maker import Made, OnShare, ShardMaker, workers_of
 from dynapipe_hpc.job.end_stopped import end_stopped
-from dynapipe_hpc.job.fail_together import fail_together
+from dynapipe_hpc.job.fail_early import fail_early
 from dynapipe_hpc.job.job import Job
 
 
@@ -83,7 +83,7 @@ def _preprocess(
 ) -> Preprocessed:
     folder = shard_folder(output)
     shards: list[Shard] = []
-    with job.agreeing():
+    with job.fail_together():
         if job.is_first:
             check_dataset_output(output, sources, options.force)
             remove_left_over(output)
@@ -95,12 +95,12 @@ def _preprocess(
     _stop_if_asked(job)
     mine = share_out(missing, job.size)[job.rank]
     maker = ShardMaker(folder, recipe, options.skip_bad, workers_of(job, options.n_workers))
-    with job.agreeing(), fail_together(job) as check_peers:
+    with job.fail_together(), fail_early(job) as check_peers:
         made = maker.make(mine, check_peers, on_share)
     _stop_if_asked(job)
     made_by_rank = job.gather(made)
     n_samples = 0
-    with job.agreeing():
+    with job.fail_together():
         if job.is_first:
             header = header_of(recipe, sources)
             write_index(output, header, [folder / shard.name for shard in shards])

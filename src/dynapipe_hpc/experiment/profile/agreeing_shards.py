@@ -67,7 +67,7 @@ class AgreeingShards:
         return self._shards.gather_over_shards(values)
 
     @contextmanager
-    def agreeing(self) -> Iterator[None]:
+    def fail_together(self) -> Iterator[None]:
         """Runs a block with the same sums on all shards.
 
         Raises:

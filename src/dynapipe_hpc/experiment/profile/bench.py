@@ -107,7 +107,7 @@ class Bench:
             self.job, stacks, microbatches, limit_s, on_progress, begun, measures
         )
         for known in rounds:
-            with self.job.agreeing():
+            with self.job.fail_together():
                 if self.kept is not None:
                     self.kept.put(name, known)
         return known

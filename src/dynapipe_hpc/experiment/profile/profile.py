@@ -62,7 +62,7 @@ def profile(
     torch.set_num_threads(config.training.threads)
     keep_freed_memory()
     ways = job.broadcast(ways_to_measure(config, begun))
-    with job.agreeing():
+    with job.fail_together():
         on = find_device(job, config)
     tied = _tied(job, config)
     channels = connect(config, tied, job, on)

@@ -162,7 +162,7 @@ class Stack:
         Raises:
             OutOfMemoryError: The micro-batch is too large for any of the shards.
         """
-        with self._shards.agreeing(), _naming_out_of_memory():
+        with self._shards.fail_together(), _naming_out_of_memory():
             if not self._has_workspaces:
                 self._memory(microbatch)
                 self._has_workspaces = True

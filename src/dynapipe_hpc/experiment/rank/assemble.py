@@ -66,7 +66,7 @@ def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
     loader = TokenLoader(reader, dataset.start_id, weighting, collate, trained)
     optimizer = build_optimizer(config, tied, module, channels.collectives)
     state = TrainingState(module, optimizer, channels.collectives)
-    with job.agreeing():
+    with job.fail_together():
         reserve_memory(on, config)
     # After the reservation: a stage's account of memory begins when it is made, and its first peak
     # would be the reserved block.

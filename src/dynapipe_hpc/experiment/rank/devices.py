@@ -12,7 +12,7 @@ from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.cuda_clock import CudaClock
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.started import device_index
+from dynapipe_hpc.job.launch_environment import device_index
 from dynapipe_hpc.job.world import STARTED
 from dynapipe_hpc.training.allocated_memory import reserve, reserved_bytes
 
@@ -40,7 +40,7 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
     """
     device_name = config.training.device
     n_devices = torch.cuda.device_count() if device_name != "cpu" else 0
-    counts = job.numbers_of_all(n_devices)
+    counts = job.all_gather_int(n_devices)
     if device_name == "cuda" and not n_devices:
         raise InputError(
             f"training.device is 'cuda', but rank {job.rank} sees no GPU{_visible()}; start the "
@@ -54,9 +54,9 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
     torch.cuda.set_device(device)
     # torch warns when a thread of autograd takes the device with its first product.
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA")
-    identities = on_host.numbers_of_all(_identity(device))
+    identities = on_host.all_gather_int(_identity(device))
     on_host.free()
-    shares = job.numbers_of_all(len(identities) - len(set(identities)))
+    shares = job.all_gather_int(len(identities) - len(set(identities)))
     return RankDevice(device, is_shared=any(shares))
 
 

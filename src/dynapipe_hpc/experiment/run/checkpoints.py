@@ -79,7 +79,7 @@ class Checkpoints:
         self._position, self._check_lock = position, check_lock
         self._state, self._facts, self._costs = state, facts, costs
         self._writer = ThreadPoolExecutor(1, "checkpoints")
-        self._n_bytes = sum(job.numbers_of_all(state.n_bytes)) if self.is_on else 0
+        self._n_bytes = sum(job.all_gather_int(state.n_bytes)) if self.is_on else 0
         self._pending: _Pending | None = None
         self._n_begun = -1
         self._error: Future[str] = Future()
@@ -100,7 +100,7 @@ class Checkpoints:
             is_best: Whether an evaluation of this state found the lowest loss so far.
         """
         pending = self._pending
-        if pending and all(self._job.numbers_of_all(int(pending.outcome.done()))):
+        if pending and all(self._job.all_gather_int(int(pending.outcome.done()))):
             self._conclude(pending)
         if is_best:
             self.keep_as_best(n_done)
@@ -125,7 +125,7 @@ class Checkpoints:
         if self._n_begun != n_done:
             self._begin(n_done)
         error = self.finish()
-        with self._job.agreeing():
+        with self._job.fail_together():
             if error:
                 raise RunError(f"the last checkpoint could not be written: {error}")
 

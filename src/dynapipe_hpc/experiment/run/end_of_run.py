@@ -4,8 +4,8 @@ from signal import Signals
 
 from dynapipe_hpc.experiment.run.loss_history import LossHistory
 from dynapipe_hpc.job.end_stopped import STOPPED
-from dynapipe_hpc.job.how_ended import HowEnded
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.job_outcome import JobOutcome
 
 
 def record_end(job: Job, stop_signal: int, history: LossHistory | None) -> None:
@@ -18,9 +18,9 @@ def record_end(job: Job, stop_signal: int, history: LossHistory | None) -> None:
     """
     if stop_signal:
         stopped_by = f"stopped by {Signals(stop_signal).name}"
-        job.ending.record(HowEnded.STOPPED, STOPPED, stopped_by)
+        job.ending.record(JobOutcome.STOPPED, STOPPED, stopped_by)
         return
     message = "all iterations are done"
     if history and history.is_over:
         message = f"training has ended early: {history.describe()}"
-    job.ending.record(HowEnded.COMPLETED, 0, message)
+    job.ending.record(JobOutcome.COMPLETED, 0, message)

@@ -9,7 +9,7 @@ from typing import Self
 
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_input
-from dynapipe_hpc.job.how_ended import HowEnded, Recorder
+from dynapipe_hpc.job.job_outcome import JobOutcome, Recorder
 from dynapipe_hpc.report.run_folder import ENDED, write_atomically
 
 _MAX_BYTES = 1 << 20
@@ -27,7 +27,7 @@ class EndRecord:
         host: Name of the host of that rank.
     """
 
-    how: HowEnded
+    how: JobOutcome
     exit_code: int
     message: str
     time: str
@@ -46,7 +46,7 @@ class EndRecord:
         try:
             fields = json.loads(read_input(path, _MAX_BYTES))
             return cls(
-                HowEnded(fields["how"]),
+                JobOutcome(fields["how"]),
                 int(fields["exit_code"]),
                 str(fields["message"]),
                 str(fields["time"]),
@@ -61,7 +61,7 @@ class EndRecord:
 def recorder_of(folder: Path) -> Recorder:
     """A recorder for a run folder, which exists; it may raise what `write_atomically` raises."""
 
-    def record(how: HowEnded, exit_code: int, message: str) -> None:
+    def record(how: JobOutcome, exit_code: int, message: str) -> None:
         now = datetime.now(UTC).astimezone().isoformat(timespec="milliseconds")
         ended = EndRecord(how, exit_code, message, now, platform.node())
         # The job ends now: nobody waits for the disk.

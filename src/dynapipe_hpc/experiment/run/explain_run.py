@@ -10,7 +10,7 @@ from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.experiment.lock.run_lock import writer_of
 from dynapipe_hpc.experiment.lock.signs_of_life import PATIENCE_S
 from dynapipe_hpc.experiment.run.end_record import EndRecord
-from dynapipe_hpc.job.how_ended import HowEnded
+from dynapipe_hpc.job.job_outcome import JobOutcome
 from dynapipe_hpc.report.amounts import duration
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.not_a_run import not_a_run_error
@@ -106,11 +106,11 @@ def _silent_s(lock: Path) -> float:
 
 def _advice(ended: EndRecord) -> str:
     match ended.how:
-        case HowEnded.COMPLETED:
+        case JobOutcome.COMPLETED:
             return "dynapipe-hpc report shows the run; to continue, raise training.iterations"
-        case HowEnded.STOPPED | HowEnded.INTERRUPTED:
+        case JobOutcome.STOPPED | JobOutcome.INTERRUPTED:
             return _AGAIN
-        case HowEnded.FAILED:
+        case JobOutcome.FAILED:
             hints = (hint for pattern, hint in _HINTS if re.search(pattern, ended.message))
             hint = next(hints, "correct what the message names")
             return f"{hint}; then {_AGAIN}"

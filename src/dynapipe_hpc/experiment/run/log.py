@@ -59,7 +59,7 @@ def open_log(
         SystemExit: The folder cannot be written; the first rank has said why.
     """
     log: Log = SilentLog()
-    with job.agreeing():
+    with job.fail_together():
         if job.is_first:
             log = RunLog(
                 experiment.config,

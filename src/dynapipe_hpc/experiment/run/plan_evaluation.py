@@ -25,7 +25,7 @@ def plan_evaluation(job: Job, experiment: Experiment, samples: EvaluationSamples
     cluster = experiment.config.cluster
     planner = experiment.planner.of_evaluation(experiment.config.planner.batch)
     made = []
-    with job.agreeing():
+    with job.fail_together():
         for k in range(job.rank, len(samples.batches), job.size):
             try:
                 made.append(encode_plans(planner.make_plans(k, samples.batches[k])))

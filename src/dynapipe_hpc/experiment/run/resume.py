@@ -135,13 +135,13 @@ def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> Resum
     Raises:
         SystemExit: An error of `newest_undamaged`; the first rank has printed it.
     """
-    with job.agreeing():
+    with job.fail_together():
         if job.is_first:
             for left in folder.clear():
                 say(f"{left}: incomplete checkpoint removed")
-    with job.agreeing():
+    with job.fail_together():
         point = newest_undamaged(job, folder, facts)
-    with job.agreeing():
+    with job.fail_together():
         for path, problem in point.damaged.items() if point and job.is_first else ():
             say(f"{problem}; it is skipped, and kept as {folder.set_aside(path)}")
     return point

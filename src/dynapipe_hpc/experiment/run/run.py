@@ -51,7 +51,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
             another run writes the folder, or a planner failed; the first rank has said why.
         RunError: Training cannot continue.
     """
-    with job.agreeing():
+    with job.fail_together():
         if job.is_first:
             _warn(experiment, job.size)
     with locked(job, output) as lock:
@@ -80,7 +80,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
         return 0
     iterations = range(start.first_iteration, config.training.n_iterations)
     # Before the log: a device that cannot be used begins no run folder.
-    with job.agreeing():
+    with job.fail_together():
         device = find_device(job, config)
     quiet_period = QuietPeriod()
     log = open_log(job, experiment, output, iterations.start, lock=lock, quiet_period=quiet_period)

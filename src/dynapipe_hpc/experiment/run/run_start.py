@@ -72,7 +72,7 @@ def find_run_start(job: Job, experiment: Experiment, output: Path) -> RunStart:
     """
     config = experiment.config
     folder = CheckpointFolder(output / "checkpoints", config.checkpoint)
-    with job.agreeing():
+    with job.fail_together():
         facts = facts_of_run(config, experiment.dataset)
     point = find_resume_point(job, folder, facts)
     history = _read_history(job, config, output, point.description.n_done if point else 0)
@@ -86,7 +86,7 @@ def _read_history(
 ) -> LossHistory | None:
     """Losses of earlier evaluations; all ranks together."""
     history = None
-    with job.agreeing():
+    with job.fail_together():
         if job.is_first and config.evaluation is not None:
             history = LossHistory.read(output, config.evaluation, n_done)
     return job.broadcast(history)

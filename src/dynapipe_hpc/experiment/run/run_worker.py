@@ -31,7 +31,7 @@ def build_run_worker(
         _restore(job, point, worker.state)
     if config.model.init_from is not None:
         warm_start(job, config, worker.state, output, resumed=point is not None)
-    with job.agreeing():
+    with job.fail_together():
         if job.is_first:
             # After the warm start: where that copied the files of a model, its ids are added to.
             write_token_ids(output, config.model, dataset.start_id, dataset.end_ids)
@@ -40,6 +40,6 @@ def build_run_worker(
 
 def _restore(job: Job, point: ResumePoint, state: TrainingState) -> None:
     """Overwrites the state of training with a checkpoint; all ranks together."""
-    with job.agreeing():
+    with job.fail_together():
         read_parts(point.path, len(point.description.part_checksums), state.to_restore())
     state.resume(point.description.counters)

@@ -21,9 +21,9 @@ def check_same_plans(job: Job, iteration: int, plans_hash: int) -> None:
     """
     if job.is_same_on_all(plans_hash):
         return
-    hashes = job.numbers_of_all(plans_hash)
+    hashes = job.all_gather_int(plans_hash)
     rank = next(rank for rank, number in enumerate(hashes) if number != hashes[0])
-    with job.agreeing():
+    with job.fail_together():
         raise RunError(
             f"iteration {iteration}: the plan of rank {rank} belongs to plans with hash "
             f"{hashes[rank]:016x}, that of rank 0 to plans with hash {hashes[0]:016x}; they "

@@ -29,7 +29,7 @@ def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experime
         SystemExit: Configuration, dataset, cost table or number of ranks cannot be used, or torch
             cannot be loaded; the first rank has said why.
     """
-    with job.agreeing():
+    with job.fail_together():
         files = ExperimentFiles(load_config(path, overrides))
         placement = None
         if job.is_first:
@@ -37,12 +37,12 @@ def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experime
             # On the first rank only, as others might round costs differently.
             placement = place_layers(files)
     placement = job.broadcast(placement)
-    with job.agreeing():
+    with job.fail_together():
         experiment = open_experiment(files, placement)
     if job.is_first and files.config.training.iterations is None:
         print(f"iterations: {files.describe_iterations()}", flush=True)
     _warn_of_cores(job, experiment.config.training.threads)
-    with job.agreeing():
+    with job.fail_together():
         check_torch()
     return experiment
 

@@ -65,5 +65,5 @@ def _ending_together(job: Job, checkpoints: Checkpoints) -> Iterator[None]:
         yield
     except PlannerFailedError:
         checkpoints.finish()
-        with job.agreeing():
+        with job.fail_together():
             raise

@@ -44,11 +44,11 @@ def warm_start(
         parts += [p for p in state.to_restore() if with_optimizer or p.name.startswith(WEIGHT)]
     if resumed and not parts:
         return
-    with job.agreeing():
+    with job.fail_together():
         origin = find_origin(Path(str(config.model.init_from)))
-    with job.agreeing():
+    with job.fail_together():
         _check(job, origin, config, parts)
-    with job.agreeing():
+    with job.fail_together():
         if job.is_first and origin.small_files is not None:
             copy_small_files(origin.small_files, output / CARRIED)
         read_weights(origin, config.model, parts)

@@ -40,7 +40,7 @@ def grid_search(
     Raises:
         InputError: A file cannot be used, or there is no such grid.
     """
-    with ranks.agreeing():
+    with ranks.fail_together():
         groups = grid(files.config)
         mine = list(enumerate(groups))[ranks.rank :: ranks.size]
         outcomes_by_group: dict[int, list[Outcome]] = {}

@@ -107,7 +107,7 @@ def simulate(
         RunError: The folder cannot be written.
     """
     keep_freed_memory()
-    with ranks.agreeing():
+    with ranks.fail_together():
         variants = {each.name: files.variant(each.config) for each in methods_of(files.config)}
     with locked(ranks, output):
         return _simulate(ranks, files, variants, SimulationFolder(output), on_share)
@@ -122,7 +122,7 @@ def _simulate(
 ) -> list[Planned]:
     done: dict[tuple[str, int], Planned] = {}
     is_over = False
-    with ranks.agreeing():
+    with ranks.fail_together():
         every = list(product(variants, range(files.training.n_iterations)))
         if ranks.is_first:
             folder.begin(to_toml(files.config), inputs_of(files, variants.values()))
@@ -133,13 +133,13 @@ def _simulate(
     missing = ranks.broadcast([key for key in every if key not in done])
     if ranks.broadcast(is_over):
         return [done[key] for key in every] if ranks.is_first else []
-    with ranks.agreeing():
+    with ranks.fail_together():
         placements = {
             name: place_layers(variants[name]) for name in list(variants)[ranks.rank :: ranks.size]
         }
     placed = ranks.broadcast(_union(ranks.gather(placements)))
     planners: dict[str, MethodPlanner] = {}
-    with ranks.agreeing():
+    with ranks.fail_together():
         own_part: list[Planned] = []
         mine = missing[ranks.rank :: ranks.size]
         for name, iteration in mine:
@@ -153,7 +153,7 @@ def _simulate(
             on_share(len(own_part) / len(mine))
     done |= {each.record.key: each for of_rank in ranks.gather(own_part) for each in of_rank}
     results = [done[key] for key in every] if ranks.is_first else []
-    with ranks.agreeing():
+    with ranks.fail_together():
         if ranks.is_first:
             folder.end(results)
     return results

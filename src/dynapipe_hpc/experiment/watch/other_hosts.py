@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dynapipe_hpc.experiment.watch.whereabouts import RankStatus
+from dynapipe_hpc.experiment.watch.rank_status import RankStatus
 from dynapipe_hpc.job.job import Job
 
 _ASK, _TELL = 1, 2
@@ -28,7 +28,7 @@ class OtherHosts:
         """Connects all ranks of `job` together; `here` are those of this host, ascending."""
         self._comm = job.comm.Dup()
         hosts = defaultdict[int, list[int]](list)
-        for rank, first in enumerate(job.numbers_of_all(here[0])):
+        for rank, first in enumerate(job.all_gather_int(here[0])):
             hosts[first].append(rank)
         del hosts[here[0]]
         self._elsewhere = list(hosts.values())

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import pairwise
 
-from dynapipe_hpc.experiment.watch.whereabouts import RankStatus, suspicion_of
+from dynapipe_hpc.experiment.watch.rank_status import RankStatus, suspicion_of
 
 _MAX_LINES = 32
 _MAX_RANGES = 4

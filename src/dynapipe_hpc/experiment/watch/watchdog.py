@@ -13,8 +13,8 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.watch.host_positions import HostPositions, Neighbour
 from dynapipe_hpc.experiment.watch.other_hosts import OtherHosts
 from dynapipe_hpc.experiment.watch.position import Phase, Standing
+from dynapipe_hpc.experiment.watch.rank_status import RankStatus, suspect_of, whereabouts_of
 from dynapipe_hpc.experiment.watch.table import table_of
-from dynapipe_hpc.experiment.watch.whereabouts import RankStatus, suspect_of, whereabouts_of
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process_state import state_of
 

@@ -19,7 +19,7 @@ from torch.autograd import Function
 from torch.nn import functional
 
 from dynapipe_hpc.models.sharding.adapters import Adapters
-from dynapipe_hpc.models.sharding.shards import Shards, entered, summed
+from dynapipe_hpc.models.sharding.shards import Shards, copy_to_shards, reduce_from_shards
 from dynapipe_hpc.models.weight_gradients import weight_gradient
 
 
@@ -129,7 +129,7 @@ class WholeStream:
 
     def gather(self, hidden: Tensor) -> Tensor:
         """The tensor itself; its gradient is summed over shards (all-reduce)."""
-        return entered(hidden, self._shards)
+        return copy_to_shards(hidden, self._shards)
 
     def map(self, hidden: Tensor, *maps: Map) -> tuple[Tensor, ...]:
         """Outputs of each map; the gradient of `hidden` is summed over shards once for all."""
@@ -138,11 +138,11 @@ class WholeStream:
 
     def sum(self, part: Tensor) -> Tensor:
         """The sum over shards (all-reduce)."""
-        return summed(part, self._shards)
+        return reduce_from_shards(part, self._shards)
 
     def common(self, weight: Tensor) -> Tensor:
         """The weight; its gradient is summed over shards (all-reduce), so that all have the sum."""
-        return entered(weight, self._shards)
+        return copy_to_shards(weight, self._shards)
 
     def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
         """The first rows of the table, which every row of tokens adds; or those of positions."""

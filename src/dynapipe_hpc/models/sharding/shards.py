@@ -67,7 +67,7 @@ class OneShard:
 ONE_SHARD = OneShard()
 
 
-def entered(values: Tensor, shards: Shards) -> Tensor:
+def copy_to_shards(values: Tensor, shards: Shards) -> Tensor:
     """A tensor that all shards hold, on its way to where each computes with it in its own way.
 
     The backward pass adds up what each shard's way contributes to its gradient.
@@ -78,7 +78,7 @@ def entered(values: Tensor, shards: Shards) -> Tensor:
     return output
 
 
-def summed(values: Tensor, shards: Shards) -> Tensor:
+def reduce_from_shards(values: Tensor, shards: Shards) -> Tensor:
     """The sum of what every shard computed; all go on with it in the same way.
 
     So in the backward pass each has the sum's gradient, which is that of its own part.

@@ -11,7 +11,7 @@ from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.windows.price_windows import PADDED_ONLY
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
-from dynapipe_hpc.planner.choose.found_ends import FoundEnds
+from dynapipe_hpc.planner.choose.found_ends import BestMakespans
 from dynapipe_hpc.planner.choose.refine_slowest import refine_slowest
 from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
 from dynapipe_hpc.planner.cost.cost_model import CostModel
@@ -64,7 +64,7 @@ class BestOfSearch:
         tried: list[Candidate | Infeasible] = []
         constructed: Mapping[str, Sequence[ConstructedPlan]] = {}
         without_hope: list[set[Way]] = []
-        ends = FoundEnds()
+        ends = BestMakespans()
         start_ms = math.inf
         splits = may_split(self.schedule_rules)
         update_ms = least_update_ms(self.cost, may_split=splits)
@@ -92,7 +92,7 @@ class BestOfSearch:
         return Choice(tuple(tried), constructed)
 
     def _promising(
-        self, best_plan: Found, scheduler: ReplicaScheduler, ends: FoundEnds
+        self, best_plan: Found, scheduler: ReplicaScheduler, ends: BestMakespans
     ) -> Iterator[Candidate | Infeasible]:
         """Schedules by every rule the plans that may become the best of all, and refines these.
 

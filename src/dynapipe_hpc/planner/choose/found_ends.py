@@ -12,7 +12,7 @@ that a search found (docs/decisions/0004).
 
 
 @dataclass(frozen=True, slots=True)
-class FoundEnds:
+class BestMakespans:
     """Ends of iterations, by the effort that found them."""
 
     _found: list[tuple[int, float]] = field(default_factory=list, init=False)

@@ -73,7 +73,7 @@ class Interpolator:
 
 
 @dataclass(frozen=True, eq=False)
-class TwoSides:
+class PairedCosts:
     """Costs of packed micro-batches of pairs, whose two sides count as different rows.
 
     Attributes:
@@ -85,9 +85,9 @@ class TwoSides:
     targets: Interpolator
 
     @cached_property
-    def monotone(self) -> "TwoSides":
+    def monotone(self) -> "PairedCosts":
         """The largest monotone costs of either side that nowhere exceed these."""
-        return TwoSides(self.inputs.monotone, self.targets.monotone)
+        return PairedCosts(self.inputs.monotone, self.targets.monotone)
 
     def __call__(self, shapes: Shapes, out: FloatArray | None = None) -> StageCosts:
         """Costs of micro-batches, in `out` or a new table."""

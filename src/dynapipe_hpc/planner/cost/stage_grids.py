@@ -10,7 +10,7 @@ import numpy as np
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.planner.cost.cost_model import SHARED, Cost, FloatArray, StageCosts
-from dynapipe_hpc.planner.cost.interpolate import Interpolator, TwoSides
+from dynapipe_hpc.planner.cost.interpolate import Interpolator, PairedCosts
 from dynapipe_hpc.planner.cost.measured_axes import (
     NO_TARGET,
     Axes,
@@ -75,14 +75,14 @@ class StageMeasurements:
         return self._interpolated(self.grids, self.axes, self.stages.boundaries)
 
     @cached_property
-    def two_sides(self) -> TwoSides:
+    def two_sides(self) -> PairedCosts:
         """The same of an encoder-decoder model, its sides apart."""
         of_targets = {kind: depends_on_targets(kind, self.layers) for kind in self.layers}
         inputs = self._grids(kind for kind, depends in of_targets.items() if not depends)
         targets = self._grids(kind for kind, depends in of_targets.items() if depends)
         rows, row_tokens, _ = self.axes
         no_boundaries = np.zeros_like(self.stages.boundaries)
-        return TwoSides(
+        return PairedCosts(
             self._interpolated(inputs, (rows, row_tokens, NO_TARGET), no_boundaries),
             self._interpolated(targets, self.axes, self.stages.boundaries),
         )

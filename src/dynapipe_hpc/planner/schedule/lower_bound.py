@@ -11,9 +11,9 @@ from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.packed_bound import packed_bound_ms, packed_trip_ms
 from dynapipe_hpc.planner.schedule.padded_bound import padded_bound_ms, padded_trip_ms
+from dynapipe_hpc.planner.schedule.path_times import PathTimes
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.update import least_update_ms
-from dynapipe_hpc.planner.schedule.ways import Ways
 
 
 class LowerBound(NamedTuple):
@@ -82,7 +82,9 @@ def longest_trip_ms(
         case Layout.PACKED:
             return packed_trip_ms(samples, cost, cluster, may_split=may_split)
         case _:
-            each = [Ways.from_costs(p.costs, cluster.link, may_split=may_split) for p in pipelines]
+            each = [
+                PathTimes.from_costs(p.costs, cluster.link, may_split=may_split) for p in pipelines
+            ]
             return max(float(ways.there_and_back_ms.max()) for ways in each)
 
 
@@ -109,7 +111,7 @@ def replica_bound_ms(costs: StageCosts, link: Link, *, may_split: bool) -> float
         link: Link between neighbouring stages.
         may_split: Whether backward passes may be split; if not, there is no W.
     """
-    ways = Ways.from_costs(costs, link, may_split=may_split)
+    ways = PathTimes.from_costs(costs, link, may_split=may_split)
     head_ms, tail_ms = ways.head_ms.min(axis=0), ways.tail_ms.min(axis=0)
     through_ms, work_ms = ways.through_ms.sum(axis=0), ways.work_ms.sum(axis=0)
     busiest_ms = _busiest_ms(head_ms, tail_ms, through_ms, work_ms)

@@ -9,9 +9,9 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.row_length import tokens_of
 from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.schedule.path_times import PathTimes
 from dynapipe_hpc.planner.schedule.row_cells import RowCells, lengths, of_all_ways, shapes_of
 from dynapipe_hpc.planner.schedule.stage_bound import StageBound
-from dynapipe_hpc.planner.schedule.ways import Ways
 
 
 def packed_bound_ms(
@@ -54,7 +54,7 @@ def packed_trip_ms(
     least_ms = np.inf
     for costs in of_all_ways(shapes_of(n_rows, length[:-1]), cost):
         fitting = costs.take(np.flatnonzero(fits(costs, activation_room_bytes(cost, cluster))))
-        ways = Ways.from_costs(fitting, cluster.link, may_split=may_split)
+        ways = PathTimes.from_costs(fitting, cluster.link, may_split=may_split)
         least_ms = min(least_ms, float(ways.there_and_back_ms.min(initial=np.inf)))
     return least_ms
 

@@ -11,8 +11,8 @@ from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
 from dynapipe_hpc.planner.batch.row_length import row_lengths
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
+from dynapipe_hpc.planner.schedule.path_times import PathTimes
 from dynapipe_hpc.planner.schedule.stage_bound import LengthWindows, StageBound
-from dynapipe_hpc.planner.schedule.ways import Ways
 
 
 def padded_bound_ms(
@@ -102,6 +102,6 @@ def padded_trip_ms(
     of_mode = []
     for mode in cost.recompute_modes:
         costs = cost.stage_costs(shapes, mode)
-        way_ms = Ways.from_costs(costs, cluster.link, may_split=may_split).there_and_back_ms
+        way_ms = PathTimes.from_costs(costs, cluster.link, may_split=may_split).there_and_back_ms
         of_mode.append(np.where(fits(costs, room_bytes), way_ms, np.inf))
     return float(np.min(of_mode, axis=0).max())

@@ -19,8 +19,8 @@ from dynapipe_hpc.planner.cost.cost_model import (
     Shapes,
     StageCosts,
 )
+from dynapipe_hpc.planner.schedule.path_times import PathTimes
 from dynapipe_hpc.planner.schedule.stage_bound import area_of, greatest
-from dynapipe_hpc.planner.schedule.ways import Ways
 
 LENGTH_STEP = 1.002
 """Ratio of the neighbouring lengths of rows that are looked at."""
@@ -61,8 +61,10 @@ class CellCosts(NamedTuple):
             cluster: The cluster.
             split: Whether backward passes may be split.
         """
-        at_few, at_many = (Ways.from_costs(c, cluster.link, may_split=split) for c in (few, many))
-        least = Ways(
+        at_few, at_many = (
+            PathTimes.from_costs(c, cluster.link, may_split=split) for c in (few, many)
+        )
+        least = PathTimes(
             *(
                 np.minimum(getattr(at_few, name), ratio[:, None] * getattr(at_many, name))
                 for name in ("forward_ms", "gradient_ms", "weight_ms", "transfer_ms")

@@ -13,7 +13,7 @@ from dynapipe_hpc.planner.batch.memory import BoolArray, activation_room_bytes
 from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.ways import Ways
+from dynapipe_hpc.planner.schedule.path_times import PathTimes
 
 GOLDEN = (5**0.5 - 1) / 2
 N_TRIES = 10  # evaluations of a multiplier, which locate it to about 1 %
@@ -51,7 +51,7 @@ class LengthWindows:
 
     windows: WindowTable
     can_run: BoolArray
-    ways: Ways
+    ways: PathTimes
     area_ms: FloatArray
 
     @classmethod
@@ -59,7 +59,7 @@ class LengthWindows:
         cls, ordered: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
     ) -> Self:
         windows = price_windows(ordered, cost, cluster)
-        ways = Ways.from_costs(windows.costs, cluster.link, may_split=may_split)
+        ways = PathTimes.from_costs(windows.costs, cluster.link, may_split=may_split)
         can_run = np.isfinite(windows.ratings.memory_share)
         costs = windows.costs
         area = np.zeros(len(can_run))
@@ -138,7 +138,7 @@ class StageBound:
         return found_ms
 
 
-def area_of(costs: StageCosts, ways: Ways) -> FloatArray:
+def area_of(costs: StageCosts, ways: PathTimes) -> FloatArray:
     """Bytes that micro-batches need on the first stage x time in ms, shape (n_microbatches,)."""
     return np.asarray(
         costs.stored_bytes[:, 0] * ways.in_flight_ms

@@ -7,7 +7,7 @@ from pathlib import Path
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.training.huggingface.dtypes import DTYPES
-from dynapipe_hpc.training.huggingface.page import Page
+from dynapipe_hpc.training.huggingface.model_type_mapping import ModelTypeMapping
 from dynapipe_hpc.training.huggingface.stored import SafetensorsEntry, read_headers
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap
 from dynapipe_hpc.training.huggingface.wrapped_names import check_names
@@ -30,7 +30,7 @@ class ModelTensors:
     copies: Mapping[str, str]
 
 
-def open_tensors(folder: Path, page: Page, shape: ModelShape) -> ModelTensors:
+def open_tensors(folder: Path, page: ModelTypeMapping, shape: ModelShape) -> ModelTensors:
     """Compares the tensors of a folder with the weights of a model.
 
     Raises:
@@ -58,7 +58,7 @@ def open_tensors(folder: Path, page: Page, shape: ModelShape) -> ModelTensors:
 
 
 def _with_prefix(
-    tensors: Mapping[str, SafetensorsEntry], page: Page
+    tensors: Mapping[str, SafetensorsEntry], page: ModelTypeMapping
 ) -> dict[str, SafetensorsEntry]:
     """Tensors by their names in a model with a head, as files without one leave a prefix out."""
     if any(name.startswith(page.prefix) for name in tensors):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from dynapipe_hpc.architecture.gpt import GptShape
-from dynapipe_hpc.training.huggingface.page import Page, Values
+from dynapipe_hpc.training.huggingface.model_type_mapping import ModelTypeMapping, Values
 from dynapipe_hpc.training.huggingface.settings import Settings
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, conv1d, same
 
@@ -77,7 +77,7 @@ def _copies(shape: GptShape) -> Mapping[str, str]:
     return {"lm_head.weight": "transformer.wte.weight"} if shape.tied_head else {}
 
 
-GPT2 = Page(
+GPT2 = ModelTypeMapping(
     model_type="gpt2",
     architecture="GPT2LMHeadModel",
     family="gpt",

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from dynapipe_hpc.architecture.llama import LlamaShape
-from dynapipe_hpc.training.huggingface.page import Page, Values
+from dynapipe_hpc.training.huggingface.model_type_mapping import ModelTypeMapping, Values
 from dynapipe_hpc.training.huggingface.rope import longest_seen, rope_config, rope_values
 from dynapipe_hpc.training.huggingface.settings import Settings
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, same
@@ -112,8 +112,8 @@ def _page(
     qkv_bias: bool = False,
     qk_norm: bool = False,
     takes_any_width: bool = True,
-) -> Page:
-    """Page of a class of `transformers`, and what it takes for settings that a file leaves out."""
+) -> ModelTypeMapping:
+    """Mapping of a class of `transformers`, with its defaults of settings that a file omits."""
     all_defaults = {**_LLAMA_DEFAULTS, **defaults}
 
     def model(settings: Settings) -> Values:
@@ -127,7 +127,7 @@ def _page(
             return False
         return takes_any_width or shape.hidden_size % shape.n_heads == 0
 
-    return Page(
+    return ModelTypeMapping(
         model_type=name.lower(),
         architecture=f"{name}ForCausalLM",
         family="llama",

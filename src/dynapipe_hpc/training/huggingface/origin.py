@@ -13,7 +13,7 @@ from dynapipe_hpc.data.hub_name import download_advice
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.find_checkpoint import CHECKPOINTS, find_checkpoint
 from dynapipe_hpc.training.huggingface.dtypes import configured_dtype
-from dynapipe_hpc.training.huggingface.page import Page, Values
+from dynapipe_hpc.training.huggingface.model_type_mapping import ModelTypeMapping, Values
 from dynapipe_hpc.training.huggingface.pages import page_for, page_of
 from dynapipe_hpc.training.huggingface.settings import Settings
 from dynapipe_hpc.training.small_files import (
@@ -38,7 +38,7 @@ class Origin:
         description: Description of the checkpoint; None for a folder of Hugging Face files.
         small_files: Folder with the small files of Hugging Face that belong to it; None if there
             are none.
-        page: Page of the model's type.
+        page: ModelTypeMapping of the model's type.
         settings: Settings of Hugging Face; if the model has no `config.json`, those that it would
             be exported with.
         shape: The model.
@@ -47,7 +47,7 @@ class Origin:
     folder: Path
     description: Description | None
     small_files: Path | None
-    page: Page
+    page: ModelTypeMapping
     settings: Settings
     shape: ModelShape
 

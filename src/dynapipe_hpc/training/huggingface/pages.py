@@ -6,15 +6,15 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.training.huggingface.gpt2 import GPT2
 from dynapipe_hpc.training.huggingface.llama import LLAMA, MISTRAL, QWEN2, QWEN3
-from dynapipe_hpc.training.huggingface.page import Page
+from dynapipe_hpc.training.huggingface.model_type_mapping import ModelTypeMapping
 from dynapipe_hpc.training.huggingface.settings import Settings
 from dynapipe_hpc.training.huggingface.t5 import MT5, T5
 
 _ALL = (GPT2, T5, MT5, LLAMA, MISTRAL, QWEN2, QWEN3)
-PAGES: Mapping[str, Page] = {page.model_type: page for page in _ALL}
+PAGES: Mapping[str, ModelTypeMapping] = {page.model_type: page for page in _ALL}
 
 
-def page_of(settings: Settings) -> Page:
+def page_of(settings: Settings) -> ModelTypeMapping:
     """The page of a model's type.
 
     Raises:
@@ -34,7 +34,7 @@ def page_of(settings: Settings) -> Page:
     return PAGES[model_type]
 
 
-def page_for(shape: ModelShape) -> Page:
+def page_for(shape: ModelShape) -> ModelTypeMapping:
     """The first page that describes a model.
 
     Raises:

@@ -5,7 +5,7 @@ from typing import Any
 from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.rope_scaling import Llama3Scaling
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.training.huggingface.page import LONGEST, Values
+from dynapipe_hpc.training.huggingface.model_type_mapping import LONGEST, Values
 from dynapipe_hpc.training.huggingface.settings import Settings
 
 _PLAIN, _LINEAR, _LLAMA3 = "default", "linear", "llama3"

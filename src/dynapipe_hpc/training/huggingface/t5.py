@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from dynapipe_hpc.architecture.t5 import T5Shape
-from dynapipe_hpc.training.huggingface.page import LONGEST, Page, Values
+from dynapipe_hpc.training.huggingface.model_type_mapping import LONGEST, ModelTypeMapping, Values
 from dynapipe_hpc.training.huggingface.settings import Settings
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, same
 from dynapipe_hpc.training.huggingface.weight_files import tensor_names
@@ -144,8 +144,10 @@ def _copies(shape: T5Shape) -> Mapping[str, str]:
     return dict.fromkeys(names, _SHARED)
 
 
-def _page(model_type: str, architecture: str, model: Callable[[Settings], Values]) -> Page:
-    return Page(
+def _page(
+    model_type: str, architecture: str, model: Callable[[Settings], Values]
+) -> ModelTypeMapping:
+    return ModelTypeMapping(
         model_type=model_type,
         architecture=architecture,
         family="t5",

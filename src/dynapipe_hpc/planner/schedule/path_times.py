@@ -10,7 +10,7 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ways:
+class PathTimes:
     """Least times of micro-batches on their way through the stages.
 
     What splitting a backward pass takes is left out: a plan may keep passes whole.

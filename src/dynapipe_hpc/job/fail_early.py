@@ -12,11 +12,11 @@ class _EndsEarly(Exception):  # noqa: N818 - not this rank's error
 
 
 @contextmanager
-def fail_together(job: Job) -> Iterator[Callable[[], None]]:
+def fail_early(job: Job) -> Iterator[Callable[[], None]]:
     """Ends the block on all ranks soon after an InputError, RunError or OSError on one of them.
 
-    Used inside `Job.agreeing`, where failed ranks would wait for those that still work. Called by
-    all ranks together. The caller has to handle a request to stop after the block.
+    Used inside `Job.fail_together`, where failed ranks would wait for those that still work. Called
+    by all ranks together. The caller has to handle a request to stop after the block.
 
     Yields:
         A function to call from time to time; it ends the block if another rank failed or any rank

@@ -58,7 +58,7 @@ _INTERFACES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class LaunchEnvironment:
     """Facts that the launcher told this process.
 
     Attributes:
@@ -87,7 +87,7 @@ def device_index(local_rank: int, n_devices: int) -> int:
     return local_rank % n_devices
 
 
-def read_started(environment: Mapping[str, str], n_usable_cores: int) -> Started:
+def read_started(environment: Mapping[str, str], n_usable_cores: int) -> LaunchEnvironment:
     """Reads the environment of a process.
 
     Args:
@@ -101,7 +101,7 @@ def read_started(environment: Mapping[str, str], n_usable_cores: int) -> Started
         else (0, 1, 0)
     )
     interface = next((name for key, name in _INTERFACES.items() if key in environment), None)
-    return Started(
+    return LaunchEnvironment(
         launcher=launcher.name if launcher is not None else None,
         interface=interface,
         rank=rank,

@@ -30,7 +30,7 @@ class _Bucket:
     missing: set[int] = field(default_factory=set)
 
 
-class EarlySums:
+class OverlappedGradientReduce:
     """Bucketed overlapped all-reduce of the gradients of matrices, last layers first.
 
     A backward pass goes from the last layer to the first, and so do the buckets: all replicas

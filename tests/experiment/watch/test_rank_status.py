@@ -1,7 +1,7 @@
 from tests.examples.example_runs import example_plans
 
 from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Position
-from dynapipe_hpc.experiment.watch.whereabouts import RankStatus, suspect_of, whereabouts_of
+from dynapipe_hpc.experiment.watch.rank_status import RankStatus, suspect_of, whereabouts_of
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 

@@ -10,7 +10,7 @@ from dynapipe_hpc.job.world import MPI
 _MAX_ASK_S = 1.0
 
 
-class Word:
+class FirstClaim:
     """A word that can be claimed once, with one atomic access, by one rank of the world.
 
     It has an MPI window of its own: accesses to a rank that hangs block all others that are made

@@ -13,9 +13,9 @@ from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
-from dynapipe_hpc.training.early_sums import EarlySums
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.overlapped_reduce import OverlappedGradientReduce
 
 WIDTH = 8
 CONFIG = TrainingConfig(iterations=3, learning_rate=0.1, warmup_iterations=1, dtype="float64")
@@ -50,10 +50,12 @@ def backward(module: nn.Module, seed: int = 0) -> None:
 
 def watched(
     module: nn.Sequential, collectives: TwoAlike, n_tied: int = 0
-) -> tuple[FlatParameters, EarlySums]:
+) -> tuple[FlatParameters, OverlappedGradientReduce]:
     own = FlatParameters(module)
     matrices = [p for p in module.parameters() if p.ndim == 2]
-    sums = EarlySums(own, collectives, matrices[:n_tied], 2 * WIDTH**2 * own.gradients.itemsize)
+    sums = OverlappedGradientReduce(
+        own, collectives, matrices[:n_tied], 2 * WIDTH**2 * own.gradients.itemsize
+    )
     for i, matrix in enumerate(matrices):
         matrix.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
             lambda _, name=f"gradient {i}": collectives.events.append(name)

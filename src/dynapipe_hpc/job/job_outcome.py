@@ -4,7 +4,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 
-class HowEnded(StrEnum):
+class JobOutcome(StrEnum):
     """Outcome of a job."""
 
     COMPLETED = "completed"
@@ -13,9 +13,9 @@ class HowEnded(StrEnum):
     FAILED = "failed"
 
 
-Recorder = Callable[[HowEnded, int, str], None]
+Recorder = Callable[[JobOutcome, int, str], None]
 """Writes down how the job ends, with its exit code and a message."""
 
 
-def record_nothing(how: HowEnded, exit_code: int, message: str) -> None:
+def record_nothing(how: JobOutcome, exit_code: int, message: str) -> None:
     """The recorder of a job whose end nobody asks about."""

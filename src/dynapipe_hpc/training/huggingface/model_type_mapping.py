@@ -1,4 +1,4 @@
-"""Page of a model type: how Hugging Face calls its settings and tensors, and how we do."""
+"""Mapping of a model type: names of settings and tensors at Hugging Face, and here."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -14,8 +14,8 @@ LONGEST = 2**24
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """Page of a `model_type` of Hugging Face.
+class ModelTypeMapping:
+    """Mapping of a `model_type` of Hugging Face.
 
     Attributes:
         model_type: Name of the type in `config.json`.

@@ -1,4 +1,4 @@
-"""Share of a replica in the optimizer's state (ZeRO-1)."""
+"""Partition of a replica in the optimizer's state (ZeRO-1)."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from dynapipe_hpc.training.collectives import Collectives
 
 
-class Share:
+class ZeroPartition:
     """Part of flat buffers that a replica updates: one of equal parts with ZeRO-1, otherwise all.
 
     Attributes:

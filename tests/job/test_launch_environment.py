@@ -2,7 +2,7 @@
 
 import pytest
 
-from dynapipe_hpc.job.started import Started, device_index, read_started
+from dynapipe_hpc.job.launch_environment import LaunchEnvironment, device_index, read_started
 
 CORES = 8
 BATCH = {
@@ -93,7 +93,9 @@ def test_gpus_are_those_that_cuda_may_see(
     visible: str | None, devices: tuple[str, ...] | None
 ) -> None:
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert read_started(environment, CORES) == Started(None, None, 0, 1, 0, True, devices, CORES)
+    assert read_started(environment, CORES) == LaunchEnvironment(
+        None, None, 0, 1, 0, True, devices, CORES
+    )
 
 
 def test_the_ranks_of_a_host_take_its_gpus_in_turn() -> None:
