@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from dynapipe_hpc.architecture.llama import LlamaShape
-from dynapipe_hpc.data.replacing import sync_folder
+from dynapipe_hpc.data.atomic_write import sync_folder
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.import_model import import_model

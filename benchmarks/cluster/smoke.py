@@ -21,7 +21,7 @@ from cluster.facts import facts
 from cluster.one_sided import accesses, atomics
 from cluster.threads import collectives, threads
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.say import say
+from dynapipe_hpc.job.print_error import print_error
 from dynapipe_hpc.job.world import MPI
 from growth.steps_of_a_rank import measure
 
@@ -91,7 +91,7 @@ def main() -> None:
             run_check(job, name, report)
         except Exception as error:
             traceback.print_exc()
-            say(f"rank {job.rank}: {name} failed: {error}")
+            print_error(f"rank {job.rank}: {name} failed: {error}")
             report.add(name, f"failed: {type(error).__name__}", 0.0, {})
             MPI.COMM_WORLD.Abort(1)
 

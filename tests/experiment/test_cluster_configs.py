@@ -14,8 +14,8 @@ from tests.examples.tokenized import write_samples
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.case import Case
+from dynapipe_hpc.experiment.doctor.check_config import check_config
 from dynapipe_hpc.experiment.doctor.finding import Level
-from dynapipe_hpc.experiment.doctor.look_at_config import look_at_config
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.config import AnalyticTable
@@ -81,7 +81,7 @@ def problems(config: Path, dataset: Path, *overrides: str) -> list[str]:
     settings = [f"data.dataset={dataset}", "planner.search.effort=0", *overrides]
     n_ranks = load_config(config, settings).cluster.n_ranks
     case = Case.from_arguments(JobOf(MPI.COMM_SELF, n_ranks=n_ranks), config, settings, None)
-    findings = list(look_at_config(case))
+    findings = list(check_config(case))
     assert "first plan" in [finding.subject for finding in findings]
     return [f"{f.subject}: {f.text}" for f in findings if f.level is not Level.FACT]
 

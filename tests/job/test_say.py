@@ -2,13 +2,13 @@
 
 import pytest
 
-from dynapipe_hpc.job.say import say, warn
+from dynapipe_hpc.job.print_error import print_error, warn
 
 
 def test_a_message_says_who_speaks_and_steers_no_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    say("\x1b[2J: cannot be read")
+    print_error("\x1b[2J: cannot be read")
     assert capsys.readouterr().err == "dynapipe-hpc: \\x1b[2J: cannot be read\n"
 
 

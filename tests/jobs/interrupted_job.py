@@ -7,7 +7,7 @@ import time
 from unittest.mock import patch
 
 from dynapipe_hpc.job.job import open_job
-from dynapipe_hpc.job.say import say
+from dynapipe_hpc.job.print_error import print_error
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
 
 def _slowly(message: str) -> None:
     time.sleep(0.5)
-    say(message)
+    print_error(message)
 
 
 if __name__ == "__main__":

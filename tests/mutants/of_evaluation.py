@@ -12,7 +12,7 @@ OBJECTIVE = ("tests/training/test_objective.py",)
 TRAIN = ("tests/experiment/run/test_train.py",)
 
 EVALUATION = (
-    Mutant("experiment/doctor/look_at_config.py", '"evaluation", "costs")', '"costs")',
+    Mutant("experiment/doctor/check_config.py", '"evaluation", "costs")', '"costs")',
            "doctor plans with samples that cannot be evaluated", DOCTOR),
     Mutant("experiment/load.py", '"evaluation": ("dataset", "held_out"),', "",
            "another dataset cannot be evaluated than a parent's held-out samples", LOAD),

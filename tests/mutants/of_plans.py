@@ -435,7 +435,7 @@ PLAN = (
            "size._replace(n_rows=size.n_rows // 2)",
            "as many rows of inputs where those of targets are halved",
            ("tests/planner/placement/test_placements.py",)),
-    Mutant("experiment/doctor/look_at_config.py",
+    Mutant("experiment/doctor/check_config.py",
            "padded(one * side.max(), planner.document_multiple)", "one * side.max()",
            "the longest sample is shorter than its row",
            ("tests/experiment/doctor/test_examine.py"

@@ -35,7 +35,7 @@ from dynapipe_hpc.cli.help_text import HelpFormatter, examples
 from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import InputError, RunError, printable
 from dynapipe_hpc.data.extras import optional_packages
-from dynapipe_hpc.job.say import say
+from dynapipe_hpc.job.print_error import print_error
 
 VERBS = (
     doctor,
@@ -113,7 +113,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _explain(message: str, exit_code: int) -> int:
-    say(message)
+    print_error(message)
     return exit_code
 
 

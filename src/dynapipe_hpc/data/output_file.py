@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dynapipe_hpc.data.atomic_write import check_replaceable
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.replacing import check_replaceable
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import os
 from signal import Signals
 
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.say import say
+from dynapipe_hpc.job.print_error import print_error
 from dynapipe_hpc.job.slurm import read_slurm_job, requeue
 
 STOPPED = 75
@@ -22,7 +22,7 @@ def end_stopped(job: Job, stop_signal: int) -> int:
     """
     if job.is_first:
         name = Signals(stop_signal).name
-        say(f"stopped by {name}; start again to continue")
+        print_error(f"stopped by {name}; start again to continue")
         slurm_job = read_slurm_job(os.environ)
         if stop_signal == Signals.SIGUSR1 and slurm_job is not None:
             requeue(slurm_job)

@@ -14,7 +14,7 @@ from typing import NoReturn
 from dynapipe_hpc.data.errors import InputError, RunError, escaped
 from dynapipe_hpc.job.first_claim import FirstClaim
 from dynapipe_hpc.job.job_outcome import JobOutcome, Recorder, record_nothing
-from dynapipe_hpc.job.say import say
+from dynapipe_hpc.job.print_error import print_error
 from dynapipe_hpc.job.world import MPI
 
 INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
@@ -83,7 +83,7 @@ class Ending:
         self._start_to_record(how, exit_code, message).join(_UNTIL_RECORDED_S)
 
     def _say_last(self, message: str, how: JobOutcome, exit_code: int) -> None:
-        say(message)
+        print_error(message)
         recording = self._start_to_record(how, exit_code, message)
         # A launcher that is told to end the job may discard output that it has not read yet.
         time.sleep(_UNTIL_READ_S)
@@ -113,7 +113,7 @@ class Ending:
         os._exit(1)
 
     def claim(self) -> bool:
-        """Whether this call is the first on any rank, so that it may say why the job ends."""
+        """Whether this call is the first on any rank, so that it may print why the job ends."""
         if not self._lock.acquire(blocking=False):
             return False
         answers = (word.claim() for word in self._words)

@@ -11,7 +11,7 @@ import numpy as np
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.job.ending import Ending
 from dynapipe_hpc.job.job_outcome import JobOutcome
-from dynapipe_hpc.job.say import say
+from dynapipe_hpc.job.print_error import print_error
 from dynapipe_hpc.job.stop_requests import StopRequests
 from dynapipe_hpc.job.world import MPI
 
@@ -133,7 +133,7 @@ class Job:
         if self.is_first:
             messages = list(dict.fromkeys(message for message, _ in answers))
             for message in messages:
-                say(message)
+                print_error(message)
             self.ending.record(JobOutcome.FAILED, exit_code, "\n".join(messages))
         raise SystemExit(exit_code)
 

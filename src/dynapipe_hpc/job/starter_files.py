@@ -5,8 +5,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from shutil import copyfile
 
+from dynapipe_hpc.data.atomic_write import new_folder
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.replacing import new_folder
 
 FOLDERS = ("slurm", "configs", "benchmarks/cluster", "benchmarks/growth")
 """Folders that are copied, relative to their home; `slurm/smoke.sbatch` runs the benchmarks."""

@@ -17,7 +17,7 @@ from dynapipe_hpc.job.launch_environment import read_started
 from dynapipe_hpc.job.mismatch import check_interface, check_threads, check_world
 from dynapipe_hpc.job.one_host import prefer_loopback, shared_memory_only
 from dynapipe_hpc.job.open_mpi.settings import is_own_open_mpi, open_mpi_settings
-from dynapipe_hpc.job.say import say
+from dynapipe_hpc.job.print_error import print_error
 
 __all__ = ["MPI", "STARTED"]
 
@@ -71,7 +71,7 @@ def _let_others_initialize(version: str) -> None:
 
 def _refuse(message: str) -> NoReturn:
     if STARTED.rank == 0:
-        say(message)
+        print_error(message)
     # Launchers end all processes when one ends. The pause lets the first one print its message,
     # and all of them end with the same exit code.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

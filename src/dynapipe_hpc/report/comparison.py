@@ -15,6 +15,7 @@ from dynapipe_hpc.report.mixture_file import read_mixture
 from dynapipe_hpc.report.rank_time import Use
 from dynapipe_hpc.report.recorded import n_warm_up, read_recorded
 from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.report.setting_differences import choices, differences
 from dynapipe_hpc.report.settings import (
     has_measured_costs,
     is_dynamic,
@@ -24,7 +25,6 @@ from dynapipe_hpc.report.settings import (
 from dynapipe_hpc.report.throughput import RunSummary, largest_loss_difference, summarise
 from dynapipe_hpc.report.time_use import TimeUse, time_use
 from dynapipe_hpc.report.timeline import IterationTimeline
-from dynapipe_hpc.report.unlike import choices, differences
 
 MIB = 2**20
 LARGE_ERROR = 0.3
@@ -58,9 +58,9 @@ class Comparison:
         ends_s: Time spent in iterations up to the end of each record, in seconds.
         summaries: Summary of every run.
         baseline: Index of the run that the others are compared with.
-        differences: Lines about settings that should be equal; see `unlike.differences`.
+        differences: Lines about settings that should be equal, see `setting_differences`.
         disturbed: Lines about runs with measured costs that predicted other times.
-        choices: Lines about settings that are compared; see `unlike.choices`.
+        choices: Lines about settings that are compared, see `setting_differences`.
         mixtures: Lines about the datasets of runs that train on several.
         timelines: Traced iterations of every run, by number.
         times: Use of time of every run, where it was traced.

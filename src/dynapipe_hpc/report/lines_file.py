@@ -6,9 +6,9 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
+from dynapipe_hpc.data.atomic_write import atomic_write, writing
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import why_unreadable
-from dynapipe_hpc.data.replacing import replacing, writing
 from dynapipe_hpc.report.complete_lines import complete_lines, last_lines
 
 MAX_LINE_CHARACTERS = 1 << 24
@@ -81,7 +81,7 @@ class LinesFile(Generic[T]):
 
     def begin(self) -> None:
         """Makes the file empty, replacing an existing one."""
-        with replacing(self.path):
+        with atomic_write(self.path):
             pass
 
     def add(self, record: T) -> None:
@@ -100,7 +100,10 @@ class LinesFile(Generic[T]):
             InputError: A line is damaged.
         """
         if self.path.exists():
-            with replacing(self.path) as temporary, temporary.open("w", encoding="utf-8") as file:
+            with (
+                atomic_write(self.path) as temporary,
+                temporary.open("w", encoding="utf-8") as file,
+            ):
                 kept = (record for record in self.records() if getattr(record, self._key) < end)
                 file.writelines(map(self._lines.line, kept))
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.dataset.mixture import Mixture
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input
-from dynapipe_hpc.data.replacing import replacing
 
 MIXTURE = "mixture.json"
 
@@ -24,7 +24,7 @@ def write_mixture(folder: Path, mixture: Mixture | None) -> None:
     if mixture is None:
         path.unlink(missing_ok=True)
         return
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text(json.dumps(asdict(mixture), indent=2) + "\n", encoding="utf-8")
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from dynapipe_hpc.data.atomic_write import atomic_write, remove_unfinished, unfinished, writing
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input, read_text, why_unreadable
-from dynapipe_hpc.data.replacing import remove_unfinished, replacing, unfinished, writing
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
@@ -243,7 +243,7 @@ def evaluations_file(folder: Path) -> LinesFile[EvaluationRecord]:
 
 def write_atomically(path: Path, text: str, *, lasting: bool = True) -> None:
     """Writes a text file atomically: a reader never sees part of it."""
-    with replacing(path, lasting=lasting) as temporary:
+    with atomic_write(path, lasting=lasting) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic.dataclasses import dataclass
 
+from dynapipe_hpc.data.atomic_write import remove_unfinished, writing
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_text
-from dynapipe_hpc.data.replacing import remove_unfinished, writing
 from dynapipe_hpc.report.lines_file import JsonLines
 from dynapipe_hpc.report.planned_iteration import PlannedIteration
 from dynapipe_hpc.report.run_folder import write_atomically

@@ -8,9 +8,9 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import open_input, why_unreadable
-from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.report.complete_lines import last_lines
 from dynapipe_hpc.report.timeline import Bar, BarKind, IterationTimeline
 from dynapipe_hpc.report.work_shares import WorkShares
@@ -67,7 +67,7 @@ class TraceFile:
         """
         if not os.path.lexists(self.path):
             return
-        with replacing(self.path) as temporary:
+        with atomic_write(self.path) as temporary:
             new = TraceFile(temporary)
             for timeline in self.timelines():
                 if timeline.iteration < n_kept:

@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from dynapipe_hpc.data.atomic_write import writing
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_text, why_unreadable
-from dynapipe_hpc.data.replacing import writing
 
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"

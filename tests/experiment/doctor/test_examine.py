@@ -235,14 +235,14 @@ def test_a_type_in_which_gpus_are_slow_is_a_warning(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
-    look_at_torch = pytest.importorskip("dynapipe_hpc.experiment.doctor.look_at_torch")
+    check_torch = pytest.importorskip("dynapipe_hpc.experiment.doctor.torch_checks")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10**12, 10**12))
 
     def warnings(*overrides: str) -> list[str]:
         case = Case.from_arguments(ALONE, folder / "config.toml", [*overrides], folder / "runs")
-        found = look_at_torch.look_at_devices(case)
+        found = check_torch.check_devices(case)
         return [finding.text for finding in found if finding.level is Level.WARNING]
 
     (warning,) = warnings()

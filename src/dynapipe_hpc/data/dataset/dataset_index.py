@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.dataset_header import (
     DatasetHeader,
@@ -15,7 +16,6 @@ from dynapipe_hpc.data.dataset.dataset_header import (
 )
 from dynapipe_hpc.data.dataset.dataset_writer import creating
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.data.spans import Spans
 
 Arrays = list[npt.NDArray[np.integer]]
@@ -52,7 +52,7 @@ def write_index(output: Path, header: DatasetHeader, shards: Sequence[Path]) -> 
             turn_end_ids |= set(shard.header.turn_end_ids)
     if sum(len(ids) for ids in task_ids) == 0:
         raise InputError(f"{', '.join(header.sources)}: no sample to write")
-    with replacing(output) as temporary, creating(temporary) as file:
+    with atomic_write(output) as temporary, creating(temporary) as file:
         for group, parts in lengths.items():
             file[f"{group}/offsets"] = _starts(np.concatenate(parts))
         joined = Spans.join(spans)

@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.dataset.content_hash import ContentHash
 from dynapipe_hpc.data.dataset.dataset_header import (
     DatasetHeader,
@@ -19,7 +20,6 @@ from dynapipe_hpc.data.dataset.dataset_header import (
     write_header,
     write_turn_end_ids,
 )
-from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.data.spans import Spans
 from dynapipe_hpc.data.token_block import TokenBlock, TokenSequences, token_type
 
@@ -51,7 +51,7 @@ class DatasetWriter:
             InputError: `path` cannot be written or replaced.
             RunError: The file system refuses, as when the disk is full.
         """
-        with replacing(path) as temporary, creating(temporary) as file:
+        with atomic_write(path) as temporary, creating(temporary) as file:
             writer = cls(file, header)
             yield writer
             writer._finish()

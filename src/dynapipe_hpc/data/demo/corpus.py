@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.demo import documents as demo_documents
 from dynapipe_hpc.data.demo import tasks as demo_tasks
 from dynapipe_hpc.data.demo.chats import CHAT, demo_chats
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.output_file import FileKind
-from dynapipe_hpc.data.replacing import replacing
 
 # Most samples are short and a few are very long, as in collections of instruction tasks: length
 # in bytes is log-normal with (share, median, sigma).
@@ -107,7 +107,7 @@ def write_demo_corpus(
         raise InputError(f"--samples {n_samples}: must be at least 1")
     if max_bytes < MIN_MAX_BYTES:
         raise InputError(f"--max-bytes {max_bytes}: must be at least {MIN_MAX_BYTES}")
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         samples = demo_samples(n_samples, seed, max_bytes)
         for sample in demo_chats(n_samples, seed) if chat else samples:
             file.write(json.dumps(sample) + "\n")

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dynapipe_hpc.data.atomic_write import remove_left_over
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.dataset.open_dataset import DATASET
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.output_file import check_output
-from dynapipe_hpc.data.replacing import remove_left_over
 from dynapipe_hpc.data.text.open_lines import STDIN, can_be_cut
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.shard import shard_folder

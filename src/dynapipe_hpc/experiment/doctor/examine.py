@@ -7,30 +7,30 @@ from contextlib import contextmanager, nullcontext
 
 from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.doctor.case import Case
+from dynapipe_hpc.experiment.doctor.check_access import check_access
+from dynapipe_hpc.experiment.doctor.check_config import check_config
+from dynapipe_hpc.experiment.doctor.check_earlier_run import check_earlier_run
+from dynapipe_hpc.experiment.doctor.check_folder import check_folder
+from dynapipe_hpc.experiment.doctor.check_host import check_host
+from dynapipe_hpc.experiment.doctor.check_launch import check_launch, check_mpi
+from dynapipe_hpc.experiment.doctor.check_network import check_network
+from dynapipe_hpc.experiment.doctor.check_software import check_gpus, check_software
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level, lines, merged
-from dynapipe_hpc.experiment.doctor.look_at_access import look_at_access
-from dynapipe_hpc.experiment.doctor.look_at_config import look_at_config
-from dynapipe_hpc.experiment.doctor.look_at_earlier_run import look_at_earlier_run
-from dynapipe_hpc.experiment.doctor.look_at_folder import look_at_folder
-from dynapipe_hpc.experiment.doctor.look_at_host import look_at_host
-from dynapipe_hpc.experiment.doctor.look_at_launch import look_at_launch, look_at_mpi
-from dynapipe_hpc.experiment.doctor.look_at_network import look_at_network
-from dynapipe_hpc.experiment.doctor.look_at_software import look_at_gpus, look_at_software
-from dynapipe_hpc.job.say import say
+from dynapipe_hpc.job.print_error import print_error
 
 Look = Callable[[Case], Iterable[Finding]]
 
 _SECTIONS: dict[str, Look] = {
-    "launch": look_at_launch,
-    "MPI": look_at_mpi,
-    "network": look_at_network,
-    "one-sided access": look_at_access,
-    "software": look_at_software,
-    "devices": look_at_gpus,
-    "hosts": look_at_host,
-    "run folder": look_at_folder,
-    "configuration": look_at_config,
-    "earlier run": look_at_earlier_run,
+    "launch": check_launch,
+    "MPI": check_mpi,
+    "network": check_network,
+    "one-sided access": check_access,
+    "software": check_software,
+    "devices": check_gpus,
+    "hosts": check_host,
+    "run folder": check_folder,
+    "configuration": check_config,
+    "earlier run": check_earlier_run,
 }
 _MAX_S = 120.0
 _READING = {"earlier run"}
@@ -67,7 +67,7 @@ def _ending(case: Case, heading: str) -> Iterator[None]:
     """Aborts the job if a section hangs, for example on a broken network."""
 
     def end() -> None:
-        say(
+        print_error(
             f"{heading}: PROBLEM: did not end within {_MAX_S:.0f} s on rank "
             f"{case.job.rank}; the MPI library may use a network that does not work between these "
             "hosts: name another (Open MPI: OMPI_MCA_btl_tcp_if_include, MPICH: FI_PROVIDER)"

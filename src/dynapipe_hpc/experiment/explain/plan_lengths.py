@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.output_file import FileKind, check_output
-from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.explain.show_plan import prediction_text
 from dynapipe_hpc.experiment.files import ExperimentFiles
@@ -48,7 +48,7 @@ def plan_lengths(files: ExperimentFiles, lengths: Path, output: Path) -> Iterato
     batches = read_lengths(lengths, needs_targets=shape.has_target_rows)
     planner = files.planner(place_layers_for(files, batches))
     records: list[Record] = []
-    with replacing(output) as temporary:
+    with atomic_write(output) as temporary:
         for number, batch in enumerate(batches):
             try:
                 check_rows(samples_of_lengths(batch), shape, multiple)

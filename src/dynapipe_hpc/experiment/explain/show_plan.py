@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dynapipe_hpc.data.atomic_write import check_replaceable
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
-from dynapipe_hpc.data.replacing import check_replaceable
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig

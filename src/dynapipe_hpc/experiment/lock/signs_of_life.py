@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from dynapipe_hpc.job.say import say
+from dynapipe_hpc.job.print_error import print_error
 
 BEAT_S = 2.0
 """Time between two touches."""
@@ -32,7 +32,7 @@ def gives_sign(path: Path, who: str, patience_s: float) -> bool:
             return now is not None
         if not is_told and time.monotonic() > start_s + 2 * BEAT_S:
             is_told = True
-            say(f"{who}, gives no sign of life; waiting up to {patience_s:g} s for one")
+            print_error(f"{who}, gives no sign of life; waiting up to {patience_s:g} s for one")
     return False
 
 

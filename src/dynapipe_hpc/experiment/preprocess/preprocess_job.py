@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dynapipe_hpc.data.atomic_write import remove_left_over, writing
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.dataset_index import write_index
 from dynapipe_hpc.data.dataset.verify_dataset import is_intact
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.replacing import remove_left_over, writing
 from dynapipe_hpc.data.text.preprocess import (
     PreprocessOptions,
     PreprocessTotals,

@@ -7,8 +7,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from dynapipe_hpc.data.atomic_write import atomic_write, check_replaceable
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.replacing import check_replaceable, replacing
 from dynapipe_hpc.data.stored_array import holds, open_stored, stored_array, stored_group
 from dynapipe_hpc.data.stored_attributes import StoredAttributes
 from dynapipe_hpc.experiment.profile.rounds import MAX_ROUNDS, StackRounds
@@ -52,7 +52,7 @@ class RoundsFile:
             file.attrs["table_id"] = np.bytes_(self._table_id.encode())
             for each, known in self._known.items():
                 _write(file.create_group(each), known)
-        with replacing(self.path) as temporary:
+        with atomic_write(self.path) as temporary:
             temporary.write_bytes(image.getvalue())
 
     def clear(self) -> None:

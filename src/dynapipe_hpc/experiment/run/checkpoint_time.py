@@ -4,7 +4,7 @@ from collections import deque
 from statistics import median
 
 from dynapipe_hpc.data.errors import RunError
-from dynapipe_hpc.job.say import warn
+from dynapipe_hpc.job.print_error import warn
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 
 _N_COUNTED = 9

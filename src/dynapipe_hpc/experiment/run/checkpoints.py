@@ -10,7 +10,7 @@ from dynapipe_hpc.experiment.run.checkpoint_time import CheckpointTime
 from dynapipe_hpc.experiment.run.online_costs import Costs
 from dynapipe_hpc.experiment.watch.position import Phase, Position
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.say import warn
+from dynapipe_hpc.job.print_error import warn
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder

@@ -14,7 +14,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.say import say
+from dynapipe_hpc.job.print_error import print_error
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.files import DamagedError, new_checksum
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
@@ -138,12 +138,12 @@ def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> Resum
     with job.fail_together():
         if job.is_first:
             for left in folder.clear():
-                say(f"{left}: incomplete checkpoint removed")
+                print_error(f"{left}: incomplete checkpoint removed")
     with job.fail_together():
         point = newest_undamaged(job, folder, facts)
     with job.fail_together():
         for path, problem in point.damaged.items() if point and job.is_first else ():
-            say(f"{problem}; it is skipped, and kept as {folder.set_aside(path)}")
+            print_error(f"{problem}; it is skipped, and kept as {folder.set_aside(path)}")
     return point
 
 

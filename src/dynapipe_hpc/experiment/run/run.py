@@ -32,7 +32,7 @@ from dynapipe_hpc.experiment.watch.device_progress import progress_of
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
 from dynapipe_hpc.job.end_stopped import end_stopped
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.say import warn
+from dynapipe_hpc.job.print_error import warn
 
 
 def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:

@@ -11,7 +11,7 @@ from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.job.cores import crowded_hosts, shortage
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.say import warn
+from dynapipe_hpc.job.print_error import warn
 from dynapipe_hpc.job.world import STARTED
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_input
-from dynapipe_hpc.job.say import say, warn
+from dynapipe_hpc.job.print_error import print_error, warn
 
 NAME = "trace.request"
 _MAX_BYTES = 64
@@ -50,7 +50,7 @@ class TraceRequest:
         except InputError as error:
             warn(f"{self._path}: {error}")
             return NOTHING
-        say(f"{NAME}: iterations {first} to {last} are traced")
+        print_error(f"{NAME}: iterations {first} to {last} are traced")
         return first, last
 
 

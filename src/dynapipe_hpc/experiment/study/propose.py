@@ -8,9 +8,9 @@ import numpy as np
 import tomli_w
 from pydantic import ValidationError
 
+from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError, escaped, quoted
-from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles, check_dataset
 from dynapipe_hpc.experiment.load import load_config
@@ -111,7 +111,7 @@ def propose(wish: Wish, output: Path) -> Cluster:
     if wish.model is not None:
         find_origin(wish.model)
     reasons = []
-    with DatasetFile(wish.dataset) as dataset, replacing(output) as new:
+    with DatasetFile(wish.dataset) as dataset, atomic_write(output) as new:
         for cluster in _divisions(wish):
             new.write_text(_text(wish, dataset, cluster, output), encoding="utf-8")
             try:

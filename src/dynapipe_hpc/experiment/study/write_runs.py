@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from dynapipe_hpc.data.atomic_write import new_folder
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.replacing import new_folder
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.study.describe_outcomes import predictions

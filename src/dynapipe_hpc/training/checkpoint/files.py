@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dynapipe_hpc.data.atomic_write import writing
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input, read_input, why_unreadable
-from dynapipe_hpc.data.replacing import writing
 
 Fields = Mapping[str, Any]  # JSON objects are open
 CHUNK_BYTES = 1 << 24

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.data.replacing import writing
+from dynapipe_hpc.data.atomic_write import writing
 from dynapipe_hpc.training.checkpoint.files import new_checksum
 from dynapipe_hpc.training.checkpoint.part_files import data_path, write_index
 from dynapipe_hpc.training.checkpoint.parts import StatePart

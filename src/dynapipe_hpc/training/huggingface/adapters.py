@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
-from dynapipe_hpc.data.replacing import writing
+from dynapipe_hpc.data.atomic_write import writing
 from dynapipe_hpc.training.huggingface.origin import Origin
 from dynapipe_hpc.training.huggingface.write_tensors import ReadRows
 from dynapipe_hpc.training.small_files import ADAPTER_CONFIG, ADAPTER_MODEL

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
+from dynapipe_hpc.data.atomic_write import new_folder, writing
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.data.replacing import new_folder, writing
 from dynapipe_hpc.training.checkpoint.description import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.checkpoint.write_parts import write_parts

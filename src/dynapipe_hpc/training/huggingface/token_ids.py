@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.data.replacing import writing
+from dynapipe_hpc.data.atomic_write import writing
 from dynapipe_hpc.training.small_files import CARRIED, CONFIG, GENERATION_CONFIG, read_object
 
 _END = "eos_token_id"

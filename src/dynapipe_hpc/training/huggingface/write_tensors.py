@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.data.replacing import writing
+from dynapipe_hpc.data.atomic_write import writing
 from dynapipe_hpc.training.huggingface.dtypes import DTYPES
 from dynapipe_hpc.training.huggingface.read_rows import row_blocks
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from dynapipe_hpc.job.say import warn
+from dynapipe_hpc.job.print_error import warn
 
 FOLDER = "tensorboard"
 

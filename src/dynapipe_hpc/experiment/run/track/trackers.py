@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from queue import Full, Queue
 
 from dynapipe_hpc.experiment.run.track.tracker import Tracker
-from dynapipe_hpc.job.say import warn
+from dynapipe_hpc.job.print_error import warn
 
 MAX_WAITING = 1000
 MAX_END_S = 60.0

@@ -9,11 +9,11 @@ import h5py
 import numpy as np
 from pydantic import ValidationError
 
+from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.file_format import has_format
 from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.data.output_file import FileKind
-from dynapipe_hpc.data.replacing import replacing
 from dynapipe_hpc.data.stored_array import (
     holds,
     open_stored,
@@ -68,7 +68,7 @@ def write_table(table: ProfileTable, path: Path) -> None:
         file.create_group("layers")
         for key, layer in table.layers.items():
             _write_layer(file.create_group(f"layers/{key}"), key, layer)
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(image.getvalue())
 
 

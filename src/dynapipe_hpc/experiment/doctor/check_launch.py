@@ -28,7 +28,7 @@ _SLURM_FACTS = {
 }
 
 
-def look_at_launch(case: Case) -> Iterator[Finding]:
+def check_launch(case: Case) -> Iterator[Finding]:
     """Launcher, PMI, Slurm, hosts and cores (collective)."""
     n_hosts = sum(case.job.all_gather_int(int(case.on_host.is_first)))
     yield Finding("ranks", f"{case.job.size} on {n_hosts} host{'s' if n_hosts > 1 else ''}")
@@ -77,7 +77,7 @@ def _slurm(case: Case) -> Finding:
     )
 
 
-def look_at_mpi(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
+def check_mpi(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
     """Vendor, version and ABI of the MPI library."""
     yield Finding("library", library_name(MPI.Get_library_version()))
     major, minor = MPI.Get_version()

@@ -14,14 +14,14 @@ from dynapipe_hpc.experiment.rank.devices import slow_dtype
 from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
 from dynapipe_hpc.training.allocated_memory import MARGIN_BYTES, PLANNED_SHARE, reserved_bytes
 
-__all__ = ["circumstances", "look_at_build", "look_at_devices", "uses_gpus"]
+__all__ = ["check_build", "check_devices", "circumstances", "uses_gpus"]
 
 ADVISED_SHARE = 0.9
 """Largest share of a GPU that plans should fill."""
 _GB = 1e9
 
 
-def look_at_build() -> Iterator[Finding]:
+def check_build() -> Iterator[Finding]:
     """Versions of torch and of NCCL."""
     build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
     yield Finding("torch", f"{torch.__version__}, {build}")
@@ -41,7 +41,7 @@ def uses_gpus(config: ExperimentConfig) -> bool:
     return wants == "cuda" or (wants == "auto" and torch.cuda.device_count() > 0)
 
 
-def look_at_devices(case: Case) -> Iterator[Finding]:
+def check_devices(case: Case) -> Iterator[Finding]:
     """The GPUs that this rank sees, and whether each has the memory that `cluster` asks for."""
     n_devices = torch.cuda.device_count()
     wants = case.config.training.device if case.config else "auto"

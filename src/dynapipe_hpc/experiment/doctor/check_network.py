@@ -14,7 +14,7 @@ _EXACT = ("OMPI_MCA_btl_tcp_if_include", "GLOO_SOCKET_IFNAME", "FI_TCP_IFACE")
 _BEGINNINGS = ("NCCL_SOCKET_IFNAME",)
 
 
-def look_at_network(case: Case) -> Iterator[Finding]:
+def check_network(case: Case) -> Iterator[Finding]:
     """Configured interfaces, and whether this host has them; its first rank reports."""
     if not case.on_host.is_first:
         return

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dynapipe_hpc.experiment.doctor.case import Case
+from dynapipe_hpc.experiment.doctor.check_software import computes_on_gpus
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
-from dynapipe_hpc.experiment.doctor.look_at_software import computes_on_gpus
 from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.ring_layout import RingLayout
 from dynapipe_hpc.store.turns import PlannerTurns
@@ -21,7 +21,7 @@ _LEFTOVERS = ("mpich_shm_*", "sm_segment.*", "osc_sm.*", "osc_rdma.*", "vader_se
 _PROCESSES = Path("/proc")
 
 
-def look_at_host(case: Case) -> Iterator[Finding]:
+def check_host(case: Case) -> Iterator[Finding]:
     """Memory, shared memory and leftovers of each host (collective); its first rank reports."""
     ranks = case.ranks_of_host
     if not case.on_host.is_first:

@@ -9,7 +9,7 @@ from dynapipe_hpc.executor.transport.communicators import communicator_bytes
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
-from dynapipe_hpc.experiment.doctor.look_at_torch import look_at_devices
+from dynapipe_hpc.experiment.doctor.torch_checks import check_devices
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
@@ -27,7 +27,7 @@ def memory_of(monkeypatch: pytest.MonkeyPatch, limit: str, **cluster: int) -> Fi
     tables["training"] |= {"device": "cuda"}
     files = ExperimentFiles(ExperimentConfig.model_validate(tables))
     job = Job(MPI.COMM_SELF)
-    findings = look_at_devices(Case(job, job, files=files))
+    findings = check_devices(Case(job, job, files=files))
     (found,) = [each for each in findings if each.subject == "GPU memory"]
     return found
 

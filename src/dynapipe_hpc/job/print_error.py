@@ -5,12 +5,12 @@ import sys
 from dynapipe_hpc.data.errors import printable
 
 
-def say(message: str) -> None:
+def print_error(message: str) -> None:
     """Prints an escaped message with the package's name on standard error, unbuffered."""
     sys.stderr.write(f"dynapipe-hpc: {printable(message)}\n")
     sys.stderr.flush()
 
 
 def warn(message: str) -> None:
-    """Prints a warning as `say` does: the job continues, but not as it should."""
-    say(f"warning: {message}")
+    """Prints a warning as `print_error` does: the job continues, but not as it should."""
+    print_error(f"warning: {message}")

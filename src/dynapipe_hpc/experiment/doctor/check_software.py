@@ -17,22 +17,22 @@ from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 
 
-def look_at_software(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
+def check_software(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
     """Versions of the libraries."""
     yield Finding("dynapipe-hpc", f"{dynapipe_hpc.__version__}, Python {platform.python_version()}")
     torch = _torch()
     if isinstance(torch, ModuleType):
-        yield from torch.look_at_build()
+        yield from torch.check_build()
     else:
         yield Finding("torch", torch, Level.PROBLEM)
     yield Finding("HDF5", f"{h5py.version.hdf5_version}, h5py {metadata.version('h5py')}")
 
 
-def look_at_gpus(case: Case) -> Iterator[Finding]:
+def check_gpus(case: Case) -> Iterator[Finding]:
     """GPUs as torch sees them; nothing without torch."""
     torch = _torch()
     if isinstance(torch, ModuleType):
-        yield from torch.look_at_devices(case)
+        yield from torch.check_devices(case)
 
 
 def computes_on_gpus(config: ExperimentConfig) -> bool:
@@ -56,6 +56,6 @@ def _torch() -> ModuleType | str:
         check_torch()
     except InputError as error:
         return str(error)
-    from dynapipe_hpc.experiment.doctor import look_at_torch
+    from dynapipe_hpc.experiment.doctor import torch_checks
 
-    return look_at_torch
+    return torch_checks

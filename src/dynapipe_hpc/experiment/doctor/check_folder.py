@@ -17,7 +17,7 @@ _BLOCK = bytes(1 << 20)
 _LITTLE_BYTES = 1e9
 
 
-def look_at_folder(case: Case) -> Iterator[Finding]:
+def check_folder(case: Case) -> Iterator[Finding]:
     """Writes and renames a file, and looks for it from every rank (collective)."""
     place = _existing(case.folder)
     if not case.job.is_first:

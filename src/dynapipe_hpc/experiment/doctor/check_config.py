@@ -9,8 +9,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import check_costs
 from dynapipe_hpc.experiment.checks import RUN_CHECKS
 from dynapipe_hpc.experiment.doctor.case import Case
+from dynapipe_hpc.experiment.doctor.check_software import circumstances_here
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
-from dynapipe_hpc.experiment.doctor.look_at_software import circumstances_here
 from dynapipe_hpc.experiment.experiment import Experiment, open_experiment
 from dynapipe_hpc.experiment.explain.describe_room import describe_room
 from dynapipe_hpc.experiment.files import ExperimentFiles
@@ -22,7 +22,7 @@ from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.store.reasons import too_large
 
 
-def look_at_config(case: Case) -> Iterator[Finding]:
+def check_config(case: Case) -> Iterator[Finding]:
     """The checks at the start of a run, then memory and a first plan; on the first rank only."""
     if not case.job.is_first or case.path is None:
         return

@@ -22,7 +22,7 @@ from dynapipe_hpc.training.checkpoint.description import Facts
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 
 
-def look_at_earlier_run(case: Case) -> Iterator[Finding]:
+def check_earlier_run(case: Case) -> Iterator[Finding]:
     """The state of the run folder (collective: all ranks share the reading).
 
     Nothing in the folder is changed. A folder that another run is writing is not read: the section

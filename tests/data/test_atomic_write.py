@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from dynapipe_hpc.data.atomic_write import atomic_write, check_replaceable, remove_left_over
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.data.replacing import check_replaceable, remove_left_over, replacing
 
 
 def test_a_file_is_replaced_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("old")
-    with replacing(path) as beside:
+    with atomic_write(path) as beside:
         beside.write_text("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new"
@@ -29,7 +29,7 @@ def test_a_file_is_replaced_at_the_end(tmp_path: Path) -> None:
 def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), replacing(path) as beside:
+    with pytest.raises(KeyboardInterrupt), atomic_write(path) as beside:
         beside.write_text("new")
         raise KeyboardInterrupt
     assert path.read_text() == "old"
@@ -38,12 +38,12 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     path = tmp_path / "none" / "x"
-    with pytest.raises(InputError, match=r"its folder '.*none' does not exist"), replacing(path):
+    with pytest.raises(InputError, match=r"its folder '.*none' does not exist"), atomic_write(path):
         pass
 
 
 def test_a_folder_is_not_replaced(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a folder; name a file in it"), replacing(tmp_path):
+    with pytest.raises(InputError, match="is a folder; name a file in it"), atomic_write(tmp_path):
         pass
 
 
@@ -57,7 +57,7 @@ def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
 
 def test_a_write_that_fails_is_named(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    with pytest.raises(RunError, match=r"x: cannot be written: No space left"), replacing(path):
+    with pytest.raises(RunError, match=r"x: cannot be written: No space left"), atomic_write(path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert list(tmp_path.iterdir()) == []
 
@@ -67,7 +67,7 @@ def test_a_link_under_the_name_of_the_file_beside_is_not_followed(tmp_path: Path
     victim.write_text("precious")
     # The name that once was given to the file beside, which anybody could foresee.
     (tmp_path / f".x.{platform.node()}.{os.getpid()}.partial").symlink_to(victim)
-    with replacing(tmp_path / "x") as beside:
+    with atomic_write(tmp_path / "x") as beside:
         beside.write_text("new")
     assert victim.read_text() == "precious"
     assert (tmp_path / "x").read_text() == "new"
@@ -77,7 +77,7 @@ def test_a_link_in_the_place_of_the_file_beside_is_not_followed(tmp_path: Path) 
     victim, folder = tmp_path / "victim", tmp_path / "folder"
     victim.write_text("precious")
     folder.mkdir()
-    with replacing(folder / "x") as beside:
+    with atomic_write(folder / "x") as beside:
         [partial] = folder.iterdir()
         partial.unlink()
         partial.symlink_to(victim)
@@ -88,7 +88,7 @@ def test_a_link_in_the_place_of_the_file_beside_is_not_followed(tmp_path: Path) 
 def test_a_name_of_a_file_beside_is_never_repeated(tmp_path: Path) -> None:
     names = set()
     for _ in range(3):
-        with replacing(tmp_path / "x"):
+        with atomic_write(tmp_path / "x"):
             names |= {path.name for path in tmp_path.iterdir()} - {"x"}
     assert len(names) == 3
 
@@ -102,7 +102,7 @@ def test_nothing_is_removed_for_its_name(tmp_path: Path) -> None:
     (tmp_path / f".x.{host}.{'9' * 60}.partial").touch()
     (tmp_path / f".x.{host}.{ended.pid + 1}.partial").mkdir()
     before = set(tmp_path.iterdir())
-    with replacing(tmp_path / "x") as beside:
+    with atomic_write(tmp_path / "x") as beside:
         beside.write_text("new")
     assert set(tmp_path.iterdir()) == {*before, tmp_path / "x"}
 
@@ -124,7 +124,7 @@ def system_calls() -> Iterator[list[str]]:
 def test_file_and_folder_are_on_disk_before_and_after_the_renaming(
     tmp_path: Path, system_calls: list[str]
 ) -> None:
-    with replacing(tmp_path / "x") as beside:
+    with atomic_write(tmp_path / "x") as beside:
         beside.write_text("new")
     order = [name for name in system_calls if name in {"fsync", "replace"}]
     assert order == ["fsync", "replace", "fsync"]
@@ -133,13 +133,13 @@ def test_file_and_folder_are_on_disk_before_and_after_the_renaming(
 def test_what_need_not_outlast_a_power_cut_is_not_waited_for(
     tmp_path: Path, system_calls: list[str]
 ) -> None:
-    with replacing(tmp_path / "x", lasting=False) as beside:
+    with atomic_write(tmp_path / "x", lasting=False) as beside:
         beside.write_text("new")
     assert "fsync" not in system_calls
 
 
 def test_the_folder_is_not_listed(tmp_path: Path, system_calls: list[str]) -> None:
-    with replacing(tmp_path / "x") as beside:
+    with atomic_write(tmp_path / "x") as beside:
         beside.write_text("new")
     assert not {"listdir", "scandir"} & set(system_calls)
 

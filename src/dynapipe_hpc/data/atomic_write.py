@@ -20,7 +20,7 @@ _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
-def replacing(path: Path, *, lasting: bool = True) -> Iterator[Path]:
+def atomic_write(path: Path, *, lasting: bool = True) -> Iterator[Path]:
     """Opens a temporary file in the folder of `path`, and renames it to `path` at the end.
 
     After an exception or an interruption the temporary file is removed and `path` is what it was

@@ -24,7 +24,7 @@ _LATE_MS = 50.0
 _TRIES = 2
 
 
-def look_at_access(case: Case) -> Iterator[Finding]:
+def check_access(case: Case) -> Iterator[Finding]:
     """Tries shared memory, and one-sided access between the first ranks of hosts (collective)."""
     first_ranks = case.job.divide(int(case.on_host.is_first))
     try:
