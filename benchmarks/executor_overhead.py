@@ -34,7 +34,7 @@ from torch import Tensor
 
 from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
@@ -122,7 +122,7 @@ def own_plan() -> RankPlan:
     cluster = Cluster(n_stages=COMM.Get_size(), device_memory_bytes=10**9)
     placement = Placement.equal_shares(SHAPE.n_layers, cluster.n_stages)
     cost = AnalyticCost(SHAPE, placement, cluster, AnalyticConfig())
-    microbatches = [MicroBatch(((i,),), TOKENS) for i in range(N_MICROBATCHES)]
+    microbatches = [PaddedRows((i,), TOKENS) for i in range(N_MICROBATCHES)]
     pipeline = schedule_pipeline(microbatches, cost, cluster, [one_f_one_b])
     boundaries = placement.boundaries(SHAPE)
     return rank_plans(0, [pipeline], cluster, cost, WIDTH, boundaries)[COMM.Get_rank()]

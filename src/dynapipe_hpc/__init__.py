@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dynapipe_hpc.architecture.placement import Placement
     from dynapipe_hpc.architecture.t5 import T5Shape
     from dynapipe_hpc.data.errors import InputError
-    from dynapipe_hpc.data.microbatch import MicroBatch
+    from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PackedRow, PaddedRows
     from dynapipe_hpc.data.sample import Sample
     from dynapipe_hpc.plan.check import check_plans
     from dynapipe_hpc.plan.cluster import Cluster
@@ -49,6 +49,7 @@ __all__ = [
     "AnalyticConfig",
     "AnalyticCost",
     "Cluster",
+    "DenseRows",
     "DynamicConfig",
     "FunctionCost",
     "GptShape",
@@ -56,6 +57,8 @@ __all__ = [
     "LlamaShape",
     "MicroBatch",
     "ModelShape",
+    "PackedRow",
+    "PaddedRows",
     "Placement",
     "Planner",
     "RunFolder",
@@ -72,6 +75,7 @@ _HOME = {
     "AnalyticConfig": "planner.cost.config",
     "AnalyticCost": "planner.cost.analytic",
     "Cluster": "plan.cluster",
+    "DenseRows": "data.microbatch",
     "DynamicConfig": "planner.batch.config",
     "FunctionCost": "planner.cost.function_cost",
     "GptShape": "architecture.gpt",
@@ -79,6 +83,8 @@ _HOME = {
     "LlamaShape": "architecture.llama",
     "MicroBatch": "data.microbatch",
     "ModelShape": "architecture.families",
+    "PackedRow": "data.microbatch",
+    "PaddedRows": "data.microbatch",
     "Placement": "architecture.placement",
     "Planner": "planner.make_plans",
     "RunFolder": "report.run_folder",

@@ -3,10 +3,10 @@
 import pytest
 
 from dynapipe_hpc.architecture.boundary import Boundary
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows
 
-PADDED = MicroBatch(((0,), (1,), (2,)), 5, target_tokens=4)
-PACKED = MicroBatch(((0, 1),), 17, layout=Layout.PACKED, offsets=(0, 9, 17))
+PADDED = PaddedRows((0, 1, 2), 5, target_tokens=4)
+PACKED = PackedRow((0, 1), 17, offsets=(0, 9, 17))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.packed.packed_balanced import PackedBalanced
@@ -46,8 +46,8 @@ def test_every_sample_lies_once_in_a_row_where_its_offsets_say(
     microbatches = [m for replica in replicas for m in replica]
     assert sorted(i for m in microbatches for i in m.sample_ids) == list(range(len(lengths)))
     for m in microbatches:
-        (row,) = m.rows
-        assert m.layout is Layout.PACKED
+        assert isinstance(m, PackedRow)
+        row = m.sample_ids
         assert m.offsets[0] == 0
         assert [end - begin for begin, end in pairwise(m.offsets)] == [lengths[i] for i in row]
         assert m.offsets[-1] <= m.row_tokens < m.offsets[-1] + 8
@@ -69,7 +69,8 @@ def test_both_sides_of_every_pair_lie_where_their_offsets_say(
     assert all(replicas)
     assert sorted(i for m in microbatches for i in m.sample_ids) == list(range(len(pairs)))
     for m in microbatches:
-        (row,) = m.rows
+        assert isinstance(m, PackedRow)
+        row = m.sample_ids
         for offsets, n_tokens, side in (
             (m.offsets, m.row_tokens, [max(pairs[i][0], 1) for i in row]),
             (m.target_offsets, m.target_tokens, [pairs[i][1] for i in row]),

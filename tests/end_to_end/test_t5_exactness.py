@@ -17,7 +17,7 @@ from tests.examples.training_case import (
 )
 from tests.examples.training_clusters import clusters, each_of, spread
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import DenseRows, Layout, MicroBatch
 from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.token_loader import TokenLoader
@@ -96,8 +96,8 @@ def test_densely_packed_rows_equal_the_same_rows_unsplit() -> None:
     samples = random_samples(8)
     ids = [s.sample_id for s in samples]
     rows = tuple(tuple(ids[i : i + 2]) for i in range(0, len(ids), 2))
-    whole = MicroBatch(rows, 48, target_tokens=48)
-    microbatches = [MicroBatch(rows[i::4], 48, target_tokens=48) for i in range(4)]
+    whole = DenseRows(rows, 48, target_tokens=48)
+    microbatches = [DenseRows(rows[i::4], 48, target_tokens=48) for i in range(4)]
     found = gradients(CLUSTERS[5], "1f1b", samples, microbatches, shape=T5_SHAPE)
     assert_equal(found, unsplit_gradients(samples, whole, shape=T5_SHAPE))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.plan.instruction import Instruction
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.memory import peak_bytes
@@ -32,7 +32,7 @@ def plans_of(instructions: Iterable[Sequence[Instruction]], n_microbatches: int)
             replica=0,
             stage=stage,
             hidden_size=4,
-            microbatches=tuple(MicroBatch(((i,),), 8) for i in range(n_microbatches)),
+            microbatches=tuple(PaddedRows((i,), 8) for i in range(n_microbatches)),
             instructions=row
             if isinstance(row, InstructionRows)
             else InstructionRows.from_instructions(row),

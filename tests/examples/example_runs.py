@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.pass_spans import PassSpans
@@ -30,7 +30,7 @@ def example_plans(iteration: int = 0) -> list[RankPlan]:
             replica=0,
             stage=rank,
             hidden_size=8,
-            microbatches=(MicroBatch(((4,), (2,), (7,)), 16),),
+            microbatches=(PaddedRows((4, 2, 7), 16),),
             instructions=InstructionRows.from_instructions(instructions),
             memory=MemoryPlan(10**6, 0, (10,), (1,), (1,)),
             prediction=Prediction(PREDICTED_MS, PassSpans.from_times(PASSES_MS[rank])),

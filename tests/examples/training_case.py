@@ -20,7 +20,7 @@ from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.rope_scaling import Llama3Scaling
 from dynapipe_hpc.architecture.t5 import T5Shape
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PackedRow, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
@@ -129,33 +129,32 @@ def random_samples(seed: int, n: int = 15) -> list[Sample]:
     ]
 
 
-def padded(samples: Sequence[Sample], shape: ModelShape = SHAPE) -> MicroBatch:
+def padded(samples: Sequence[Sample], shape: ModelShape = SHAPE) -> PaddedRows:
     """One sample per row."""
-    rows = tuple((s.sample_id,) for s in samples)
+    ids = tuple(s.sample_id for s in samples)
     if not shape.has_target_rows:
-        return MicroBatch(rows, max(s.tokens for s in samples))
+        return PaddedRows(ids, max(s.tokens for s in samples))
     inputs, targets = ([s.input_tokens for s in samples], [s.target_tokens for s in samples])
-    return MicroBatch(rows, max(1, *inputs), target_tokens=max(targets) + 2)
+    return PaddedRows(ids, max(1, *inputs), target_tokens=max(targets) + 2)
 
 
-def packed(samples: Sequence[Sample], fill: int = 0) -> MicroBatch:
+def packed(samples: Sequence[Sample], fill: int = 0) -> PackedRow:
     """All samples end to end in one row, and behind them `fill` positions without any."""
     ids = tuple(s.sample_id for s in samples)
     offsets = tuple(accumulate((s.tokens for s in samples), initial=0))
-    return MicroBatch((ids,), offsets[-1] + fill, layout=Layout.PACKED, offsets=offsets)
+    return PackedRow(ids, offsets[-1] + fill, offsets=offsets)
 
 
-def packed_pairs(samples: Sequence[Sample], fill: int = 0, target_fill: int = 0) -> MicroBatch:
+def packed_pairs(samples: Sequence[Sample], fill: int = 0, target_fill: int = 0) -> PackedRow:
     """The same for a T5: inputs in one row, targets in another; every input has a position."""
     ids = tuple(s.sample_id for s in samples)
     offsets = tuple(accumulate((max(s.input_tokens, 1) for s in samples), initial=0))
     target_offsets = tuple(accumulate((s.target_tokens for s in samples), initial=0))
-    return MicroBatch(
-        (ids,),
+    return PackedRow(
+        ids,
         offsets[-1] + fill,
-        target_tokens=target_offsets[-1] + target_fill,
-        layout=Layout.PACKED,
         offsets=offsets,
+        target_tokens=target_offsets[-1] + target_fill,
         target_offsets=target_offsets,
     )
 

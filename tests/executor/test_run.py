@@ -8,7 +8,7 @@ from tests.examples.hand_made_plans import hand_made_plans
 from tests.examples.linear_stage import Array, LinearStage
 
 from dynapipe_hpc.data.errors import RunError
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.executor.run import ExecutionError, launch_plan, run_plan
 from dynapipe_hpc.executor.transport.local_transport import LocalNetwork, LocalTransport
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
@@ -24,7 +24,7 @@ from dynapipe_hpc.plan.instruction import (
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
-MICROBATCHES = [MicroBatch(((i,), (10 * i,)), row_tokens=3) for i in range(1, 6)]
+MICROBATCHES = [PaddedRows((i, 10 * i), 3) for i in range(1, 6)]
 FACTORS = [2.0, 3.0, 5.0, 7.0]
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import DenseRows, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.tokens.collate import NO_SAMPLE, collate
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
@@ -29,7 +29,7 @@ TOKENS = IterationTokens(SAMPLES, {1: 0.5, 2: 0.25, 3: 0.125}, CountingTokens(),
 
 
 def test_a_padded_row_holds_one_sample_and_padding() -> None:
-    batch = collate(MicroBatch(((1,), (2,)), 4), TOKENS)
+    batch = collate(PaddedRows((1, 2), 4), TOKENS)
     assert batch.tokens.tolist() == [[START, 10, 11, START], [START, 25, START, START]]
     assert batch.labels.tolist() == [[10, 11, 15, START], [25, 26, START, START]]
     assert batch.weights.tolist() == [[0, 0, 0.5, 0], [0.25, 0.25, 0, 0]]
@@ -37,7 +37,7 @@ def test_a_padded_row_holds_one_sample_and_padding() -> None:
 
 
 def test_a_dense_row_holds_samples_one_after_the_other() -> None:
-    batch = collate(MicroBatch(((1, 3, 2),), 8), TOKENS)
+    batch = collate(DenseRows(((1, 3, 2),), 8), TOKENS)
     assert batch.tokens.tolist() == [[START, 10, 11, START, 30, START, 25, START]]
     assert batch.labels.tolist() == [[10, 11, 15, 30, 35, 25, 26, START]]
     assert batch.weights.tolist() == [[0, 0, 0.5, 0, 0.125, 0.25, 0.25, 0]]
@@ -46,4 +46,4 @@ def test_a_dense_row_holds_samples_one_after_the_other() -> None:
 
 def test_samples_longer_than_their_row_are_an_error() -> None:
     with pytest.raises(ValueError, match=r"row 1 holds 4 tokens, but its samples \[1, 2\] have 5"):
-        collate(MicroBatch(((3,), (1, 2)), 4), TOKENS)
+        collate(DenseRows(((3,), (1, 2)), 4), TOKENS)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import DenseRows, PackedRow, PaddedRows
 from dynapipe_hpc.models.tokens.documents import Documents, PairDocuments
 from dynapipe_hpc.models.tokens.length_groups import padded_lengths
 
@@ -14,16 +14,15 @@ LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=40)
 
 def documents_of(lengths: list[int], fill: int = 0) -> Documents:
     offsets = (0, *np.cumsum(lengths).tolist())
-    rows = (tuple(range(len(lengths))),)
-    microbatch = MicroBatch(rows, offsets[-1] + fill, layout=Layout.PACKED, offsets=offsets)
+    microbatch = PackedRow(tuple(range(len(lengths))), offsets[-1] + fill, offsets)
     documents = Documents.from_microbatch(microbatch)
     assert documents is not None
     return documents
 
 
 def test_only_packed_rows_have_documents() -> None:
-    assert Documents.from_microbatch(MicroBatch(((1, 2),), 8)) is None
-    assert Documents.from_microbatch(MicroBatch(((1, 2),), 8, layout=Layout.DENSE)) is None
+    assert Documents.from_microbatch(PaddedRows((1, 2), 8)) is None
+    assert Documents.from_microbatch(DenseRows(((1, 2),), 8)) is None
 
 
 def test_what_fills_a_row_is_a_document_of_its_own() -> None:

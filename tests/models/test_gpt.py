@@ -9,7 +9,7 @@ from tests.oracles.plain_gpt import losses
 from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import DenseRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
@@ -56,7 +56,7 @@ def test_the_loss_is_that_of_the_model_written_out(
     for seed, weight in enumerate(whole.parameters()):  # zeros and ones would hide much
         torch.nn.init.normal_(weight, std=0.5, generator=torch.manual_seed(seed))
     weights = {name: p.detach().numpy() for name, p in whole.named_parameters()}
-    microbatch = MicroBatch(rows, 24)
+    microbatch = DenseRows(rows, 24)
     batch = whole.collate(microbatch, TOKENS)
     found = run_stage(whole, None, batch)
     expected = sum(weighted_loss(weights, row, shape.norm_epsilon) for row in rows)

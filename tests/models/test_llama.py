@@ -17,7 +17,7 @@ from tests.oracles.plain_llama import losses
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.rope_scaling import LinearScaling
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import DenseRows, Recompute
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.llama import LlamaStage
 from dynapipe_hpc.models.rotary import Angles
@@ -95,7 +95,7 @@ def test_positions_of_densely_packed_rows_go_on() -> None:
         counts += [0.0] * len(inputs) + [WEIGHTS[sample.sample_id]] * len(targets)
     found = losses(weights, settings(PLAIN_LLAMA_SHAPE), read, labels)
     expected = sum(loss * count for loss, count in zip(found, counts, strict=True))
-    microbatch = MicroBatch(((1, 2),), 16)
+    microbatch = DenseRows(((1, 2),), 16)
     assert run([whole], microbatch).item() == pytest.approx(expected, rel=1e-12)
 
 

@@ -16,7 +16,7 @@ from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
@@ -118,7 +118,7 @@ def test_losses_and_gradients_are_those_of_transformers(shape: ModelShape) -> No
 
     tokens = IterationTokens({17: SAMPLE}, {17: 1.0}, RandomTokens(), START, iteration=ITERATION)
     is_t5 = shape.family == "t5"
-    rows = MicroBatch(((17,),), 9 if is_t5 else 15, target_tokens=6 if is_t5 else 0)
+    rows = PaddedRows((17,), 9 if is_t5 else 15, target_tokens=6 if is_t5 else 0)
     loss = run_stage(ours, None, ours.collate(rows, tokens), Recompute.SELECTIVE)
     torch.autograd.backward(loss)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-10)

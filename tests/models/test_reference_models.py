@@ -13,7 +13,7 @@ from torch import Tensor
 from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
@@ -86,7 +86,7 @@ def random_model(shape: ModelShape) -> StageOfFamily:
 
 
 def row_of(sample: Sample, shape: ModelShape) -> MicroBatch:
-    rows = ((sample.sample_id,),)
+    ids = (sample.sample_id,)
     if shape.has_target_rows:
-        return MicroBatch(rows, sample.input_tokens, target_tokens=sample.target_tokens)
-    return MicroBatch(rows, sample.tokens)
+        return PaddedRows(ids, sample.input_tokens, target_tokens=sample.target_tokens)
+    return PaddedRows(ids, sample.tokens)

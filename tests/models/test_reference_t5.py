@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models import head, linear_cross_entropy
 from dynapipe_hpc.models.relative_bias import buckets
@@ -29,8 +29,8 @@ PAD, END = 0, 1
 SAMPLES = [Sample(1, 9, 4), Sample(2, 3, 7), Sample(3, 150, 20)]
 BY_ID = {sample.sample_id: sample for sample in SAMPLES}
 N_TARGETS = sum(sample.target_tokens for sample in SAMPLES)
-LAYOUTS = {
-    "padded": MicroBatch(tuple((i,) for i in BY_ID), 152, target_tokens=24),
+LAYOUTS: dict[str, MicroBatch] = {
+    "padded": PaddedRows(tuple(BY_ID), 152, target_tokens=24),
     "packed": packed_pairs(SAMPLES, fill=6, target_fill=1),
 }
 BASE = T5Shape(

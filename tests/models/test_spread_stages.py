@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import family_of
@@ -19,7 +19,7 @@ from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
 
 ROWS, TOKENS, TARGETS, N_SHARDS = 3, 5, 4, 4  # 15 tokens are no multiple of 4
-MICROBATCH = MicroBatch(((0,), (1,), (2,)), TOKENS, target_tokens=TARGETS)
+MICROBATCH = PaddedRows((0, 1, 2), TOKENS, target_tokens=TARGETS)
 STAGES = [
     (SHAPE, range(1, 3), Boundary.ROWS, Boundary.ROWS),
     (T5_SHAPE, range(1, 2), Boundary.ROWS, Boundary.ROWS),

@@ -7,7 +7,7 @@ from tests.oracles.plain_t5 import losses
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import T5Shape
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.t5 import T5Stage
 from dynapipe_hpc.models.tied_weights import tied_weights
@@ -71,7 +71,7 @@ def loss_of(pipeline: list[T5Stage], microbatch: MicroBatch) -> torch.Tensor:
     return activation
 
 
-PADDED = MicroBatch(((1,), (2,), (3,)), 144, target_tokens=16)
+PADDED = PaddedRows((1, 2, 3), 144, target_tokens=16)
 
 
 GATED = SHAPE.model_copy(update={"gated": True})
@@ -173,7 +173,7 @@ def test_a_target_without_input_attends_to_one_start_token() -> None:
     alone = {1: Sample(1, 0, 3)}
     (whole,) = stages(1)
     tokens = IterationTokens(alone, {1: 1.0}, RandomTokens(), START)
-    batch = whole.collate(MicroBatch(((1,),), 8, target_tokens=8), tokens)
+    batch = whole.collate(PaddedRows((1,), 8, target_tokens=8), tokens)
     assert batch.lengths.tolist() == [1]
     targets = RandomTokens().read(1, 0, 3)[1].tolist()
     weights = {name: p.detach().numpy() for name, p in whole.named_parameters()}
@@ -182,13 +182,13 @@ def test_a_target_without_input_attends_to_one_start_token() -> None:
 
 
 def test_rows_of_several_samples_attend_over_all_of_them() -> None:
-    packed = MicroBatch(((1, 2),), 12, target_tokens=11)
+    packed = DenseRows(((1, 2),), 12, target_tokens=11)
     (whole,) = stages(1)
     batch = load(whole, packed)
     assert batch.padding_mask(torch.float64) is None
     assert batch.tokens.tokens[0, [0, 4]].tolist() == [START, START]
     assert batch.tokens.weights[0].tolist() == [0.5] * 4 + [0.25] * 7
-    apart = loss_of(stages(1), MicroBatch(((1,), (2,)), 12, target_tokens=8))
+    apart = loss_of(stages(1), PaddedRows((1, 2), 12, target_tokens=8))
     assert loss_of(stages(1), packed).item() != pytest.approx(apart.item(), rel=1e-3)
 
 
@@ -228,6 +228,6 @@ def test_weights_start_as_large_as_their_place_asks_for() -> None:
 def test_samples_longer_than_their_row_are_an_error() -> None:
     (whole,) = stages(1)
     with pytest.raises(ValueError, match=r"row 0 holds 8 input tokens, but .* \[1\] have 9"):
-        load(whole, MicroBatch(((1,),), 8, target_tokens=8))
+        load(whole, PaddedRows((1,), 8, target_tokens=8))
     with pytest.raises(ValueError, match=r"row 1 holds 4 target tokens, but .* \[2\] have 7"):
-        load(whole, MicroBatch(((1,), (2,)), 16, target_tokens=4))
+        load(whole, PaddedRows((1, 2), 16, target_tokens=4))

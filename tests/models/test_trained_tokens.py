@@ -17,7 +17,7 @@ from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.config import DataConfig, LossOn
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import DenseRows, Layout, MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
@@ -136,13 +136,13 @@ def microbatches(
     if layout is Layout.PACKED:
         return [packed_microbatch(samples, Recompute.NONE, is_t5)], [[i] for i in ids]
     if layout is Layout.DENSE:
-        row = MicroBatch((tuple(ids),), padded(sum(s.tokens for s in samples)), layout=layout)
+        row = DenseRows((tuple(ids),), padded(sum(s.tokens for s in samples)))
         return [row], [ids]
     sizes = (max(s.input_tokens for s in samples), max(s.target_tokens for s in samples))
     if not is_t5:
         sizes = (max(s.tokens for s in samples), 0)
-    rows = tuple((i,) for i in ids)
-    return [MicroBatch(rows, max(1, sizes[0]), target_tokens=sizes[1])], [[i] for i in ids]
+    row_tokens, target_tokens = max(1, sizes[0]), sizes[1]
+    return [PaddedRows(tuple(ids), row_tokens, target_tokens=target_tokens)], [[i] for i in ids]
 
 
 @pytest.mark.parametrize("loss_on", get_args(LossOn))

@@ -319,7 +319,7 @@ MODELS = (
     Mutant("models/attention.py", "length, -1).transpose(0, rows_first)",
            "length, -1).transpose(0, 1).contiguous().transpose(0, 1 - rows_first)",
            "a row lies in memory in another way than alone", SEEN),
-    Mutant("models/tokens/collate_pairs.py", "int(microbatch.layout is Layout.PACKED)", "0",
+    Mutant("models/tokens/collate_pairs.py", "int(isinstance(microbatch, PackedRow))", "0",
            "a target without input has nothing to attend to", PACKED_PAIRS),
     Mutant("models/tokens/collate_pairs.py", "        _check_offsets(microbatch, tokens)",
            "        pass", "pairs of other lengths than the plan's are laid out",

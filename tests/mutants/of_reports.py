@@ -44,7 +44,7 @@ REPORTS = (
            "a planner has the track of transfers", TRACE),
     Mutant("report/work_shares.py", "(in_rows.pairs - alone.pairs)", "in_rows.pairs",
            "attention within documents counts as across them", SHARES),
-    Mutant("report/work_shares.py", "m.layout is Layout.PACKED for m", "False for m",
+    Mutant("report/work_shares.py", "isinstance(m, PackedRow) for m", "False for m",
            "packed rows attend across documents", SHARES),
     Mutant("report/work_shares.py", "microbatch_of[row_of])", "0 * row_of)",
            "all samples count for the first micro-batch", SHARES),

@@ -13,7 +13,7 @@ from tests.oracles.check_pipeline import error_of
 from tests.oracles.check_transfers import check_transfers
 from tests.oracles.execute_plans import plans_execute
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import DenseRows, PaddedRows
 from dynapipe_hpc.plan.check import PlanError, check_plans
 from dynapipe_hpc.plan.instruction import Instruction, Payload, StartReceive, StartSend
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
@@ -43,7 +43,7 @@ def second_pipeline() -> list[RankPlan]:
     """The same on ranks 2 and 3, with samples of its own."""
     peers = {">0": ">2", "<0": "<2", ">1": ">3", "<1": "<3"}
     grid = re.sub("[<>][01]", lambda found: peers[found[0]], RIGHT)
-    microbatches = (MicroBatch(((7,),), 8), MicroBatch(((8, 9),), 16))
+    microbatches = (PaddedRows((7,), 8), DenseRows(((8, 9),), 16))
     return [
         replace(plan, rank=2 + plan.stage, replica=1, microbatches=microbatches)
         for plan in plans_of_grid(grid, n_microbatches=2)
@@ -114,7 +114,7 @@ def test_replicas_have_equally_many_stages(pipeline: list[RankPlan]) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"microbatches": (MicroBatch(((5,),), 8),) * 2}, {"n_stream_shards": 2}]
+    "changes", [{"microbatches": (PaddedRows((5,), 8),) * 2}, {"n_stream_shards": 2}]
 )
 def test_the_stages_of_a_replica_hand_over_the_same_tensors(
     pipeline: list[RankPlan], changes: dict[str, Any]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.examples.example_plans import drawn_plans
 
 from dynapipe_hpc.architecture.boundary import Boundary
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import DenseRows, PackedRow, PaddedRows, Recompute
 from dynapipe_hpc.plan.codec import VERSION, decode, encode_plans, plans_hash
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction import Instruction, Load
@@ -32,10 +32,17 @@ PLAN = RankPlan(
     stage=1,
     hidden_size=64,
     microbatches=(
-        MicroBatch(((5,), (6, 2**40)), 24),
-        MicroBatch(((0, 1, 2),), 2048, Recompute.FULL, target_tokens=256),
-        MicroBatch(((9, 4),), 64, layout=Layout.PACKED, offsets=(0, 10, 61)),
-        MicroBatch(((3, 2),), 16, Recompute.NONE, 8, Layout.PACKED, (0, 0, 9), (0, 7, 8)),
+        DenseRows(((5,), (6, 2**40)), 24),
+        PaddedRows((0, 1, 2), 2048, Recompute.FULL, target_tokens=256),
+        PackedRow((9, 4), 64, offsets=(0, 10, 61)),
+        PackedRow(
+            (3, 2),
+            16,
+            offsets=(0, 0, 9),
+            recompute=Recompute.NONE,
+            target_tokens=8,
+            target_offsets=(0, 7, 8),
+        ),
     ),
     instructions=InstructionRows.from_instructions(
         parse_grid(
@@ -178,7 +185,7 @@ def replaced(offset: int, number: int) -> bytes:
 
 COUNTS = HEADER_BYTES + 10 * 8
 TABLES = COUNTS + 6 * 8 + 8
-PACKED = TABLES + 4 * (20 + 24) + 5 * 4 + 10 * 8
+PACKED = TABLES + 4 * (20 + 24) + 7 * 4 + 10 * 8
 FIRST_ROW = len(encode(PLAN)) - HASH_BYTES - 20 * len(PLAN.instructions)
 
 
@@ -190,8 +197,9 @@ FIRST_ROW = len(encode(PLAN)) - HASH_BYTES - 20 * len(PLAN.instructions)
         (TABLES, 1, "do not add up to its rows and samples"),
         (TABLES + 12, 3, "unknown mode or layout: 3 is not a valid Recompute"),
         (TABLES + 16, 3, "unknown mode or layout: 3 is not a valid Layout"),
+        (TABLES + 16, 0, "a padded micro-batch of the plan has a row of several samples"),
         (TABLES + 16, 2, "lacks samples or has several rows"),
-        (TABLES + 3 * 20 + 16, 0, "more packed samples than its packed micro-batches"),
+        (TABLES + 3 * 20 + 16, 1, "more packed samples than its packed micro-batches"),
         (PACKED, 62, "do not lie in its row"),
         (PACKED + 8, 65, "do not lie in its row"),
         (PACKED + 4, 1, "do not lie in its row"),
@@ -211,7 +219,7 @@ def test_wrong_content_is_named(offset: int, number: int, message: str) -> None:
 
 def test_an_empty_row_is_refused() -> None:
     with pytest.raises(PlanFormatError, match="empty micro-batch or row"):
-        decode(encode(replace(PLAN, microbatches=(MicroBatch(((),), 8), *PLAN.microbatches[1:]))))
+        decode(encode(replace(PLAN, microbatches=(DenseRows(((),), 8), *PLAN.microbatches[1:]))))
 
 
 @given(st.binary(max_size=300))

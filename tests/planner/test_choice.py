@@ -8,7 +8,7 @@ from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.experiment.explain.explain_plan import explain_choice
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
@@ -111,5 +111,5 @@ def candidate_of(lengths: list[int]) -> Candidate:
     """One micro-batch per sample, by 1F1B."""
     cost = LinearCost((2.0, 1.0), weights_ms=(0.0, 20.0))
     cluster = Cluster(n_stages=2, device_memory_bytes=10_000)
-    microbatches = [MicroBatch(((i,),), tokens) for i, tokens in enumerate(lengths)]
+    microbatches = [PaddedRows((i,), tokens) for i, tokens in enumerate(lengths)]
     return Candidate("", [schedule_pipeline(microbatches, cost, cluster, [one_f_one_b])], cost)

@@ -12,7 +12,7 @@ from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 from tests.oracles.every_split import every_cut
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PackedRow, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
@@ -68,7 +68,7 @@ def test_rows_are_as_long_as_a_multiple_and_predicted_as_long_as_they_are(
     tokens_of = {sample.sample_id: sample.tokens for sample in LENGTHS}
     for m in pipeline.microbatches:
         tokens = [tokens_of[i] for i in m.sample_ids]
-        needed = sum(tokens) if m.layout is Layout.PACKED else max(tokens)
+        needed = sum(tokens) if isinstance(m, PackedRow) else max(tokens)
         assert m.row_tokens == -(-needed // multiple) * multiple
 
 
@@ -85,6 +85,7 @@ def test_a_multiple_bounds_the_number_of_shapes_of_packed_rows(effort: int, mult
     assert len(shapes) <= -(-sum(s.tokens for s in samples) // multiple)
     assert {row_tokens % multiple for row_tokens in shapes} == {0}
     for m in pipeline.microbatches:
+        assert isinstance(m, PackedRow)
         assert m.row_tokens - multiple < m.offsets[-1] <= m.row_tokens
 
 
@@ -114,9 +115,9 @@ def test_packed_plans_hold_every_sample_and_take_as_long_as_predicted(
         assert timeline.peak_bytes.max() <= 700
     formed = [m for plan in plans if plan.stage == 0 for m in plan.microbatches]
     assert sorted(i for m in formed for i in m.sample_ids) == list(range(len(LENGTHS)))
-    assert any(m.layout is Layout.PACKED for m in formed)
+    assert any(isinstance(m, PackedRow) for m in formed)
     for m in formed:
-        if m.layout is Layout.PACKED:
+        if isinstance(m, PackedRow):
             lengths = [LENGTHS[i].tokens for i in m.sample_ids]
             assert m.offsets == (0, *accumulate(lengths))
             assert sum(lengths) <= m.row_tokens < sum(lengths) + 8
@@ -132,10 +133,8 @@ def fastest(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Mic
         m
         for mode in cost.recompute_modes
         for m in (
-            MicroBatch(tuple((i,) for i in ids), -(-max(lengths) // 8) * 8, mode),
-            MicroBatch(
-                (ids,), -(-sum(lengths) // 8) * 8, mode, layout=Layout.PACKED, offsets=offsets
-            ),
+            PaddedRows(ids, -(-max(lengths) // 8) * 8, mode),
+            PackedRow(ids, -(-sum(lengths) // 8) * 8, offsets=offsets, recompute=mode),
         )
     ]
     costs = microbatch_costs(tried, cost)
@@ -222,7 +221,7 @@ def test_packed_plans_of_pairs_hold_both_sides_of_every_sample(
         assert timeline.peak_bytes.max() <= 700
     formed = [m for plan in plans if plan.stage == 0 for m in plan.microbatches]
     assert sorted(i for m in formed for i in m.sample_ids) == list(range(len(PAIRS)))
-    packed = [m for m in formed if m.layout is Layout.PACKED]
+    packed = [m for m in formed if isinstance(m, PackedRow)]
     assert packed
     for m in packed:
         inputs = [max(PAIRS[i].input_tokens, 1) for i in m.sample_ids]

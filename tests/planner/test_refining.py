@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.choose.choice import Candidate
 from dynapipe_hpc.planner.choose.found_ends import REFINABLE, BestMakespans
@@ -23,7 +23,7 @@ EFFORT = 7_000
 def candidate(seed: int) -> Candidate:
     """Three replicas of uneven micro-batches."""
     tokens = np.random.default_rng(seed).integers(1, 40, (3, 5)) * 8
-    replicas = [[MicroBatch(((i,),), int(n)) for i, n in enumerate(row)] for row in tokens]
+    replicas = [[PaddedRows((i,), int(n)) for i, n in enumerate(row)] for row in tokens]
     pipelines = [schedule_pipeline(each, COST, CLUSTER, [adaptive]) for each in replicas]
     return Candidate("drawn", pipelines, COST)
 

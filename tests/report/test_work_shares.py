@@ -9,7 +9,7 @@ from tests.examples.example_runs import example_plans
 from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import T5Shape
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PackedRow, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.report.work_shares import PassShares, PassWork
 
@@ -57,19 +57,18 @@ def counted(rows: Sequence[Sequence[int]], row_tokens: int) -> tuple[float, floa
     return real / total, padding / total, across / total
 
 
-@pytest.mark.parametrize("layout", [Layout.PADDED, Layout.DENSE])
-def test_shares_are_those_of_counting_every_pair(layout: Layout) -> None:
-    rows = ((0,), (1,), (2,)) if layout is Layout.PADDED else ((0, 1), (2, 3))
-    found = in_the_middle(MicroBatch(rows, 16, layout=layout))
-    assert found.forward == pytest.approx((*counted(rows, 16), 0))
+@pytest.mark.parametrize("microbatch", [PaddedRows((0, 1, 2), 16), DenseRows(((0, 1), (2, 3)), 16)])
+def test_shares_are_those_of_counting_every_pair(microbatch: MicroBatch) -> None:
+    found = in_the_middle(microbatch)
+    assert found.forward == pytest.approx((*counted(microbatch.rows, 16), 0))
     assert found.backward == pytest.approx(found.forward)
 
 
 def test_the_shares_of_a_microbatch_do_not_depend_on_the_others_of_its_plan() -> None:
-    microbatches = (
-        MicroBatch(((0, 1), (2, 3)), 16, layout=Layout.DENSE),
-        MicroBatch(((0, 1, 2),), 24, layout=Layout.PACKED, offsets=(0, 5, 14, 17)),
-        MicroBatch(((1,), (0,), (3,)), 16, recompute=Recompute.FULL),
+    microbatches: tuple[MicroBatch, ...] = (
+        DenseRows(((0, 1), (2, 3)), 16),
+        PackedRow((0, 1, 2), 24, offsets=(0, 5, 14, 17)),
+        PaddedRows((1, 0, 3), 16, recompute=Recompute.FULL),
     )
     plan = replace(example_plans()[0], microbatches=microbatches, stage=1)
     (together,) = PassWork(GPT, Placement((1, 1, 1))).shares([plan], SAMPLES)
@@ -80,7 +79,7 @@ def test_the_shares_of_a_microbatch_do_not_depend_on_the_others_of_its_plan() ->
 
 
 def test_packed_rows_have_no_attention_across_documents_and_little_padding() -> None:
-    packed = MicroBatch(((0, 1, 2),), 24, layout=Layout.PACKED, offsets=(0, 5, 14, 17))
+    packed = PackedRow((0, 1, 2), 24, offsets=(0, 5, 14, 17))
     pairs = 25 + 81 + 9
     total = 24 * LINEAR + pairs * PER_PAIR
     expected = ((17 * LINEAR + pairs * PER_PAIR) / total, 7 * LINEAR / total, 0, 0)
@@ -88,7 +87,7 @@ def test_packed_rows_have_no_attention_across_documents_and_little_padding() -> 
 
 
 def test_a_recomputed_layer_is_a_third_of_its_backward_pass() -> None:
-    found = in_the_middle(MicroBatch(((0,), (1,)), 16, recompute=Recompute.FULL))
+    found = in_the_middle(PaddedRows((0, 1), 16, recompute=Recompute.FULL))
     assert found.forward.recomputed == 0
     assert found.backward.recomputed == pytest.approx(1 / 3)
     assert found.backward.padding == pytest.approx(found.forward.padding * 2 / 3)
@@ -96,7 +95,7 @@ def test_a_recomputed_layer_is_a_third_of_its_backward_pass() -> None:
 
 def test_the_head_counts_on_the_stage_that_holds_it() -> None:
     work = PassWork(GPT, Placement((1, 1, 1)))
-    last = shares(work, MicroBatch(((1,),), 16), 2, SAMPLES)
+    last = shares(work, PaddedRows((1,), 16), 2, SAMPLES)
     head = 2 * WIDTH * 11
     total = 16 * (LINEAR + head) + 256 * PER_PAIR
     assert last.forward.real == pytest.approx((9 * (LINEAR + head) + 81 * PER_PAIR) / total)
@@ -108,7 +107,7 @@ def test_a_decoder_attends_to_both_sides() -> None:
         {**GPT.model_dump(exclude_defaults=True), "head_size": WIDTH // 2}
     )
     samples = [Sample(0, 6, 2), Sample(1, 4, 3)]
-    microbatch = MicroBatch(((0,), (1,)), 8, target_tokens=4)
+    microbatch = PaddedRows((0, 1), 8, target_tokens=4)
     found = shares(PassWork(shape, Placement((3, 1, 1, 1))), microbatch, 2, samples)
     # Its own maps, cross-attention's for queries and output, and those for keys and values.
     own, source = LINEAR + 4 * WIDTH**2, 4 * WIDTH**2
@@ -118,7 +117,7 @@ def test_a_decoder_attends_to_both_sides() -> None:
 
 
 def test_every_replica_has_its_own_shares_and_stages_alike_have_the_same() -> None:
-    microbatches = (MicroBatch(((0,),), 16), MicroBatch(((1,),), 16))
+    microbatches = (PaddedRows((0,), 16), PaddedRows((1,), 16))
     plans = [
         replace(example_plans()[0], replica=r, stage=s, microbatches=(microbatches[r],))
         for r in range(2)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests.examples.training_case import make_rank, padded, random_samples
 
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.live_memory import LiveMemory
@@ -30,7 +30,7 @@ def test_tensors_count_while_they_live() -> None:
 def test_what_is_alive_after_a_forward_pass_is_what_was_counted_as_kept(mode: Recompute) -> None:
     samples = random_samples(1)
     rank = make_rank(Cluster(n_stages=4, device_memory_bytes=1), 1, SingleRankCollectives())
-    microbatch = MicroBatch(padded(samples).rows, 24, mode)
+    microbatch = PaddedRows(padded(samples).sample_ids, 24, mode)
     received = torch.ones(15, 24, 16, dtype=torch.float64)
     rank.stage.load(0, microbatch)
     gc.collect()

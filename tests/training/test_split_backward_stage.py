@@ -164,7 +164,11 @@ def added_by_second_half(rank: Rank, index: int) -> dict[str, Tensor]:
 def test_every_second_half_adds_what_its_own_micro_batch_has_left(
     stage: int, order: tuple[int, ...]
 ) -> None:
-    batches = [packed(SAMPLES[:6]), padded(SAMPLES[6:]), packed(SAMPLES[6:], fill=5)]
+    batches: list[MicroBatch] = [
+        packed(SAMPLES[:6]),
+        padded(SAMPLES[6:]),
+        packed(SAMPLES[6:], fill=5),
+    ]
     rank = rank_of(SHAPE, stage)
     for i, batch in enumerate(batches):
         first_half(rank, stage, i, batch)

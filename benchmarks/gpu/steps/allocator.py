@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from dynapipe_hpc.architecture.gpt import GptShape
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import family_of
@@ -128,7 +128,7 @@ def needed(of: Sequence[tuple[int, tuple[int, int]]], per_token: TokenBytes) -> 
 
 
 def forward(stage: Stage, device: torch.device, i: int, rows: tuple[int, int]) -> None:
-    stage.load(i, MicroBatch(((0,),) * rows[0], rows[1]))
+    stage.load(i, PaddedRows((0,) * rows[0], rows[1]))
     stage.forward(i, random(device, rows))
 
 

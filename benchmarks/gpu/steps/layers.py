@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from dynapipe_hpc.architecture.gpt import GptShape
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import PackedRow, Recompute
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
@@ -124,10 +124,7 @@ def report_sums(
 def of_rows(n_rows: int) -> Documents | None:
     """Documents of equal lengths, packed into one row."""
     ends = tuple(range(0, (n_rows + 1) * ROW_TOKENS, ROW_TOKENS))
-    samples = (tuple(range(n_rows)),)
-    return Documents.from_microbatch(
-        MicroBatch(samples, ends[-1], layout=Layout.PACKED, offsets=ends)
-    )
+    return Documents.from_microbatch(PackedRow(tuple(range(n_rows)), ends[-1], ends))
 
 
 def flops(rows: int, tokens: int) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 MAX_FILL_TOKENS = 128
 """Most tokens of a document that fills up a packed row: so many as kernels want in a multiple."""
@@ -73,28 +73,62 @@ def describe_ways(ways: Sequence[Way]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class MicroBatch:
-    """A micro-batch: rows of equal length in tokens, each holding one or more complete samples.
+class PaddedRows:
+    """A micro-batch with one sample in each row.
 
     Attributes:
-        rows: Sample ids, row by row; no row is empty.
+        sample_ids: Ids of the samples, in row order; at least one.
         row_tokens: Length of every row in tokens, padding included.
         recompute: Activation checkpointing mode of its backward passes, on every stage.
         target_tokens: Length of the decoder's rows in an encoder-decoder model, whose encoder
             rows have `row_tokens`; 0 in a decoder-only model, whose rows hold input and target.
-        layout: How samples lie in rows.
-        offsets: Position at which each sample of a packed row begins, and the end of the last
-            (`cu_seqlens`); empty in other layouts.
-        target_offsets: The same for the decoder's row; empty in a decoder-only model.
     """
+
+    layout: ClassVar[Layout] = Layout.PADDED
+
+    sample_ids: tuple[int, ...]
+    row_tokens: int
+    recompute: Recompute = Recompute.NONE
+    target_tokens: int = 0
+
+    @property
+    def rows(self) -> tuple[tuple[int, ...], ...]:
+        """Sample ids, row by row."""
+        return tuple([(sample_id,) for sample_id in self.sample_ids])
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.sample_ids)
+
+    @property
+    def padded_tokens(self) -> int:
+        """Tokens computed, padding included."""
+        return self.n_rows * (self.row_tokens + self.target_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class DenseRows:
+    """A micro-batch with several samples in each row, which attend to all before them in it.
+
+    Attributes:
+        rows: Sample ids, row by row; no row is empty.
+        row_tokens: Length of every row in tokens, padding included.
+        recompute: Activation checkpointing mode, see `PaddedRows`.
+        target_tokens: Length of the decoder's rows, see `PaddedRows`.
+    """
+
+    layout: ClassVar[Layout] = Layout.DENSE
 
     rows: tuple[tuple[int, ...], ...]
     row_tokens: int
     recompute: Recompute = Recompute.NONE
     target_tokens: int = 0
-    layout: Layout = Layout.PADDED
-    offsets: tuple[int, ...] = ()
-    target_offsets: tuple[int, ...] = ()
+
+    @property
+    def sample_ids(self) -> tuple[int, ...]:
+        """Ids of the samples, in row order."""
+        return tuple([sample_id for row in self.rows for sample_id in row])
 
     @property
     def n_rows(self) -> int:
@@ -102,11 +136,44 @@ class MicroBatch:
         return len(self.rows)
 
     @property
-    def sample_ids(self) -> tuple[int, ...]:
-        """Ids of the samples, in row order."""
-        return tuple(sample_id for row in self.rows for sample_id in row)
+    def padded_tokens(self) -> int:
+        """Tokens computed, padding included."""
+        return self.n_rows * (self.row_tokens + self.target_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedRow:
+    """A micro-batch of one row, in which every sample attends to itself only.
+
+    Attributes:
+        sample_ids: Ids of the samples, in order; at least one.
+        row_tokens: Length of the row in tokens, with what fills it up.
+        offsets: Position at which each sample begins, and the end of the last (`cu_seqlens`).
+        recompute: Activation checkpointing mode, see `PaddedRows`.
+        target_tokens: Length of the decoder's row, see `PaddedRows`.
+        target_offsets: Offsets in the decoder's row; empty in a decoder-only model.
+    """
+
+    layout: ClassVar[Layout] = Layout.PACKED
+    n_rows: ClassVar[int] = 1
+
+    sample_ids: tuple[int, ...]
+    row_tokens: int
+    offsets: tuple[int, ...]
+    recompute: Recompute = Recompute.NONE
+    target_tokens: int = 0
+    target_offsets: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> tuple[tuple[int, ...], ...]:
+        """Sample ids, row by row."""
+        return (self.sample_ids,)
 
     @property
     def padded_tokens(self) -> int:
         """Tokens computed, padding included."""
-        return self.n_rows * (self.row_tokens + self.target_tokens)
+        return self.row_tokens + self.target_tokens
+
+
+MicroBatch = PaddedRows | DenseRows | PackedRow
+"""Samples that pass through the pipeline together, in rows of equal length in tokens."""

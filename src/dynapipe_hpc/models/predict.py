@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.attention_context import AttentionContext, KeyValueCache
 from dynapipe_hpc.models.family import StageOfFamily
@@ -52,10 +52,10 @@ def logits_of(
     start, *rest = tokens
     if source is None:
         inputs, targets = rest, [start]  # the last one is not read
-        microbatch = MicroBatch(((0,),), len(tokens))
+        microbatch = PaddedRows((0,), len(tokens))
     else:
         inputs, targets = list(source), [*rest, start]
-        microbatch = MicroBatch(((0,),), max(1, len(source)), target_tokens=len(tokens))
+        microbatch = PaddedRows((0,), max(1, len(source)), target_tokens=len(tokens))
     sample = Sample(0, len(inputs), len(targets))
     read = IterationTokens({0: sample}, {0: 1.0}, _OneSample(start, inputs, targets), start)
     batch = stage.collate(microbatch, read)

@@ -4,9 +4,17 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import accumulate, chain, islice, pairwise
+from typing import assert_never
 
 from dynapipe_hpc.architecture.boundary import Boundary
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import (
+    DenseRows,
+    Layout,
+    MicroBatch,
+    PackedRow,
+    PaddedRows,
+    Recompute,
+)
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction_rows import COLUMNS, InstructionRows
 from dynapipe_hpc.plan.pass_spans import PassSpans
@@ -125,7 +133,7 @@ def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes
         _MICROBATCH.pack(m.n_rows, m.row_tokens, m.target_tokens, m.recompute, m.layout)
         for m in microbatches
     ]
-    packed = [m for m in microbatches if m.layout is Layout.PACKED]
+    packed = [m for m in microbatches if isinstance(m, PackedRow)]
     return (
         b"".join(shapes),
         struct.pack(f"<{len(rows)}I", *map(len, rows)),
@@ -134,7 +142,7 @@ def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes
     )
 
 
-def _ends(microbatch: MicroBatch) -> Iterator[tuple[int, int]]:
+def _ends(microbatch: PackedRow) -> Iterator[tuple[int, int]]:
     """Ends of the samples of a packed micro-batch in its row, and in that of targets."""
     target_offsets = microbatch.target_offsets or (0,) * len(microbatch.offsets)
     return islice(zip(microbatch.offsets, target_offsets, strict=True), 1, None)
@@ -207,19 +215,39 @@ def _microbatches(
     sample_rows = _sample_rows(row_sizes, samples, [n_rows for n_rows, *_ in shapes])
     ends = struct.iter_unpack("<2I", packed)
     for rows, (_, row_tokens, target_tokens, mode, layout) in zip(sample_rows, shapes, strict=True):
-        offsets: tuple[tuple[int, ...], ...] = ()
-        if layout == Layout.PACKED:
-            offsets = _offsets(rows, row_tokens, target_tokens, ends)
         try:
-            yield MicroBatch(
-                rows, row_tokens, Recompute(mode), target_tokens, Layout(layout), *offsets
-            )
+            recompute, kind = Recompute(mode), Layout(layout)
         except ValueError as error:
             raise PlanFormatError(
                 f"the plan has a micro-batch of an unknown mode or layout: {error}"
             ) from None
+        match kind:
+            case Layout.PADDED:
+                yield PaddedRows(_one_each(rows), row_tokens, recompute, target_tokens)
+            case Layout.DENSE:
+                yield DenseRows(rows, row_tokens, recompute, target_tokens)
+            case Layout.PACKED:
+                offsets, target_offsets = _offsets(rows, row_tokens, target_tokens, ends)
+                yield PackedRow(
+                    sample_ids=rows[0],
+                    row_tokens=row_tokens,
+                    offsets=offsets,
+                    recompute=recompute,
+                    target_tokens=target_tokens,
+                    target_offsets=target_offsets,
+                )
+            case _:
+                assert_never(kind)
     if next(ends, None) is not None:
         raise PlanFormatError("the plan has more packed samples than its packed micro-batches")
+
+
+def _one_each(rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """The sample of every padded row."""
+    sample_ids = tuple(chain.from_iterable(rows))
+    if len(sample_ids) != len(rows):
+        raise PlanFormatError("a padded micro-batch of the plan has a row of several samples")
+    return sample_ids
 
 
 def _offsets(

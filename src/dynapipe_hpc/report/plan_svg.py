@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow
 from dynapipe_hpc.plan.instruction import BackwardWeight, Forward
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.report.planned_passes import AnyPass, planned_passes
@@ -77,7 +77,7 @@ def _lightness(step: AnyPass) -> int:
 
 
 def _shape(microbatch: MicroBatch) -> str:
-    if microbatch.layout is Layout.PACKED:
+    if isinstance(microbatch, PackedRow):
         return f"{microbatch.row_tokens}"
     return f"{microbatch.n_rows} × {microbatch.row_tokens}"
 

@@ -12,7 +12,7 @@ import numpy as np
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import Part, Side
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.row_length import RowLengths, positions, tokens_of
@@ -140,7 +140,7 @@ class _Tokens(NamedTuple):
         target_tokens = np.array([m.target_tokens for m in microbatches])
         computed = Tokens.from_shapes(side, Shapes.padded(n_rows, row_tokens, target_tokens))
         # Attention stays within each sample.
-        packed = np.array([m.layout is Layout.PACKED for m in microbatches])
+        packed = np.array([isinstance(m, PackedRow) for m in microbatches])
         rows_pairs, all_pairs = (
             np.where(packed, alone.pairs, of.pairs) for of in (in_rows, computed)
         )

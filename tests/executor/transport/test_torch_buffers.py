@@ -13,7 +13,7 @@ from tests.examples.planned_iteration import planned_iteration
 from tests.examples.training_case import SHAPE
 from torch import Tensor
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.executor.transport.torch_transport import TorchTransport
 from dynapipe_hpc.plan.cluster import Cluster
@@ -72,9 +72,7 @@ def random_plans(seed: int) -> list[RankPlan]:
     draw = random.Random(seed)  # noqa: S311
     largest = draw.choice([8, 24, 160])
     microbatches = [
-        MicroBatch(
-            tuple((10 * i + r,) for r in range(draw.randint(1, 3))), draw.randint(1, largest)
-        )
+        PaddedRows(tuple(10 * i + r for r in range(draw.randint(1, 3))), draw.randint(1, largest))
         for i in range(draw.randint(1, 7))
     ]
     return planned_iteration([microbatches], CLUSTER, SHAPE, draw.choice(["1f1b", "adaptive"]))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.experiment.explain.explain_plan import explain_gain
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.baselines.gpipe import gpipe
@@ -15,7 +15,7 @@ from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
 COST = LinearCost(launch_ms=(0.0, 0.0), token_ms=(0.1, 0.1), token_bytes=1.0)
-ROWS = [MicroBatch(((0,),), 80), MicroBatch(((1,),), 80)]  # 4 ms each way; 80 bytes, 40 on top
+ROWS = [PaddedRows((0,), 80), PaddedRows((1,), 80)]  # 4 ms each way; 80 bytes, 40 on top
 
 
 def gain(rows: Sequence[MicroBatch], rule: ScheduleRule, memory_bytes: int) -> str:
@@ -32,7 +32,7 @@ def test_as_long_as_1f1b_is_no_gain() -> None:
 
 
 def test_a_long_micro_batch_after_a_short_one_gains_by_another_order() -> None:
-    rows = [MicroBatch(((i,),), n_tokens) for i, n_tokens in enumerate((80, 8, 80))]
+    rows = [PaddedRows((i,), n_tokens) for i, n_tokens in enumerate((80, 8, 80))]
     assert gain(rows, adaptive, 1000) == (
         "the same micro-batches in 1F1B: 32.0 ms, 29.0 % more than the 24.8 ms of the plan"
     )

@@ -14,7 +14,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from torch import Tensor
 
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute, Way
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PaddedRows, Recompute, Way
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile import rounds, stack
@@ -182,10 +182,10 @@ def test_passes_are_timed_with_two_microbatches_in_flight(clock: Clock) -> None:
     config = config_of("none", split=True)
     with tokens_on_disk([(8, 8)], config.model.vocab_size) as tokens:
         measured = Stack(config, StackShape(n_layers=1), tokens)
-        measured.halves_ms(MicroBatch(((0,),), 16))
+        measured.halves_ms(PaddedRows((0,), 16))
         assert clock.passes == ["F0", "F1", "B0", "W0", "B1", "W1"]
         clock.passes.clear()
-        measured.memory(MicroBatch(((0,),), 16))
+        measured.memory(PaddedRows((0,), 16))
         assert clock.passes == ["F0", "B0"]
 
 
@@ -229,7 +229,7 @@ def test_halves_leave_time_for_half_as_many_rounds(
     config = config_of("none", split=True)
     with tokens_on_disk([(8, 8)], config.model.vocab_size) as tokens:
         stacks = [Stack(config, StackShape(n_layers=1), tokens)]
-        microbatches = [MicroBatch(((0,),), 16)]
+        microbatches = [PaddedRows((0,), 16)]
         *_, known = measure_rounds(
             ALONE, stacks, microbatches, 6.0, lambda _: None, measures=measures
         )

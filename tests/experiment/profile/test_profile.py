@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from torch.nn.modules.module import register_module_full_backward_hook
 
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute, Way
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PaddedRows, Recompute, Way
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile.agreeing_shards import OutOfMemoryError
@@ -36,7 +36,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerKey, 
 
 ALONE = Job(MPI.COMM_SELF)
 CONFIG = tiny_experiment(n_stages=2)
-TOO_LARGE = MicroBatch(((0,),), 1 << 40)
+TOO_LARGE = PaddedRows((0,), 1 << 40)
 
 
 GRID = ProfileGrid.from_config(CONFIG, max_tokens=64)
@@ -90,7 +90,7 @@ def test_memory_is_what_a_stage_of_a_run_needs(
     table: ProfileTable, stage: int, stack: StackShape, mode: Recompute
 ) -> None:
     with tokens_on_disk([(16, 16)], CONFIG.model.vocab_size) as tokens:
-        needed = Stack(CONFIG, stack, tokens).memory(MicroBatch(((0,), (0,)), 32, mode))
+        needed = Stack(CONFIG, stack, tokens).memory(PaddedRows((0, 0), 32, mode))
     modes = ProfiledConfig(path=Path("t.h5"), recompute=("none", "selective", "full"))
     cost = ProfiledCost(table, CONFIG.model, any_placement(CONFIG), CONFIG.cluster, modes)
     costs = cost.stage_costs(decoder_shapes(np.array([2]), np.array([32])), mode)
@@ -212,7 +212,7 @@ def test_a_table_says_where_it_was_made(table: ProfileTable) -> None:
 def test_micro_batches_that_run_out_of_memory_are_left_out() -> None:
     with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
         stacks = [Stack(CONFIG, StackShape(n_layers=1), tokens)]
-        microbatches = [MicroBatch(((0,),), 16), TOO_LARGE]
+        microbatches = [PaddedRows((0,), 16), TOO_LARGE]
         known = all_rounds(stacks, microbatches)
     assert len(known.times_ms) == known.n_rounds == 2
     assert known.typical().shape == (1, 1, 5)
@@ -228,7 +228,7 @@ def test_the_typical_time_is_the_median_of_rounds_and_ranks() -> None:
     assert known.typical()[0, 0].tolist() == [6, 6, 1, 1, 1]
 
 
-def all_rounds(stacks: list[Stack], microbatches: list[MicroBatch]) -> StackRounds:
+def all_rounds(stacks: list[Stack], microbatches: Sequence[MicroBatch]) -> StackRounds:
     *_, known = measure_rounds(ALONE, stacks, microbatches, 0.0, lambda _: None)
     return known
 
@@ -249,7 +249,7 @@ def large_backward_passes_run_out_of_memory(rows: int) -> Iterator[None]:
 
 
 def test_after_an_out_of_memory_a_stack_measures_as_a_new_one_does() -> None:
-    small, large = (MicroBatch(((0,),) * n, 16) for n in (2, 4))
+    small, large = (PaddedRows((0,) * n, 16) for n in (2, 4))
     with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
         stack = Stack(CONFIG, StackShape(n_layers=1), tokens)
         stored_bytes = stack.memory(small).stored_bytes
@@ -270,14 +270,14 @@ def test_a_fault_of_the_device_is_no_lack_of_memory() -> None:
         with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
             stack = Stack(CONFIG, StackShape(n_layers=1), tokens)
             with pytest.raises(RuntimeError, match=fault) as raised:
-                stack.memory(MicroBatch(((0,),), 16))
+                stack.memory(PaddedRows((0,), 16))
     finally:
         handle.remove()
     assert not isinstance(raised.value, OutOfMemoryError)
 
 
 def test_an_out_of_memory_in_one_round_leaves_the_others_right() -> None:
-    small, large = (MicroBatch(((0,),) * n, 16) for n in (2, 4))
+    small, large = (PaddedRows((0,) * n, 16) for n in (2, 4))
     with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
         stacks = [Stack(CONFIG, StackShape(n_layers=n), tokens) for n in (1, 2)]
         stored_bytes = [stack.memory(small).stored_bytes for stack in stacks]
@@ -293,7 +293,7 @@ def test_progress_rises_to_one() -> None:
     shares: list[float] = []
     with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
         stacks = [Stack(CONFIG, StackShape(n_layers=1), tokens)]
-        microbatches = [MicroBatch(((0,),) * n, 16) for n in (1, 2)]
+        microbatches = [PaddedRows((0,) * n, 16) for n in (1, 2)]
         list(measure_rounds(ALONE, stacks, microbatches, 1.0, shares.append))
     assert shares == sorted(shares)
     assert shares[-1] == 1

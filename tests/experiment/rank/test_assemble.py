@@ -5,7 +5,7 @@ from mpi4py import MPI
 from tests.examples.tokenized import write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import DenseRows, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import open_experiment
@@ -33,7 +33,7 @@ def worker_of(folder: Path, data: dict[str, str] | None = None, **training: obje
 def test_a_rank_loads_tokens_as_configured(tmp_path: Path) -> None:
     worker = worker_of(tmp_path, loss_weighting="task")
     worker.loader.start_iteration(TWO_OF_A_TASK)
-    batch = worker.loader(MicroBatch(((0, 1), (2,)), 6)).tokens
+    batch = worker.loader(DenseRows(((0, 1), (2,)), 6)).tokens
     assert batch.tokens.tolist() == [[9, 1, 2, 3, 4, 9], [9, 5, 6, 7, 8, 9]]
     twelfth, half = 1 / 12, 1 / 2
     assert batch.weights.tolist() == [
@@ -49,7 +49,7 @@ def test_a_rank_trains_what_is_configured(tmp_path: Path) -> None:
     for loss_on in ("marked", "targets", "all"):
         worker = worker_of(tmp_path, {"loss_on": loss_on})
         worker.loader.start_iteration(TWO_OF_A_TASK[:1])
-        weights[loss_on] = worker.loader(MicroBatch(((0,),), 6)).tokens.weights.tolist()
+        weights[loss_on] = worker.loader(PaddedRows((0,), 6)).tokens.weights.tolist()
     fifth, half = 1 / 5, 1 / 2
     assert weights == {
         "marked": [[half, 0, 0, half, 0, 0]],

@@ -7,7 +7,7 @@ import pytest
 from tests.examples.example_runs import example_plans, example_traces
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, PaddedRows, Recompute
 from dynapipe_hpc.experiment.run.measured_passes import measured_passes
 from dynapipe_hpc.plan.instruction import (
     BackwardInput,
@@ -50,7 +50,7 @@ def test_a_whole_backward_pass_counts_for_both_of_its_parts() -> None:
 
 def test_halves_of_backward_passes_count_for_one_part_each_in_their_own_way() -> None:
     """The second micro-batch recomputes: 29 ms backward, and 7.25 of them for weights."""
-    padded, full = MicroBatch(((0,),), 48), MicroBatch(((1,),), 48, recompute=Recompute.FULL)
+    padded, full = PaddedRows((0,), 48), PaddedRows((1,), 48, recompute=Recompute.FULL)
     plan = replace(example_plans()[1], microbatches=(padded, full), instructions=SPLIT)
     ends = (1.0, 3.0, 4.0, 8.0, 13.0, 23.0, 24.0, 44.0, 50.0)
     trace = replace(example_traces()[1], start_ms=(0.0, *ends[:-1]), end_ms=ends)

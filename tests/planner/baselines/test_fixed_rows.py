@@ -2,7 +2,7 @@ import pytest
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
@@ -15,7 +15,7 @@ ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
 
 
 def dense(rows: tuple[tuple[int, ...], ...], row_tokens: int, target_tokens: int = 0) -> MicroBatch:
-    return MicroBatch(rows, row_tokens, target_tokens=target_tokens, layout=Layout.DENSE)
+    return DenseRows(rows, row_tokens, target_tokens=target_tokens)
 
 
 def test_the_longest_samples_come_first_and_each_goes_where_there_is_room() -> None:
@@ -72,9 +72,9 @@ def test_of_fewer_samples_than_replicas_each_is_alone() -> None:
 def test_naive_padding_pads_all_to_the_longest_in_order_of_arrival() -> None:
     samples = samples_of([3, 30, 5, 7, 2])
     assert NaivePadding(rows_per_microbatch=2)(samples, LinearCost(), ROOMY) == [
-        MicroBatch(((0,), (1,)), 32),
-        MicroBatch(((2,), (3,)), 32),
-        MicroBatch(((4,),), 32),
+        PaddedRows((0, 1), 32),
+        PaddedRows((2, 3), 32),
+        PaddedRows((4,), 32),
     ]
 
 
@@ -112,6 +112,6 @@ def test_rows_of_targets_have_a_length_of_their_own() -> None:
 def test_naive_padding_pads_inputs_and_targets_to_the_longest_of_each() -> None:
     samples = [Sample(0, 20, 3), Sample(1, 1, 9), Sample(2, 0, 1)]
     assert NaivePadding(rows_per_microbatch=2)(samples, TWO_SIDED, ROOMY) == [
-        MicroBatch(((0,), (1,)), 24, target_tokens=16),
-        MicroBatch(((2,),), 24, target_tokens=16),
+        PaddedRows((0, 1), 24, target_tokens=16),
+        PaddedRows((2,), 24, target_tokens=16),
     ]

@@ -2,7 +2,7 @@ import pytest
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.length_grouped import LengthGrouped
@@ -14,9 +14,9 @@ ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
 def test_each_group_is_as_long_as_its_longest_sample() -> None:
     found = LengthGrouped(2)(samples_of([3, 30, 16, 15, 7]), LinearCost(), ROOMY)
     assert found == [
-        MicroBatch(((1,), (3,)), 32),
-        MicroBatch(((2,), (4,)), 16),
-        MicroBatch(((0,),), 8),
+        PaddedRows((1, 3), 32),
+        PaddedRows((2, 4), 16),
+        PaddedRows((0,), 8),
     ]
 
 

@@ -8,7 +8,7 @@ from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 from tests.examples.stage_costs import with_columns
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.packed.packed_balanced import (
@@ -93,7 +93,7 @@ def test_a_long_sample_has_as_much_work_as_many_more_tokens_of_short_ones() -> N
 def test_every_replica_has_as_many_micro_batches_as_the_one_with_the_most_tokens_needs() -> None:
     found = PackedBalanced(44)(samples_of([48, 8, 8, 8, 8, 8]), LinearCost(), TWO)
     # 48 tokens need two, which the one sample of that replica cannot form.
-    assert found[0] == [MicroBatch(((0,),), 48, layout=Layout.PACKED, offsets=(0, 48))]
+    assert found[0] == [PackedRow((0,), 48, offsets=(0, 48))]
     assert [m.row_tokens for m in found[1]] == [24, 16]
 
 

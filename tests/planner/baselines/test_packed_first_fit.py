@@ -1,7 +1,7 @@
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.packed.packed_first_fit import PackedFirstFit
 
@@ -12,11 +12,11 @@ def test_each_sample_longest_first_goes_into_the_first_row_with_room() -> None:
     (found,) = PackedFirstFit(20)(samples_of([3, 12, 9, 8, 2, 40, 7, 25]), LinearCost(), ROOMY)
     # 40 and 25 are longer than a row; 12 and 8 fill one; 9, 7 and 3 leave 1; 2 opens another.
     assert found == [
-        MicroBatch(((5,),), 40, layout=Layout.PACKED, offsets=(0, 40)),
-        MicroBatch(((7,),), 32, layout=Layout.PACKED, offsets=(0, 25)),
-        MicroBatch(((1, 3),), 24, layout=Layout.PACKED, offsets=(0, 12, 20)),
-        MicroBatch(((2, 6, 0),), 24, layout=Layout.PACKED, offsets=(0, 9, 16, 19)),
-        MicroBatch(((4,),), 8, layout=Layout.PACKED, offsets=(0, 2)),
+        PackedRow((5,), 40, offsets=(0, 40)),
+        PackedRow((7,), 32, offsets=(0, 25)),
+        PackedRow((1, 3), 24, offsets=(0, 12, 20)),
+        PackedRow((2, 6, 0), 24, offsets=(0, 9, 16, 19)),
+        PackedRow((4,), 8, offsets=(0, 2)),
     ]
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.packed.packed_next_fit import PackedNextFit, next_fit
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
@@ -32,9 +32,9 @@ def test_two_bins_in_a_row_hold_more_than_one_can(sizes: list[int], capacity: in
 def test_samples_lie_end_to_end_in_order_of_arrival() -> None:
     (found,) = PackedNextFit(20)(samples_of([9, 11, 7, 5, 30]), LinearCost(), ROOMY)
     assert found == [
-        MicroBatch(((0, 1),), 24, layout=Layout.PACKED, offsets=(0, 9, 20)),
-        MicroBatch(((2, 3),), 16, layout=Layout.PACKED, offsets=(0, 7, 12)),
-        MicroBatch(((4,),), 32, layout=Layout.PACKED, offsets=(0, 30)),
+        PackedRow((0, 1), 24, offsets=(0, 9, 20)),
+        PackedRow((2, 3), 16, offsets=(0, 7, 12)),
+        PackedRow((4,), 32, offsets=(0, 30)),
     ]
 
 

@@ -2,7 +2,7 @@ import pytest
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
@@ -19,7 +19,7 @@ def test_samples_of_alike_length_fill_micro_batches_up_to_the_budget() -> None:
 
 def test_a_sample_beyond_the_budget_is_alone() -> None:
     found = TokenBudget(16)(samples_of([40, 8, 8]), LinearCost(), ROOMY)
-    assert found == [MicroBatch(((0,),), 40), MicroBatch(((2,), (1,)), 8)]
+    assert found == [PaddedRows((0,), 40), PaddedRows((2, 1), 8)]
 
 
 def test_both_sides_count() -> None:

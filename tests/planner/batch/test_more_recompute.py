@@ -1,10 +1,10 @@
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
 from dynapipe_hpc.planner.batch.more_recompute import more_recompute
 
 NONE, FULL = Recompute.NONE, Recompute.FULL
-SHORT, LONG = MicroBatch(((0,), (1,)), 8, NONE), MicroBatch(((2,),), 64, FULL)
+SHORT, LONG = PaddedRows((0, 1), 8, NONE), PaddedRows((2,), 64, FULL)
 
 
 def test_each_mode_is_the_least_that_micro_batches_have() -> None:

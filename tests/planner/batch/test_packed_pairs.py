@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.examples.measured_layers import T5_SHAPE, linear_t5_table
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute, Way
+from dynapipe_hpc.data.microbatch import Layout, PackedRow, PaddedRows, Way
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
@@ -33,11 +33,16 @@ RATES = AnalyticConfig(
 )
 
 
-def packed(pairs: Pairs, multiple: int = 8) -> MicroBatch:
+def packed(pairs: Pairs, multiple: int = 8) -> PackedRow:
     ends = [tuple(accumulate(side, initial=0)) for side in zip(*of_documents(pairs), strict=True)]
     n_inputs, n_targets = (-(-side[-1] // multiple) * multiple for side in ends)
-    rows = (tuple(range(len(pairs))),)
-    return MicroBatch(rows, n_inputs, Recompute.NONE, n_targets, Layout.PACKED, ends[0], ends[1])
+    return PackedRow(
+        sample_ids=tuple(range(len(pairs))),
+        row_tokens=n_inputs,
+        offsets=ends[0],
+        target_tokens=n_targets,
+        target_offsets=ends[1],
+    )
 
 
 def of_documents(pairs: Pairs) -> list[tuple[int, int]]:
@@ -126,7 +131,7 @@ def test_what_fills_rows_up_by_much_costs_what_short_documents_do(
 def test_a_sample_alone_costs_packed_what_it_costs_padded() -> None:
     cost = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
     for a, b in ((0, 1), (13, 200), (256, 3)):
-        padded = MicroBatch(((0,),), -(-max(a, 1) // 8) * 8, target_tokens=-(-b // 8) * 8)
+        padded = PaddedRows((0,), -(-max(a, 1) // 8) * 8, target_tokens=-(-b // 8) * 8)
         one, other = (microbatch_costs([m], cost).table for m in (packed([(a, b)]), padded))
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
@@ -162,6 +167,7 @@ def test_windows_are_those_of_their_samples(
     assert table.ways == tuple(Way(Layout.PACKED, mode) for mode in cost.recompute_modes)
     found = table.microbatch(first, size, 0)
     own = packed(pairs[first : first + size], multiple)
+    assert isinstance(found, PackedRow)
     assert found.sample_ids == tuple(range(first, first + size))
     assert (found.offsets, found.target_offsets) == (own.offsets, own.target_offsets)
     assert (found.row_tokens, found.target_tokens) == (own.row_tokens, own.target_tokens)

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance_replicas
 
 WORK_IS_TOKENS = LinearCost(launch_ms=(0.0, 0.0), token_ms=(0.5, 1.0))
 
 
 def of_work(work_ms: list[int]) -> list[MicroBatch]:
-    return [MicroBatch(((i,),), ms) for i, ms in enumerate(work_ms)]
+    return [PaddedRows((i,), ms) for i, ms in enumerate(work_ms)]
 
 
 def loads(work_ms: list[int], replicas: list[list[int]]) -> list[int]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.training_case import RandomTokens
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import DenseRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.tokens.collate import collate
 from dynapipe_hpc.models.tokens.collate_pairs import collate_pairs
@@ -45,11 +45,11 @@ def test_the_last_position_of_a_row_predicts_the_last_token_of_its_samples(
     samples = {i: Sample(i, *both) for i, both in enumerate(lengths)}
     inputs, targets = (tokens_of(list(samples.values()), f"{s}_tokens") for s in SIDES)
     row, target_row = (int(n.sum()) for n in positions(inputs, targets, is_encoder_decoder))
-    packed = MicroBatch((tuple(samples),), max(row, 1), target_tokens=target_row)
+    dense = DenseRows((tuple(samples),), max(row, 1), target_tokens=target_row)
     tokens = IterationTokens(samples, dict.fromkeys(samples, 1.0), RandomTokens(), 30)
     if is_encoder_decoder:
-        weights = collate_pairs(packed, tokens).tokens.weights
+        weights = collate_pairs(dense, tokens).tokens.weights
     else:
-        weights = collate(packed, tokens).weights
+        weights = collate(dense, tokens).weights
     assert weights.shape == (1, target_row if is_encoder_decoder else row)
     assert weights[0, -1] == 1

@@ -9,7 +9,7 @@ from tests.examples.linear_cost import LinearCost
 from tests.oracles.every_split import every_cut
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import (
@@ -41,8 +41,7 @@ def cut(samples: list[Sample], sizes: tuple[int, ...]) -> list[MicroBatch]:
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     parts = [samples[end - n : end] for end, n in zip(ends, sizes, strict=True)]
     return [
-        MicroBatch(tuple((s.sample_id,) for s in part), -(-part[0].tokens // 8) * 8)
-        for part in parts
+        PaddedRows(tuple(s.sample_id for s in part), -(-part[0].tokens // 8) * 8) for part in parts
     ]
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
 from dynapipe_hpc.planner.cost.cost_model import Cost, KnownRows, StageCosts
 
@@ -22,8 +22,7 @@ def test_every_column_is_found_under_its_name() -> None:
 
 def packed(lengths: list[int], row_tokens: int) -> MicroBatch:
     offsets = tuple(map(int, np.cumsum([0, *lengths])))
-    rows = (tuple(range(len(lengths))),)
-    return MicroBatch(rows, row_tokens, layout=Layout.PACKED, offsets=offsets)
+    return PackedRow(tuple(range(len(lengths))), row_tokens, offsets)
 
 
 def test_a_packed_row_counts_as_equal_rows_with_its_tokens_and_pairs() -> None:
@@ -34,7 +33,7 @@ def test_a_packed_row_counts_as_equal_rows_with_its_tokens_and_pairs() -> None:
 
 
 def test_samples_of_one_length_cost_packed_what_they_cost_in_rows() -> None:
-    in_rows = MicroBatch(((0,), (1,), (2,)), 24)
+    in_rows = PaddedRows((0, 1, 2), 24)
     np.testing.assert_array_equal(
         shapes_of([packed([24] * 3, 72)], KnownRows()), shapes_of([in_rows], KnownRows())
     )
@@ -69,7 +68,7 @@ def test_rows_that_are_too_many_or_too_short_are_fewer_and_longer(
 
 
 def test_padded_and_packed_micro_batches_keep_their_order() -> None:
-    in_rows = MicroBatch(((0,), (1,), (2,)), 24)
+    in_rows = PaddedRows((0, 1, 2), 24)
     n_rows, row_tokens, *_ = shapes_of([packed([16], 16), in_rows, packed([8], 8)], KnownRows())
     assert n_rows.tolist() == [1, 3, 1]
     assert row_tokens.tolist() == [16, 24, 8]

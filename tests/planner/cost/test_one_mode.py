@@ -2,7 +2,7 @@
 
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, PaddedRows, Recompute
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
 from dynapipe_hpc.planner.cost.one_mode import OneMode
 
@@ -17,7 +17,7 @@ def test_a_plan_may_use_one_mode_and_the_rest_is_as_before() -> None:
     assert one.reduce_ms.tolist() == BOTH.reduce_ms.tolist()
     assert one.step_ms == BOTH.step_ms
     assert one.static_bytes.tolist() == BOTH.static_bytes.tolist()
-    shapes = shapes_of([MicroBatch(((0,), (1,)), 8)], one.known_rows)
+    shapes = shapes_of([PaddedRows((0, 1), 8)], one.known_rows)
     expected = BOTH.stage_costs(shapes, Recompute.FULL)
     assert one.stage_costs(shapes, Recompute.FULL).table.tolist() == expected.table.tolist()
 
@@ -31,7 +31,7 @@ class LayoutCost(LinearCost):
 
 def test_layouts_differ_in_one_mode_as_in_all() -> None:
     one = OneMode(LayoutCost(token_bytes=1.0), Recompute.NONE)
-    shapes = shapes_of([MicroBatch(((0,),), 8)], one.known_rows)
+    shapes = shapes_of([PaddedRows((0,), 8)], one.known_rows)
     for layout, stored_bytes in ((Layout.PACKED, 0.0), (Layout.PADDED, 8.0)):
         costs = one.of_layout(layout).stage_costs(shapes)
         assert costs.stored_bytes.tolist() == [[stored_bytes] * 2]

@@ -7,7 +7,7 @@ import pytest
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import Layout, PaddedRows
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.outlier import Outlier, find_outlier
@@ -24,7 +24,7 @@ SENT_MS = 0.5 + 800 / 800
 
 def pipeline_of(*lengths: int, rule: ScheduleRule = adaptive) -> Pipeline:
     """One micro-batch for each of these numbers of tokens."""
-    batches = [MicroBatch(((i,),), tokens) for i, tokens in enumerate(lengths)]
+    batches = [PaddedRows((i,), tokens) for i, tokens in enumerate(lengths)]
     return schedule_pipeline(batches, COST, CLUSTER, [rule])
 
 

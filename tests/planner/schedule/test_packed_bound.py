@@ -15,7 +15,7 @@ from tests.examples.measured_layers import SHAPE, linear_table, with_packed
 from tests.oracles.every_plan import every_partition
 from tests.oracles.every_schedule import least_makespan_ms
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
@@ -36,10 +36,8 @@ def in_every_way(samples: Sequence[Sample], cost: CostModel) -> Iterator[MicroBa
     lengths = [sample.tokens for sample in samples]
     offsets = tuple(map(int, np.cumsum([0, *lengths])))
     for mode in cost.recompute_modes:
-        yield MicroBatch(tuple((i,) for i in ids), -(-max(lengths) // 8) * 8, mode)
-        yield MicroBatch(
-            (ids,), -(-sum(lengths) // 8) * 8, mode, layout=Layout.PACKED, offsets=offsets
-        )
+        yield PaddedRows(tuple(i for i in ids), -(-max(lengths) // 8) * 8, mode)
+        yield PackedRow(ids, -(-sum(lengths) // 8) * 8, offsets=offsets, recompute=mode)
 
 
 def every_plan(

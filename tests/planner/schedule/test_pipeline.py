@@ -3,7 +3,7 @@
 import numpy as np
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.pipeline import (
@@ -20,7 +20,7 @@ N_PASSES = 3 * 2 * 5
 
 def uneven_pipeline(seed: int) -> Pipeline:
     tokens = np.random.default_rng(seed).integers(1, 40, 5) * 8
-    batches = [MicroBatch(((i,),), int(n), Recompute.NONE) for i, n in enumerate(tokens)]
+    batches = [PaddedRows((i,), int(n), Recompute.NONE) for i, n in enumerate(tokens)]
     return schedule_pipeline(batches, COST, CLUSTER, [adaptive])
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from dynapipe_hpc.data.atomic_write import check_replaceable
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -157,7 +157,7 @@ def _shape(microbatch: MicroBatch) -> str:
     mode = microbatch.recompute
     recompute = "" if mode is Recompute.NONE else f" {mode.text}"
     targets = f"+{microbatch.target_tokens}" if microbatch.target_tokens else ""
-    if microbatch.layout is Layout.PACKED:
+    if isinstance(microbatch, PackedRow):
         n_samples = len(microbatch.sample_ids)
         return f"packed {n_samples:,} samples, {microbatch.row_tokens:,}{targets} tokens{recompute}"
     return f"{microbatch.n_rows}x{microbatch.row_tokens}{targets}{recompute}"

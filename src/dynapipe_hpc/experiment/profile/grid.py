@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import PackedRow, PaddedRows
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.planner.batch.row_length import padded
 
@@ -83,31 +83,31 @@ class ProfileGrid:
         pairs = list(product(self.row_tokens, self.row_tokens))
         return [(n - 1, m) for n, m in pairs] + pairs
 
-    def microbatches(self) -> list[MicroBatch]:
+    def microbatches(self) -> list[PaddedRows]:
         """Micro-batches within the limit, smallest first.
 
         In an encoder-decoder model, targets are as long as inputs and do not count.
         """
         n = len(self.row_tokens)
         every = [
-            MicroBatch(((i * n + i,),) * n_rows, tokens, target_tokens=tokens)
+            PaddedRows((i * n + i,) * n_rows, tokens, target_tokens=tokens)
             if self.has_target_rows
-            else MicroBatch(((i,),) * n_rows, tokens)
+            else PaddedRows((i,) * n_rows, tokens)
             for n_rows in self.rows
             for i, tokens in enumerate(self.row_tokens)
             if n_rows * tokens <= self.max_tokens
         ]
         return sorted(every, key=lambda microbatch: microbatch.padded_tokens)
 
-    def packed(self) -> list[MicroBatch]:
+    def packed(self) -> list[PackedRow]:
         """The same micro-batches, the rows of each end to end in one."""
         return [self._end_to_end(microbatch) for microbatch in self.microbatches()]
 
-    def pairs(self) -> list[MicroBatch]:
+    def pairs(self) -> list[PaddedRows]:
         """Micro-batches of an encoder-decoder model: all pairs of lengths, smallest first."""
         n = len(self.row_tokens)
         every = [
-            MicroBatch(((i * n + j,),) * n_rows, tokens, target_tokens=target_tokens)
+            PaddedRows((i * n + j,) * n_rows, tokens, target_tokens=target_tokens)
             for n_rows in self.rows
             for i, tokens in enumerate(self.row_tokens)
             for j, target_tokens in enumerate(self.row_tokens)
@@ -115,20 +115,19 @@ class ProfileGrid:
         ]
         return sorted(every, key=lambda microbatch: microbatch.padded_tokens)
 
-    def packed_pairs(self) -> list[MicroBatch]:
+    def packed_pairs(self) -> list[PackedRow]:
         """The micro-batches of `pairs`, the rows of each end to end in one."""
         return [self._end_to_end(microbatch) for microbatch in self.pairs()]
 
-    def _end_to_end(self, rows: MicroBatch) -> MicroBatch:
+    def _end_to_end(self, rows: PaddedRows) -> PackedRow:
         n_before = len(self.row_tokens) ** 2 if self.has_target_rows else 0
         places = range(rows.n_rows + 1)
         offsets = tuple(i * rows.row_tokens for i in places)
         targets = tuple(i * rows.target_tokens for i in places) if self.has_target_rows else ()
-        return MicroBatch(
-            (tuple(n_before + i for i in rows.sample_ids),),
+        return PackedRow(
+            tuple(n_before + i for i in rows.sample_ids),
             offsets[-1],
             target_tokens=rows.n_rows * rows.target_tokens,
-            layout=Layout.PACKED,
             offsets=offsets,
             target_offsets=targets,
         )

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.tokens.documents import check_offsets
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
@@ -47,7 +47,7 @@ def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
         ValueError: The samples of a row are longer than the row, or those of a packed row do not
             begin where its offsets say.
     """
-    if microbatch.layout is Layout.PACKED:
+    if isinstance(microbatch, PackedRow):
         lengths = [tokens.samples[i].tokens for i in microbatch.sample_ids]
         check_offsets(microbatch.sample_ids, lengths, microbatch.offsets)
     shape = (microbatch.n_rows, microbatch.row_tokens)

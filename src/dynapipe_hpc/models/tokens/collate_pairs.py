@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.tokens.collate import NO_SAMPLE, TokenBatch
 from dynapipe_hpc.models.tokens.documents import PairDocuments, check_offsets
@@ -72,7 +72,7 @@ def collate_pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
             begin where its offsets say.
     """
     documents = PairDocuments.from_microbatch(microbatch)
-    if documents is not None:
+    if isinstance(microbatch, PackedRow):
         _check_offsets(microbatch, tokens)
     shape = (microbatch.n_rows, microbatch.row_tokens)
     target_shape = (microbatch.n_rows, microbatch.target_tokens)
@@ -145,10 +145,10 @@ def _keys(microbatch: MicroBatch, tokens: IterationTokens) -> tuple[Tensor, Tens
 
 def _input_positions(sample: Sample, microbatch: MicroBatch) -> int:
     """Positions of a sample's input: a document needs one, for its target to attend to."""
-    return max(sample.input_tokens, int(microbatch.layout is Layout.PACKED))
+    return max(sample.input_tokens, int(isinstance(microbatch, PackedRow)))
 
 
-def _check_offsets(microbatch: MicroBatch, tokens: IterationTokens) -> None:
+def _check_offsets(microbatch: PackedRow, tokens: IterationTokens) -> None:
     samples = [tokens.samples[i] for i in microbatch.sample_ids]
     inputs = [_input_positions(sample, microbatch) for sample in samples]
     targets = [sample.target_tokens for sample in samples]

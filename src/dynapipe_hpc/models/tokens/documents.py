@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, MicroBatch, PackedRow
 from dynapipe_hpc.models.tokens.length_groups import LengthGroups
 from dynapipe_hpc.models.tokens.to_device import to_device
 
@@ -29,7 +29,7 @@ class Documents:
     @classmethod
     def from_microbatch(cls, microbatch: MicroBatch) -> Self | None:
         """The documents of a packed micro-batch, on the host; None in other layouts."""
-        if microbatch.layout is not Layout.PACKED:
+        if not isinstance(microbatch, PackedRow):
             return None
         return cls.between(microbatch.offsets, microbatch.row_tokens)
 
@@ -80,7 +80,7 @@ class PairDocuments:
     @classmethod
     def from_microbatch(cls, microbatch: MicroBatch) -> Self | None:
         """The documents of a packed micro-batch, on the host; None in other layouts."""
-        if microbatch.layout is not Layout.PACKED:
+        if not isinstance(microbatch, PackedRow):
             return None
         return cls(
             Documents.between(microbatch.offsets, microbatch.row_tokens),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.check_fit import FEWER_ROWS, check_fit
@@ -62,7 +62,10 @@ class DensePacking:
         """Groups the samples of all replicas, see `BatchRule`."""
         size = self._size(samples, cost)
         rows, mode = self._rows(samples, cost, size), cost.recompute_modes[0]
-        microbatches = _grouped(rows, size, self.rows_per_microbatch, mode, cluster, Layout.DENSE)
+        microbatches: list[MicroBatch] = [
+            DenseRows(group, size.row_tokens, mode, size.target_tokens)
+            for group in _grouped(rows, self.rows_per_microbatch, cluster)
+        ]
         check_fit(microbatches, cost, cluster, FEWER_ROWS)
         return microbatches
 
@@ -102,7 +105,10 @@ class NaivePadding:
         """Groups the samples of all replicas, see `BatchRule`."""
         rows = [(sample.sample_id,) for sample in samples]
         size, mode = _longest_rows(samples, cost), cost.recompute_modes[0]
-        microbatches = _grouped(rows, size, self.rows_per_microbatch, mode, cluster, Layout.PADDED)
+        microbatches: list[MicroBatch] = [
+            PaddedRows(tuple(i for (i,) in group), size.row_tokens, mode, size.target_tokens)
+            for group in _grouped(rows, self.rows_per_microbatch, cluster)
+        ]
         check_fit(microbatches, cost, cluster, FEWER_ROWS)
         return microbatches
 
@@ -130,11 +136,6 @@ def _longest_rows(samples: Sequence[Sample], cost: CostModel) -> RowSize:
     return RowSize(*(int(n.max()) for n in row_lengths(samples, cost.is_encoder_decoder)))
 
 
-def _grouped(
-    rows: Rows, size: RowSize, n_rows: int, mode: Recompute, cluster: Cluster, layout: Layout
-) -> list[MicroBatch]:
+def _grouped(rows: Rows, n_rows: int, cluster: Cluster) -> list[tuple[tuple[int, ...], ...]]:
     groups = [tuple(rows[i : i + n_rows]) for i in range(0, len(rows), n_rows)]
-    enough = split_for_replicas(groups, cluster.n_replicas)
-    return [
-        MicroBatch(group, size.row_tokens, mode, size.target_tokens, layout) for group in enough
-    ]
+    return split_for_replicas(groups, cluster.n_replicas)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.check_fit import FEWER_ROWS, check_fit
@@ -45,7 +45,8 @@ class LengthGrouped:
         groups = [tuple(rows[i : i + n_rows]) for i in range(0, len(rows), n_rows)]
         microbatches: list[MicroBatch] = []
         for group in split_for_replicas(groups, cluster.n_replicas):
-            longest = RowSize(*map(max, zip(*(size_of[i] for (i,) in group), strict=True)))
-            microbatches.append(MicroBatch(group, longest.row_tokens, mode, longest.target_tokens))
+            ids = tuple(i for (i,) in group)
+            longest = RowSize(*map(max, zip(*(size_of[i] for i in ids), strict=True)))
+            microbatches.append(PaddedRows(ids, longest.row_tokens, mode, longest.target_tokens))
         check_fit(microbatches, cost, cluster, FEWER_ROWS)
         return microbatches

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.check_fit import FEWER_TOKENS, check_fit
@@ -46,13 +46,13 @@ def _filled(samples: Sequence[Sample], cost: CostModel, budget: int) -> Iterator
     sized = [
         (RowSize(int(n), int(m)), s.sample_id) for s, (n, m) in zip(samples, lengths, strict=True)
     ]
-    rows: list[tuple[int, ...]] = []
+    sample_ids: list[int] = []
     held = RowSize(0, 0)
     for size, sample_id in sorted(sized, reverse=True):
         wider = RowSize(*map(max, held, size))
-        if rows and (len(rows) + 1) * sum(wider) > budget:
-            yield MicroBatch(tuple(rows), held.row_tokens, mode, held.target_tokens)
-            rows, wider = [], size
-        rows.append((sample_id,))
+        if sample_ids and (len(sample_ids) + 1) * sum(wider) > budget:
+            yield PaddedRows(tuple(sample_ids), held.row_tokens, mode, held.target_tokens)
+            sample_ids, wider = [], size
+        sample_ids.append(sample_id)
         held = wider
-    yield MicroBatch(tuple(rows), held.row_tokens, mode, held.target_tokens)
+    yield PaddedRows(tuple(sample_ids), held.row_tokens, mode, held.target_tokens)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import accumulate
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.row_length import padded
 
@@ -15,7 +15,7 @@ def packed_microbatch(
     *,
     row_tokens: int = 0,
     target_tokens: int = 0,
-) -> MicroBatch:
+) -> PackedRow:
     """Samples laid end to end in one row, or in one of inputs and one of targets.
 
     Args:
@@ -32,12 +32,11 @@ def packed_microbatch(
         lengths = [max(sample.input_tokens, 1) for sample in samples]
         target_offsets = (0, *accumulate([sample.target_tokens for sample in samples]))
     offsets = (0, *accumulate(lengths))
-    return MicroBatch(
-        rows=(tuple([sample.sample_id for sample in samples]),),
+    return PackedRow(
+        sample_ids=tuple([sample.sample_id for sample in samples]),
         row_tokens=max(padded(offsets[-1]), row_tokens),
         recompute=recompute,
         target_tokens=max(padded(target_offsets[-1]), target_tokens) if is_encoder_decoder else 0,
-        layout=Layout.PACKED,
         offsets=offsets,
         target_offsets=target_offsets,
     )

@@ -1,11 +1,17 @@
 """Equal rows by which packed micro-batches are looked up."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, assert_never
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import (
+    MAX_FILL_TOKENS,
+    DenseRows,
+    MicroBatch,
+    PackedRow,
+    PaddedRows,
+)
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, KnownRows, Shapes, Sizes
 
 NO_TARGETS: IntArray = np.zeros(1, np.int64)
@@ -116,9 +122,17 @@ def _rows(wanted: Sizes, tokens: Sizes, n_samples: Sizes | float, known: KnownRo
 
 
 def _sizes_of(microbatch: MicroBatch, known: KnownRows) -> tuple[float, ...]:
-    if microbatch.layout is not Layout.PACKED:
-        n_rows = microbatch.n_rows
-        return (n_rows, microbatch.row_tokens, microbatch.target_tokens, n_rows)
+    match microbatch:
+        case PaddedRows() | DenseRows():
+            n_rows = microbatch.n_rows
+            return (n_rows, microbatch.row_tokens, microbatch.target_tokens, n_rows)
+        case PackedRow():
+            return _packed_sizes(microbatch, known)
+        case _:
+            assert_never(microbatch)
+
+
+def _packed_sizes(microbatch: PackedRow, known: KnownRows) -> tuple[float, ...]:
     inputs, targets = np.diff(microbatch.offsets), np.diff(microbatch.target_offsets)
     rows = ([microbatch.row_tokens], [microbatch.target_tokens])
     of_inputs = ([len(inputs)], [inputs.sum()], [inputs @ inputs])

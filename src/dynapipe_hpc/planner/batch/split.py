@@ -7,7 +7,7 @@ from typing import Self
 import numpy as np
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, row_lengths
@@ -151,11 +151,11 @@ class _Split:
 
 def padded_microbatch(
     samples: Sequence[Sample], recompute: Recompute, is_encoder_decoder: bool = False
-) -> MicroBatch:
+) -> PaddedRows:
     """One sample per row, all rows as long as the longest on either side."""
     row_tokens, target_tokens = map(max, row_lengths(samples, is_encoder_decoder))
-    return MicroBatch(
-        rows=tuple((sample.sample_id,) for sample in samples),
+    return PaddedRows(
+        sample_ids=tuple(sample.sample_id for sample in samples),
         row_tokens=int(row_tokens),
         recompute=recompute,
         target_tokens=int(target_tokens),

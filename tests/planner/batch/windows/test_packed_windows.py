@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute, Way
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PackedRow, PaddedRows, Recompute, Way
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, fits
@@ -57,17 +57,16 @@ def in_way(samples: Sequence[Sample], way: Way, multiple: int = 8) -> MicroBatch
     """The micro-batch of some samples, made one by one."""
     if way.layout is Layout.PADDED:
         longest = max(sample.tokens for sample in samples)
-        rows = tuple((sample.sample_id,) for sample in samples)
-        return MicroBatch(rows, -(-longest // multiple) * multiple, way.recompute)
+        ids = tuple(sample.sample_id for sample in samples)
+        return PaddedRows(ids, -(-longest // multiple) * multiple, way.recompute)
     offsets = [0]
     for sample in samples:
         offsets.append(offsets[-1] + sample.tokens)
-    return MicroBatch(
-        (tuple(sample.sample_id for sample in samples),),
+    return PackedRow(
+        tuple(sample.sample_id for sample in samples),
         -(-offsets[-1] // multiple) * multiple,
-        way.recompute,
-        layout=Layout.PACKED,
         offsets=tuple(offsets),
+        recompute=way.recompute,
     )
 
 

@@ -35,7 +35,7 @@ def packed_replicas(
         DoesNotFitError, NotMeasuredError: A micro-batch does not fit into memory.
     """
     mode = cost.recompute_modes[0]
-    rows = [
+    rows: list[list[MicroBatch]] = [
         [
             packed_microbatch([samples[i] for i in group], mode, cost.is_encoder_decoder)
             for group in groups

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Way
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PaddedRows, Way
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.memory import BoolArray
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
@@ -155,8 +155,8 @@ class WindowTable:
                 row_tokens=round(n_rows * row_tokens),
                 target_tokens=round(n_rows * target_tokens),
             )
-        return MicroBatch(
-            rows=tuple([(sample.sample_id,) for sample in held]),
+        return PaddedRows(
+            sample_ids=tuple([sample.sample_id for sample in held]),
             row_tokens=int(self.shapes.row_tokens[cell]),
             recompute=recompute,
             target_tokens=int(self.shapes.target_tokens[cell]),
