@@ -31,6 +31,8 @@ def tiny_experiment(n_stages: int = 1, n_replicas: int = 1, n_shards: int = 1) -
 def tiny_t5_experiment(n_stages: int = 1, n_replicas: int = 1) -> ExperimentConfig:
     """As `tiny_experiment`, of a small T5 with costs in a table t.h5."""
     tables = tiny_experiment(n_stages, n_replicas).model_dump()
-    tables["model"] |= {"family": "t5", "n_layers": 2, "head_size": 8}
+    # Only what a GPT sets: what it leaves out has the defaults of a T5, such as a tied head.
+    sizes = {name: tables["model"][name] for name in tiny_experiment().model.model_fields_set}
+    tables["model"] = sizes | {"family": "t5", "n_layers": 2, "head_size": 8}
     tables["planner"]["cost"] = {"kind": "profiled", "path": "t.h5"}
     return ExperimentConfig.model_validate(tables)

@@ -60,7 +60,14 @@ class Training:
         self.state = TrainingState(self.own.module, self.own.optimizer, collectives)
         position, costs = private_position(), FixedCosts(cast(Any, None))
         self.checkpoints = Checkpoints(
-            self.job, config, self.folder, self.state, FACTS, position, check_lock, costs
+            self.job,
+            config,
+            self.folder,
+            self.state,
+            facts=FACTS,
+            position=position,
+            check_lock=check_lock,
+            costs=costs,
         )
 
     def step(self) -> None:

@@ -58,7 +58,15 @@ def test_threads_do_not_wait_long() -> None:
 def test_an_iteration_is_written_when_the_next_begins(tmp_path: Path, long: QuietPeriod) -> None:
     lock = RunLock(tmp_path / "run")
     lock.acquire()
-    log = RunLog(tiny_experiment(), Placement((2, 2)), tmp_path / "run", 1, 0, lock, long)
+    log = RunLog(
+        tiny_experiment(),
+        Placement((2, 2)),
+        tmp_path / "run",
+        n_ranks=1,
+        n_done=0,
+        lock=lock,
+        quiet_period=long,
+    )
     log.add(iteration_result(0), (), (), 500.0)
     time.sleep(0.02)
     lines = tmp_path / "run" / "iterations.jsonl"

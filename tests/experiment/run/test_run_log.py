@@ -35,11 +35,29 @@ def trained_for(iterations: int, decay: int | None = None) -> ExperimentConfig:
     return config.model_copy(update={"training": training})
 
 
+def log_in(config: ExperimentConfig, folder: Path, lock: RunLock, n_done: int = 0) -> RunLog:
+    """Log of a run of one rank."""
+    quiet_period = QuietPeriod()
+    return RunLog(
+        config, PLACEMENT, folder, n_ranks=1, n_done=n_done, lock=lock, quiet_period=quiet_period
+    )
+
+
 def said(folder: Path, config: ExperimentConfig, capsys: Output) -> str:
     lock = RunLock(folder, "")
-    RunLog(trained_for(10), PLACEMENT, folder, 1, 0, lock, QuietPeriod()).close()
+    RunLog(
+        trained_for(10),
+        PLACEMENT,
+        folder,
+        n_ranks=1,
+        n_done=0,
+        lock=lock,
+        quiet_period=QuietPeriod(),
+    ).close()
     capsys.readouterr()
-    RunLog(config, PLACEMENT, folder, 1, 10, lock, QuietPeriod()).close()
+    RunLog(
+        config, PLACEMENT, folder, n_ranks=1, n_done=10, lock=lock, quiet_period=QuietPeriod()
+    ).close()
     return capsys.readouterr().out
 
 
@@ -64,7 +82,15 @@ def log_of(folder: Path) -> Iterator[RunLog]:
     lock = RunLock(folder, "")
     lock.acquire()
     try:
-        yield RunLog(trained_for(10), Placement((2, 2)), folder, 1, 0, lock, QuietPeriod())
+        yield RunLog(
+            trained_for(10),
+            Placement((2, 2)),
+            folder,
+            n_ranks=1,
+            n_done=0,
+            lock=lock,
+            quiet_period=QuietPeriod(),
+        )
     finally:
         lock.release()
 
@@ -101,7 +127,15 @@ def test_metrics_count_tokens_and_estimate_what_is_left(tmp_path: Path) -> None:
     assert first.seconds_left == pytest.approx(9 * 0.5, abs=0.1)
     assert datetime.fromisoformat(first.time).utcoffset() is not None
     lock = RunLock(tmp_path / "run")
-    resumed = RunLog(trained_for(10), PLACEMENT, tmp_path / "run", 1, 2, lock, QuietPeriod())
+    resumed = RunLog(
+        trained_for(10),
+        PLACEMENT,
+        tmp_path / "run",
+        n_ranks=1,
+        n_done=2,
+        lock=lock,
+        quiet_period=QuietPeriod(),
+    )
     resumed.close()
     assert resumed._pace.record(record(2), 500.0).tokens == 72 + 1000
 
@@ -111,7 +145,9 @@ def printed(folder: Path, capsys: Output, **report: int) -> list[str]:
     config = trained_for(10).model_copy(update={"report": ReportConfig(**report)})
     lock = RunLock(folder, "")
     lock.acquire()
-    log = RunLog(config, PLACEMENT, folder, 1, 0, lock, QuietPeriod())
+    log = RunLog(
+        config, PLACEMENT, folder, n_ranks=1, n_done=0, lock=lock, quiet_period=QuietPeriod()
+    )
     for iteration in range(10):
         norm = math.inf if iteration == 4 else 1.0
         log.add(iteration_result(iteration, gradient_norm=norm), SAMPLES, (), 500.0)

@@ -58,6 +58,7 @@ class Checkpoints:
         config: CheckpointConfig,
         folder: CheckpointFolder,
         state: TrainingState,
+        *,
         facts: Facts,
         position: Position,
         check_lock: Callable[[], None],

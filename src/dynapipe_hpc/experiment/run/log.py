@@ -65,10 +65,10 @@ def open_log(
                 experiment.config,
                 experiment.placement,
                 output,
-                job.size,
-                first_iteration,
-                lock,
-                quiet_period,
+                n_ranks=job.size,
+                n_done=first_iteration,
+                lock=lock,
+                quiet_period=quiet_period,
             )
             write_mixture(output, experiment.mixture)
     return log

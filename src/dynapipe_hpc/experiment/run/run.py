@@ -97,10 +97,10 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
         config.checkpoint,
         start.folder,
         worker.state,
-        start.facts,
-        watchdog.position,
-        lock.check,
-        costs,
+        facts=start.facts,
+        position=watchdog.position,
+        check_lock=lock.check,
+        costs=costs,
     )
     planning = plan_share(
         job, experiment, store, iterations, costs=costs, quiet_period=quiet_period

@@ -40,6 +40,7 @@ class RunLog:
         config: ExperimentConfig,
         placement: Placement,
         output: Path,
+        *,
         n_ranks: int,
         n_done: int,
         lock: RunLock,
