@@ -29,7 +29,7 @@ class Maps(NamedTuple):
 
 
 def adapted(block: Block, lora: Lora | None, *all_maps: Maps) -> Block:
-    """A block as it is trained: itself, or frozen but for adapters of its maps.
+    """A block as it is trained: unchanged, or frozen except for adapters of its maps.
 
     An adapter keeps the product of its first matrix and the input, beside the input of the map.
 

@@ -201,7 +201,7 @@ class Part:
         return [block.kept.times(element_bytes) for block in self._recomputed(recompute)]
 
     def transient_bytes(self, element_bytes: int) -> Amount:
-        """Bytes needed in addition while the forward pass runs, up to `transient_most_bytes`."""
+        """Additional bytes needed while the forward pass runs, up to `transient_most_bytes`."""
         own_precision = self.transient.times(element_bytes)
         return total(own_precision, self.transient_float32.times(FLOAT32_BYTES))
 

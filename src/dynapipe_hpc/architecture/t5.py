@@ -184,7 +184,7 @@ class T5Shape(ModelShape):
         return frozen_but_adapters(parts, self.lora)
 
     def held(self, layers: range, *, first: bool, last: bool) -> Mapping[str, int]:
-        """Numbers of parts; a stage holds the embedding and each bias once at most.
+        """Numbers of parts; a stage holds the embedding and each bias at most once.
 
         The embedding is where inputs enter, where the decoder begins and where a tied head is, and
         the relative bias of a side on every stage with layers of that side.

@@ -10,7 +10,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     """Adds the verb."""
     parser = verbs.add_parser(
         "completion",
-        help="print a script with which a shell completes commands",
+        help="print a script that completes commands in a shell",
         description=(
             "Prints a script that completes verbs, options and file names. Load it where your "
             "shell starts: in bash with source, in zsh as the file _dynapipe-hpc in a folder of "

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.explain.describe_keys import describe_keys
 
     if arguments.key and (arguments.schema or arguments.markdown):
-        raise InputError(f"KEY '{arguments.key}' does not go with --schema or --markdown")
+        raise InputError(f"KEY '{arguments.key}' cannot be combined with --schema or --markdown")
     if arguments.schema:
         print(json.dumps(config_schema(), indent=2))
     elif arguments.markdown:

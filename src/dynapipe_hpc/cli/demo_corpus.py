@@ -1,4 +1,4 @@
-"""`dynapipe-hpc demo-corpus OUT.jsonl`: makes a demo corpus to try everything on."""
+"""`dynapipe-hpc demo-corpus OUT.jsonl`: makes a demo corpus to try everything with."""
 
 import argparse
 from pathlib import Path
@@ -12,7 +12,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     """Adds the verb."""
     parser = verbs.add_parser(
         "demo-corpus",
-        help="make a corpus of instruction tasks to try everything on",
+        help="make a corpus of instruction tasks to try everything with",
         description="Writes JSON lines of small tasks whose lengths are as uneven as in real data.",
         epilog=examples(
             "dynapipe-hpc demo-corpus corpus.jsonl --samples 4000 --seed 1",

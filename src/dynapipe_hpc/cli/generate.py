@@ -28,7 +28,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument(
         "--chat",
         action="store_true",
-        help="take the prompt as a message, which the model's chat template says how to answer",
+        help="answer the prompt as a chat message, with the model's chat template",
     )
     parser.add_argument(
         "--tokens", metavar="N", type=int, default=64, help="most tokens to write (default 64)"
@@ -45,7 +45,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         metavar="P",
         type=float,
         default=1.0,
-        help="choose among the likeliest tokens of this probability together (default 1)",
+        help="choose among the likeliest tokens whose probabilities add up to P (default 1)",
     )
     parser.add_argument(
         "--seed", metavar="S", type=int, default=0, help="random seed of sampling (default 0)"
@@ -83,8 +83,8 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.tokens < 1:
         raise InputError(f"--tokens {arguments.tokens}: must be at least 1")
     if not 0 <= arguments.temperature < float("inf"):
-        raise InputError(f"--temperature {arguments.temperature}: must be a number from 0 on")
+        raise InputError(f"--temperature {arguments.temperature}: must be finite and at least 0")
     if not 0 < arguments.top_p <= 1:
-        raise InputError(f"--top-p {arguments.top_p}: must be above 0, and 1 at most")
+        raise InputError(f"--top-p {arguments.top_p}: must be above 0 and at most 1")
     if not 0 <= arguments.seed < 2**63:
         raise InputError(f"--seed {arguments.seed}: must be from 0 to 2^63 - 1")

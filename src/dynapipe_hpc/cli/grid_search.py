@@ -14,7 +14,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     """Adds the verb."""
     parser = verbs.add_parser(
         "grid-search",
-        help="predict the best division over ranks, and settings, of several methods",
+        help="predict the best parallel layout and settings of each of several methods",
         description=(
             "Plans the first batches of CONFIG by every method of its [study] table, with "
             "replicas, stages and shards in powers of two, and baselines with every micro-batch "

@@ -28,7 +28,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         "--memory", metavar="SIZE", required=True, help="memory of one rank, such as 80GB"
     )
     parser.add_argument(
-        "--model", metavar="FOLDER", type=Path, help="model, checkpoint or run to begin with"
+        "--model", metavar="FOLDER", type=Path, help="model, checkpoint or run to start from"
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, required=True, help="configuration to write"

@@ -74,10 +74,11 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         choices=("each", "last", "whole"),
         default="each",
         help=(
-            "of conversations with turns that the template writes otherwise when others follow, "
-            "as without their reasoning: each such turn is a sample, as the model sees it when it "
-            "answers; or one sample of the whole text, of which the last turn is trained, or all "
-            "turns are as they stand there; default: each"
+            "samples of a conversation in which the template writes a turn differently when others "
+            "follow, for example without its reasoning; each = one sample per such turn, as the "
+            "model sees it when it answers; last = one of the whole text, of which the last turn "
+            "is trained; whole = one of the whole text, with all turns trained as they stand "
+            "there; default: each"
         ),
     )
     parser.add_argument("--eos", metavar="TOKEN", help="the token that ends a target")
@@ -106,7 +107,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         type=int,
         default=0,
         metavar="N",
-        help="number of worker processes per rank, which tokenize; default: one per core",
+        help="number of processes per rank that tokenize; default: one per core",
     )
     parser.set_defaults(run=run)
 

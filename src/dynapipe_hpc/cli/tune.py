@@ -12,7 +12,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     """Adds the verb."""
     parser = verbs.add_parser(
         "tune",
-        help="predict which batch rule and which division over ranks is fastest",
+        help="predict which batch rule and which parallel layout is fastest",
         description=(
             "Plans the first batches of CONFIG by every batch rule, each at its best setting, on "
             "every division of the model over as many ranks (replicas x stages x shards, ZeRO), "

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.run.live_view import live_view
 
     if not 0.1 <= arguments.every <= 3600:
-        raise InputError(f"--every {arguments.every:g}: name 0.1 to 3600 seconds")
+        raise InputError(f"--every {arguments.every:g}: must be 0.1 to 3600 seconds")
     shown = [printable(line) for line in live_view(arguments.folder)]
     if not sys.stdout.isatty():
         print("\n".join(shown))

@@ -1,4 +1,4 @@
-"""Names of models and tokenizers on the hub of Hugging Face, from which nothing is downloaded."""
+"""Names of models and tokenizers on the Hugging Face Hub, from which nothing is downloaded."""
 
 import os
 import re

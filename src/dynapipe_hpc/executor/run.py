@@ -38,7 +38,7 @@ class ExecutionError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchedPlan:
-    """Handle of a plan that the host has executed, and the device may still be executing."""
+    """Handle of a plan that the host has executed and that the device may still be executing."""
 
     plan: RankPlan
     stage: Stage[Any]

@@ -9,7 +9,7 @@ from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 
 
 def sizes_of_origin(model: Any) -> Source | None:
-    """The values that a [model] table may leave out; None if it names no model to begin with.
+    """The values that a [model] table may leave out; None if it names no model to start from.
 
     Args:
         model: The table, not validated yet. If it names a run, the run's newest checkpoint takes

@@ -34,7 +34,7 @@ class ProcessIdentity:
         return cls(_boot(), _names(), pid, _started(pid))
 
     def is_alive(self) -> bool | None:
-        """Whether the process is alive; None if that cannot be seen: other host or container."""
+        """Whether the process is alive; None if that is unknown (another host or container)."""
         if not self.boot or (self.boot, self.names) != (_boot(), _names()):
             return None
         try:

@@ -32,7 +32,7 @@ class DeferredWeights:
 
     @property
     def weights(self) -> list[Tensor]:
-        """Weights whose gradients wait; a backward pass defers that of each once."""
+        """Weights whose gradients wait; a backward pass defers the gradient of each weight once."""
         return [product.weight for product in self._waiting]
 
     @property

@@ -163,7 +163,7 @@ def _subtract_ones(probabilities: Tensor, own: Tensor, chunk: range) -> None:
 
 
 def _columns(own: Tensor, chunk: range) -> tuple[Tensor, Tensor]:
-    """Columns of labels in a chunk, any for labels elsewhere; and which labels are in it."""
+    """Columns of labels in a chunk (arbitrary if outside it), and which labels are in it."""
     is_here = (own >= chunk.start) & (own < chunk.stop)
     return (own - chunk.start) * is_here, is_here
 

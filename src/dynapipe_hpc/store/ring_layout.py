@@ -82,7 +82,7 @@ class RingLayout:
         return b"".join([*headers, *parts])
 
     def find(self, number: int, header: bytes) -> tuple[MessageKind, int, int] | None:
-        """Kind, offset and size of the message that a header names; None if it cannot be true."""
+        """Kind, offset and size of the message that a header names; None if it is invalid."""
         start, n_bytes, kind = HEADER.unpack(header)
         fits = self._messages_start <= start <= self.entry_bytes - n_bytes
         if kind not in set(MessageKind) or not 0 <= n_bytes <= self.message_bytes or not fits:

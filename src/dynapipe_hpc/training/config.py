@@ -105,7 +105,7 @@ class TrainingConfig(ConfigTable):
 
     @property
     def n_iterations(self) -> int:
-        """Number of optimizer steps of a run, which are known since it has seen its samples."""
+        """Number of optimizer steps of a run, known once it has seen its samples."""
         if self.iterations is None:
             raise ValueError("the number of iterations follows from the samples; see `of_length`")
         return self.iterations

@@ -1,4 +1,4 @@
-"""Mixtures: from which dataset each sample of training is drawn."""
+"""Mixtures: the dataset from which each training sample is drawn."""
 
 import math
 from collections.abc import Iterator, Sequence

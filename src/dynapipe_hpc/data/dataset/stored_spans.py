@@ -59,7 +59,7 @@ def check_spans(spans: Spans, first_target: Lengths, n_tokens: Lengths) -> None:
         worst = int(is_wrong.argmax())
         raise InputError(
             f"sample {owners[worst]} has the span {spans.starts[worst]} to {spans.ends[worst]}, "
-            "which is empty, beyond its tokens, or before the end of the span before"
+            "which is empty, beyond its tokens, or before the end of the previous span"
         )
     first = first_target[owners]
     has_start = (spans.starts <= first) & (first < spans.ends)

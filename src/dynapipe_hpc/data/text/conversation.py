@@ -153,7 +153,7 @@ def _check_turns(messages: list[Message], name: str) -> None:
 
 
 def _without_system(context: Conversation, system: Fields) -> Conversation:
-    """Fields beside messages that begin with a message of the system, which stays the first."""
+    """The context with `system` as its first message, replacing an equal one if it has one."""
     before = context.messages
     if before[0]["role"] == SYSTEM:
         if before[0]["content"] != system.get("content"):

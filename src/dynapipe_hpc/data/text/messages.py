@@ -150,7 +150,7 @@ def _is_trained(message: Fields, name: str) -> bool:
 
 
 def _reasoning(message: Fields, name: str) -> str | None:
-    """The reasoning, under whichever of its names."""
+    """The reasoning of a message, under whichever of its names; None if there is none."""
     given = {key: message[key] for key in REASONING if message.get(key) is not None}
     for key, value in given.items():
         if not isinstance(value, str):

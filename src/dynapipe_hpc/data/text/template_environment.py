@@ -22,7 +22,7 @@ BEGIN, END = "\0\1", "\0\2"
 
 
 class TemplateRefusesError(jinja2.TemplateError):
-    """A template's own `raise_exception`."""
+    """A template called `raise_exception`."""
 
 
 class _Generation(Extension):

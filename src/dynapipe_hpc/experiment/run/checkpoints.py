@@ -158,7 +158,7 @@ class Checkpoints:
             self.finish()
 
     def finish(self) -> str:
-        """Waits for the checkpoint begun last; returns its error, or an empty text."""
+        """Waits for the checkpoint begun last; returns its error, or an empty string."""
         self._position.enter(Phase.SAVES, max(self._n_begun, 0))
         if self._pending:
             self._conclude(self._pending)
@@ -205,7 +205,7 @@ class Checkpoints:
             self._error = self._writer.submit(self._complete, pending, outcomes)
 
     def _complete(self, pending: _Pending, outcomes: list[_Outcome]) -> str:
-        """Completes a checkpoint on the first rank; returns its error, or an empty text.
+        """Completes a checkpoint on the first rank; returns its error, or an empty string.
 
         Raises:
             RunError: The lock on the run folder is gone; another run may be writing there.

@@ -45,7 +45,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """A variant that was not planned, as another one shows that it is not the fastest.
+    """A variant that was not planned because another one shows that it is not the fastest.
 
     Attributes:
         variant: The variant.

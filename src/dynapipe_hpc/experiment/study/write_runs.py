@@ -26,7 +26,7 @@ def check_runs(folder: Path, config: ExperimentConfig) -> None:
         )
     if len(str(folder).split()) != 1:
         raise InputError(
-            f"--runs '{folder}': has spaces, at which slurm/grid_search.sbatch divides lines; "
+            f"--runs '{folder}': has spaces, at which slurm/grid_search.sbatch splits lines; "
             "name another folder"
         )
 

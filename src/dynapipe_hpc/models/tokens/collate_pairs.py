@@ -39,7 +39,7 @@ class PairBatch:
     keys: tuple[Tensor, Tensor] | None = None
 
     def padding_mask(self, dtype: torch.dtype) -> Tensor | None:
-        """Padding mask of attention over whole rows: shape (rows, 1, 1, row_tokens).
+        """Attention padding mask over whole rows: shape (rows, 1, 1, row_tokens).
 
         None if the encoder's rows have no padding.
         """

@@ -127,7 +127,7 @@ def check_row_tokens(config: DensePackingConfig, max_tokens: int) -> None:
         if (tokens := getattr(config, name)) > max_tokens:
             raise InputError(
                 f"planner.batch.{name} ({tokens}) exceeds data.max_tokens ({max_tokens}), the "
-                f"longest row that there are costs of; lower {name} or raise data.max_tokens"
+                f"longest row with known costs; lower {name} or raise data.max_tokens"
             )
 
 

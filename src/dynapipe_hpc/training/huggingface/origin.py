@@ -76,7 +76,7 @@ def find_origin(path: Path) -> Origin:
     """
     if not path.is_dir():
         raise InputError(
-            f"{path}: is no folder; name one of a model, a checkpoint or a run"
+            f"{path}: is no folder; name the folder of a model, a checkpoint or a run"
             f"{download_advice(path)}"
         )
     if (checkpoint := find_checkpoint(path)) is not None:

@@ -65,7 +65,7 @@ class Settings:
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Truth value.
+        """Boolean value.
 
         Raises:
             InputError: It is something else.

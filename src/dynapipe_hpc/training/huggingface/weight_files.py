@@ -75,7 +75,7 @@ def _missing_error(folder: Path) -> InputError:
     if pickled := sorted([*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]):
         return InputError(
             f"{folder}: has its weights in {pickled[0].name} only, a pickle file, which is not "
-            "read, as it may run any program; where you trust it, convert it with transformers: "
+            "read, as it may run any program; if you trust it, convert it with transformers: "
             "AutoModel...from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
         )
     return InputError(f"{folder}: has neither {SINGLE} nor {INDEX}; name a folder with weights")

@@ -47,7 +47,7 @@ class Trackers:
             self._is_full = True
 
     def close(self) -> None:
-        """Waits until all is sent, but not for ever."""
+        """Waits until all is sent, for a limited time."""
         if not self._thread.is_alive():
             return
         try:
