@@ -1,10 +1,10 @@
 """Runs that evaluate: real ranks, whose losses are computed again from their checkpoints."""
 
-import json
 import math
 import re
 import shutil
 import signal
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from tests.jobs.command_line import call, columns
 from tests.jobs.job_files import ONE_REPLICA, Tables, write_job_files
 from tests.jobs.real_job import RUN, real_job
 from tests.oracles.plain_run import PlainRun
+
+from dynapipe_hpc.report.run_folder import evaluations_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -35,7 +37,8 @@ EVALUATED = {"dataset": "corpus.h5", "tokens": 1500, "every": 2}
 
 
 def evaluations(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "evaluations.jsonl").read_text().splitlines()]
+    records = evaluations_file(run).records()
+    return [asdict(record) | {"perplexity": record.perplexity} for record in records]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,7 @@ def splitmix64(state: int) -> int:
 def test_losses_are_those_of_a_plain_loop_over_the_same_samples(folder: Path) -> None:
     plain = PlainRun(folder / "run", folder / "corpus.h5")
     for found in evaluations(folder / "run")[1:]:
-        plain.resume(found["iterations"])
+        plain.resume(found["n_done"])
         sums, counts = plain.evaluate(sorted(plain.samples, key=splitmix64), most_tokens=1500)
         by_name = dict(zip(plain.task_names, zip(sums, counts, strict=True), strict=True))
         expected = {name: loss / n for name, (loss, n) in by_name.items() if n}
@@ -88,7 +91,7 @@ def test_another_layout_evaluates_alike_and_a_resumed_run_as_before(folder: Path
     told = call(folder, 1, "run", "config.toml", "-o", "resumed", *ONE_STAGE)
     assert re.findall(r"evaluation after (\d+) iterations", told) == ["2", "4"]
     found, expected = (evaluations(folder / run) for run in ("resumed", "run"))
-    assert [one["iterations"] for one in found] == [0, 2, 4]
+    assert [one["n_done"] for one in found] == [0, 2, 4]
     # As if it had been asked to stop in its last evaluation.
     (folder / "resumed" / "evaluations.jsonl").write_text("".join(lines[:2]))
     told = call(folder, 1, "run", "config.toml", "-o", "resumed", *ONE_STAGE)
@@ -109,7 +112,7 @@ def test_the_best_state_is_kept_and_training_ends_early(folder: Path) -> None:
         *("--set", "evaluation.every=1", "--set", "evaluation.patience=2", *ONE_REPLICA),
     ]
     told = call(folder, 2, "run", "config.toml", "-o", "worse", *worse)
-    losses = {e["iterations"]: e["loss"] for e in evaluations(folder / "worse") if e["iterations"]}
+    losses = {e["n_done"]: e["loss"] for e in evaluations(folder / "worse") if e["n_done"]}
     best, last = min(losses, key=losses.__getitem__), max(losses)
     assert last == best + 2 < 12
     assert "training ends early: no lower loss in 2 evaluations (evaluation.patience)" in told
