@@ -16,6 +16,7 @@ SHARD = ("tests/data/text/test_shard.py",)
 DATASET = ("tests/data/dataset/test_dataset_file.py",)
 TOKENIZERS = ("tests/data/text/test_tokenizers.py",)
 LINES = ("tests/data/text/test_tokenize_lines.py",)
+POOL = ("tests/data/text/test_tokenize_pool.py",)
 RANK = ("tests/experiment/rank/test_assemble.py",)
 LONG = ("tests/data/dataset/test_long_samples.py",)
 SAMPLER = ("tests/data/dataset/test_sampler.py",)
@@ -26,6 +27,8 @@ MIXED_DATA = ("tests/experiment/test_mixed_data.py",)
 LENGTHS = ("tests/data/test_multitask_lengths.py",)
 
 DATA = (
+    Mutant("data/text/tokenize_pool.py", "with _undisturbed():  # a task", "if True:  # a task",
+           "a signal interrupts the start of a worker", POOL),
     # which samples, which tokens
     Mutant("data/dataset/batches.py", "[seed % 2**32, epoch, seed // 2**32, dataset]",
            "[seed, epoch]", "large seeds share orders", SAMPLER),

@@ -4,8 +4,10 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from subprocess import CompletedProcess, run
+from typing import Any
 
 import pytest
 
@@ -50,6 +52,24 @@ def test_only_a_few_blocks_are_read_ahead(n_workers: int) -> None:
     with open_pool(Recipe(ByteTokenizer()), n_workers) as pool:
         next(iter(pool.tokenize(read())))
         assert n_read <= 2 * n_workers + 1
+
+
+def test_no_signal_interrupts_the_start_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor may start one with every task; half a start is a worker without its data."""
+    held: list[set[int]] = []
+    submit = ProcessPoolExecutor.submit
+
+    def observed(executor: ProcessPoolExecutor, *task: Any) -> Future[Any]:
+        held.append(set(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+        return submit(executor, *task)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", observed)
+    held_before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with open_pool(Recipe(ByteTokenizer()), n_workers=2) as pool:
+        for _ in pool.tokenize([LINES] * 3):
+            assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == held_before
+    assert len(held) > 3
+    assert all({signal.SIGINT, signal.SIGTERM} <= mask for mask in held)
 
 
 def in_temporary_folder(folder: Path, source: Path, output: Path) -> CompletedProcess[str]:

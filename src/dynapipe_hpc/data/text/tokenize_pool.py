@@ -47,7 +47,7 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
     others = active_children()
     executor = ProcessPoolExecutor(n_workers, context, _prepare, (recipe,))
     with _undisturbed(), _socket_in_short_folder():
-        executor.submit(int)  # the first task starts all workers
+        executor.submit(int)  # starts a worker, and the process that all are forked from
     try:
         yield _Workers(executor, most_waiting=2 * n_workers)
     except BrokenProcessPool:
@@ -79,7 +79,8 @@ class _Workers:
         """Bounds the number of waiting blocks; the executor alone would read all text at once."""
         waiting: deque[Future[TokenizedLines]] = deque()
         for lines in blocks:
-            waiting.append(self.executor.submit(_tokenize, lines))
+            with _undisturbed():  # a task starts one more worker while none is idle
+                waiting.append(self.executor.submit(_tokenize, lines))
             if len(waiting) > self.most_waiting:
                 yield waiting.popleft().result()
         while waiting:
