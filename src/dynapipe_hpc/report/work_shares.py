@@ -130,8 +130,8 @@ class _Tokens(NamedTuple):
         microbatch_of = np.repeat(np.arange(len(microbatches)), n_rows)
 
         def of_microbatches(row_lengths: Iterable[Sizes], owners: IntArray) -> Tokens:
-            each = Tokens.from_shapes(side, Shapes.padded(np.ones(len(owners)), *row_lengths))
-            return Tokens(*(_sums(of, owners, len(microbatches)) for of in each))
+            tokens = Tokens.from_shapes(side, Shapes.padded(np.ones(len(owners)), *row_lengths))
+            return Tokens(*(_sums(of, owners, len(microbatches)) for of in tokens))
 
         filled = (_sums(of, row_of, len(n_samples)) for of in lengths)
         alone = of_microbatches(lengths, microbatch_of[row_of])

@@ -82,10 +82,10 @@ def longest_trip_ms(
         case Layout.PACKED:
             return packed_trip_ms(samples, cost, cluster, may_split=may_split)
         case _:
-            each = [
+            pipeline_paths = [
                 PathTimes.from_costs(p.costs, cluster.link, may_split=may_split) for p in pipelines
             ]
-            return max(float(ways.there_and_back_ms.max()) for ways in each)
+            return max(float(ways.there_and_back_ms.max()) for ways in pipeline_paths)
 
 
 def _bounded_layout(pipelines: Sequence[Pipeline], cost: CostModel) -> Layout | None:
