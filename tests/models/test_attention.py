@@ -2,15 +2,13 @@
 
 import math
 from collections.abc import Iterator
-from inspect import signature
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.varlen import varlen_attn
 
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.architecture.gpt import GptShape
@@ -128,21 +126,6 @@ def test_a_thousand_short_documents_take_few_calls(monkeypatch: pytest.MonkeyPat
     lengths = [1 + i % 40 for i in range(1000)]
     causal_attention(*random_row(sum(lengths)), documents_of(*lengths))
     assert calls == [(3, 400, 16, 4), (3, 400, 32, 4), (3, 200, 48, 4)]
-
-
-def test_a_kernel_of_variable_lengths_gets_offsets_and_tokens_as_it_wants_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def as_torch_says(*inputs: Any) -> Tensor:
-        given = signature(varlen_attn).bind(*inputs, window_size=(-1, 0)).arguments
-        assert [given[name].shape for name in ("query", "key", "value")] == [(8, 3, 4)] * 3
-        assert given["cu_seq_q"].dtype == given["cu_seq_k"].dtype == torch.int32
-        assert (given["max_q"], given["max_k"]) == (5, 5)
-        return cast(Tensor, given["value"] * 2)
-
-    documents, inputs = documents_of(1, 5, 2), random_row(8)
-    monkeypatch.setattr(seam, "_varlen_kernel", lambda *_: as_torch_says)
-    assert torch.equal(causal_attention(*inputs, documents), inputs[2] * 2)
 
 
 def test_a_bias_is_added_to_scores_of_another_scale() -> None:

@@ -15,6 +15,7 @@ DOCUMENTS = ("tests/models/test_documents.py",)
 LINEAR = ("tests/models/test_sharded_linear.py",)
 VOCABULARY = ("tests/models/test_sharded_vocabulary.py",)
 ATTENTION = ("tests/models/test_attention.py",)
+FLASH = ("tests/models/test_flash_attention.py",)
 LOSS = ("tests/models/test_linear_cross_entropy.py",)
 DRAWN = ("tests/models/test_initialize.py",)
 IN_PRODUCT = ("tests/models/test_weight_gradients.py",)
@@ -57,6 +58,19 @@ MODELS = (
            "(query, key, value, is_causal=True, scale=1.0)", "unscaled attention", GPT),
     Mutant("models/attention.py", "(query, key, value, is_causal=True)", "(query, key, value)",
            "attention to what comes later", GPT),
+    Mutant("models/flash_attention.py", 'window_size_left": window - 1}',
+           'window_size_left": window}', "one key too many in the window", FLASH),
+    Mutant("models/flash_attention.py", "max(queries.longest, _MIN_QUERIES)", "queries.longest",
+           "documents of one token run without what backward needs", FLASH),
+    Mutant("models/flash_attention.py", "offsets = queries.cu_seqlens, keys.cu_seqlens",
+           "offsets = queries.cu_seqlens, queries.cu_seqlens", "keys taken for queries", FLASH),
+    Mutant("models/flash_attention.py", "True,\n            state", "False,\n            state",
+           "gradients of attention to what comes later", FLASH),
+    Mutant("models/flash_attention.py", "            **ctx.windows,\n        )\n        return",
+           "        )\n        return",
+           "gradients without the window", FLASH),
+    Mutant("models/flash_attention.py", "if off <= _MAX_PROBE_ERROR:", "if off <= 9:",
+           "a wrong kernel passes", FLASH),
     Mutant("models/attention.py", "enable_cudnn_sdp(False)", "enable_cudnn_sdp(True)",
            "a kernel that builds a plan for every shape", ATTENTION),
     Mutant("models/attention.py", "value, bias, is_causal=is_causal, scale=scale",

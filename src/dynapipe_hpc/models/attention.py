@@ -1,10 +1,6 @@
 """Attention: the one place that calls it, and that decides which kernels may run."""
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import cache, partial
-from inspect import signature
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,12 +8,11 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.models.flash_attention import flash_attention, flash_obstacle
 from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.models.tokens.length_groups import LengthGroups
 
 _PROBE_TOKENS = 8
-_WIDEST_FLASH_HEAD = 256
-_FIRST_WITH_FLASH = (8, 0)  # compute capability
 
 
 def attention(
@@ -64,10 +59,9 @@ def causal_attention(
     """
     if documents is None:
         return attention(query, key, value, is_causal=True)
-    if varlen := _varlen_kernel(query.device, query.dtype, query.shape[-1]):
-        of_tokens = (each[0].transpose(0, 1) for each in (query, key, value))
-        offsets, longest = documents.cu_seqlens, documents.longest
-        mixed: Tensor = varlen(*of_tokens, offsets, offsets, longest, longest)
+    if not flash_obstacle(query.device, query.dtype, query.shape[-1]):
+        q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
+        mixed = flash_attention(q, k, v, queries=documents, keys=documents)
         return mixed.transpose(0, 1)[None]
     return attention_in_groups(query, key, value, documents.length_groups, is_causal=True)
 
@@ -129,31 +123,6 @@ def _takes_groups(query: Tensor, key: Tensor, *, is_causal: bool) -> bool:
     return chosen != SDPBackend.MATH.value
 
 
-@cache
-def _varlen_kernel(
-    device: torch.device, dtype: torch.dtype, head_size: int
-) -> Callable[..., Any] | None:
-    """Torch's attention of variable lengths (flash attention); None where it cannot run.
-
-    Source:
-        `varlen_attn` since torch 2.11; that of 2.10 takes other arguments.
-    """
-    is_half = dtype in (torch.float16, torch.bfloat16)
-    if device.type != "cuda" or not is_half or head_size % 8 or head_size > _WIDEST_FLASH_HEAD:
-        return None
-    if torch.cuda.get_device_capability(device) < _FIRST_WITH_FLASH:
-        return None
-    with suppress(ImportError):
-        from torch.nn.attention.varlen import varlen_attn
-
-        parameters = signature(varlen_attn).parameters
-        if "window_size" in parameters:
-            options: dict[str, Any] = {"window_size": (-1, 0), "enable_gqa": True}
-            known = {name: value for name, value in options.items() if name in parameters}
-            return partial(varlen_attn, **known)
-    return None
-
-
 def choose_kernels() -> None:
     """Leaves cuDNN out of the kernels that torch chooses from.
 
@@ -169,15 +138,25 @@ def choose_kernels() -> None:
 def kernels_of(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> str:
     """Names of the kernels that run a model's attention: without a bias, and with one that learns.
 
-    Flash and efficient attention keep one number per head and position, math keeps all scores.
+    Flash and efficient attention keep one number per head and position, math keeps all scores. Rows
+    packed with documents have a kernel of their own where `packed flash` stands; elsewhere
+    documents of like length are rows of the first.
     """
     choose_kernels()
-    size = (1, 1, _PROBE_TOKENS, shape.attention_size // shape.n_heads)
+    size = (1, 1, _PROBE_TOKENS, shape.head_width)
     query = torch.empty(size, dtype=dtype, device=device, requires_grad=True)
     bias = query.new_empty((1, 1, _PROBE_TOKENS, _PROBE_TOKENS)).requires_grad_()
     plain = torch._fused_sdp_choice(query, query, query, is_causal=True)
     biased = torch._fused_sdp_choice(query, query, query, bias)
-    return f"causal {_name(plain)}, biased {_name(biased)}"
+    packed = "" if packed_obstacle(shape, dtype, device) else "packed flash, "
+    return f"{packed}causal {_name(plain)}, biased {_name(biased)}"
+
+
+def packed_obstacle(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> str:
+    """Reason why packed rows have no kernel of their own; empty if they have."""
+    if shape.has_target_rows:
+        return "its attention has a learned bias"
+    return flash_obstacle(device, dtype, shape.head_width)
 
 
 def _name(kernel: int) -> str:

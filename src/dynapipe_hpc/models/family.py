@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.add_adapters import add_adapters
-from dynapipe_hpc.models.attention import choose_kernels
+from dynapipe_hpc.models.attention import choose_kernels, packed_obstacle
 from dynapipe_hpc.models.dropout import set_dropout
 from dynapipe_hpc.models.initialize import Deviation, initialize
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
@@ -51,6 +51,8 @@ class StageOfFamily(nn.Module, ABC):
     ) -> None:
         super().__init__()
         choose_kernels()
+        # The first call waits for the device, as no pass of an iteration may.
+        packed_obstacle(shape, dtype, device)
         self.is_first, self.is_last, self.drops = first, last, shape.dropout_rate > 0
         with UnsetWeights(dtype, device):
             self.build(shape, layers, shards)

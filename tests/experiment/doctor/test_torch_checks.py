@@ -7,6 +7,7 @@ from tests.jobs.tiny_experiment import tiny_t5_experiment
 
 from dynapipe_hpc.executor.transport.communicators import communicator_bytes
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.doctor import torch_checks
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.doctor.torch_checks import check_devices
@@ -22,6 +23,7 @@ def memory_of(monkeypatch: pytest.MonkeyPatch, limit: str, **cluster: int) -> Fi
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "A100")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (FREE_BYTES, TOTAL_BYTES))
+    monkeypatch.setattr(torch_checks, "attention_kernels", lambda _: "none")
     tables = tiny_t5_experiment().model_dump()
     tables["cluster"] |= {"device_memory_bytes": limit, **cluster}
     tables["training"] |= {"device": "cuda"}

@@ -9,7 +9,11 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.place_layers import any_placement
-from dynapipe_hpc.experiment.rank.circumstances import circumstances
+from dynapipe_hpc.experiment.rank.circumstances import (
+    attention_kernels,
+    circumstances,
+    slow_packed_rows,
+)
 from dynapipe_hpc.experiment.rank.devices import slow_dtype
 from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
 from dynapipe_hpc.training.allocated_memory import MARGIN_BYTES, PLANNED_SHARE, reserved_bytes
@@ -57,6 +61,9 @@ def check_devices(case: Case) -> Iterator[Finding]:
         yield from _room(case.config)
         if warning := slow_dtype(case.config):
             yield Finding("dtype", warning, Level.WARNING)
+        yield Finding("attention", attention_kernels(case.config))
+        if warning := slow_packed_rows(case.config):
+            yield Finding("attention", warning, Level.WARNING)
 
 
 def _no_gpu(wants: str) -> Finding:

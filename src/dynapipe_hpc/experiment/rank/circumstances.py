@@ -6,7 +6,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.assemble import dtype_of
 from dynapipe_hpc.experiment.rank.devices import gpu_name
 from dynapipe_hpc.job.machine import machine_facts
-from dynapipe_hpc.models.attention import kernels_of
+from dynapipe_hpc.models.attention import kernels_of, packed_obstacle
 
 
 def circumstances(config: ExperimentConfig, n_ranks: int) -> dict[str, str]:
@@ -28,5 +28,20 @@ def circumstances(config: ExperimentConfig, n_ranks: int) -> dict[str, str]:
 
 def attention_kernels(config: ExperimentConfig) -> str:
     """Names of the kernels that attention runs on this host's devices; see `kernels_of`."""
-    device = torch.device("cuda" if gpu_name(config) else "cpu")
-    return kernels_of(config.model, dtype_of(config), device)
+    return kernels_of(config.model, dtype_of(config), _device(config))
+
+
+def slow_packed_rows(config: ExperimentConfig) -> str:
+    """A warning of packed rows without a kernel of their own on a GPU; empty if there are none."""
+    may_pack = config.planner.may_pack and not config.model.has_target_rows
+    if not may_pack or gpu_name(config) is None:
+        return ""
+    obstacle = packed_obstacle(config.model, dtype_of(config), _device(config))
+    return obstacle and (
+        f"flash attention for packed rows cannot run: {obstacle}; until then documents of like "
+        "length are padded to rows of one length"
+    )
+
+
+def _device(config: ExperimentConfig) -> torch.device:
+    return torch.device("cuda" if gpu_name(config) else "cpu")

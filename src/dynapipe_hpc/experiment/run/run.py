@@ -9,7 +9,11 @@ from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.lock.locked import locked
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
-from dynapipe_hpc.experiment.rank.circumstances import circumstances
+from dynapipe_hpc.experiment.rank.circumstances import (
+    attention_kernels,
+    circumstances,
+    slow_packed_rows,
+)
 from dynapipe_hpc.experiment.rank.devices import find_device, slow_dtype
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
@@ -61,8 +65,9 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
 
 
 def _warn(experiment: Experiment, n_ranks: int) -> None:
-    here = circumstances(experiment.config, n_ranks)
-    for warning in (check_costs(experiment.costs, here), slow_dtype(experiment.config)):
+    config = experiment.config
+    costs = check_costs(experiment.costs, circumstances(config, n_ranks))
+    for warning in (costs, slow_dtype(config), slow_packed_rows(config)):
         if warning:
             warn(warning)
 
@@ -86,8 +91,10 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
     log = open_log(job, experiment, output, iterations.start, lock=lock, quiet_period=quiet_period)
     # From here on there is a folder in which to record how the run ends.
     job.ending.recorder = recorder_of(output)
-    for line in describe_data(experiment, iterations.stop) if job.is_first else ():
-        print(escaped(line), flush=True)
+    if job.is_first:
+        print(f"attention: {attention_kernels(config)}", flush=True)
+        for line in describe_data(experiment, iterations.stop):
+            print(escaped(line), flush=True)
     worker = build_run_worker(job, experiment, output, device, start.point)
     store = open_store(job, config.store, iterations.start)
     watchdog = Watchdog(job, config)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Self
 
 import torch
@@ -38,6 +38,12 @@ class Documents:
         """The documents between offsets, and what fills the row up, on the host."""
         fill = range(offsets[-1], row_tokens, MAX_FILL_TOKENS)
         offsets = (*offsets[:-1], *fill, row_tokens)
+        return cls(offsets, torch.tensor(offsets, dtype=torch.int32))
+
+    @classmethod
+    def from_lengths(cls, lengths: Sequence[int]) -> Self:
+        """Documents of given lengths that fill their row, on the host."""
+        offsets = tuple(accumulate(lengths, initial=0))
         return cls(offsets, torch.tensor(offsets, dtype=torch.int32))
 
     @cached_property

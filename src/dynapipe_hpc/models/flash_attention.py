@@ -1,0 +1,166 @@
+"""Flash attention of documents laid end to end, by the kernels that torch is built with.
+
+The operators behind `torch.nn.attention.varlen` are called as they are: that module came with torch
+2.11, and its first call imports a compiler. The operators took the same arguments by place, scale
+and windows by name, in all of torch 2.6 to 2.13, for CUDA and ROCm.
+"""
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dynapipe_hpc.models.tokens.documents import Documents
+
+_MAX_HEAD_SIZE, _HEAD_MULTIPLE = 256, 8
+_MIN_CAPABILITY = (8, 0)
+_MIN_QUERIES = 2
+_PROBE_QUERIES, _PROBE_KEYS = (5, 9), (12, 9)
+_MAX_PROBE_ERROR = 0.05
+
+
+def flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    queries: Documents,
+    keys: Documents,
+    window: int | None = None,
+) -> Tensor:
+    """Causal attention within documents, of the shape of `query`.
+
+    The last query of a document sees its last key, and each query before it one key less. A
+    document may have more keys than queries, but not fewer.
+
+    Args:
+        query: What attends, shape (tokens, heads, head size), of a 16-bit type.
+        key: What is attended to, shape (source tokens, key heads, head size); every key head is for
+            as many neighbouring heads (grouped queries).
+        value: What is weighted, of the shape of `key`.
+        queries: Documents of `query`.
+        keys: Documents of `key`, as many.
+        window: Number of keys that a query sees at most, itself included; None for all.
+    """
+    mixed: Tensor = _FlashAttention.apply(query, key, value, queries, keys, window)  # type: ignore[no-untyped-call]
+    return mixed
+
+
+class _FlashAttention(torch.autograd.Function):
+    """The operators for both directions; what one leaves for the other is handed on unread."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        queries: Documents,
+        keys: Documents,
+        window: int | None,
+    ) -> Tensor:
+        # For a longest document of one token the operator would choose another arrangement of what
+        # it leaves for backward; a length that none has is allowed.
+        longest = max(queries.longest, _MIN_QUERIES), keys.longest
+        offsets = queries.cu_seqlens, keys.cu_seqlens
+        ctx.longest = longest
+        ctx.windows = {} if window is None else {"window_size_left": window - 1}
+        mixed, *left, _ = torch.ops.aten._flash_attention_forward(
+            query, key, value, *offsets, *longest, 0.0, True, False, **ctx.windows
+        )
+        ctx.save_for_backward(query, key, value, mixed, *offsets, *left)
+        return mixed  # type: ignore[no-any-return]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, mixed, *offsets, scores, state, offset = ctx.saved_tensors
+        gradients = torch.ops.aten._flash_attention_backward(
+            gradient,
+            query,
+            key,
+            value,
+            mixed,
+            scores,
+            *offsets,
+            *ctx.longest,
+            0.0,
+            True,
+            state,
+            offset,
+            **ctx.windows,
+        )
+        return (*gradients, None, None, None)
+
+
+@cache
+def flash_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) -> str:
+    """Reason why `flash_attention` cannot run, with a remedy; empty if it can.
+
+    Its result and gradients are compared with written-out attention once, as builds of torch differ
+    in what they leave out, and once did in how they align queries with keys.
+    """
+    if device.type != "cuda":
+        return f"it needs a GPU, and the device is {device.type}"
+    if dtype not in (torch.float16, torch.bfloat16):
+        name = str(dtype).removeprefix("torch.")
+        return f"it needs 16-bit activations, not {name}: set training.dtype to bfloat16"
+    if head_size % _HEAD_MULTIPLE or head_size > _MAX_HEAD_SIZE:
+        return (
+            f"it needs heads of a multiple of {_HEAD_MULTIPLE} up to {_MAX_HEAD_SIZE} numbers, "
+            f"and the model's have {head_size}"
+        )
+    capability = torch.cuda.get_device_capability(device)
+    if torch.version.hip is None and capability < _MIN_CAPABILITY:
+        return "it needs compute capability {}.{}, and the GPU has {}.{}".format(
+            *_MIN_CAPABILITY, *capability
+        )
+    return _probe_obstacle(device, dtype, head_size)
+
+
+def _probe_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) -> str:
+    """Reason why the kernel fails two small documents, one of which has earlier keys."""
+    stream = torch.Generator().manual_seed(1)
+    drawn = [
+        torch.randn(n, heads, head_size, generator=stream).to(device, dtype)
+        for n, heads in ((sum(_PROBE_QUERIES), 4), (sum(_PROBE_KEYS), 2), (sum(_PROBE_KEYS), 2))
+    ]
+    queries, keys = (Documents.from_lengths(n).to(device) for n in (_PROBE_QUERIES, _PROBE_KEYS))
+    try:
+        found = _with_gradients(drawn, lambda *x: flash_attention(*x, queries=queries, keys=keys))
+    except (RuntimeError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        return f"torch {torch.__version__} cannot run it here ({reason}): install a build with it"
+    wanted = _with_gradients([each.float() for each in drawn], _written_out)
+    off = max(float((a.float() - b).abs().max()) for a, b in zip(found, wanted, strict=True))
+    if off <= _MAX_PROBE_ERROR:
+        return ""
+    return (
+        f"in torch {torch.__version__} it is wrong by {off:.2g} on two small documents: "
+        "install a newer build"
+    )
+
+
+def _with_gradients(inputs: list[Tensor], attend: Any) -> list[Tensor]:
+    """The result, and the gradients of the sum of its squares."""
+    with torch.enable_grad():
+        leaves = [each.detach().requires_grad_() for each in inputs]
+        mixed = attend(*leaves)
+        return [mixed.detach(), *torch.autograd.grad(mixed, leaves, 2 * mixed.detach())]
+
+
+def _written_out(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Attention of the documents of the probe by its formula, in float32."""
+    n_heads = query.shape[1] // key.shape[1]
+    mixed = []
+    lengths = zip((query, key, value), (_PROBE_QUERIES, _PROBE_KEYS, _PROBE_KEYS), strict=True)
+    sides = (torch.split(each, list(n_tokens)) for each, n_tokens in lengths)
+    for q, *sources in zip(*sides, strict=True):
+        k, v = (each.repeat_interleave(n_heads, 1) for each in sources)
+        scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
+        later = torch.ones_like(scores[0]).triu(1 + len(k) - len(q)) > 0
+        weights = scores.masked_fill(later, -torch.inf).softmax(2)
+        mixed.append(torch.einsum("hqk,khd->qhd", weights, v))
+    return torch.cat(mixed)
