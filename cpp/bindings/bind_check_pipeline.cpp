@@ -31,6 +31,20 @@ void check_not_negative(const Bytes& bytes, const char* name) {
     }
 }
 
+/// Checks that every micro-batch is named, at most once by another one.
+void check_earlier_slice(std::span<const std::uint32_t> earlier_slice) {
+    std::vector<bool> is_named(earlier_slice.size(), false);
+    for (std::uint32_t i = 0; i < earlier_slice.size(); ++i) {
+        const std::uint32_t earlier = earlier_slice[i];
+        if (earlier >= earlier_slice.size() || (earlier != i && is_named[earlier])) {
+            throw py::value_error("earlier_slice must name micro-batches, each for one other");
+        }
+        if (earlier != i) {
+            is_named[earlier] = true;
+        }
+    }
+}
+
 StagePlan stage_plan(const Numbers& rows, std::uint32_t rank, std::span<const std::int64_t> bounds,
                      std::span<const std::int64_t> sizes) {
     const std::size_t n = sizes.size() / 3;
@@ -44,7 +58,7 @@ StagePlan stage_plan(const Numbers& rows, std::uint32_t rank, std::span<const st
 }
 
 std::optional<Fault> check(const std::vector<Numbers>& rows, const Numbers& ranks,
-                           const Bytes& bounds, const Bytes& sizes) {
+                           const Bytes& bounds, const Bytes& sizes, const Numbers& earlier_slice) {
     const auto n_stages = static_cast<py::ssize_t>(rows.size());
     std::for_each(rows.begin(), rows.end(), check_rows);
     arrays::check_shape(ranks, "ranks", {n_stages});
@@ -55,6 +69,8 @@ std::optional<Fault> check(const std::vector<Numbers>& rows, const Numbers& rank
     }
     check_not_negative(bounds, "bounds");
     check_not_negative(sizes, "sizes");
+    arrays::check_shape(earlier_slice, "earlier_slice", {sizes.shape(2)});
+    check_earlier_slice(arrays::entries_of(earlier_slice));
     const auto n_microbatches = static_cast<std::size_t>(sizes.shape(2));
     std::vector<StagePlan> stages;
     for (std::size_t s = 0; s < rows.size(); ++s) {
@@ -65,7 +81,7 @@ std::optional<Fault> check(const std::vector<Numbers>& rows, const Numbers& rank
     std::optional<dynapipe::Fault> found;
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        found = dynapipe::check_pipeline(stages, n_microbatches);
+        found = dynapipe::check_pipeline(stages, arrays::entries_of(earlier_slice));
     }
     if (!found) {
         return {};
@@ -92,9 +108,11 @@ std::int64_t peak_bytes(const Numbers& rows, const Bytes& bounds, const Bytes& s
 void bind_check_pipeline(py::module_& m) {
     m.def("check_pipeline", &check, py::arg("rows").noconvert(), py::arg("ranks").noconvert(),
           py::arg("bounds").noconvert(), py::arg("sizes").noconvert(),
+          py::arg("earlier_slice").noconvert(),
           "Checks the plans of a replica's stages; see dynapipe/plan/check_pipeline.hpp.\n\n"
           "Bounds are (limit, static) bytes per stage; sizes are stored, forward transient and\n"
-          "backward transient bytes per stage and micro-batch. Returns None, or a fault (rule,\n"
+          "backward transient bytes per stage and micro-batch; earlier_slice is the micro-batch\n"
+          "with the slice before that of each, or itself. Returns None, or a fault (rule,\n"
           "stage, position, microbatch, detail).");
     m.def("peak_bytes", &peak_bytes, py::arg("rows").noconvert(), py::arg("bounds").noconvert(),
           py::arg("sizes").noconvert(),

@@ -263,6 +263,7 @@ def check_pipeline(
     ranks: npt.NDArray[np.uint32],
     bounds: npt.NDArray[np.int64],
     sizes: npt.NDArray[np.int64],
+    earlier_slice: npt.NDArray[np.uint32],
 ) -> tuple[int, int, int, int, int] | None: ...
 def peak_bytes(
     rows: npt.NDArray[np.uint32],

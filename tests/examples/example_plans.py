@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import strategies as st
 
-from dynapipe_hpc.data.microbatch import PaddedRows
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows, Slice
 from dynapipe_hpc.plan.instruction import Instruction
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.memory import peak_bytes
@@ -18,10 +19,26 @@ from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
 AMPLE = 10**9
+SLICE_TOKENS = 8
 StagePass = tuple[int, Pass]
+Groups = Sequence[Sequence[int]]
+"""The micro-batches that hold the slices of each sliced sample, first slice first."""
 
 
-def plans_of(instructions: Iterable[Sequence[Instruction]], n_microbatches: int) -> list[RankPlan]:
+def microbatches_of(n: int, groups: Groups = ()) -> tuple[MicroBatch, ...]:
+    """Micro-batches of a sample each, and those of the slices of others."""
+    microbatches: list[MicroBatch] = [PaddedRows((i,), SLICE_TOKENS) for i in range(n)]
+    for group in groups:
+        ends = [SLICE_TOKENS * (k + 1) for k in range(len(group))]
+        for i, end in zip(group, ends, strict=True):
+            part = Slice(end - SLICE_TOKENS, end, ends[-1])
+            microbatches[i] = PackedRow((group[0],), SLICE_TOKENS, (0, SLICE_TOKENS), slice=part)
+    return tuple(microbatches)
+
+
+def plans_of(
+    instructions: Iterable[Sequence[Instruction]], n_microbatches: int, groups: Groups = ()
+) -> list[RankPlan]:
     """The plans of one replica; micro-batch i stores 10 + i bytes."""
     stored = tuple(10 + i for i in range(n_microbatches))
     ones = (1,) * n_microbatches
@@ -32,7 +49,7 @@ def plans_of(instructions: Iterable[Sequence[Instruction]], n_microbatches: int)
             replica=0,
             stage=stage,
             hidden_size=4,
-            microbatches=tuple(PaddedRows((i,), 8) for i in range(n_microbatches)),
+            microbatches=microbatches_of(n_microbatches, groups),
             instructions=row
             if isinstance(row, InstructionRows)
             else InstructionRows.from_instructions(row),
@@ -60,10 +77,18 @@ def drawn_plans(
     draw: st.DrawFn, may_split: bool = True, may_evaluate: bool = False
 ) -> list[RankPlan]:
     """The plans of one replica from a random schedule with random times, memory tight."""
-    schedule = draw(drawn_schedules(may_split, may_evaluate))
+    groups = draw(drawn_groups())
+    schedule = draw(drawn_schedules(may_split, may_evaluate, groups))
     timeline = draw(drawn_timelines(schedule))
     instructions = place_transfers(schedule, timeline, range(len(schedule.passes)))
-    return with_tight_memory(plans_of(instructions, n_microbatches_of(schedule)))
+    return with_tight_memory(plans_of(instructions, n_microbatches_of(schedule), groups))
+
+
+@st.composite
+def drawn_groups(draw: st.DrawFn) -> Groups:
+    """Slices of up to two samples, among up to 4 micro-batches, in any order; often none."""
+    indices = draw(st.permutations(range(4)))
+    return draw(st.sampled_from([[], [], [indices[:2]], [indices[:3]], [indices[:2], indices[2:]]]))
 
 
 def n_microbatches_of(schedule: Schedule) -> int:
@@ -73,17 +98,18 @@ def n_microbatches_of(schedule: Schedule) -> int:
 
 @st.composite
 def drawn_schedules(
-    draw: st.DrawFn, may_split: bool = True, may_evaluate: bool = False
+    draw: st.DrawFn, may_split: bool = True, may_evaluate: bool = False, groups: Groups = ()
 ) -> Schedule:
     """Any order in which up to 5 micro-batches can pass through up to 4 stages."""
-    n_stages, n_microbatches = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    least_microbatches = max([0, *(i for group in groups for i in group)]) + 1
+    n_stages, n_microbatches = draw(st.integers(1, 4)), draw(st.integers(least_microbatches, 5))
     least, most = 1 if may_evaluate else 2, 3 if may_split else 2
     kinds = tuple(PassKind)[: draw(st.integers(least, most))]
     passes = [Pass(kind, i) for kind in kinds for i in range(n_microbatches)]
     open_ = [(stage, pass_) for stage in range(n_stages) for pass_ in passes]
     done: list[StagePass] = []
     while open_:
-        ready = [p for p in open_ if all(q in done for q in inputs_of(*p, n_stages))]
+        ready = [p for p in open_ if all(q in done for q in inputs_of(*p, n_stages, groups))]
         done.append(draw(st.sampled_from(ready)))
         open_.remove(done[-1])
     return Schedule.from_passes([p for at, p in done if at == s] for s in range(n_stages))
@@ -117,11 +143,18 @@ def timeline_of(schedule: Schedule, duration_ms: Sequence[Sequence[float]]) -> T
     return Timeline(start_ms, end_ms, not_used, not_used, per_stage, per_stage, end_ms.max())
 
 
-def inputs_of(stage: int, pass_: Pass, n_stages: int) -> list[StagePass]:
+def inputs_of(stage: int, pass_: Pass, n_stages: int, groups: Groups = ()) -> list[StagePass]:
     """The passes that a pass needs to have ended, each with its stage."""
-    if pass_.kind is PassKind.FORWARD:
-        return [(stage - 1, pass_)] if stage > 0 else []
     if pass_.kind is PassKind.WEIGHT:
         return [(stage, Pass(PassKind.BACKWARD, pass_.microbatch))]
+    goes_back = pass_.kind is PassKind.BACKWARD
+    pairs = [pair for group in groups for pair in pairwise(group)]
+    needed = [
+        (stage, Pass(pass_.kind, pair[goes_back]))
+        for pair in pairs
+        if pair[not goes_back] == pass_.microbatch
+    ]
+    if not goes_back:
+        return [*needed, (stage - 1, pass_)] if stage > 0 else needed
     behind = [(stage + 1, pass_)] if stage + 1 < n_stages else []
-    return [(stage, Pass(PassKind.FORWARD, pass_.microbatch)), *behind]
+    return [*needed, (stage, Pass(PassKind.FORWARD, pass_.microbatch)), *behind]

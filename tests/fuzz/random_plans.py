@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from tests.examples.example_plans import StagePass, inputs_of, plans_of, with_tight_memory
+from tests.examples.example_plans import Groups, StagePass, inputs_of, plans_of, with_tight_memory
 
 from dynapipe_hpc.plan.instruction import (
     Backward,
@@ -55,12 +55,13 @@ def _random_pipeline(
     n_microbatches: int,
     kinds: Sequence[PassKind],
 ) -> list[RankPlan]:
-    schedule, timeline = _random_schedule(draw, n_stages, n_microbatches, kinds)
+    groups = _random_groups(draw, n_microbatches)
+    schedule, timeline = _random_schedule(draw, n_stages, n_microbatches, kinds, groups)
     ranks = range(replica * n_stages, (replica + 1) * n_stages)
     rows = place_transfers(schedule, timeline, ranks)
     plans = [
         replace(plan, rank=rank, replica=replica, memory=_random_memory(draw, plan))
-        for rank, plan in zip(ranks, plans_of(rows, n_microbatches), strict=True)
+        for rank, plan in zip(ranks, plans_of(rows, n_microbatches, groups), strict=True)
     ]
     return with_tight_memory(plans)
 
@@ -71,13 +72,25 @@ def _random_memory(draw: random.Random, plan: RankPlan) -> MemoryPlan:
     return MemoryPlan(0, draw.choice([0, 100]), *sizes)
 
 
+def _random_groups(draw: random.Random, n_microbatches: int) -> Groups:
+    """Micro-batches that hold the slices of up to two samples, in any order; often none."""
+    indices = draw.sample(range(n_microbatches), n_microbatches)
+    cut = draw.randint(0, n_microbatches)
+    groups = draw.choice([[], [indices[:cut]], [indices[:cut], indices[cut:]]])
+    return [group for group in groups if len(group) > 1]
+
+
 def _random_schedule(
-    draw: random.Random, n_stages: int, n_microbatches: int, kinds: Sequence[PassKind]
+    draw: random.Random,
+    n_stages: int,
+    n_microbatches: int,
+    kinds: Sequence[PassKind],
+    groups: Groups,
 ) -> tuple[Schedule, Timeline]:
     """Any order in which the passes can run, and times that often coincide."""
     pairs = [(kind, i) for kind in kinds for i in range(n_microbatches)]
     needs = {
-        (s, Pass(*pair)): inputs_of(s, Pass(*pair), n_stages)
+        (s, Pass(*pair)): inputs_of(s, Pass(*pair), n_stages, groups)
         for s in range(n_stages)
         for pair in pairs
     }
@@ -117,6 +130,13 @@ def changed(draw: random.Random, plans: list[RankPlan]) -> tuple[str, list[RankP
                 plan, instructions=InstructionRows.from_instructions(instructions)
             )
     return name, plans
+
+
+def _reorder_slices(draw: random.Random, row: Instructions) -> None:
+    passes = Forward | Backward | BackwardInput
+    places = [k for k, step in enumerate(row) if isinstance(step, passes)]
+    if places:
+        _swap_places(row, draw.choice(places), draw.choice(places))
 
 
 def _drop(draw: random.Random, row: Instructions) -> None:
@@ -200,6 +220,7 @@ CHANGES: Mapping[str, Callable[[random.Random, Instructions], None]] = {
     "swap": _swap,
     "swap neighbours": _swap_neighbours,
     "reorder a pair": _reorder_pair,
+    "reorder slices": _reorder_slices,
     "micro-batch": _change_microbatch,
     "kind": _change_kind,
     "payload": _change_payload,

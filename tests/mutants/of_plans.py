@@ -4,6 +4,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.pipelines import T5_PIPELINE
 
 CHANNELS = ("tests/experiment/rank/test_channels.py",)
+SLICES = ("tests/plan/test_check_slices.py",)
 CODEC = ("tests/plan/test_codec.py",)
 CHECK = ("tests/plan/test_check.py", "tests/plan/test_check_rules.py")
 PLANS = ("tests/planner/test_make_plans.py",)
@@ -171,6 +172,18 @@ PLAN = (
     # plans as bytes
     Mutant("plan/codec.py", "digest_size=_HASH_BYTES).digest() != checksum",
            "digest_size=1) is None", "damage is not noticed", CODEC),
+    Mutant("plan/check.py", "            earlier[index] = before\n", "            pass\n",
+           "slices in any order", SLICES),
+    Mutant("plan/check.py", "        parts.sort()\n", "",
+           "slices in order of micro-batches", SLICES),
+    Mutant("plan/check.py", " != [0, *ends[:-1]] or", " != [parts[0][0].begin, *ends[:-1]] or",
+           "the first slice is missing", SLICES),
+    Mutant("plan/check.py", " != {ends[-1]}:", " != {parts[0][0].n_tokens}:",
+           "the last slice is missing", SLICES),
+    Mutant("plan/codec.py", "not begin < end <= n_tokens", "end > n_tokens", "a slice of nothing",
+           CODEC),
+    Mutant("plan/codec.py", "begin + offsets[1], n_tokens", "begin + offsets[-1], n_tokens",
+           "a slice ends where its row does", CODEC),
     Mutant("plan/codec.py", "if version != VERSION:", "if version > VERSION:",
            "older versions are read", CODEC),
     Mutant("plan/codec.py", "(_boundary(before), _boundary(after))",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import assert_never
 
+from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.plan.errors import PlanError
 from dynapipe_hpc.plan.excerpt import excerpt, picture
 from dynapipe_hpc.plan.instruction import (
@@ -106,6 +107,9 @@ def _check_steps(plan: RankPlan, neighbours: Neighbours, only_forward: bool) -> 
             raise _error(plan, position, "this comes a second time")
         if not needs[step] <= done[i]:
             raise _error(plan, position, f"this needs {_missing(needs[step], done[i], i)} before")
+        for other in _neighbouring_slices(plan, i, step):
+            if step not in done[other]:
+                raise _error(plan, position, f"this needs {step}{other} before")
         if peer is not None and peer != neighbours.peer(step):
             raise _error(plan, position, f"the peer must be rank {neighbours.peer(step)}")
         done[i].add(step)
@@ -140,6 +144,23 @@ def _step(instruction: Instruction) -> tuple[str, int, int | None]:
             return "end", 0, None
         case _:
             assert_never(instruction)
+
+
+def _neighbouring_slices(plan: RankPlan, i: int, step: str) -> list[int]:
+    """Micro-batches with the slice before (F), or behind (B, I), that of another one."""
+    if step not in {"F", "B", "I"} or not isinstance(own := plan.microbatches[i], PackedRow):
+        return []
+    return [
+        k
+        for k, other in enumerate(plan.microbatches)
+        if isinstance(other, PackedRow) and other.sample_ids[0] == own.sample_ids[0]
+        if own.slice and other.slice
+        if (
+            other.slice.end == own.slice.begin
+            if step == "F"
+            else other.slice.begin == own.slice.end
+        )
+    ]
 
 
 def _missing(needed: frozenset[str], done: set[str], microbatch: int) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.plan.instruction import (
     Backward,
     BackwardInput,
@@ -130,6 +131,7 @@ class _Rank:
     kept: dict[int, _Kept] = field(default_factory=dict)
     gradients: list[tuple[int, Value, Value]] = field(default_factory=list)
     held_bytes: int = 0
+    n_read: dict[int, int] = field(default_factory=dict)  # tokens of sliced samples with keys here
 
     def run(self) -> Iterator[str]:
         """Executes instruction by instruction; yields when it has to wait."""
@@ -197,6 +199,10 @@ class _Rank:
     def _forward(self, i: int) -> None:
         _require(i in self.loaded and i not in self.kept)
         self.loaded.remove(i)
+        if part := _slice(self.plan, i):
+            sample_id, begin, end = part
+            _require(self.n_read.setdefault(sample_id, 0) == begin)
+            self.n_read[sample_id] = end
         received = self._take(Payload.ACTIVATION, i, is_first_or_last=self.stage == 0)
         self.kept[i] = _Kept(self._read(received), received)
         self.held_bytes += self.plan.memory.stored[i]
@@ -209,6 +215,10 @@ class _Rank:
     def _backward(self, i: int) -> None:
         _require(i in self.kept and not self.kept[i].is_half_done)
         kept = self.kept[i]
+        if part := _slice(self.plan, i):
+            sample_id, begin, end = part
+            _require(self.n_read[sample_id] == end)  # the gradients of its keys are complete
+            self.n_read[sample_id] = begin
         last = self.stage == self.n_stages - 1
         kept.gradient_in = self._take(Payload.GRADIENT, i, is_first_or_last=last)
         kept.gradient = self._read(kept.gradient_in)
@@ -254,6 +264,14 @@ class _Rank:
             for place in [(self.stage, i, self.n_stages)]
         ]
         _require(sorted(self.gradients, key=lambda gradient: gradient[0]) == expected)
+
+
+def _slice(plan: RankPlan, i: int) -> tuple[int, int, int] | None:
+    """Sample, begin and end of the slice that a micro-batch holds."""
+    microbatch = plan.microbatches[i]
+    if not isinstance(microbatch, PackedRow) or microbatch.slice is None:
+        return None
+    return microbatch.sample_ids[0], microbatch.slice.begin, microbatch.slice.end
 
 
 def _activation(stage: int, i: int, inputs: Value) -> Value:

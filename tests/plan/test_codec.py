@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.examples.example_plans import drawn_plans
 
 from dynapipe_hpc.architecture.boundary import Boundary
-from dynapipe_hpc.data.microbatch import DenseRows, PackedRow, PaddedRows, Recompute
+from dynapipe_hpc.data.microbatch import DenseRows, PackedRow, PaddedRows, Recompute, Slice
 from dynapipe_hpc.plan.codec import VERSION, decode, encode_plans, plans_hash
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction import Instruction, Load
@@ -34,7 +34,7 @@ PLAN = RankPlan(
     microbatches=(
         DenseRows(((5,), (6, 2**40)), 24),
         PaddedRows((0, 1, 2), 2048, Recompute.FULL, target_tokens=256),
-        PackedRow((9, 4), 64, offsets=(0, 10, 61)),
+        PackedRow((9, 4), 64, offsets=(0, 10, 61), slice=Slice(20, 30, 2**31)),
         PackedRow(
             (3, 2),
             16,
@@ -72,7 +72,7 @@ def test_the_latest_version_is_written_and_read_as_it_was_released() -> None:
 
 @pytest.mark.parametrize("version", range(1, VERSION))
 def test_plans_of_older_versions_are_refused_by_name(version: int) -> None:
-    with pytest.raises(PlanFormatError, match=f"version {version}, but this release reads 5; re"):
+    with pytest.raises(PlanFormatError, match=f"version {version}, but this release reads 6; re"):
         decode((OLD / f"v{version}.plan").read_bytes())
 
 
@@ -146,7 +146,7 @@ def test_a_plan_with_any_flipped_bit_is_refused() -> None:
 def test_another_version_is_named() -> None:
     data = bytearray(encode(PLAN))
     data[8] = 9
-    with pytest.raises(PlanFormatError, match="version 9, but this release reads 5; read it with"):
+    with pytest.raises(PlanFormatError, match="version 9, but this release reads 6; read it with"):
         decode(bytes(data))
 
 
@@ -185,7 +185,7 @@ def replaced(offset: int, number: int) -> bytes:
 
 COUNTS = HEADER_BYTES + 10 * 8
 TABLES = COUNTS + 6 * 8 + 8
-PACKED = TABLES + 4 * (20 + 24) + 7 * 4 + 10 * 8
+PACKED = TABLES + 4 * (28 + 24) + 7 * 4 + 10 * 8
 FIRST_ROW = len(encode(PLAN)) - HASH_BYTES - 20 * len(PLAN.instructions)
 
 
@@ -197,13 +197,19 @@ FIRST_ROW = len(encode(PLAN)) - HASH_BYTES - 20 * len(PLAN.instructions)
         (TABLES, 1, "do not add up to its rows and samples"),
         (TABLES + 12, 3, "unknown mode or layout: 3 is not a valid Recompute"),
         (TABLES + 16, 3, "unknown mode or layout: 3 is not a valid Layout"),
+        (TABLES + 2 * 28 + 16, 0, "has a slice, but is no packed row"),
         (TABLES + 16, 0, "a padded micro-batch of the plan has a row of several samples"),
         (TABLES + 16, 2, "lacks samples or has several rows"),
-        (TABLES + 3 * 20 + 16, 1, "more packed samples than its packed micro-batches"),
+        (TABLES + 3 * 28 + 20, 1, "has a slice, but is no packed row"),
+        (TABLES + 28 + 24, 9, "has a slice, but is no packed row"),
+        (TABLES + 2 * 28 + 24, 29, "a slice of tokens 20 to 30 of a sample of 29"),
+        (TABLES + 2 * 28 + 24, 0, "a slice of tokens 20 to 30 of a sample of 0"),
+        (TABLES + 3 * 28 + 16, 1, "more packed samples than its packed micro-batches"),
+        (PACKED, 0, "a slice of tokens 20 to 20 of a sample of 2147483648"),
         (PACKED, 62, "do not lie in its row"),
         (PACKED + 8, 65, "do not lie in its row"),
         (PACKED + 4, 1, "do not lie in its row"),
-        (TABLES + 4 * 20 + 4, 2**31, "which is beyond 9223372036854775807"),
+        (TABLES + 4 * 28 + 4, 2**31, "which is beyond 9223372036854775807"),
         (COUNTS - 8, 0, "divides tokens among 0 shards"),
         (COUNTS - 16, 2, "unknown boundary: 2 is not a valid Boundary"),
         (FIRST_ROW, 11, "unknown kind 11"),

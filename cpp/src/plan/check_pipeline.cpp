@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <limits>
+#include <numeric>
 #include <unordered_map>
 #include <vector>
 
@@ -122,16 +123,33 @@ bool is_forward_only(const StagePlan& plan) {
     return has_forward;
 }
 
+/// Neighbours of each micro-batch among the slices of its sample; itself where it has none.
+struct SliceOrder {
+    std::span<const std::uint32_t> earlier;
+    std::vector<std::uint32_t> later;
+
+    explicit SliceOrder(std::span<const std::uint32_t> earlier_slice)
+        : earlier(earlier_slice), later(earlier_slice.size()) {
+        std::iota(later.begin(), later.end(), 0U);
+        for (std::uint32_t i = 0; i < earlier.size(); ++i) {
+            if (earlier[i] != i) {
+                later[earlier[i]] = i;
+            }
+        }
+    }
+};
+
 /// Checks what can be seen without the plans of other stages.
 class StageCheck {
   public:
-    StageCheck(std::span<const StagePlan> stages, std::size_t stage, std::size_t n_microbatches,
+    StageCheck(std::span<const StagePlan> stages, std::size_t stage, const SliceOrder& slices,
                bool forward_only)
         : stages_(stages),
           stage_(stage),
           rows_(stages[stage].rows),
+          slices_(slices),
           forward_only_(forward_only),
-          done_(n_microbatches, 0) {
+          done_(slices.earlier.size(), 0) {
         const Steps absent = (stage == 0 ? kWithStageBefore : 0) |
                              (stage + 1 == stages.size() ? kWithStageBehind : 0) |
                              (splits() ? set_of(Step::backward) : kSplit) |
@@ -207,6 +225,9 @@ class StageCheck {
         if (const Steps missing = kNeeds[static_cast<std::size_t>(*step)] & steps_ & ~done) {
             return fault(Rule::needs, position, row.microbatch, first_of(missing));
         }
+        if (auto found = check_slices(position, *step)) {
+            return found;
+        }
         if (is_start(row)) {
             const std::uint32_t peer =
                 stages_[is_with_stage_behind(row) ? stage_ + 1 : stage_ - 1].rank;
@@ -215,6 +236,21 @@ class StageCheck {
             }
         }
         done |= bit(*step);
+        return {};
+    }
+
+    /// Passes of a sample's slices: forward in ascending order, backward in descending order.
+    [[nodiscard]] std::optional<Fault> check_slices(std::size_t position, Step step) const {
+        const std::uint32_t microbatch = rows_[position].microbatch;
+        std::uint32_t needed = microbatch;
+        if (step == Step::forward) {
+            needed = slices_.earlier[microbatch];
+        } else if (step == Step::backward || step == Step::backward_input) {
+            needed = slices_.later[microbatch];
+        }
+        if (needed != microbatch && !(done_[needed] & bit(step))) {
+            return fault(Rule::needs, position, needed, static_cast<std::int64_t>(step));
+        }
         return {};
     }
 
@@ -250,6 +286,7 @@ class StageCheck {
     std::span<const StagePlan> stages_;
     std::size_t stage_;
     Rows rows_;
+    const SliceOrder& slices_;
     bool forward_only_;
     std::vector<Steps> done_;  ///< per micro-batch
     Steps steps_;              ///< that every micro-batch takes on this stage
@@ -287,10 +324,12 @@ std::int64_t sum(std::int64_t a, std::int64_t b) {
 
 }  // namespace
 
-std::optional<Fault> check_pipeline(std::span<const StagePlan> stages, std::size_t n_microbatches) {
+std::optional<Fault> check_pipeline(std::span<const StagePlan> stages,
+                                    std::span<const std::uint32_t> earlier_slice) {
+    const SliceOrder slices(earlier_slice);
     const bool forward_only = std::all_of(stages.begin(), stages.end(), is_forward_only);
     for (std::size_t s = 0; s < stages.size(); ++s) {
-        if (auto fault = StageCheck(stages, s, n_microbatches, forward_only).run()) {
+        if (auto fault = StageCheck(stages, s, slices, forward_only).run()) {
             return fault;
         }
     }

@@ -105,7 +105,9 @@ bool passes(const Plan& plan, std::int64_t bytes) {
             {dynapipe::Rows(plan.rows[s]), plan.ranks[s], INT64_MAX, 0, sizes, sizes, sizes});
         CHECK(dynapipe::peak_bytes(stages.back()) >= 0);
     }
-    return !dynapipe::check_pipeline(stages, plan.n_microbatches);
+    std::vector<std::uint32_t> no_slices(plan.n_microbatches);
+    std::iota(no_slices.begin(), no_slices.end(), 0U);
+    return !dynapipe::check_pipeline(stages, no_slices);
 }
 
 }  // namespace

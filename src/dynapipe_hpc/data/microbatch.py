@@ -141,6 +141,24 @@ class DenseRows:
         return self.n_rows * (self.row_tokens + self.target_tokens)
 
 
+class Slice(NamedTuple):
+    """Part of a sample that is too long to be a micro-batch alone.
+
+    The parts of a sample are micro-batches of one replica. On every stage their forward passes run
+    in ascending order, as each attends to the keys and values of those before it, and their
+    backward passes in descending order.
+
+    Attributes:
+        begin: Token of the sample with which it begins.
+        end: Token after its last.
+        n_tokens: Number of tokens of the sample.
+    """
+
+    begin: int
+    end: int
+    n_tokens: int
+
+
 @dataclass(frozen=True, slots=True)
 class PackedRow:
     """A micro-batch of one row, in which every sample attends to itself only.
@@ -152,6 +170,7 @@ class PackedRow:
         recompute: Activation checkpointing mode, see `PaddedRows`.
         target_tokens: Length of the decoder's row, see `PaddedRows`.
         target_offsets: Offsets in the decoder's row; empty in a decoder-only model.
+        slice: Part of the first sample that the row holds; None if it holds all of it.
     """
 
     layout: ClassVar[Layout] = Layout.PACKED
@@ -163,6 +182,7 @@ class PackedRow:
     recompute: Recompute = Recompute.NONE
     target_tokens: int = 0
     target_offsets: tuple[int, ...] = ()
+    slice: Slice | None = None
 
     @property
     def rows(self) -> tuple[tuple[int, ...], ...]:

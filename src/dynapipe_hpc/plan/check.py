@@ -1,11 +1,13 @@
 """Check of an iteration's plans before any rank executes them."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Slice
 from dynapipe_hpc.plan.errors import PlanError
 from dynapipe_hpc.plan.fault import Fault, describe
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -19,7 +21,9 @@ def check_plans(plans: Sequence[RankPlan]) -> None:
     All plans belong to one iteration, and the stages of a replica form one pipeline over the same
     micro-batches. On each rank, every micro-batch takes every step once and after the steps that
     it depends on, peers are the neighbouring stages, a receive slot has one user at a time, and
-    memory stays within its limit. No two ranks disagree on the order of their transfers, and no
+    memory stays within its limit. The slices of a sample make up the
+    whole sample, on one replica; their forward passes run in ascending order, their backward passes
+    in descending order. No two ranks disagree on the order of their transfers, and no
     rank waits forever if transfers behave like NCCL's, even if every start of one blocks until the
     peer starts it, too. The time is linear in the number of instructions. Plans of an evaluation
     have forward passes only, on all ranks.
@@ -70,11 +74,13 @@ def _check_pipeline(pipeline: Sequence[RankPlan]) -> None:
                 "shards that divide tokens"
             )
         _check_account(plan)
+    earlier = _earlier_slices(first)
     fault = _kernels.check_pipeline(
         [plan.instructions.table for plan in pipeline],
         np.array([plan.rank for plan in pipeline], np.uint32),
         np.array([plan.memory.bounds for plan in pipeline], np.int64),
         np.array([plan.memory.sizes for plan in pipeline], np.int64),
+        np.array(earlier, np.uint32),
     )
     if fault is not None:
         raise PlanError(describe(pipeline, Fault(*fault)))
@@ -83,6 +89,33 @@ def _check_pipeline(pipeline: Sequence[RankPlan]) -> None:
 def _sizes(plan: RankPlan) -> tuple[tuple[MicroBatch, ...], int, int]:
     """Sizes of the tensors between stages."""
     return plan.microbatches, plan.hidden_size, plan.n_stream_shards
+
+
+def _earlier_slices(plan: RankPlan) -> list[int]:
+    """Per micro-batch that with the slice before its own; itself if it has none or the first.
+
+    Raises:
+        PlanError: The slices of a sample are not the whole sample, each part once.
+    """
+    slices = defaultdict[int, list[tuple[Slice, int]]](list)
+    for index, microbatch in enumerate(plan.microbatches):
+        if isinstance(microbatch, PackedRow) and microbatch.slice:
+            slices[microbatch.sample_ids[0]].append((microbatch.slice, index))
+    earlier = list(range(len(plan.microbatches)))
+    for sample_id, parts in slices.items():
+        parts.sort()
+        ends = [part.end for part, _ in parts]
+        if [part.begin for part, _ in parts] != [0, *ends[:-1]] or {
+            part.n_tokens for part, _ in parts
+        } != {ends[-1]}:
+            shown = ", ".join(f"{part.begin} to {part.end}" for part, _ in parts)
+            raise PlanError(
+                f"iteration {plan.iteration}: the slices of sample {sample_id} on replica "
+                f"{plan.replica} are not its {parts[0][0].n_tokens} tokens, each once: {shown}"
+            )
+        for (_, before), (_, index) in pairwise(parts):
+            earlier[index] = before
+    return earlier
 
 
 def _check_account(plan: RankPlan) -> None:

@@ -14,6 +14,7 @@ from dynapipe_hpc.data.microbatch import (
     PackedRow,
     PaddedRows,
     Recompute,
+    Slice,
 )
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction_rows import COLUMNS, InstructionRows
@@ -22,11 +23,12 @@ from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 
 __all__ = ["VERSION", "PlanFormatError", "decode", "encode_plans", "plans_hash"]
 
-VERSION = 5
+VERSION = 6
 _MAGIC = b"DYNAPLAN"
 _HEADER = struct.Struct("<8sI8s")  # magic word, version, checksum of all that follows
 _NUMBERS = struct.Struct("<16Qd")  # ten of the plan, six counts, the iteration's time
-_MICROBATCH = struct.Struct("<5I")  # rows, tokens per row, target tokens, mode, layout
+# Rows, tokens per row, target tokens, mode, layout; of a slice its begin and the sample's tokens.
+_MICROBATCH = struct.Struct("<7I")
 _HASH_BYTES = 8
 _LARGEST = 2**63 - 1
 _MAX_RANK = 2**32 - 1
@@ -130,7 +132,9 @@ def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes
     rows = [row for microbatch in microbatches for row in microbatch.rows]
     samples = list(chain.from_iterable(rows))
     shapes = [
-        _MICROBATCH.pack(m.n_rows, m.row_tokens, m.target_tokens, m.recompute, m.layout)
+        _MICROBATCH.pack(
+            m.n_rows, m.row_tokens, m.target_tokens, m.recompute, m.layout, *_sliced(m)
+        )
         for m in microbatches
     ]
     packed = [m for m in microbatches if isinstance(m, PackedRow)]
@@ -140,6 +144,12 @@ def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes
         struct.pack(f"<{len(samples)}Q", *samples),
         b"".join(struct.pack("<2I", *ends) for m in packed for ends in _ends(m)),
     )
+
+
+def _sliced(microbatch: MicroBatch) -> tuple[int, int]:
+    """Begin of a slice, and the tokens of its sample; zeros if no sample is sliced."""
+    part = microbatch.slice if isinstance(microbatch, PackedRow) else None
+    return (part.begin, part.n_tokens) if part else (0, 0)
 
 
 def _ends(microbatch: PackedRow) -> Iterator[tuple[int, int]]:
@@ -214,13 +224,18 @@ def _microbatches(
 ) -> Iterator[MicroBatch]:
     sample_rows = _sample_rows(row_sizes, samples, [n_rows for n_rows, *_ in shapes])
     ends = struct.iter_unpack("<2I", packed)
-    for rows, (_, row_tokens, target_tokens, mode, layout) in zip(sample_rows, shapes, strict=True):
+    for rows, shape in zip(sample_rows, shapes, strict=True):
+        _, row_tokens, target_tokens, mode, layout, begin, n_tokens = shape
         try:
             recompute, kind = Recompute(mode), Layout(layout)
         except ValueError as error:
             raise PlanFormatError(
                 f"the plan has a micro-batch of an unknown mode or layout: {error}"
             ) from None
+        if (kind is not Layout.PACKED or target_tokens) and (begin or n_tokens):
+            raise PlanFormatError(
+                "a micro-batch of the plan has a slice, but is no packed row of a decoder"
+            )
         match kind:
             case Layout.PADDED:
                 yield PaddedRows(_one_each(rows), row_tokens, recompute, target_tokens)
@@ -235,6 +250,7 @@ def _microbatches(
                     recompute=recompute,
                     target_tokens=target_tokens,
                     target_offsets=target_offsets,
+                    slice=_slice(begin, begin + offsets[1], n_tokens),
                 )
             case _:
                 assert_never(kind)
@@ -267,6 +283,17 @@ def _offsets(
                 "samples of a packed micro-batch of the plan do not lie in its row"
             )
     return offsets, target_offsets if target_tokens else ()
+
+
+def _slice(begin: int, end: int, n_tokens: int) -> Slice | None:
+    """The part of a packed micro-batch's first sample; None if it has all of it."""
+    if not (begin or n_tokens):
+        return None
+    if not begin < end <= n_tokens or end - begin == n_tokens:
+        raise PlanFormatError(
+            f"the plan has a slice of tokens {begin} to {end} of a sample of {n_tokens}"
+        )
+    return Slice(begin, end, n_tokens)
 
 
 def _boundary(number: int) -> Boundary:

@@ -71,6 +71,11 @@ struct Fault {
 /// optimizer step, the plans are forward only: these steps are missing, as are transfers of
 /// gradients.
 ///
+/// Micro-batches may hold slices of a sample. On every stage the forward pass of a slice comes
+/// after that of the slice before it, whose keys and values it reads, and the backward pass of a
+/// slice after that of the slice behind it, which adds to the gradients of its keys and values.
+/// These rules are local to a stage, so what follows holds with them, too.
+///
 /// This is sufficient under NCCL's rules: the operations between two ranks, in both directions,
 /// form one queue. They match in the order in which each side starts them, none completes before
 /// those ahead of it in the queue, and a wait blocks its rank until its operation is complete. It
@@ -89,10 +94,13 @@ struct Fault {
 ///
 /// Rows may hold arbitrary numbers.
 ///
+/// @param earlier_slice  (n_microbatches,): the micro-batch with the slice before that of each; the
+///                       micro-batch itself if it has no slice or the first. No two have the same.
 /// @return  the first fault, ordered by stage and then by `Rule`; nothing if there is none.
 ///
 /// Time O(n) for a total of n rows on all stages.
-std::optional<Fault> check_pipeline(std::span<const StagePlan> stages, std::size_t n_microbatches);
+std::optional<Fault> check_pipeline(std::span<const StagePlan> stages,
+                                    std::span<const std::uint32_t> earlier_slice);
 
 /// Peak memory of a plan. Stored bytes count from the start of a micro-batch's forward pass to the
 /// end of its last backward pass, transient bytes while a pass runs. Rows that name a micro-batch
