@@ -6,6 +6,7 @@ Prints each violation with its file and line, and exits with 1 if there is one.
 """
 
 import ast
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ BARE = frozenset(
     ["found", "told", "asked", "met", "seen", "its", "own", "beside", "wanted", "said"]
 )
 MAX_BARE = 40
+VALIDATORS = ("_check_", "_parse_", "_fill_")
+VALIDATOR = "a validator is called _check_<rule>, or _parse_x or _fill_x if it changes the value"
 EXCEPTIONS = frozenset({"planner/make_plans.py of"})  # works on from 0.1, with a warning
 
 
@@ -35,9 +38,11 @@ def violations() -> Iterator[str]:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and is_ours and not node.name.startswith("_"):
                 classes[node.name].append(f"{name}:{node.lineno}")
-            elif isinstance(node, ast.FunctionDef) and node.name == "of":
-                if _is_constructor(node) and f"{name} {node.name}" not in EXCEPTIONS:
-                    yield f"{name}:{node.lineno}: a constructor is called from_x, not of"
+            elif isinstance(node, ast.FunctionDef) and is_ours:
+                if f"{name} {node.name}" not in EXCEPTIONS:
+                    yield from (f"{name}:{line}" for line in _misnamed(node))
+            elif isinstance(node, ast.Call) and is_ours:
+                yield from (f"{name}:{line}" for line in _misnamed_validators(node))
             elif isinstance(node, ast.Name | ast.arg) and (assigned := _assigned(node)):
                 if assigned.lstrip("_").startswith(LIMITS):
                     yield f"{name}:{node.lineno}: {assigned}: a limit is called MAX_x or MIN_x"
@@ -60,8 +65,25 @@ def _questions(tree: ast.Module) -> Iterator[str]:
                 yield f"{node.lineno}: '{first}' begins with a question; name the thing"
 
 
-def _is_constructor(node: ast.FunctionDef) -> bool:
-    return any(isinstance(d, ast.Name) and d.id == "classmethod" for d in node.decorator_list)
+def _misnamed(node: ast.FunctionDef) -> Iterator[str]:
+    """Places of a function whose name does not say its kind: constructor, validator, error."""
+    decorators = [ast.unparse(decorator).partition("(")[0] for decorator in node.decorator_list]
+    place = f"{node.lineno}: {node.name}"
+    if "classmethod" in decorators and node.name == "of":
+        yield f"{place}: a constructor is called from_x"
+    if any(d.endswith("_validator") for d in decorators) and not node.name.startswith(VALIDATORS):
+        yield f"{place}: {VALIDATOR}"
+    result = ast.unparse(node.returns) if node.returns else ""
+    if re.fullmatch(r"\w+Error( \| None)?", result) and not node.name.endswith("_error"):
+        yield f"{place}: a function that makes an error is called x_error"
+
+
+def _misnamed_validators(node: ast.Call) -> Iterator[str]:
+    """Places of functions that pydantic calls on a value."""
+    if ast.unparse(node.func) in ("AfterValidator", "BeforeValidator"):
+        function = ast.unparse(node.args[0])
+        if not function.startswith(VALIDATORS):
+            yield f"{node.lineno}: {function}: {VALIDATOR}"
 
 
 def _assigned(node: ast.Name | ast.arg) -> str:

@@ -11,7 +11,7 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape
 
 
-def _with_family(table: Any) -> Any:
+def _fill_family(table: Any) -> Any:
     """The table; one that names no family is of a gpt."""
     return {"family": "gpt", **table} if isinstance(table, Mapping) else table
 
@@ -22,7 +22,7 @@ FamilyShape = GptShape | LlamaShape | T5Shape
 The torch modules of a family are in the file of `models` that has its name.
 """
 
-AnyModelShape = Annotated[FamilyShape, Field(discriminator="family"), BeforeValidator(_with_family)]
+AnyModelShape = Annotated[FamilyShape, Field(discriminator="family"), BeforeValidator(_fill_family)]
 """The [model] table, whose key `family` tells the families apart."""
 _ANY: TypeAdapter[FamilyShape] = TypeAdapter(AnyModelShape)
 

@@ -45,7 +45,7 @@ class Llama3Scaling(ConfigTable):
     original_max_tokens: int = Field(ge=1, le=2**24)
 
     @model_validator(mode="after")
-    def _fast_is_faster_than_slow(self) -> Self:
+    def _check_high_freq_exceeds_low(self) -> Self:
         if self.high_freq_factor <= self.low_freq_factor:
             raise ValueError(
                 f"high_freq_factor ({self.high_freq_factor}) must be greater than low_freq_factor "

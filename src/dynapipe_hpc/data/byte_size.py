@@ -11,7 +11,7 @@ _UNIT = r"([kKmMgGtT][iI]?)?[bB]?"
 _WRITTEN = re.compile(rf"\s*(\d{{1,20}})(?:\.(\d{{1,20}}))?\s*{_UNIT}\s*", re.ASCII)
 
 
-def _in_bytes(value: object) -> object:
+def _parse_bytes(value: object) -> object:
     """Number of bytes that a text such as 1.5GiB stands for; any other value unchanged."""
     written = _WRITTEN.fullmatch(value) if isinstance(value, str) else None
     if written is None:
@@ -32,6 +32,6 @@ class _OrWritten:
         return {"anyOf": [handler(core_schema), written]}
 
 
-Bytes = Annotated[int, BeforeValidator(_in_bytes), _OrWritten()]
+Bytes = Annotated[int, BeforeValidator(_parse_bytes), _OrWritten()]
 """Number of bytes: an integer, or text with a unit in powers of 1000 (kB, MB, GB, TB, or just k, M,
 G, T) or 1024 (KiB, MiB, GiB, TiB, or Ki, Mi, Gi, Ti), in letters of either case."""

@@ -31,7 +31,7 @@ class MixedDataset(ConfigTable):
 
     @model_validator(mode="before")
     @classmethod
-    def _is_named_like_its_file(cls, table: Any) -> Any:
+    def _fill_name(cls, table: Any) -> Any:
         if isinstance(table, dict) and isinstance(path := table.get("dataset"), str):
             return {"name": PurePath(path).stem, **table}
         return table
@@ -95,7 +95,7 @@ class DataConfig(ConfigTable):
     check_tokenizer: bool = True
 
     @model_validator(mode="after")
-    def _any_sample_fits_a_batch(self) -> Self:
+    def _check_max_tokens_fit_a_batch(self) -> Self:
         if self.max_tokens > self.tokens_per_batch:
             raise ValueError(
                 f"max_tokens ({self.max_tokens}) exceeds tokens_per_batch "
@@ -105,7 +105,7 @@ class DataConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
-    def _names_a_dataset_or_a_mixture(self) -> Self:
+    def _check_one_source_of_samples(self) -> Self:
         if self.dataset and self.mixture:
             raise ValueError(
                 f"both dataset ('{self.dataset}') and [[data.mixture]] are given; put the dataset "
@@ -127,7 +127,7 @@ class DataConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
-    def _rates_follow_from_weights_or_from_sizes(self) -> Self:
+    def _check_rates_by_weights_or_sizes(self) -> Self:
         given = [key for key in ("mixture_cap", "mixture_temperature") if getattr(self, key)]
         if given and not self.mixture:
             raise ValueError(f"{given[0]} is for [[data.mixture]] tables, but there are none")
@@ -146,7 +146,7 @@ class DataConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
-    def _datasets_have_different_names(self) -> Self:
+    def _check_dataset_names_differ(self) -> Self:
         names = [entry.name for entry in self.mixture or ()]
         for name in names:
             if names.count(name) > 1:

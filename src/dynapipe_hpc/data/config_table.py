@@ -15,7 +15,7 @@ class ConfigTable(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _truth_is_no_number(cls, table: Any) -> Any:
+    def _check_bools_only_where_allowed(cls, table: Any) -> Any:
         for key, value in table.items() if isinstance(table, dict) else ():
             field = cls.model_fields.get(key)
             allowed = (field.annotation, *get_args(field.annotation)) if field else (bool,)

@@ -50,7 +50,7 @@ class ExperimentConfig(ConfigTable):
         return padded(self.data.tokens_per_batch, planner.token_multiple) // planner.token_multiple
 
     @model_validator(mode="after")
-    def _samples_fit_the_model(self) -> Self:
+    def _check_samples_fit_the_model(self) -> Self:
         multiple = self.planner.document_multiple
         row_tokens = padded(self.data.max_tokens, multiple)
         if row_tokens > self.model.max_tokens:
@@ -63,7 +63,7 @@ class ExperimentConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
-    def _an_optimizer_has_an_origin(self) -> Self:
+    def _check_init_optimizer_needs_init_from(self) -> Self:
         if self.training.init_optimizer and self.model.init_from is None:
             raise ValueError(
                 "training.init_optimizer is true, but there is no model.init_from whose optimizer "
@@ -72,7 +72,7 @@ class ExperimentConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
-    def _state_can_be_divided(self) -> Self:
+    def _check_zero_excludes_adafactor(self) -> Self:
         if self.training.optimizer == "adafactor" and self.cluster.zero_stage:
             raise ValueError(
                 f"cluster.zero_stage is {self.cluster.zero_stage}, but what training.optimizer = "
@@ -82,7 +82,7 @@ class ExperimentConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
-    def _the_best_is_known(self) -> Self:
+    def _check_keep_best_needs_evaluation(self) -> Self:
         if self.checkpoint.keep_best and self.evaluation is None:
             raise ValueError(
                 "checkpoint.keep_best is true, but there is no [evaluation] table that says on "
@@ -96,7 +96,7 @@ class ExperimentConfig(ConfigTable):
         return (self.evaluation.held_out if self.evaluation else None) or 0.0
 
     @model_validator(mode="after")
-    def _every_stage_has_a_layer(self) -> Self:
+    def _check_every_stage_has_a_layer(self) -> Self:
         if self.cluster.n_stages > self.model.n_all_layers:
             raise ValueError(
                 f"cluster.n_stages ({self.cluster.n_stages}) exceeds model.n_layers "
@@ -105,7 +105,7 @@ class ExperimentConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
-    def _every_stage_has_its_layers(self) -> Self:
+    def _check_layers_per_stage_has_n_stages(self) -> Self:
         placed = self.model.layers_per_stage
         if placed and len(placed) != self.cluster.n_stages:
             raise ValueError(
@@ -115,7 +115,7 @@ class ExperimentConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
-    def _layers_can_be_cut(self) -> Self:
+    def _check_shards_divide_layers(self) -> Self:
         n_shards = self.cluster.n_shards
         for name in self.model.divisible_by_shards:
             size = getattr(self.model, name)
@@ -128,7 +128,7 @@ class ExperimentConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
-    def _what_split_passes_keep_is_small(self) -> Self:
+    def _check_split_backward_excludes_sequence_parallel(self) -> Self:
         if self.planner.schedule.split_backward and self.cluster.sequence_parallel:
             raise ValueError(
                 "planner.schedule.split_backward and cluster.sequence_parallel are both true: the "
@@ -138,7 +138,7 @@ class ExperimentConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
-    def _every_shard_has_token_ids(self) -> Self:
+    def _check_every_shard_has_token_ids(self) -> Self:
         n_shards, vocab_size = self.cluster.n_shards, self.model.vocab_size
         if (n_shards - 1) * self.model.ids_per_shard(n_shards) >= vocab_size:
             raise ValueError(

@@ -32,14 +32,14 @@ class EvaluationConfig(ConfigTable):
     patience: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
-    def _names_its_samples(self) -> Self:
+    def _check_dataset_or_held_out(self) -> Self:
         if (self.dataset is None) == (self.held_out is None):
             problem = "neither is" if self.dataset is None else "both are"
             raise ValueError(f"exactly one of dataset and held_out is needed; {problem} given")
         return self
 
     @model_validator(mode="after")
-    def _is_patient_with_several(self) -> Self:
+    def _check_patience_needs_every(self) -> Self:
         if self.patience and not self.every:
             raise ValueError(
                 f"patience ({self.patience}) has no effect without every; set every to the number "

@@ -33,7 +33,7 @@ class StudyConfig(ConfigTable):
     ranks_per_node: int = Field(default=8, ge=1, le=2**20)
 
     @model_validator(mode="after")
-    def _methods_have_different_names(self) -> Self:
+    def _check_method_names_differ(self) -> Self:
         names = [method.name for method in self.methods]
         for name in names:
             if names.count(name) > 1:

@@ -92,7 +92,7 @@ class Cluster(ConfigTable):
         return rank // self.n_shards
 
     @model_validator(mode="after")
-    def _ranks_fit_a_plan(self) -> Self:
+    def _check_max_ranks(self) -> Self:
         if self.n_plans > 65536:
             raise ValueError(
                 f"n_replicas x n_stages is {self.n_plans}, but plans number at most 65536 ranks; "

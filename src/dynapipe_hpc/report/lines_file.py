@@ -14,8 +14,13 @@ from dynapipe_hpc.report.complete_lines import complete_lines, last_lines
 MAX_LINE_CHARACTERS = 1 << 24
 T = TypeVar("T")
 
+
+def _parse_null(value: object) -> object:
+    return float("nan") if value is None else value
+
+
 # JSON has no NaN and no infinity: both are written as null.
-Number = Annotated[float, BeforeValidator(lambda value: float("nan") if value is None else value)]
+Number = Annotated[float, BeforeValidator(_parse_null)]
 
 
 class JsonLines(Generic[T]):

@@ -3,7 +3,7 @@
 import threading
 from collections import defaultdict
 
-from dynapipe_hpc.store import reasons
+from dynapipe_hpc.store import errors
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 from dynapipe_hpc.store.turns import PlannerTurns
 
@@ -42,12 +42,12 @@ class LocalPlanStore:
     def put(self, iteration: int, rank: int, plan: bytes, timeout_s: float) -> None:
         """Stores the plan of a rank; see `PlanStore`."""
         if len(plan) > self._plan_bytes:
-            raise reasons.too_large(iteration, rank, len(plan), self._plan_bytes)
+            raise errors.too_large_error(iteration, rank, len(plan), self._plan_bytes)
         self._publish(iteration, rank, plan, timeout_s)
 
     def fail(self, iteration: int, rank: int, reason: str, timeout_s: float) -> None:
         """Stores a failure in place of a plan; see `PlanStore`."""
-        failure = reasons.planner_failed(iteration, self.planner_of(iteration), reason)
+        failure = errors.planner_failed_error(iteration, self.planner_of(iteration), reason)
         self._publish(iteration, rank, failure, timeout_s)
 
     def take(self, iteration: int, rank: int, timeout_s: float) -> bytes:
@@ -80,11 +80,11 @@ class LocalPlanStore:
             self._check_use(rank)
             if number != self._n_put[ring]:
                 expected = turns.iteration_at(self._n_put[ring], like=iteration)
-                raise reasons.out_of_order("put", iteration, rank, expected)
+                raise errors.order_error("put", iteration, rank, expected)
             if not self._changed.wait_for(
                 lambda: number - self._n_taken[ring] < turns.n_entries, timeout_s
             ):
-                raise reasons.no_room(turns, iteration, rank, timeout_s)
+                raise errors.no_room_error(turns, iteration, rank, timeout_s)
             self._waiting[iteration, rank] = message
             self._n_put[ring] += 1
             self._changed.notify_all()
@@ -92,9 +92,9 @@ class LocalPlanStore:
     def _receive(self, iteration: int, rank: int, timeout_s: float) -> _Message:
         ring = (self.planner_of(iteration), rank)
         if iteration != self._next_take[rank]:
-            raise reasons.out_of_order("take", iteration, rank, self._next_take[rank])
+            raise errors.order_error("take", iteration, rank, self._next_take[rank])
         if not self._changed.wait_for(lambda: (iteration, rank) in self._waiting, timeout_s):
-            raise reasons.no_plan(self._turns, iteration, rank, timeout_s)
+            raise errors.no_plan_error(self._turns, iteration, rank, timeout_s)
         self._n_taken[ring] += 1
         self._next_take[rank] += 1
         self._changed.notify_all()
@@ -102,6 +102,6 @@ class LocalPlanStore:
 
     def _check_use(self, rank: int) -> None:
         if self._closed:
-            raise reasons.closed()
+            raise errors.closed_error()
         if not 0 <= rank < self._turns.n_ranks:
-            raise reasons.no_such_rank(rank, self._turns.n_ranks)
+            raise errors.unknown_rank_error(rank, self._turns.n_ranks)

@@ -4,7 +4,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dynapipe_hpc.job.host_memory import HostMemory
-from dynapipe_hpc.store import reasons
+from dynapipe_hpc.store import errors
 from dynapipe_hpc.store.config import ProgressChoice
 from dynapipe_hpc.store.far_rings import FarRings
 from dynapipe_hpc.store.hosts import Hosts
@@ -94,7 +94,7 @@ class MpiPlanStore:
         The ranks of a host get their plans when the plan of the last of them has been put.
         """
         if len(plan) > self._plan_bytes:
-            raise reasons.too_large(iteration, rank, len(plan), self._plan_bytes)
+            raise errors.too_large_error(iteration, rank, len(plan), self._plan_bytes)
         self._publish(iteration, rank, (MessageKind.PLAN, plan), timeout_s)
 
     def fail(self, iteration: int, rank: int, reason: str, timeout_s: float) -> None:
@@ -106,13 +106,13 @@ class MpiPlanStore:
         """Takes the plan of this rank; see `PlanStore`."""
         self._check_reader(rank)
         if iteration != self._next_take:
-            raise reasons.out_of_order("take", iteration, rank, self._next_take)
+            raise errors.order_error("take", iteration, rank, self._next_take)
         if not poll(lambda: self._has_come(iteration), _SHARE_OF_WAIT_FOR_PLAN, timeout_s):
-            raise reasons.no_plan(self._turns, iteration, rank, timeout_s)
+            raise errors.no_plan_error(self._turns, iteration, rank, timeout_s)
         kind, message = self._receive(iteration)
         if kind is MessageKind.FAILURE:
             reason = message.decode(errors="ignore")
-            raise reasons.planner_failed(iteration, self.planner_of(iteration), reason)
+            raise errors.planner_failed_error(iteration, self.planner_of(iteration), reason)
         return message
 
     def plans_ahead(self, rank: int) -> int:
@@ -157,7 +157,7 @@ class MpiPlanStore:
             timeout_s,
             _MAX_PAUSE_FOR_ROOM_S,
         ):
-            raise reasons.no_room(self._turns, iteration, rank, timeout_s)
+            raise errors.no_room_error(self._turns, iteration, rank, timeout_s)
         outbox.add(place, number, message)
         self._n_put[rank] += 1
 
@@ -166,7 +166,7 @@ class MpiPlanStore:
         header = self._near.read(0, self._layout.header(number, place), HEADER.size)
         location = self._layout.find(number, header)
         if location is None:
-            raise reasons.damaged(iteration, self._rank, self.planner_of(iteration))
+            raise errors.damaged_plan_error(iteration, self._rank, self.planner_of(iteration))
         kind, offset, n_bytes = location
         message = self._near.read(0, offset, n_bytes)
         # After the copy: the planner may overwrite the entry as soon as all ranks have taken it.
@@ -191,21 +191,21 @@ class MpiPlanStore:
     def _check_planner(self, iteration: int, rank: int) -> None:
         self._check_use(rank)
         if self.planner_of(iteration) != self._rank:
-            raise reasons.not_the_planner(iteration, self._rank, self.planner_of(iteration))
+            raise errors.not_the_planner_error(iteration, self._rank, self.planner_of(iteration))
         if self._turns.number_of(iteration) != self._n_put[rank]:
             expected = self._turns.iteration_at(self._n_put[rank], like=iteration)
-            raise reasons.out_of_order("put", iteration, rank, expected)
+            raise errors.order_error("put", iteration, rank, expected)
 
     def _check_reader(self, rank: int) -> None:
         self._check_use(rank)
         if rank != self._rank:
-            raise reasons.not_the_reader(rank, self._rank)
+            raise errors.not_the_reader_error(rank, self._rank)
 
     def _check_use(self, rank: int) -> None:
         if self._is_closed:
-            raise reasons.closed()
+            raise errors.closed_error()
         if not 0 <= rank < self._turns.n_ranks:
-            raise reasons.no_such_rank(rank, self._turns.n_ranks)
+            raise errors.unknown_rank_error(rank, self._turns.n_ranks)
 
 
 def _ranks_of_host(comm: MPI.Intracomm, host: int) -> MPI.Intracomm:

@@ -120,7 +120,7 @@ class TrainingConfig(ConfigTable):
         return type(self).model_validate({**self.model_dump(), **changes})
 
     @model_validator(mode="after")
-    def _has_one_length(self) -> Self:
+    def _check_one_length(self) -> Self:
         given = [name for name in LENGTHS if getattr(self, name) is not None]
         if len(given) != 1:
             problem = f"{' and '.join(given)} are" if given else "none is"
@@ -130,7 +130,7 @@ class TrainingConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
-    def _warms_up_before_the_end(self) -> Self:
+    def _check_warmup_precedes_end(self) -> Self:
         for name in ("iterations", "decay_iterations"):
             last = getattr(self, name)
             if last and self.warmup_iterations > last:
@@ -142,7 +142,7 @@ class TrainingConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
-    def _decays_after_the_warm_up(self) -> Self:
+    def _check_decay_follows_warmup(self) -> Self:
         if self.decay_length is None:
             return self
         if self.schedule == "constant":
@@ -160,7 +160,7 @@ class TrainingConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
-    def _averages_forget(self) -> Self:
+    def _check_betas_below_one(self) -> Self:
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas must be >= 0 and < 1, got {list(self.betas)}")
         return self

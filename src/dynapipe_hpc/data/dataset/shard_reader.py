@@ -89,7 +89,7 @@ class ShardReader:
         try:
             return self._shard(k).read(group, sample_id, start - before, end - before)
         except OSError as error:
-            raise self._unusable(k, f"cannot be read: {error}") from None
+            raise self._unusable_error(k, f"cannot be read: {error}") from None
 
     def close(self) -> None:
         """Closes the shards."""
@@ -115,7 +115,7 @@ class ShardReader:
         except (ValueError, TypeError, OSError, KeyError, RuntimeError) as error:
             if file is not None:
                 file.close()
-            raise self._unusable(k, f"cannot be used: {error}") from None
+            raise self._unusable_error(k, f"cannot be used: {error}") from None
 
     def _tokens_of(self, k: int, file: h5py.File) -> OwnTokens:
         header = read_header(StoredAttributes(file))
@@ -133,11 +133,11 @@ class ShardReader:
         try:
             size_bytes = (self.index.parent / self.names[k]).stat().st_size
         except OSError as error:
-            raise self._unusable(k, f"cannot be found: {error.strerror}") from None
+            raise self._unusable_error(k, f"cannot be found: {error.strerror}") from None
         if size_bytes != n_bytes:
-            raise self._unusable(k, f"has {size_bytes} bytes, not {n_bytes}")
+            raise self._unusable_error(k, f"has {size_bytes} bytes, not {n_bytes}")
 
-    def _unusable(self, k: int, reason: str) -> ShardError:
+    def _unusable_error(self, k: int, reason: str) -> ShardError:
         first, end = self.starts[k], self.starts[k + 1]
         return ShardError(
             f"{self.index}: its shard {self.names[k]} (samples {first} to {end - 1}) {reason}; "

@@ -41,7 +41,7 @@ class TextPart:
                     left -= len(data)
                     count += data.count(b"\n")
         except OSError as error:
-            raise _unreadable(self.path, error) from None
+            raise _unreadable_error(self.path, error) from None
         return count
 
 
@@ -88,7 +88,7 @@ def read_blocks(part: TextPart) -> Iterator[Lines]:
             yield Lines(part, first, lines)
             first += len(lines)
     except OSError as error:
-        raise _unreadable(part.path, error) from None
+        raise _unreadable_error(part.path, error) from None
 
 
 def _lines(part: TextPart) -> Iterator[bytes]:
@@ -134,5 +134,5 @@ def _blocks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield block
 
 
-def _unreadable(path: Path, error: OSError) -> InputError:
+def _unreadable_error(path: Path, error: OSError) -> InputError:
     return InputError(f"{path}: cannot be read: {error.strerror}")

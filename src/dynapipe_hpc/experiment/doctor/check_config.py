@@ -16,10 +16,10 @@ from dynapipe_hpc.experiment.explain.describe_room import describe_room
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.planner.batch.memory import activation_bytes, does_not_fit
+from dynapipe_hpc.planner.batch.memory import activation_bytes, misfit_error
 from dynapipe_hpc.planner.batch.row_length import RowLengths, padded
 from dynapipe_hpc.planner.cost.cost_model import Shapes
-from dynapipe_hpc.store.reasons import too_large
+from dynapipe_hpc.store.errors import too_large_error
 
 
 def check_config(case: Case) -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def _first_plan(experiment: Experiment) -> str:
     largest, room = max(map(len, plans)), experiment.config.store.plan_bytes
     if largest > room:
         rank = [len(plan) for plan in plans].index(largest)
-        raise InputError(str(too_large(0, rank, largest, room)))
+        raise InputError(str(too_large_error(0, rank, largest, room)))
     return f"{largest:,} bytes of store.plan_bytes = {room:,}"
 
 
@@ -97,7 +97,7 @@ def _memory(experiment: Experiment, rows: RowLengths) -> Iterator[Finding]:
     limit_bytes = cluster.device_memory_bytes
     if not (cost.static_bytes + sample_bytes <= limit_bytes).all():
         remedy = "lower data.max_tokens"
-        error = does_not_fit("the longest sample", costs, cost, cluster, remedy)
+        error = misfit_error("the longest sample", costs, cost, cluster, remedy)
         yield Finding("memory", str(error), Level.PROBLEM)
         return
     for stage, (model, sample) in enumerate(zip(cost.static_bytes, sample_bytes, strict=True)):

@@ -115,7 +115,7 @@ class RunLock:
             self._holder.write(temporary / self._own.name)
             temporary.rename(self._lock)
         except NotADirectoryError:
-            raise _in_the_way(self._lock) from None
+            raise _not_a_folder_error(self._lock) from None
         except OSError as error:
             if error.errno not in _NOT_TAKEN:
                 raise
@@ -164,10 +164,10 @@ def writer_of(folder: Path) -> LockHolder | None:
     """
     lock = folder / LOCK
     if lock.exists() and not lock.is_dir():
-        raise _in_the_way(lock)
+        raise _not_a_folder_error(lock)
     holders = map(read_holder, lock.glob("*.json"))
     return next((holder for holder in holders if holder.is_alive() is not False), None)
 
 
-def _in_the_way(lock: Path) -> InputError:
+def _not_a_folder_error(lock: Path) -> InputError:
     return InputError(f"{lock}: has the name of the lock but is no folder; remove it")

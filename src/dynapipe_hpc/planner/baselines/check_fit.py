@@ -6,7 +6,7 @@ import numpy as np
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.memory import activation_room_bytes, does_not_fit, fits
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits, misfit_error
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
@@ -27,7 +27,7 @@ def check_fit(
     if misfits.size:
         largest = microbatches[misfits[0]]
         targets = f" + {largest.target_tokens}" if largest.target_tokens else ""
-        raise does_not_fit(
+        raise misfit_error(
             f"a micro-batch of {largest.n_rows} x {largest.row_tokens}{targets} tokens",
             costs.take(misfits[:1]),
             cost,

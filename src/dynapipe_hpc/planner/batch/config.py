@@ -51,7 +51,7 @@ class DynamicConfig(ConfigTable):
         return min(self.token_multiple, MAX_FILL_TOKENS)
 
     @model_validator(mode="after")
-    def _padded_rows_stay_short(self) -> Self:
+    def _check_padded_token_multiple(self) -> Self:
         if self.token_multiple > MAX_FILL_TOKENS and "padded" in self.layouts:
             raise ValueError(
                 f"token_multiple ({self.token_multiple}) is more than {MAX_FILL_TOKENS}, to which "

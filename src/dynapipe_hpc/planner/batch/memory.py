@@ -36,7 +36,7 @@ def fits(costs: StageCosts, room_bytes: FloatArray) -> BoolArray:
     return np.asarray(possible.all(axis=1))
 
 
-def does_not_fit(
+def misfit_error(
     subject: str, costs: StageCosts, cost: CostModel, cluster: Cluster, way_out: str
 ) -> InputError:
     """The error for something that cannot run.

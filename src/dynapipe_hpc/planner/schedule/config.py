@@ -40,7 +40,7 @@ class ScheduleConfig(ConfigTable):
         return SPLIT if self.split_backward else WHOLE
 
     @model_validator(mode="after")
-    def _rules_go_with_split_backward(self) -> Self:
+    def _check_rules_match_split_backward(self) -> Self:
         for name in self.rules:
             if name not in self._known:
                 raise ValueError(

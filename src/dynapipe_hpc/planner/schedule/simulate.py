@@ -36,7 +36,7 @@ def simulate(
     """
     result = _kernels.simulate(schedule.codes, costs.checked, static_bytes, kernel_link(link))
     if result.makespan_ms == np.inf and (result.n_started < schedule.codes.shape[1]).any():
-        raise _deadlock(schedule, result.n_started)
+        raise _deadlock_error(schedule, result.n_started)
     return Timeline(
         start_ms=result.start_ms,
         end_ms=result.end_ms,
@@ -48,7 +48,7 @@ def simulate(
     )
 
 
-def _deadlock(schedule: Schedule, n_started: npt.NDArray[np.uint64]) -> ScheduleDeadlockError:
+def _deadlock_error(schedule: Schedule, n_started: npt.NDArray[np.uint64]) -> ScheduleDeadlockError:
     waiting = [
         f"stage {stage} waits for the input of {passes[n]}"
         for stage, (passes, n) in enumerate(zip(schedule.passes, n_started.tolist(), strict=True))

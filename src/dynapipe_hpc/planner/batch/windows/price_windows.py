@@ -8,7 +8,7 @@ import numpy as np
 from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, Layout, Way
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.memory import activation_room_bytes, does_not_fit
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes, misfit_error
 from dynapipe_hpc.planner.batch.row_length import (
     ROW_MULTIPLE,
     RowLengths,
@@ -182,7 +182,7 @@ def _check_samples(
         layout, mode = table.ways[-1]
         windows = _windows([sample], np.arange(2), cost, cluster, layout, token_multiple)
         alone = windows.shapes(np.zeros(1, np.int64), np.ones(1, np.int64))
-        raise does_not_fit(
+        raise misfit_error(
             f"sample {sample.sample_id} ({sample.input_tokens} input + "
             f"{sample.target_tokens} target tokens) on its own",
             cost.of_layout(layout).stage_costs(alone, mode),

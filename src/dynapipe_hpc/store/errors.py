@@ -8,38 +8,38 @@ from dynapipe_hpc.store.plan_store import (
 from dynapipe_hpc.store.turns import PlannerTurns
 
 
-def out_of_order(verb: str, iteration: int, rank: int, expected: int) -> PlanStoreError:
+def order_error(verb: str, iteration: int, rank: int, expected: int) -> PlanStoreError:
     """Error of a call that repeats or skips an iteration; `verb` is "put" or "take"."""
     return PlanStoreError(
         f"cannot {verb} iteration {iteration} of rank {rank}: iteration {expected} is next"
     )
 
 
-def planner_failed(iteration: int, planner: int, reason: str) -> PlannerFailedError:
+def planner_failed_error(iteration: int, planner: int, reason: str) -> PlannerFailedError:
     """Error of a take of an iteration that could not be planned."""
     return PlannerFailedError(f"rank {planner} could not plan iteration {iteration}: {reason}")
 
 
-def no_such_rank(rank: int, n_ranks: int) -> PlanStoreError:
+def unknown_rank_error(rank: int, n_ranks: int) -> PlanStoreError:
     """Error of a rank outside the job."""
     return PlanStoreError(f"there is no rank {rank}; the store serves ranks 0 to {n_ranks - 1}")
 
 
-def not_the_planner(iteration: int, rank: int, planner: int) -> PlanStoreError:
+def not_the_planner_error(iteration: int, rank: int, planner: int) -> PlanStoreError:
     """Error of a put by a rank that does not plan the iteration."""
     return PlanStoreError(
         f"rank {rank} cannot put iteration {iteration}: rank {planner} is its planner"
     )
 
 
-def not_the_reader(rank: int, caller: int) -> PlanStoreError:
+def not_the_reader_error(rank: int, caller: int) -> PlanStoreError:
     """Error of a rank that asks for the plans of another."""
     return PlanStoreError(
         f"rank {caller} cannot take plans of rank {rank}; every rank takes its own"
     )
 
 
-def too_large(iteration: int, rank: int, n_bytes: int, plan_bytes: int) -> PlanStoreError:
+def too_large_error(iteration: int, rank: int, n_bytes: int, plan_bytes: int) -> PlanStoreError:
     """Error of a plan that exceeds store.plan_bytes."""
     return PlanStoreError(
         f"the plan of iteration {iteration} for rank {rank} has {n_bytes} bytes, but "
@@ -47,7 +47,7 @@ def too_large(iteration: int, rank: int, n_bytes: int, plan_bytes: int) -> PlanS
     )
 
 
-def damaged(iteration: int, rank: int, planner: int) -> PlanStoreError:
+def damaged_plan_error(iteration: int, rank: int, planner: int) -> PlanStoreError:
     """Error of a message that no planner can have written."""
     return PlanStoreError(
         f"the plan of iteration {iteration} for rank {rank} from planner {planner} is damaged: its "
@@ -55,12 +55,12 @@ def damaged(iteration: int, rank: int, planner: int) -> PlanStoreError:
     )
 
 
-def closed() -> PlanStoreError:
+def closed_error() -> PlanStoreError:
     """Error of any use after `close`."""
     return PlanStoreError("the plan store is closed")
 
 
-def no_room(
+def no_room_error(
     turns: PlannerTurns, iteration: int, rank: int, timeout_s: float
 ) -> PlanStoreTimeoutError:
     """Error of a put that timed out, of which the rank has taken no later plans of the planner."""
@@ -73,7 +73,7 @@ def no_room(
     )
 
 
-def no_plan(
+def no_plan_error(
     turns: PlannerTurns, iteration: int, rank: int, timeout_s: float
 ) -> PlanStoreTimeoutError:
     """Error of a take that timed out, where all earlier plans of the planner have been taken."""
