@@ -27,7 +27,7 @@ ONLINE = (
            "measured_ms = np.minimum(measured_ms, most_ms)", "pass",
            "a stall is taken for a slow machine", TIMES),
     Mutant("planner/cost/pass_times.py", "of_part * common_ms", "0 * common_ms",
-           "rare ways seem fast", TIMES),
+           "rare modes seem fast", TIMES),
     Mutant("planner/cost/pass_times.py", "self.factors * fastest[:, None]", "self.factors",
            "the fastest replica is taken for the mean one", TIMES),
     Mutant("experiment/run/measured_passes.py", "backward - weight + splitting", "backward",

@@ -150,7 +150,7 @@ TRAINING = (
     Mutant("experiment/profile/bench.py", "is_packed = layout is Layout.PACKED",
            "is_packed = False",
            "what is measured as packed rows is padded", PROFILE),
-    Mutant("experiment/profile/layer_profiles.py", "kind, way.layout.text)", "kind)",
+    Mutant("experiment/profile/layer_profiles.py", "kind, mode.layout.text)", "kind)",
            "packed rows replace padded ones in a table", PROFILE),
     Mutant("planner/cost/table/checksum.py", "if key.layout == PADDED:", "if False:",
            "tables without layouts have another checksum", PROFILE_FILE),
@@ -191,7 +191,7 @@ TRAINING = (
            ("tests/experiment/profile/test_halves.py"
             "::test_rounds_of_whole_passes_are_not_continued_with_halves",)),
     Mutant("experiment/profile/bench.py",
-           "SPLIT if kinds_with_halves(self.config, way.recompute) else WHOLE", "SPLIT",
+           "SPLIT if kinds_with_halves(self.config, mode.recompute) else WHOLE", "SPLIT",
            "halves are measured that no plan has",
            ("tests/experiment/profile/test_halves.py"
             "::test_only_stacks_with_layers_run_twice_and_only_where_something_is_deferred",)),

@@ -53,11 +53,11 @@ class Layout(IntEnum):
         return self.name.lower()
 
 
-class Way(NamedTuple):
+class ExecutionMode(NamedTuple):
     """Mode in which the samples of a micro-batch are run.
 
     Attributes:
-        layout: How they lie in rows.
+        layout: Arrangement of the samples in rows.
         recompute: Activation checkpointing mode.
     """
 
@@ -65,11 +65,11 @@ class Way(NamedTuple):
     recompute: Recompute
 
 
-def describe_ways(ways: Sequence[Way]) -> str:
-    """Layouts and modes of all combinations of some layouts with some modes."""
-    layouts = " and ".join(layout.text for layout in sorted({way.layout for way in ways}))
-    modes = ", ".join(mode.text for mode in sorted({way.recompute for way in ways}))
-    return f"{layouts}, recompute {modes}"
+def describe_modes(modes: Sequence[ExecutionMode]) -> str:
+    """Text of all combinations of some layouts with some recomputation modes."""
+    layouts = " and ".join(layout.text for layout in sorted({mode.layout for mode in modes}))
+    recomputes = ", ".join(each.text for each in sorted({mode.recompute for mode in modes}))
+    return f"{layouts}, recompute {recomputes}"
 
 
 @dataclass(frozen=True, slots=True)

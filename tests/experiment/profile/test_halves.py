@@ -14,11 +14,11 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from torch import Tensor
 
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PaddedRows, Recompute, Way
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile import rounds, stack
-from dynapipe_hpc.experiment.profile.begun_table import ways_to_measure
+from dynapipe_hpc.experiment.profile.begun_table import modes_to_measure
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
 from dynapipe_hpc.experiment.profile.rounds import SPLIT, WHOLE, Measure, measure_rounds
@@ -193,14 +193,14 @@ def test_passes_are_timed_with_two_microbatches_in_flight(clock: Clock) -> None:
 def test_a_table_without_halves_gets_them_where_plans_may_split() -> None:
     whole = tables_of(config_of("none", "full", split=False))
     config = config_of("none", "full", split=True)
-    assert ways_to_measure(config, whole) == [Way(Layout.PADDED, Recompute.NONE)]
+    assert modes_to_measure(config, whole) == [ExecutionMode(Layout.PADDED, Recompute.NONE)]
     both = tables_of(config, whole)
     assert both.layers.keys() == whole.layers.keys()
     assert both.layers[LayerKey(1, "none", LAYER)].weight_ms is not None
     full = LayerKey(1, "full", LAYER)
     assert both.layers[full] is whole.layers[full]
-    assert ways_to_measure(config, both) == []
-    assert ways_to_measure(config_of("none", split=False), both) == []
+    assert modes_to_measure(config, both) == []
+    assert modes_to_measure(config_of("none", split=False), both) == []
 
 
 @pytest.mark.usefixtures("clock")

@@ -14,11 +14,11 @@ from torch.nn.modules.module import register_module_full_backward_hook
 
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PaddedRows, Recompute, Way
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile.agreeing_shards import OutOfMemoryError
-from dynapipe_hpc.experiment.profile.begun_table import begun_table, ways_to_measure
+from dynapipe_hpc.experiment.profile.begun_table import begun_table, modes_to_measure
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
 from dynapipe_hpc.experiment.profile.rounds import StackRounds, measure_rounds
@@ -146,8 +146,10 @@ def test_packed_rows_are_added_to_a_table_where_plans_may_have_them(table: Profi
 def test_baselines_of_packed_rows_need_them_measured(rule: str) -> None:
     tables = CONFIG.model_dump()
     tables["planner"]["batch"] = {"rule": rule}
-    ways = ways_to_measure(ExperimentConfig.model_validate(tables), None)
-    assert ways == [Way(layout, Recompute.NONE) for layout in (Layout.PADDED, Layout.PACKED)]
+    modes = modes_to_measure(ExperimentConfig.model_validate(tables), None)
+    assert modes == [
+        ExecutionMode(layout, Recompute.NONE) for layout in (Layout.PADDED, Layout.PACKED)
+    ]
 
 
 @pytest.mark.parametrize(

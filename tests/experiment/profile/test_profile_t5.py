@@ -7,10 +7,10 @@ from tests.jobs.tiny_experiment import tiny_t5_experiment
 
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Layout, Recompute, Way
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
-from dynapipe_hpc.experiment.profile.begun_table import begun_table, ways_to_measure
+from dynapipe_hpc.experiment.profile.begun_table import begun_table, modes_to_measure
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
 from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
@@ -62,7 +62,7 @@ def test_packed_rows_are_measured_where_plans_may_have_them(table: ProfileTable)
     tables = CONFIG.model_dump()
     tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ["packed"]}
     config = ExperimentConfig.model_validate(tables)
-    assert ways_to_measure(config, table) == [Way(Layout.PACKED, Recompute.NONE)]
+    assert modes_to_measure(config, table) == [ExecutionMode(Layout.PACKED, Recompute.NONE)]
     *_, more = profile(Job(MPI.COMM_SELF), config, GRID, 0.0, lambda _: None, table)
     assert more is not None
     packed = {key: layer for key, layer in more.layers.items() if key.layout == "packed"}
@@ -105,7 +105,7 @@ def test_a_table_that_was_begun_is_known_again(table: ProfileTable, tmp_path: Pa
     path = tmp_path / "t.h5"
     write_table(table, path)
     begun = begun_table(path, CONFIG, GRID, n_ranks=1)
-    assert ways_to_measure(CONFIG, begun) == []
+    assert modes_to_measure(CONFIG, begun) == []
 
 
 def test_halves_are_of_the_layers_of_both_sides() -> None:

@@ -6,7 +6,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
-from dynapipe_hpc.data.microbatch import Layout, Recompute, Way
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.layer_profiles import layer_profiles
 from dynapipe_hpc.experiment.profile.separate_layers import separate_layers, separate_sides
@@ -83,7 +83,9 @@ def test_a_side_needs_in_passing_what_the_larger_stack_of_it_needs() -> None:
 
 def test_what_was_not_measured_is_infeasible_in_the_profile() -> None:
     stacks = {LAYER: np.ones((4, 4, 5))}
-    profiles = layer_profiles(stacks, GRID, tiny_experiment(), Way(Layout.PADDED, Recompute.FULL))
+    profiles = layer_profiles(
+        stacks, GRID, tiny_experiment(), ExecutionMode(Layout.PADDED, Recompute.FULL)
+    )
     layer = profiles[LayerKey(1, "full", LAYER)]
     assert [axis.tolist() for axis in layer.axes] == [[1, 2, 4], [16, 32]]
     assert np.isnan(layer.forward_ms).sum() == 6 - 4

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.examples.measured_layers import T5_SHAPE, linear_t5_table
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.microbatch import Layout, PackedRow, PaddedRows, Way
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, PackedRow, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
@@ -164,7 +164,7 @@ def test_windows_are_those_of_their_samples(
     cost = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
     samples = [Sample(i, a, b) for i, (a, b) in enumerate(pairs)]
     table = price_windows(samples, cost, CLUSTER, [Layout.PACKED], multiple)
-    assert table.ways == tuple(Way(Layout.PACKED, mode) for mode in cost.recompute_modes)
+    assert table.modes == tuple(ExecutionMode(Layout.PACKED, mode) for mode in cost.recompute_modes)
     found = table.microbatch(first, size, 0)
     own = packed(pairs[first : first + size], multiple)
     assert isinstance(found, PackedRow)

@@ -26,7 +26,7 @@ SHAPES = decoder_shapes(np.array([1, 4]), np.array([100, 8]))
 
 
 def factors_with(**at: FloatArray) -> FloatArray:
-    """Ones, but for some ways, by name of the layout."""
+    """Ones, but for some modes, by name of the layout."""
     factors = np.ones(SIZES)
     for layout, of_layout in at.items():
         factors[Layout.from_text(layout)] = of_layout

@@ -39,7 +39,7 @@ def test_factors_are_found_by_way_stage_and_part() -> None:
     truth = random.uniform(0.5, 2.0, shape_of(N_STAGES))
     predicted_ms = random.uniform(5, 10, (20, *shape_of(N_STAGES)))
     times = learnt(*(iteration(each, truth) for each in predicted_ms))
-    # A tenth of a weight of 1 % of the stage in all nine ways, which is at most 4 times as much.
+    # A tenth of a weight of 1 % of the stage in all nine modes, which is at most 4 times as much.
     assert times.factors == pytest.approx(truth, rel=0.2)
     alone = np.zeros(shape_of(N_STAGES))
     alone[PADDED] = 1.0
@@ -53,7 +53,7 @@ def test_what_was_not_seen_has_the_factor_of_what_is_most_like_it() -> None:
     factors[*PADDED, 0] = [2.0, 3.0, 4.0]
     predicted_ms[*PADDED, 1, Timed.FORWARD], factors[*PADDED, 1, Timed.FORWARD] = 1.0, 5.0
     found = learnt(iteration(predicted_ms, factors)).factors
-    assert found[*PACKED, 0] == pytest.approx([2.0, 3.0, 4.0])  # as in the other way
+    assert found[*PACKED, 0] == pytest.approx([2.0, 3.0, 4.0])  # as in the other mode
     assert found[*PACKED, 1] == pytest.approx([5.0, 5.0, 5.0])  # as the part that was seen
     assert found[*PACKED, 2].tolist() == [1.0, 1.0, 1.0]
 

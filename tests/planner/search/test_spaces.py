@@ -16,7 +16,7 @@ from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 from tests.examples.measured_layers import T5_SHAPE
 
-from dynapipe_hpc.data.microbatch import Layout, Recompute, Way
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
@@ -65,7 +65,7 @@ def test_a_mode_by_itself_is_searched_as_if_there_were_no_other(
     assert alone
     for spaces in alone:
         (space,) = spaces.values()
-        ((_, mode),) = space.windows.ways
+        ((_, mode),) = space.windows.modes
         only = OneMode(COST, mode)
         (known,) = spaces_of(lengths, only, cluster, split_backward=split_backward)
         plans, expected = (find_plan(s, config, RULE) for s in (spaces, known))
@@ -80,8 +80,8 @@ def test_a_mode_by_itself_is_searched_as_if_there_were_no_other(
 def test_modes_in_which_not_every_sample_runs_are_no_space() -> None:
     cluster = Cluster(n_stages=2, device_memory_bytes=300)
     _, alone = spaces_of([150, 10], COST, cluster)
-    only = (Way(Layout.PADDED, Recompute.FULL),)
-    assert [space.windows.ways for space in alone.values()] == [only]
+    only = (ExecutionMode(Layout.PADDED, Recompute.FULL),)
+    assert [space.windows.modes for space in alone.values()] == [only]
 
 
 @pytest.mark.parametrize("rule", [adaptive, adaptive_split])
@@ -121,7 +121,7 @@ def test_no_plan_ends_before_the_longest_sample_has_gone_there_and_back(
     _, *alone = spaces_of(lengths, COST, cluster, split_backward=rule is adaptive_split)
     for spaces in alone:
         (space,) = spaces.values()
-        ((_, mode),) = space.windows.ways
+        ((_, mode),) = space.windows.modes
         longest = padded_microbatch(samples_of([max(lengths)]), mode)
         round_trip_ms = schedule_pipeline([longest], COST, cluster, [rule]).timeline.makespan_ms
         assert space.may_beat(round_trip_ms * (1 + 1e-9))
@@ -132,7 +132,7 @@ def shortest_ms(
     lengths: Sequence[int], cluster: Cluster, rule: ScheduleRule, space: SearchSpace
 ) -> float:
     """Of all cuts of the ordered samples in a space's mode, on all replicas, in all orders."""
-    ordered, ((_, mode),) = order_samples(samples_of(lengths)), space.windows.ways
+    ordered, ((_, mode),) = order_samples(samples_of(lengths)), space.windows.modes
     found_ms = np.inf
     for cuts in product((False, True), repeat=len(lengths) - 1):
         bounds = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(lengths)]
@@ -166,8 +166,8 @@ def test_orders_of_pairs_that_are_alike_are_for_padded_rows_others_for_packed_on
 
     with patch("dynapipe_hpc.planner.search.spaces.price_layouts", all_better):
         spaces = list(search_spaces(samples, cost, TWO_STAGES, BOTH, split_backward=False))
-    found = [{order: space.windows.ways for order, space in each.items()} for each in spaces[:3]]
-    padded, packed = ((Way(layout, Recompute.NONE),) for layout in BOTH)
+    found = [{order: space.windows.modes for order, space in each.items()} for each in spaces[:3]]
+    padded, packed = ((ExecutionMode(layout, Recompute.NONE),) for layout in BOTH)
     assert found == [
         {"by input and target": padded + packed, "mixed": packed},
         dict.fromkeys(orders(samples, is_encoder_decoder=True), padded),

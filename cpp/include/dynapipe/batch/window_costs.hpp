@@ -12,7 +12,7 @@ namespace dynapipe {
 struct Window {
     std::uint32_t first;  ///< index of the first sample
     std::uint32_t size;   ///< number of samples, >= 1
-    std::uint32_t mode;   ///< recompute mode
+    std::uint32_t mode;   ///< index of its execution mode
 
     friend bool operator==(const Window&, const Window&) = default;
 };

@@ -5,7 +5,7 @@ from itertools import product
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Layout, Recompute, Way
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
@@ -54,24 +54,24 @@ def measured_with(config: ExperimentConfig, grid: ProfileGrid, n_ranks: int) -> 
     return circumstances(config, n_ranks) | {"microbatches": str(grid)}
 
 
-def ways_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[Way]:
+def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[ExecutionMode]:
     """Layouts with modes of recomputation that plans may use and that the table lacks.
 
     It lacks those, too, that it has without the halves of backward passes which plans may split.
     Padded rows are among them always: other plans are compared with those.
     """
     cost = config.planner.cost
-    modes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
+    recomputes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
     known = {} if begun is None else begun.layers
     layouts = (Layout.PADDED, Layout.PACKED) if config.planner.may_pack else (Layout.PADDED,)
-    ways = map(Way._make, product(layouts, modes))
-    return [way for way in ways if not _is_measured(way, config, known)]
+    modes = map(ExecutionMode._make, product(layouts, recomputes))
+    return [mode for mode in modes if not _is_measured(mode, config, known)]
 
 
 def _is_measured(
-    way: Way, config: ExperimentConfig, known: Mapping[LayerKey, LayerProfile]
+    mode: ExecutionMode, config: ExperimentConfig, known: Mapping[LayerKey, LayerProfile]
 ) -> bool:
     *_, kind = config.model.layer_counts
-    key = LayerKey(config.cluster.n_shards, way.recompute.text, kind, way.layout.text)
-    needs_halves = kind in kinds_with_halves(config, way.recompute)
+    key = LayerKey(config.cluster.n_shards, mode.recompute.text, kind, mode.layout.text)
+    needs_halves = kind in kinds_with_halves(config, mode.recompute)
     return key in known and not (needs_halves and known[key].input_ms is None)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, ENCODER
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Way
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.rounds import (
@@ -80,13 +80,13 @@ class Bench:
     kept: RoundsFile | None
 
     def measure(
-        self, way: Way, grid: ProfileGrid, on_progress: OnProgress
+        self, mode: ExecutionMode, grid: ProfileGrid, on_progress: OnProgress
     ) -> dict[str, FloatArray]:
         """Typical costs by kind of layer, for `layer_profiles`; empty except on the first rank."""
-        groups = stack_groups(self.config.model, grid, way.layout)
+        groups = stack_groups(self.config.model, grid, mode.layout)
         measured = {}
         for k, group in enumerate(groups):
-            known = self._rounds(group, way, share_of(on_progress, k, len(groups)))
+            known = self._rounds(group, mode, share_of(on_progress, k, len(groups)))
             if self.job.is_first:
                 measured[group.kind] = known.typical()
         return measured
@@ -96,12 +96,14 @@ class Bench:
         if self.kept is not None:
             self.kept.clear()
 
-    def _rounds(self, group: StackGroup, way: Way, on_progress: OnProgress) -> StackRounds:
-        measures = SPLIT if kinds_with_halves(self.config, way.recompute) else WHOLE
+    def _rounds(
+        self, group: StackGroup, mode: ExecutionMode, on_progress: OnProgress
+    ) -> StackRounds:
+        measures = SPLIT if kinds_with_halves(self.config, mode.recompute) else WHOLE
         halves = ", in halves" if measures is SPLIT else ""
-        name = f"{way.layout.text} {way.recompute.text} {group.kind}{halves}"
+        name = f"{mode.layout.text} {mode.recompute.text} {group.kind}{halves}"
         begun = None if self.kept is None else self.kept.get(name)
-        microbatches = [replace(m, recompute=way.recompute) for m in group.microbatches]
+        microbatches = [replace(m, recompute=mode.recompute) for m in group.microbatches]
         stacks, limit_s = self._stacks(group), self.repetition_s
         rounds = measure_rounds(
             self.job, stacks, microbatches, limit_s, on_progress, begun, measures

@@ -8,7 +8,7 @@ import numpy as np
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER
-from dynapipe_hpc.data.microbatch import Way
+from dynapipe_hpc.data.microbatch import ExecutionMode
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.separate_layers import (
@@ -26,7 +26,7 @@ def layer_profiles(
     stacks: Mapping[str, FloatArray],
     grid: ProfileGrid,
     config: ExperimentConfig,
-    way: Way,
+    mode: ExecutionMode,
 ) -> dict[LayerKey, LayerProfile]:
     """Derives the costs of layers from those of stacks, and puts them on the grid.
 
@@ -35,11 +35,11 @@ def layer_profiles(
             its pairs), shape (n_points, n_stacks, 5 or 7), by kind of layer.
         grid: The grid on which they were measured.
         config: The model and its number of shards.
-        way: Layout and activation checkpointing mode of the micro-batches.
+        mode: Layout and recomputation of the micro-batches.
     """
     n_shards, element_bytes = config.cluster.n_shards, dtype_of(config).itemsize
     weights = config.model.weights(n_shards)
-    with_halves = kinds_with_halves(config, way.recompute)
+    with_halves = kinds_with_halves(config, mode.recompute)
     profiles = {}
     for kind, costs in _separate(stacks, grid, config).items():
         of_pairs = kind in (DECODER, DECODER_SIDE)
@@ -48,7 +48,7 @@ def layer_profiles(
         grids = {name: np.full([*map(len, axes)], np.nan) for name in names}
         for name, column in zip(names, costs.T, strict=False):
             grids[name][tuple(places[:, : len(costs)])] = column
-        key = LayerKey(n_shards, way.recompute.text, kind, way.layout.text)
+        key = LayerKey(n_shards, mode.recompute.text, kind, mode.layout.text)
         parameters = weights[kind].n_numbers if kind in weights else 0
         profiles[key] = LayerProfile(parameters * element_bytes, axes, **grids)
     return profiles

@@ -9,7 +9,7 @@ import torch
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
-from dynapipe_hpc.experiment.profile.begun_table import measured_with, ways_to_measure
+from dynapipe_hpc.experiment.profile.begun_table import measured_with, modes_to_measure
 from dynapipe_hpc.experiment.profile.bench import Bench
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.layer_profiles import layer_profiles
@@ -61,7 +61,7 @@ def profile(
     """
     torch.set_num_threads(config.training.threads)
     keep_freed_memory()
-    ways = job.broadcast(ways_to_measure(config, begun))
+    modes = job.broadcast(modes_to_measure(config, begun))
     with job.fail_together():
         on = find_device(job, config)
     tied = _tied(job, config)
@@ -73,10 +73,10 @@ def profile(
     kept = None if table is None or beside is None else RoundsFile(beside, table.created)
     with tokens_on_disk(grid.samples, config.model.vocab_size) as tokens:
         bench = Bench(job, config, tokens, channels, on, repetition_s, kept)
-        for k, way in enumerate(ways):
-            stacks = bench.measure(way, grid, share_of(on_progress, k, len(ways)))
+        for k, mode in enumerate(modes):
+            stacks = bench.measure(mode, grid, share_of(on_progress, k, len(modes)))
             if table is not None:
-                new = layer_profiles(stacks, grid, config, way)
+                new = layer_profiles(stacks, grid, config, mode)
                 table = replace(table, layers={**table.layers, **new})
             yield table
             bench.forget()

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dynapipe_hpc.data.microbatch import Layout, Way
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
@@ -63,7 +63,7 @@ class BestOfSearch:
         """
         tried: list[Candidate | Infeasible] = []
         constructed: Mapping[str, Sequence[ConstructedPlan]] = {}
-        without_hope: list[set[Way]] = []
+        without_hope: list[set[ExecutionMode]] = []
         ends = BestMakespans()
         start_ms = math.inf
         splits = may_split(self.schedule_rules)
@@ -77,8 +77,8 @@ class BestOfSearch:
             self.token_multiple,
             split_backward=splits,
         ):
-            ways = {way for space in spaces.values() for way in space.windows.ways}
-            if any(ways <= hopeless for hopeless in without_hope):
+            modes = {mode for space in spaces.values() for mode in space.windows.modes}
+            if any(modes <= hopeless for hopeless in without_hope):
                 continue
             best_ms = ends.least_ms - update_ms
             if any(space.may_beat(best_ms) for space in spaces.values()):
@@ -88,7 +88,7 @@ class BestOfSearch:
                 tried += self._promising(best_plan, scheduler, ends)
                 constructed = constructed or best_plan.constructed
             else:
-                without_hope.append(ways)
+                without_hope.append(modes)
         return Choice(tuple(tried), constructed)
 
     def _promising(

@@ -14,7 +14,7 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray
 KEPT = 0.8
 """Share of the sums that is left after another iteration: the last five count for two thirds."""
 COMMON = 0.01
-"""Weight of what all ways of a stage have in common, as a share of the stage's time."""
+"""Weight of what all modes of a stage have in common, as a share of the stage's time."""
 MAX_AT_ONCE = 4.0
 """Most by which one iteration counts as slower than the factors so far say: it may be a stall."""
 
@@ -24,7 +24,7 @@ ALIKE = 1.05
 
 
 def shape_of(n_stages: int) -> tuple[int, ...]:
-    """Shape of the sums of `PassTimes` over ways and parts, and of factors."""
+    """Shape of the sums of `PassTimes` over modes and parts, and of factors."""
     return (len(Layout), len(Recompute), n_stages, len(Timed))
 
 
@@ -50,8 +50,8 @@ class PassTimes:
     @classmethod
     def none(cls, n_replicas: int, n_stages: int) -> Self:
         """No passes."""
-        of_ways, of_ranks = shape_of(n_stages), (n_replicas, n_stages)
-        return cls(*(np.zeros(shape) for shape in (of_ways, of_ways, of_ranks, of_ranks)))
+        of_modes, of_ranks = shape_of(n_stages), (n_replicas, n_stages)
+        return cls(*(np.zeros(shape) for shape in (of_modes, of_modes, of_ranks, of_ranks)))
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[float], n_replicas: int, n_stages: int) -> Self:
@@ -96,7 +96,7 @@ class PassTimes:
     def factors(self) -> FloatArray:
         """Factors by which passes take longer than predicted, shape `shape_of`.
 
-        A way that was seen little, or long ago, has the factor of its stage in all ways; a part
+        A mode that was seen little, or long ago, has the factor of its stage in all modes; a part
         that was not seen has that of the stage's other parts; a stage that was not seen has 1.
         """
         of_stage = _ratio(self.measured_ms, self.predicted_ms, (0, 1, 3), 1.0)

@@ -11,7 +11,7 @@ import numpy as np
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Layout, Recompute, Way
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.authors_accounting import as_authors_count, authors_state_factor
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
@@ -68,15 +68,15 @@ class ProfiledCost:
         config: ProfiledConfig,
     ) -> None:
         check_model(table.model, shape, config.path)
-        self._modes = config.recompute_modes
+        self._recomputes = config.recompute_modes
         counts = parts_of_stages(shape, placement)
         selection = _Selection(table, config, cluster.n_shards)
-        layouts = selection.layouts(self._modes, counts)
-        layers_of_way = {
-            way: selection.layers(way, counts)
-            for way in map(Way._make, product(layouts, self._modes))
+        layouts = selection.layouts(self._recomputes, counts)
+        layers_of_mode = {
+            mode: selection.layers(mode, counts)
+            for mode in map(ExecutionMode._make, product(layouts, self._recomputes))
         }
-        layers = next(iter(layers_of_way.values()))  # all have the same weights
+        layers = next(iter(layers_of_mode.values()))  # all have the same weights
         parameter_bytes = {kind: layers[kind].parameter_bytes for kind in counts}
         self._held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
         self._state_factor = state_factor_of_rank(table.state_factor, table.element_bytes, cluster)
@@ -97,17 +97,17 @@ class ProfiledCost:
             for layout in layouts
         }
         self._measured = {
-            way: StageMeasurements(
-                way.recompute,
+            mode: StageMeasurements(
+                mode.recompute,
                 each,
                 common_axes(each, config.path),
-                plain[way.layout],
+                plain[mode.layout],
                 shape,
                 stages,
                 repair,
                 finer,
             )
-            for way, each in layers_of_way.items()
+            for mode, each in layers_of_mode.items()
         }
         self._layouts = layouts
         self._is_monotone = False
@@ -150,7 +150,7 @@ class ProfiledCost:
     @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """Modes that the configuration names."""
-        return self._modes
+        return self._recomputes
 
     @cached_property
     def known_rows(self) -> KnownRows:
@@ -199,7 +199,7 @@ class ProfiledCost:
         """Costs of micro-batches, see `CostModel`."""
         # Packed pairs are told from padded ones even among measurements of padded rows.
         layout = self._layout if self._layout in self._layouts else Layout.PADDED
-        measured = self._measured[Way(layout, recompute)]
+        measured = self._measured[ExecutionMode(layout, recompute)]
         apart = self._is_encoder_decoder and self._layout is Layout.PACKED
         costs = measured.two_sides if apart else measured.interpolator
         return (costs.monotone if self._is_monotone else costs)(shapes, out)
@@ -218,34 +218,34 @@ class _Selection(NamedTuple):
     config: ProfiledConfig
     n_shards: int
 
-    def layouts(self, modes: Sequence[Recompute], kinds: Collection[str]) -> list[Layout]:
+    def layouts(self, recomputes: Sequence[Recompute], kinds: Collection[str]) -> list[Layout]:
         """Padded, and packed if these layers were measured so in these modes."""
-        packed = [Way(Layout.PACKED, mode) for mode in modes]
+        packed = [ExecutionMode(Layout.PACKED, each) for each in recomputes]
         has_packed = all(
-            self.key(way, kind) in self.table.layers for way, kind in product(packed, kinds)
+            self.key(mode, kind) in self.table.layers for mode, kind in product(packed, kinds)
         )
         return [Layout.PADDED, Layout.PACKED] if has_packed else [Layout.PADDED]
 
-    def layers(self, way: Way, kinds: Iterable[str]) -> dict[str, LayerProfile]:
+    def layers(self, mode: ExecutionMode, kinds: Iterable[str]) -> dict[str, LayerProfile]:
         """Measurements of layers by kind, as they are counted.
 
         Raises:
             InputError: They were not measured.
         """
-        layers = {kind: self._layer(self.key(way, kind)) for kind in kinds}
+        layers = {kind: self._layer(self.key(mode, kind)) for kind in kinds}
         is_authors = self.config.accounting == "authors"
         return as_authors_count(layers, self.config.path) if is_authors else layers
 
     def measured_plain(self, layout: Layout, kinds: Iterable[str]) -> dict[str, LayerProfile]:
         """Measurements without recomputation, if all of these layers were measured so."""
-        keys = {kind: self.key(Way(layout, Recompute.NONE), kind) for kind in kinds}
+        keys = {kind: self.key(ExecutionMode(layout, Recompute.NONE), kind) for kind in kinds}
         if not all(key in self.table.layers for key in keys.values()):
             return {}
         return {kind: self.table.layers[key] for kind, key in keys.items()}
 
-    def key(self, way: Way, kind: str) -> LayerKey:
+    def key(self, mode: ExecutionMode, kind: str) -> LayerKey:
         """Place of a layer in the table."""
-        return LayerKey(self.n_shards, way.recompute.text, kind, way.layout.text)
+        return LayerKey(self.n_shards, mode.recompute.text, kind, mode.layout.text)
 
     def _layer(self, key: LayerKey) -> LayerProfile:
         if not self.table.layers:

@@ -85,7 +85,7 @@ def longest_trip_ms(
             pipeline_paths = [
                 PathTimes.from_costs(p.costs, cluster.link, may_split=may_split) for p in pipelines
             ]
-            return max(float(ways.there_and_back_ms.max()) for ways in pipeline_paths)
+            return max(float(paths.there_and_back_ms.max()) for paths in pipeline_paths)
 
 
 def _bounded_layout(pipelines: Sequence[Pipeline], cost: CostModel) -> Layout | None:
@@ -111,11 +111,11 @@ def replica_bound_ms(costs: StageCosts, link: Link, *, may_split: bool) -> float
         link: Link between neighbouring stages.
         may_split: Whether backward passes may be split; if not, there is no W.
     """
-    ways = PathTimes.from_costs(costs, link, may_split=may_split)
-    head_ms, tail_ms = ways.head_ms.min(axis=0), ways.tail_ms.min(axis=0)
-    through_ms, work_ms = ways.through_ms.sum(axis=0), ways.work_ms.sum(axis=0)
+    paths = PathTimes.from_costs(costs, link, may_split=may_split)
+    head_ms, tail_ms = paths.head_ms.min(axis=0), paths.tail_ms.min(axis=0)
+    through_ms, work_ms = paths.through_ms.sum(axis=0), paths.work_ms.sum(axis=0)
     busiest_ms = _busiest_ms(head_ms, tail_ms, through_ms, work_ms)
-    return max(busiest_ms, float(ways.there_and_back_ms.max()))
+    return max(busiest_ms, float(paths.there_and_back_ms.max()))
 
 
 def _busiest_ms(

@@ -71,14 +71,12 @@ def find_outlier(
 def _longest(
     samples: Sequence[Sample], of_layouts: Sequence[CostModel]
 ) -> tuple[Sample, StageCosts]:
-    """The sample with the longest passes in its fastest way, and its costs in a row of its own."""
+    """The sample with the longest passes in its fastest mode, and its costs in a row of its own."""
     lengths = row_lengths(samples, of_layouts[0].is_encoder_decoder)
     shapes = Shapes.padded(np.ones(len(samples)), *lengths)
-    by_way = [
-        cost.stage_costs(shapes, mode) for cost in of_layouts for mode in cost.recompute_modes
-    ]
-    works_ms = np.stack([costs.work_ms.sum(axis=1) for costs in by_way])
+    by_mode = [cost.stage_costs(shapes, r) for cost in of_layouts for r in cost.recompute_modes]
+    works_ms = np.stack([costs.work_ms.sum(axis=1) for costs in by_mode])
     fastest_ms = works_ms.min(axis=0)
     index = int(np.where(np.isfinite(fastest_ms), fastest_ms, 0.0).argmax())
-    way = int(works_ms[:, index].argmin())
-    return samples[index], by_way[way].take(np.array([index]))
+    mode = int(works_ms[:, index].argmin())
+    return samples[index], by_mode[mode].take(np.array([index]))

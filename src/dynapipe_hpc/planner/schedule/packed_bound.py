@@ -10,7 +10,7 @@ from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.row_length import tokens_of
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.path_times import PathTimes
-from dynapipe_hpc.planner.schedule.row_cells import RowCells, lengths, of_all_ways, shapes_of
+from dynapipe_hpc.planner.schedule.row_cells import RowCells, costs_of_modes, lengths, shapes_of
 from dynapipe_hpc.planner.schedule.stage_bound import StageBound
 
 
@@ -52,10 +52,10 @@ def packed_trip_ms(
     length = lengths(tokens, cost.known_rows)
     n_rows = np.maximum(1.0, (tokens.max() / length[1:]) ** 2)
     least_ms = np.inf
-    for costs in of_all_ways(shapes_of(n_rows, length[:-1]), cost):
+    for costs in costs_of_modes(shapes_of(n_rows, length[:-1]), cost):
         fitting = costs.take(np.flatnonzero(fits(costs, activation_room_bytes(cost, cluster))))
-        ways = PathTimes.from_costs(fitting, cluster.link, may_split=may_split)
-        least_ms = min(least_ms, float(ways.there_and_back_ms.min(initial=np.inf)))
+        paths = PathTimes.from_costs(fitting, cluster.link, may_split=may_split)
+        least_ms = min(least_ms, float(paths.there_and_back_ms.min(initial=np.inf)))
     return least_ms
 
 

@@ -73,8 +73,8 @@ def padded_bound_ms(
         for stage in range(cluster.n_stages)
     ]
     tightest = max(stages, key=lambda stage: stage.bound_ms(1.0, 1.0))
-    way_ms = padded_trip_ms(samples, cost, cluster, may_split=may_split)
-    return max(way_ms, tightest.best_bound_ms())
+    trip_ms = padded_trip_ms(samples, cost, cluster, may_split=may_split)
+    return max(trip_ms, tightest.best_bound_ms())
 
 
 def _sides(samples: Sequence[Sample], is_encoder_decoder: bool) -> list[list[Sample]]:
@@ -99,9 +99,9 @@ def padded_trip_ms(
     rows = np.unique(np.stack(row_lengths(samples, cost.is_encoder_decoder), axis=1), axis=0)
     shapes = Shapes.padded(np.ones(len(rows), np.int64), *np.ascontiguousarray(rows.T))
     room_bytes = activation_room_bytes(cost, cluster)
-    of_mode = []
-    for mode in cost.recompute_modes:
-        costs = cost.stage_costs(shapes, mode)
-        way_ms = PathTimes.from_costs(costs, cluster.link, may_split=may_split).there_and_back_ms
-        of_mode.append(np.where(fits(costs, room_bytes), way_ms, np.inf))
-    return float(np.min(of_mode, axis=0).max())
+    trips_ms = []
+    for recompute in cost.recompute_modes:
+        costs = cost.stage_costs(shapes, recompute)
+        trip_ms = PathTimes.from_costs(costs, cluster.link, may_split=may_split).there_and_back_ms
+        trips_ms.append(np.where(fits(costs, room_bytes), trip_ms, np.inf))
+    return float(np.min(trips_ms, axis=0).max())

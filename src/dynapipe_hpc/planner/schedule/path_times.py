@@ -68,8 +68,8 @@ class PathTimes:
     @property
     def in_flight_ms(self) -> FloatArray:
         """Time from F on the first stage to the end of W there, shape (n_microbatches,)."""
-        way_ms = self.through_ms.sum(axis=1) + 2 * self.transfer_ms[:, :-1].sum(axis=1)
-        return np.asarray(way_ms + self.weight_ms[:, 0])
+        path_ms = self.through_ms.sum(axis=1) + 2 * self.transfer_ms[:, :-1].sum(axis=1)
+        return np.asarray(path_ms + self.weight_ms[:, 0])
 
 
 def _before(stages: FloatArray) -> FloatArray:

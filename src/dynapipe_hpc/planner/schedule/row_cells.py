@@ -121,7 +121,7 @@ class RowCells:
         many = np.arange(np.prod(size))
         few = np.where(many % size[1] == 0, many, many - 1)
         places, parts = [], []
-        for costs in of_all_ways(shapes, cost):
+        for costs in costs_of_modes(shapes, cost):
             runs = np.flatnonzero((is_possible & fits(costs, room_bytes))[few])
             ratio = rows_of_cells[few[runs]] / rows_of_cells[runs]
             at_few, at_many = costs.take(few[runs]), costs.take(runs)
@@ -178,11 +178,11 @@ class RowCells:
         return greatest(of_pair, 0.0, float((per_token / self.length).min()))[1]
 
 
-def of_all_ways(shapes: Shapes, cost: CostModel) -> Iterator[StageCosts]:
+def costs_of_modes(shapes: Shapes, cost: CostModel) -> Iterator[StageCosts]:
     """Costs of micro-batches in every mode and layout, once if they are those of both layouts."""
     of_layouts = dict.fromkeys(map(cost.of_layout, (Layout.PADDED, Layout.PACKED)))
-    for of_layout, mode in product(of_layouts, cost.recompute_modes):
-        yield of_layout.stage_costs(shapes, mode)
+    for of_layout, recompute in product(of_layouts, cost.recompute_modes):
+        yield of_layout.stage_costs(shapes, recompute)
 
 
 def shapes_of(n_rows: FloatArray, row_tokens: FloatArray) -> Shapes:

@@ -45,13 +45,13 @@ class LengthWindows:
     Attributes:
         windows: Windows whose micro-batches fit.
         can_run: Whether the micro-batch of a window fits, shape (n_microbatches,).
-        ways: Times of the micro-batches on their way through the stages.
+        paths: Times of the micro-batches on their way through the stages.
         area_ms: Bytes kept on the first stage x time, over its memory, shape (n_microbatches,).
     """
 
     windows: WindowTable
     can_run: BoolArray
-    ways: PathTimes
+    paths: PathTimes
     area_ms: FloatArray
 
     @classmethod
@@ -59,12 +59,12 @@ class LengthWindows:
         cls, ordered: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
     ) -> Self:
         windows = price_windows(ordered, cost, cluster)
-        ways = PathTimes.from_costs(windows.costs, cluster.link, may_split=may_split)
+        paths = PathTimes.from_costs(windows.costs, cluster.link, may_split=may_split)
         can_run = np.isfinite(windows.ratings.memory_share)
         costs = windows.costs
         area = np.zeros(len(can_run))
-        area[can_run] = area_of(costs, ways)[can_run]
-        return cls(windows, can_run, ways, area / activation_room_bytes(cost, cluster)[0])
+        area[can_run] = area_of(costs, paths)[can_run]
+        return cls(windows, can_run, paths, area / activation_room_bytes(cost, cluster)[0])
 
     def least(self, entries: FloatArray) -> float:
         """Least sum over all cuts of the entries of their micro-batches, which may be negative."""
@@ -100,11 +100,11 @@ class StageBound:
     def from_windows(
         cls, windows: LengthWindows, stage: int, n_replicas: int, *, w_is_last: bool
     ) -> Self:
-        ways = windows.ways
-        head_ms = ways.head_ms[:, stage]
-        if w_is_last:
-            return cls(windows, ways.work_ms[:, stage], head_ms, np.zeros_like(head_ms), n_replicas)
-        return cls(windows, ways.through_ms[:, stage], head_ms, ways.tail_ms[:, stage], n_replicas)
+        paths = windows.paths
+        head_ms = paths.head_ms[:, stage]
+        work_ms = paths.work_ms if w_is_last else paths.through_ms
+        tail_ms = np.zeros_like(head_ms) if w_is_last else paths.tail_ms[:, stage]
+        return cls(windows, work_ms[:, stage], head_ms, tail_ms, n_replicas)
 
     def bound_ms(self, price: float, work_weight: float) -> float:
         """The bound at a price of heads and tails and a weight of work against memory.
@@ -138,12 +138,12 @@ class StageBound:
         return found_ms
 
 
-def area_of(costs: StageCosts, ways: PathTimes) -> FloatArray:
+def area_of(costs: StageCosts, paths: PathTimes) -> FloatArray:
     """Bytes that micro-batches need on the first stage x time in ms, shape (n_microbatches,)."""
     return np.asarray(
-        costs.stored_bytes[:, 0] * ways.in_flight_ms
-        + costs.forward_transient_bytes[:, 0] * ways.forward_ms[:, 0]
-        + costs.backward_transient_bytes[:, 0] * (ways.gradient_ms + ways.weight_ms)[:, 0]
+        costs.stored_bytes[:, 0] * paths.in_flight_ms
+        + costs.forward_transient_bytes[:, 0] * paths.forward_ms[:, 0]
+        + costs.backward_transient_bytes[:, 0] * (paths.gradient_ms + paths.weight_ms)[:, 0]
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from dynapipe_hpc._kernels import PlanSearch
-from dynapipe_hpc.data.microbatch import MicroBatch, describe_ways
+from dynapipe_hpc.data.microbatch import MicroBatch, describe_modes
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.search.config import SearchConfig
 from dynapipe_hpc.planner.search.rule_plans import rule_plans
@@ -82,7 +82,7 @@ def find_plan(
     In every order of the samples, plans are constructed and improved. After a race, which does not
     depend on the effort, orders that are much worse are dropped, and the others share the effort.
     So more effort never gives a worse plan, see `SearchSpace.search`.
-    A space with a single way to run windows gets half the effort, as there is none to choose.
+    A space with a single mode for all windows gets half the effort, as there is none to choose.
     Nothing is searched if the best plan to begin with is 10 % behind that of an earlier search.
 
     Args:
@@ -103,7 +103,7 @@ def find_plan(
     if start_ms > HOPELESS_START * earlier_start_ms:
         return Found([], [], constructed, start_ms)
     kept = _best_orders(lanes)
-    whole = config.effort if len(spaces[plainest].windows.ways) > 1 else config.effort // 2
+    whole = config.effort if len(spaces[plainest].windows.modes) > 1 else config.effort // 2
     effort = whole * len(lanes) // len(kept)
     searched = [plan for lane in kept for plan in lane.improved(effort)]
     searched.sort(key=lambda plan: plan.makespan_ms)
@@ -143,9 +143,9 @@ class _Lane:
         return cls(space, by_rules, space.search(starts, seed))
 
     def improved(self, effort: int) -> Iterator[FoundPlan]:
-        ways = describe_ways(self.space.windows.ways)
+        modes = describe_modes(self.space.windows.modes)
         for plan in self.search.improve(effort):
-            way = f"local search, {plan.n_moves:,} moves, {ways}"
+            way = f"local search, {plan.n_moves:,} moves, {modes}"
             yield FoundPlan(way, self.space, plan.replicas, plan.makespan_ms, plan.effort)
 
 

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import Way
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.replicas import balance
@@ -54,11 +53,11 @@ def rule_plans(
 
 
 def _with_more_recompute(cut: Windows, windows: WindowTable) -> Iterator[Windows]:
-    """The same windows, for each mode with at least that mode, if all may be used so."""
-    ways = windows.ways
-    for mode in sorted({way.recompute for way in ways}):
+    """The same windows, for each mode with at least its recomputation, if all may be used so."""
+    modes = windows.modes
+    for recompute in sorted({mode.recompute for mode in modes}):
         changed = cut.copy()
-        least = [ways.index(Way(way.layout, max(way.recompute, mode))) for way in ways]
+        least = [modes.index(m._replace(recompute=max(m.recompute, recompute))) for m in modes]
         changed[:, 2] = np.array(least)[cut[:, 2]]
         if (windows.cells_of(changed) >= 0).all():
             yield changed

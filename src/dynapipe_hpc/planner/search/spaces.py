@@ -98,7 +98,7 @@ def _tables(
     if cost.is_encoder_decoder and Layout.PACKED in layouts:
         mixture = price(mixed(samples), layouts=only_packed)
     for tables in tables_by_mode:
-        if {way.layout for way in tables[plainest].ways} == {Layout.PADDED}:
+        if {mode.layout for mode in tables[plainest].modes} == {Layout.PADDED}:
             tables |= {order: price(each, layouts=PADDED_ONLY) for order, each in others}
         elif cost.is_encoder_decoder:
             tables["mixed"] = mixture

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PackedRow, PaddedRows, Recompute, Way
+from dynapipe_hpc.data.microbatch import (
+    ExecutionMode,
+    Layout,
+    MicroBatch,
+    PackedRow,
+    PaddedRows,
+    Recompute,
+)
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, fits
@@ -53,12 +60,12 @@ def room(n_bytes: int) -> Cluster:
     return Cluster(n_stages=2, device_memory_bytes=n_bytes)
 
 
-def in_way(samples: Sequence[Sample], way: Way, multiple: int = 8) -> MicroBatch:
+def in_mode(samples: Sequence[Sample], mode: ExecutionMode, multiple: int = 8) -> MicroBatch:
     """The micro-batch of some samples, made one by one."""
-    if way.layout is Layout.PADDED:
+    if mode.layout is Layout.PADDED:
         longest = max(sample.tokens for sample in samples)
         ids = tuple(sample.sample_id for sample in samples)
-        return PaddedRows(ids, -(-longest // multiple) * multiple, way.recompute)
+        return PaddedRows(ids, -(-longest // multiple) * multiple, mode.recompute)
     offsets = [0]
     for sample in samples:
         offsets.append(offsets[-1] + sample.tokens)
@@ -66,24 +73,24 @@ def in_way(samples: Sequence[Sample], way: Way, multiple: int = 8) -> MicroBatch
         tuple(sample.sample_id for sample in samples),
         -(-offsets[-1] // multiple) * multiple,
         offsets=tuple(offsets),
-        recompute=way.recompute,
+        recompute=mode.recompute,
     )
 
 
 def check_every_window(table: WindowTable, n_bytes: int, multiple: int = 8) -> None:
     """Each is there if it fits, as the micro-batch of its samples, at its costs."""
     begin, n_bundles = table.begin.tolist(), len(table.begin) - 1
-    for first, size, (mode, way) in product(
-        range(n_bundles), range(1, n_bundles + 1), enumerate(table.ways)
+    for first, size, (index, mode) in product(
+        range(n_bundles), range(1, n_bundles + 1), enumerate(table.modes)
     ):
         if first + size > n_bundles:
             continue
-        expected = in_way(table.samples[begin[first] : begin[first + size]], way, multiple)
+        expected = in_mode(table.samples[begin[first] : begin[first + size]], mode, multiple)
         costs = microbatch_costs([expected], LAYOUT_COST)
-        cell = table.cells_of(np.array([[first, size, mode]], np.uint32))[0]
+        cell = table.cells_of(np.array([[first, size, index]], np.uint32))[0]
         assert (cell >= 0) == bool(fits(costs, np.full(2, float(n_bytes)))[0])
         if cell >= 0:
-            assert table.microbatch(first, size, mode) == expected
+            assert table.microbatch(first, size, index) == expected
             np.testing.assert_allclose(table.costs.table[cell], costs.table[0], rtol=1e-12)
 
 
@@ -102,8 +109,10 @@ def test_windows_of_both_layouts_are_those_of_their_samples(
     n_bytes *= multiple // 8  # of each sample alone
     for layouts in ((Layout.PACKED,), BOTH):
         table = price_windows(samples, LAYOUT_COST, room(n_bytes), layouts, multiple)
-        assert table.ways == tuple(
-            Way(layout, mode) for layout in layouts for mode in LAYOUT_COST.recompute_modes
+        assert table.modes == tuple(
+            ExecutionMode(layout, mode)
+            for layout in layouts
+            for mode in LAYOUT_COST.recompute_modes
         )
         check_every_window(table, n_bytes, multiple)
 
@@ -171,15 +180,15 @@ def test_only_windows_that_are_better_are_left_of_a_layout() -> None:
         is_better = sum(lengths) < size * (-(-lengths[0] // 8) * 8) - 7
         assert (better.cells_of(window)[0] >= 0) == is_better
         if is_better:
-            assert better.microbatch(first, size, 0) == in_way(
-                samples[first : first + size], better.ways[0]
+            assert better.microbatch(first, size, 0) == in_mode(
+                samples[first : first + size], better.modes[0]
             )
 
 
 def test_layouts_that_add_nothing_are_not_searched_together() -> None:
     samples = order_samples(samples_of([40, 24, 24, 9, 8, 3]))
     tables = price_layouts(samples, COST, room(10**6), BOTH)
-    assert [{way.layout for way in table.ways} for table in tables] == [
+    assert [{mode.layout for mode in table.modes} for table in tables] == [
         {Layout.PACKED},
         {Layout.PADDED},
     ]
@@ -195,14 +204,17 @@ class SlowPacked(LinearCost):
 def test_layouts_of_which_each_has_better_windows_are_searched_together() -> None:
     samples = order_samples(samples_of([40, 24, 24, 9, 8, 3]))
     together, padded, packed = price_layouts(samples, SlowPacked(), room(10**6), BOTH)
-    assert together.ways == (*padded.ways, *packed.ways)
-    assert [way.layout for way in together.ways] == list(BOTH)
+    assert together.modes == (*padded.modes, *packed.modes)
+    assert [mode.layout for mode in together.modes] == list(BOTH)
 
 
 @pytest.mark.parametrize("layout", BOTH)
 def test_a_single_layout_has_one_table(layout: Layout) -> None:
     (table,) = price_layouts(samples_of([40, 24]), COST, room(10**6), [layout])
-    assert table.ways == (Way(layout, Recompute.NONE), Way(layout, Recompute.FULL))
+    assert table.modes == (
+        ExecutionMode(layout, Recompute.NONE),
+        ExecutionMode(layout, Recompute.FULL),
+    )
 
 
 def test_a_sample_that_does_not_fit_is_told_with_the_memory_that_it_needs_packed() -> None:

@@ -33,15 +33,15 @@ class Doubling:
         sizes = 2 ** np.arange(int(most.max() - 1).bit_length() + 1)
         size = np.minimum(sizes[:, None], most)
         shapes = lookup.windows.shapes(np.tile(lookup.first, len(sizes)), size.ravel())
-        rated = [lookup.rated(shapes, mode) for mode in lookup.cost.recompute_modes]
+        rated = [lookup.rated(shapes, recompute) for recompute in lookup.cost.recompute_modes]
         return cls(lookup, size, rated)
 
     def extents(self) -> Iterator[Extent]:
         """The extents of the windows of every mode."""
-        for rated, mode in zip(self.rated, self.lookup.cost.recompute_modes, strict=True):
-            yield self._extent(rated, mode)
+        for rated, recompute in zip(self.rated, self.lookup.cost.recompute_modes, strict=True):
+            yield self._extent(rated, recompute)
 
-    def _extent(self, rated: Rated, mode: Recompute) -> Extent:
+    def _extent(self, rated: Rated, recompute: Recompute) -> Extent:
         """The largest windows of a mode.
 
         Memory grows almost linearly with the number of samples, so the size at which it reaches the
@@ -60,10 +60,10 @@ class Doubling:
             share = np.min((self.lookup.room_of_kinds - before) / (after - before), axis=1)
         steps = np.where((share >= 0) & (share < 1), share, 1) * (limit - largest)
         tried = np.minimum(largest + steps.astype(np.int64) + 1, limit)
-        most = np.where((n_fitting == n_sizes) | self._fits(tried, mode), limit, tried - 1)
+        most = np.where((n_fitting == n_sizes) | self._fits(tried, recompute), limit, tried - 1)
         return Extent(np.where(n_fitting, largest, 0), np.where(n_fitting, most, 0))
 
-    def _fits(self, size: IntArray, mode: Recompute) -> BoolArray:
+    def _fits(self, size: IntArray, recompute: Recompute) -> BoolArray:
         """Whether windows of some size fit, one per row."""
-        rated = self.lookup.rated(self.lookup.windows.shapes(self.lookup.first, size), mode)
+        rated = self.lookup.rated(self.lookup.windows.shapes(self.lookup.first, size), recompute)
         return np.isfinite(rated.ratings.memory_share)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, Layout, Way
+from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, ExecutionMode, Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, misfit_error
@@ -156,7 +156,7 @@ def _of_layout(
     return WindowTable(
         samples,
         windows.begin,
-        tuple(Way(windows.layout, mode) for mode in cost.recompute_modes),
+        tuple(ExecutionMode(windows.layout, recompute) for recompute in cost.recompute_modes),
         np.cumsum(begins, dtype=np.int32) - 1,
         cells,
         _spans([extent.most for extent in extents]),
@@ -179,13 +179,13 @@ def _check_samples(
     if misfits.size:
         sample = table.samples[misfits[0]]
         # That of the mode that keeps least.
-        layout, mode = table.ways[-1]
+        layout, recompute = table.modes[-1]
         windows = _windows([sample], np.arange(2), cost, cluster, layout, token_multiple)
         alone = windows.shapes(np.zeros(1, np.int64), np.ones(1, np.int64))
         raise misfit_error(
             f"sample {sample.sample_id} ({sample.input_tokens} input + "
             f"{sample.target_tokens} target tokens) on its own",
-            cost.of_layout(layout).stage_costs(alone, mode),
+            cost.of_layout(layout).stage_costs(alone, recompute),
             cost,
             cluster,
             "cut long samples with data.max_tokens",

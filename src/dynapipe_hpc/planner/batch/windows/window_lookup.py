@@ -86,9 +86,9 @@ class WindowLookup:
         np.minimum.at(room_bytes, kinds, self.room_bytes)
         return room_bytes
 
-    def rated(self, shapes: Shapes, mode: Recompute) -> Rated:
+    def rated(self, shapes: Shapes, recompute: Recompute) -> Rated:
         """Costs and ratings of shapes in a mode."""
-        return self._rated(shapes, self.cost.stage_costs(shapes, mode))
+        return self._rated(shapes, self.cost.stage_costs(shapes, recompute))
 
     def rated_windows(self, extents: Sequence[Extent]) -> tuple[Cells, Rated]:
         """All windows that are used, given one extent per mode.
@@ -118,10 +118,10 @@ class WindowLookup:
         """Costs of all modes in one table, as large tables are slow to copy."""
         ends = np.cumsum([0, *(len(sizes.n_rows) for sizes in shapes)])
         table = np.empty((ends[-1], len(self.room_of_kinds), len(Cost)))
-        for mode, sizes, start, end in zip(
+        for recompute, sizes, start, end in zip(
             self.cost.recompute_modes, shapes, ends[:-1], ends[1:], strict=True
         ):
-            self.cost.stage_costs(sizes, mode, out=table[start:end])
+            self.cost.stage_costs(sizes, recompute, out=table[start:end])
         return StageCosts(table, self.cost.kind_of_stage)
 
     def _rated(self, shapes: Shapes, costs: StageCosts) -> Rated:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PaddedRows, Way
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.memory import BoolArray
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
@@ -21,18 +21,17 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, S
 class WindowTable:
     """Costs of every micro-batch of neighbouring samples.
 
-    Such a window is named by its first sample, its number of samples and its mode: the index of the
-    way in which it is run. In a large batch bundles take the place of samples. Samples whose
-    windows are all alike in all ways, such as those of one length in a sorted list if rows are
-    padded, share a row of the table. In every mode, a row has as many cells as its largest window
-    has samples: rows of short samples are long, most others short. Windows of the same shape share
-    their costs.
+    Such a window is named by its first sample, its number of samples and the index of its mode. In
+    a large batch bundles take the place of samples. Samples whose windows are all alike in all
+    modes, such as those of one length in a sorted list if rows are padded, share a row of the
+    table. In every mode, a row has as many cells as its largest window has samples: rows of short
+    samples are long, most others short. Windows of the same shape share their costs.
 
     Attributes:
         samples: Samples in the order to be cut.
         begin: Beginnings of bundles in `samples`, ascending, and the end of the last bundle; in
             small batches each bundle has one sample.
-        ways: Ways to run a window: a layout and a mode of recomputation each.
+        modes: Modes in which a window may run: a layout and recomputation each.
         row_of_sample: Row of each bundle in the tables, shape (n_bundles,).
         cells: Indices into `costs` of windows of 1, 2, ... samples, for every mode and row; -1
             where they may not be used.
@@ -44,18 +43,18 @@ class WindowTable:
 
     samples: Sequence[Sample]
     begin: IntArray
-    ways: tuple[Way, ...]
+    modes: tuple[ExecutionMode, ...]
     row_of_sample: Cells
     cells: Cells
     spans: IntArray
     shapes: Shapes
     costs: StageCosts
     ratings: Ratings
-    _known: dict[tuple[int, int, Way], MicroBatch] = field(default_factory=dict)
+    _known: dict[tuple[int, int, ExecutionMode], MicroBatch] = field(default_factory=dict)
 
     @classmethod
     def joined(cls, tables: Sequence[Self]) -> Self:
-        """One table with the ways of several of the same samples and bundles."""
+        """One table with the modes of several of the same samples and bundles."""
         if len(tables) == 1:
             return tables[0]
         rows = np.stack([table.row_of_sample for table in tables])
@@ -75,7 +74,7 @@ class WindowTable:
         return cls(
             tables[0].samples,
             tables[0].begin,
-            sum((table.ways for table in tables), ()),
+            sum((table.modes for table in tables), ()),
             row_of_sample.reshape(-1).astype(np.int32),
             np.concatenate(cells),
             np.ascontiguousarray(np.concatenate(spans)),
@@ -90,8 +89,8 @@ class WindowTable:
         return replace(self, spans=np.stack([begin, np.minimum(end, begin + max_samples)], axis=2))
 
     def in_mode(self, mode: int) -> Self:
-        """The table with one of the ways, given by index."""
-        return replace(self, ways=(self.ways[mode],), spans=self.spans[mode : mode + 1])
+        """The table with one of the modes, given by index."""
+        return replace(self, modes=(self.modes[mode],), spans=self.spans[mode : mode + 1])
 
     @property
     def every_sample_runs(self) -> bool:
@@ -137,13 +136,13 @@ class WindowTable:
 
     def microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
         """The micro-batch of the window of `size` samples from `first` on, in the given mode."""
-        window = (first, size, self.ways[mode])
+        window = (first, size, self.modes[mode])
         if window not in self._known:
             self._known[window] = self._new_microbatch(first, size, mode)
         return self._known[window]
 
     def _new_microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
-        layout, recompute = self.ways[mode]
+        layout, recompute = self.modes[mode]
         held = self.samples[self.begin[first] : self.begin[first + size]]
         cell = self.cells[self.spans[mode, self.row_of_sample[first], 0] + size - 1]
         if layout is Layout.PACKED:
