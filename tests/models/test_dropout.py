@@ -37,7 +37,9 @@ def dropout(name: str = "here") -> Dropout:
 
 
 def test_a_mask_is_of_seed_place_iteration_sample_position_and_column() -> None:
-    keys = dropout_keys(ITERATION, [[7, 2**40], [3]], {7: 3, 2**40: 2, 3: 4}, 6)
+    keys = dropout_keys(
+        ITERATION, [[7, 2**40], [3]], {7: range(3), 2**40: range(2), 3: range(4)}, 6
+    )
     values = torch.randn(2, 6, 9, dtype=torch.float64, generator=torch.manual_seed(1))
     found = dropout()(values, keys)
     first = [*((ITERATION, 7, i) for i in range(3)), *((ITERATION, 2**40, i) for i in range(2))]
@@ -49,7 +51,7 @@ def test_a_mask_is_of_seed_place_iteration_sample_position_and_column() -> None:
 
 
 def test_about_as_many_are_dropped_as_the_rate_says_and_the_mean_stays() -> None:
-    keys = dropout_keys(0, [[1, 2]], {1: 300, 2: 200}, 500)
+    keys = dropout_keys(0, [[1, 2]], {1: range(300), 2: range(200)}, 500)
     kept = dropout()(torch.ones(1, 500, 200), keys)[0]
     assert kept.mean().item() == pytest.approx(1, abs=0.01)
     assert (kept == 0).float().mean(0) == pytest.approx(RATE, abs=0.11)
@@ -57,7 +59,7 @@ def test_about_as_many_are_dropped_as_the_rate_says_and_the_mean_stays() -> None
 
 
 def test_the_gradient_has_the_same_mask() -> None:
-    keys = dropout_keys(0, [[1]], {1: 20}, 20)
+    keys = dropout_keys(0, [[1]], {1: range(20)}, 20)
     values = torch.randn(1, 20, 8, requires_grad=True)
     output = dropout()(values, keys)
     (gradient,) = torch.autograd.grad(output.sum(), values)
@@ -66,7 +68,7 @@ def test_the_gradient_has_the_same_mask() -> None:
 
 
 def test_without_rate_or_keys_nothing_is_computed() -> None:
-    values, keys = torch.randn(1, 2, 3), dropout_keys(0, [[1]], {1: 2}, 2)
+    values, keys = torch.randn(1, 2, 3), dropout_keys(0, [[1]], {1: range(2)}, 2)
     assert Dropout()(values, keys) is values
     assert dropout()(values, None) is values
 

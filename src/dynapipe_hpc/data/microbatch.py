@@ -72,6 +72,24 @@ def describe_modes(modes: Sequence[ExecutionMode]) -> str:
     return f"{layouts}, recompute {recomputes}"
 
 
+class Slice(NamedTuple):
+    """Part of a sample that is too long to be a micro-batch alone.
+
+    The parts of a sample are micro-batches of one replica. On every stage their forward passes run
+    in ascending order, as each attends to the keys and values of those before it, and their
+    backward passes in descending order.
+
+    Attributes:
+        begin: Token of the sample with which it begins.
+        end: Token after its last.
+        n_tokens: Number of tokens of the sample.
+    """
+
+    begin: int
+    end: int
+    n_tokens: int
+
+
 @dataclass(frozen=True, slots=True)
 class PaddedRows:
     """A micro-batch with one sample in each row.
@@ -85,6 +103,7 @@ class PaddedRows:
     """
 
     layout: ClassVar[Layout] = Layout.PADDED
+    slice: ClassVar[None] = None
 
     sample_ids: tuple[int, ...]
     row_tokens: int
@@ -119,6 +138,7 @@ class DenseRows:
     """
 
     layout: ClassVar[Layout] = Layout.DENSE
+    slice: ClassVar[None] = None
 
     rows: tuple[tuple[int, ...], ...]
     row_tokens: int
@@ -139,24 +159,6 @@ class DenseRows:
     def padded_tokens(self) -> int:
         """Tokens computed, padding included."""
         return self.n_rows * (self.row_tokens + self.target_tokens)
-
-
-class Slice(NamedTuple):
-    """Part of a sample that is too long to be a micro-batch alone.
-
-    The parts of a sample are micro-batches of one replica. On every stage their forward passes run
-    in ascending order, as each attends to the keys and values of those before it, and their
-    backward passes in descending order.
-
-    Attributes:
-        begin: Token of the sample with which it begins.
-        end: Token after its last.
-        n_tokens: Number of tokens of the sample.
-    """
-
-    begin: int
-    end: int
-    n_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,3 +199,17 @@ class PackedRow:
 
 MicroBatch = PaddedRows | DenseRows | PackedRow
 """Samples that pass through the pipeline together, in rows of equal length in tokens."""
+
+
+def tokens_held(microbatch: MicroBatch, sample_id: int, n_tokens: int) -> range:
+    """Tokens of a sample that a micro-batch holds: all, or those of a slice.
+
+    Args:
+        microbatch: A micro-batch with the sample.
+        sample_id: The sample.
+        n_tokens: Number of tokens of the sample.
+    """
+    part = microbatch.slice
+    if part is None or sample_id != microbatch.sample_ids[0]:
+        return range(n_tokens)
+    return range(part.begin, part.end)

@@ -1,43 +1,17 @@
 """Context of the attention of decoder-only models: all that keys and values pass through."""
 
-from collections import deque
 from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.models.attention import attention, causal_attention
+from dynapipe_hpc.models.attention import causal_attention
+from dynapipe_hpc.models.cached_attention import cached_attention
+from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.rotary import Angles
+from dynapipe_hpc.models.slice_documents import SliceDocuments
 from dynapipe_hpc.models.tokens.documents import Documents
-
-
-class KeyValueCache:
-    """Keys and values of the tokens of a row so far, of all layers.
-
-    The first pass reads any number of tokens, each pass after it one more.
-
-    Attributes:
-        n_tokens: Number of tokens that earlier passes have read.
-    """
-
-    def __init__(self) -> None:
-        self.n_tokens = 0
-        # Those of the layer that comes next are in front, as all passes run the layers in order.
-        self._kept: deque[tuple[Tensor, Tensor]] = deque()
-
-    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Appends those of the next layer in this pass; returns all of the layer.
-
-        Args:
-            key: Keys of the tokens of this pass, shape (1, key heads, tokens, head size).
-            value: Values of the same tokens, of the shape of `key`.
-        """
-        if self.n_tokens:
-            keys, values = self._kept.popleft()
-            key, value = torch.cat([keys, key], 2), torch.cat([values, value], 2)
-        self._kept.append((key, value))
-        return key, value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,22 +21,28 @@ class AttentionContext:
     Attributes:
         documents: Documents of a packed row, which attend to themselves only; None for attention
             over whole rows.
-        kv_cache: Keys and values of tokens that the row's only document continues; None in
-            training.
+        slice: Slice of a sample that is the row's first document; None if that is a whole one.
+        kv_cache: Keys and values of the sliced sample.
         angles: Angles of rotary positions; None where embeddings tell positions.
+        layer: Index in the stage of the layer that attends; only slices need it.
     """
 
     documents: Documents | None = None
+    slice: SliceDocuments | None = None
     kv_cache: KeyValueCache | None = None
     angles: Angles | None = None
+    layer: int = 0
 
     @property
     def positions(self) -> Tensor | None:
         """Positions of a packed row's tokens in their documents; None for those in whole rows."""
         if self.documents is None:
             return None
-        n_before = self.kv_cache.n_tokens if self.kv_cache else 0
-        return self.documents.positions + n_before if n_before else self.documents.positions
+        positions = self.documents.positions
+        if self.slice is None or self.slice.begin == 0:
+            return positions
+        n_tokens = self.slice.n_tokens
+        return torch.cat([positions[:n_tokens] + self.slice.begin, positions[n_tokens:]])
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attention of every token to itself and to those before it, see `causal_attention`.
@@ -77,19 +57,33 @@ class AttentionContext:
         """
         if self.angles is not None:
             query, key = self.angles.turn(query), self.angles.turn(key)
-        query, key, value = (each.transpose(1, 2) for each in (query, key, value))
+        if self.slice is None:
+            return _mixed(query, key, value, self.documents).flatten(2)
         if self.kv_cache is None:
-            mixed = causal_attention(query, key, value, self.documents)
-        else:
-            key, value = self.kv_cache.append(key, value)
-            # Torch aligns its mask with the first key: with keys before the queries, that would
-            # hide them. Then there is one query, which sees all keys.
-            mixed = attention(query, key, value, is_causal=query.shape[2] > 1)
-        return mixed.transpose(1, 2).flatten(2)
+            raise ValueError("a slice of a sample needs the keys and values of those before it")
+        n_tokens = self.slice.n_tokens
+        q, k, v = (each[0, :n_tokens] for each in (query, key, value))
+        layer = self.kv_cache.layer(self.layer)
+        mixed = cached_attention(q, k, v, cache=layer, part=self.slice)[None]
+        if self.slice.others is not None:
+            q, k, v = (each[:, n_tokens:] for each in (query, key, value))
+            mixed = torch.cat([mixed, _mixed(q, k, v, self.slice.others)], 1)
+        return mixed.flatten(2)
+
+    def in_layer(self, index: int) -> Self:
+        """The same in a layer of the stage, whose keys and values the cache holds apart."""
+        return self if self.slice is None else replace(self, layer=index)
 
     def to(self, device: torch.device) -> Self:
         """The same on a device, before there are angles."""
-        return replace(self, documents=self.documents and self.documents.to(device))
+        documents = self.documents and self.documents.to(device)
+        return replace(self, documents=documents, slice=self.slice and self.slice.to(device))
+
+
+def _mixed(query: Tensor, key: Tensor, value: Tensor, documents: Documents | None) -> Tensor:
+    """Mixed values, tokens before heads, as all are given."""
+    query, key, value = (each.transpose(1, 2) for each in (query, key, value))
+    return causal_attention(query, key, value, documents).transpose(1, 2)
 
 
 WHOLE_ROWS = AttentionContext()

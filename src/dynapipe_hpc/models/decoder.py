@@ -1,21 +1,23 @@
 """Decoder-only models as torch modules: the layers of one pipeline stage."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute, tokens_held
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.head import Head
 from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
+from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import Shards
+from dynapipe_hpc.models.slice_documents import SliceDocuments
 from dynapipe_hpc.models.tokens.collate import TokenBatch, collate
 from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.models.tokens.dropout_keys import dropout_keys
@@ -39,6 +41,10 @@ class DecoderBatch:
     context: AttentionContext
     tokens: TokenBatch | None
     keys: Tensor | None = None
+
+    def with_cache(self, kv_cache: KeyValueCache) -> "DecoderBatch":
+        """The same with the keys and values of the sample of which it holds a slice."""
+        return replace(self, context=replace(self.context, kv_cache=kv_cache))
 
     def to(self, device: torch.device) -> "DecoderBatch":
         """The same on a device."""
@@ -92,8 +98,7 @@ class DecoderStage(StageOfFamily):
         read = collate(microbatch, tokens) if reads else None
         size = (microbatch.n_rows, microbatch.row_tokens)
         keys = self._keys(microbatch, tokens) if self.drops else None
-        context = AttentionContext(Documents.from_microbatch(microbatch))
-        return DecoderBatch(size, context, read, keys)
+        return DecoderBatch(size, _context(microbatch), read, keys)
 
     def run(self, activation: Tensor | None, batch: DecoderBatch, recompute: Recompute) -> Tensor:
         """Runs the stage on a micro-batch, see `forward`.
@@ -141,8 +146,8 @@ class DecoderStage(StageOfFamily):
         embed = self.embedding if self.is_first else None
         hidden = inputs if embed is None else embed(inputs, stream, context)
         context = self.layer_context(context, size[1], hidden)
-        for layer in self.layers.values():
-            hidden = layer(hidden, stream, recompute, context)
+        for index, layer in enumerate(self.layers.values()):
+            hidden = layer(hidden, stream, recompute, context.in_layer(index))
         if self.head is None:
             return hidden
         if labels is None:
@@ -154,13 +159,23 @@ class DecoderStage(StageOfFamily):
     def _keys(self, microbatch: MicroBatch, tokens: IterationTokens) -> Tensor | None:
         if tokens.iteration is None:
             return None
-        sizes = {i: tokens.samples[i].tokens for i in microbatch.sample_ids}
-        return dropout_keys(tokens.iteration, microbatch.rows, sizes, microbatch.row_tokens)
+        held = {
+            i: tokens_held(microbatch, i, tokens.samples[i].tokens) for i in microbatch.sample_ids
+        }
+        return dropout_keys(tokens.iteration, microbatch.rows, held, microbatch.row_tokens)
 
     def _embedding(self, shape: ModelShape, shards: Shards) -> "Embedding | None":
         if self.is_first:
             return Embedding(shape, shards, self.n_positions(shape))
         return Embedding(shape, shards) if self.is_last and shape.tied_head else None
+
+
+def _context(microbatch: MicroBatch) -> AttentionContext:
+    documents = Documents.from_microbatch(microbatch)
+    if documents is None or microbatch.slice is None:
+        return AttentionContext(documents)
+    part = SliceDocuments.from_documents(documents, microbatch.slice.begin)
+    return AttentionContext(documents, part)
 
 
 class Embedding(nn.Module):

@@ -5,8 +5,9 @@ The operators behind `torch.nn.attention.varlen` are called as they are: that mo
 and windows by name, in all of torch 2.6 to 2.13, for CUDA and ROCm.
 """
 
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -19,6 +20,29 @@ _MIN_CAPABILITY = (8, 0)
 _MIN_QUERIES = 2
 _PROBE_QUERIES, _PROBE_KEYS = (5, 9), (12, 9)
 _MAX_PROBE_ERROR = 0.05
+
+
+class FlashSizes(NamedTuple):
+    """Sizes that the operators are told of.
+
+    Attributes:
+        offsets: Offsets of the documents of queries and of keys, int32, on the device.
+        longest: Lengths of the longest of each.
+        window: Keys before its own that a query sees, by the operators' name; empty for all.
+    """
+
+    offsets: tuple[Tensor, Tensor]
+    longest: tuple[int, int]
+    window: Mapping[str, int] = {}
+
+    @classmethod
+    def from_documents(cls, queries: Documents, keys: Documents, window: int | None = None) -> Self:
+        """Sizes of documents; see `flash_attention`."""
+        # For a longest document of one token the operator would choose another arrangement of what
+        # it leaves for backward; a length that none has is allowed.
+        longest = max(queries.longest, _MIN_QUERIES), keys.longest
+        before = {} if window is None else {"window_size_left": window - 1}
+        return cls((queries.cu_seqlens, keys.cu_seqlens), longest, before)
 
 
 def flash_attention(
@@ -44,55 +68,63 @@ def flash_attention(
         keys: Documents of `key`, as many.
         window: Number of keys that a query sees at most, itself included; None for all.
     """
-    mixed: Tensor = _FlashAttention.apply(query, key, value, queries, keys, window)  # type: ignore[no-untyped-call]
+    sizes = FlashSizes.from_documents(queries, keys, window)
+    mixed: Tensor = _FlashAttention.apply(query, key, value, sizes)  # type: ignore[no-untyped-call]
     return mixed
 
 
 class _FlashAttention(torch.autograd.Function):
-    """The operators for both directions; what one leaves for the other is handed on unread."""
+    """The operators for both directions."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        queries: Documents,
-        keys: Documents,
-        window: int | None,
-    ) -> Tensor:
-        # For a longest document of one token the operator would choose another arrangement of what
-        # it leaves for backward; a length that none has is allowed.
-        longest = max(queries.longest, _MIN_QUERIES), keys.longest
-        offsets = queries.cu_seqlens, keys.cu_seqlens
-        ctx.longest = longest
-        ctx.windows = {} if window is None else {"window_size_left": window - 1}
-        mixed, *left, _ = torch.ops.aten._flash_attention_forward(
-            query, key, value, *offsets, *longest, 0.0, True, False, **ctx.windows
-        )
-        ctx.save_for_backward(query, key, value, mixed, *offsets, *left)
-        return mixed  # type: ignore[no-any-return]
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, sizes: FlashSizes) -> Tensor:
+        mixed, *left = flash_forward(query, key, value, sizes)
+        ctx.sizes = sizes
+        ctx.save_for_backward(query, key, value, mixed, *left)
+        return mixed
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, mixed, *offsets, scores, state, offset = ctx.saved_tensors
-        gradients = torch.ops.aten._flash_attention_backward(
-            gradient,
-            query,
-            key,
-            value,
-            mixed,
-            scores,
-            *offsets,
-            *ctx.longest,
-            0.0,
-            True,
-            state,
-            offset,
-            **ctx.windows,
-        )
-        return (*gradients, None, None, None)
+        query, key, value, *left = ctx.saved_tensors
+        return *flash_backward(gradient, (query, key, value), left, ctx.sizes), None
+
+
+def flash_forward(
+    query: Tensor, key: Tensor, value: Tensor, sizes: FlashSizes
+) -> tuple[Tensor, ...]:
+    """The operator for the forward pass: mixed values, and what it leaves for backward, unread."""
+    mixed, *left, _ = torch.ops.aten._flash_attention_forward(
+        query, key, value, *sizes.offsets, *sizes.longest, 0.0, True, False, **sizes.window
+    )
+    return mixed, *left
+
+
+def flash_backward(
+    gradient: Tensor, inputs: Sequence[Tensor], left: Sequence[Tensor], sizes: FlashSizes
+) -> tuple[Tensor, ...]:
+    """The operator for the backward pass: gradients of queries, keys and values.
+
+    Args:
+        gradient: Gradient of the mixed values.
+        inputs: Queries, keys and values.
+        left: Mixed values, and what the forward pass left.
+        sizes: As in the forward pass.
+    """
+    mixed, scores, *state = left
+    gradients: tuple[Tensor, ...] = torch.ops.aten._flash_attention_backward(
+        gradient,
+        *inputs,
+        mixed,
+        scores,
+        *sizes.offsets,
+        *sizes.longest,
+        0.0,
+        True,
+        *state,
+        **sizes.window,
+    )
+    return gradients
 
 
 @cache

@@ -9,9 +9,11 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.attention_context import AttentionContext, KeyValueCache
+from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.family import StageOfFamily
+from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.linear_cross_entropy import keeping_logits
+from dynapipe_hpc.models.slice_documents import SliceDocuments
 from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.models.tokens.iteration_tokens import IntegerArray, IterationTokens
 
@@ -61,7 +63,8 @@ def logits_of(
     batch = stage.collate(microbatch, read)
     if kv_cache is not None:
         row = Documents.between((0, len(tokens)), len(tokens))
-        batch = replace(batch, context=AttentionContext(row, kv_cache))
+        part = SliceDocuments.from_documents(row, kv_cache.n_tokens)
+        batch = replace(batch, context=AttentionContext(row, part, kv_cache))
     with torch.no_grad(), keeping_logits() as kept:
         stage.run(None, batch, Recompute.NONE)
     if kv_cache is not None:

@@ -10,8 +10,8 @@ from torch import Tensor
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.prompt import prompt_tokens
 from dynapipe_hpc.data.text.tokenizer_files import MODEL_FILE
-from dynapipe_hpc.models.attention_context import KeyValueCache
 from dynapipe_hpc.models.family import StageOfFamily
+from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.predict import logits_of
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model

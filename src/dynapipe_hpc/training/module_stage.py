@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
+from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.run_backward import run_backward
 from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.training.activation_memory import ActivationMemory, MemoryAccount
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
 from dynapipe_hpc.training.objective import Objective, SampleLosses, WeightedTokens
 from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.sliced_samples import SlicedSamples
 from dynapipe_hpc.training.step import PendingStep, Step
 
 
@@ -26,6 +28,10 @@ class Batch(Protocol):
     @property
     def tokens(self) -> TokenBatch | None:
         """The tokens that the last stage predicts."""
+        ...
+
+    def with_cache(self, kv_cache: KeyValueCache) -> Self:
+        """The same batch with the keys and values of the sample of which it holds a slice."""
         ...
 
     def to(self, device: torch.device) -> Self:
@@ -102,6 +108,7 @@ class ModuleStage(Generic[BatchT]):
         self._loaded: dict[int, BatchT] = {}
         self._kept: dict[int, _Kept] = {}
         self._deferred: dict[int, DeferredWeights] = {}
+        self._sliced = SlicedSamples()
         self._loss = optimizer.parameters.weights.new_zeros((), dtype=torch.float64)
         self._step: PendingStep | None = None
         self._objective: Objective = WeightedTokens()
@@ -136,7 +143,9 @@ class ModuleStage(Generic[BatchT]):
     def load(self, index: int, microbatch: MicroBatch) -> None:
         """Records the recompute mode, and reads what the module needs of the micro-batch."""
         self._recompute[index] = microbatch.recompute
-        self._loaded[index] = self._load_tokens(microbatch).to(self._loss.device)
+        batch = self._load_tokens(microbatch).to(self._loss.device)
+        kv_cache = self._sliced.load(index, microbatch)
+        self._loaded[index] = batch if kv_cache is None else batch.with_cache(kv_cache)
 
     def forward(
         self, index: int, activation: Tensor | None, *, split_backward: bool = False
@@ -147,7 +156,9 @@ class ModuleStage(Generic[BatchT]):
         """
         batch, recompute = self._loaded.pop(index), self._recompute.pop(index)
         if self._evaluated is not None:
-            return self._evaluate(activation, batch, self._evaluated)
+            output = self._evaluate(activation, batch, self._evaluated)
+            self._sliced.forget_if_read(index)
+            return output
         if activation is not None:
             activation = activation.detach().requires_grad_()
             self._memory.keep(index, activation)
@@ -158,6 +169,7 @@ class ModuleStage(Generic[BatchT]):
             self._deferred[index] = deferred
         self._kept[index] = _Kept(activation, output)
         self._memory.keep(index, output)
+        self._keep_caches()
         if not self._module.is_last:
             return output.detach()
         self._loss += output.detach()
@@ -194,12 +206,19 @@ class ModuleStage(Generic[BatchT]):
         if kept.output.requires_grad:  # not if all that has run is frozen
             run_backward(kept.output, gradient)
         self._memory.release(index)
+        self._sliced.forget_if_done(index)
+        self._keep_caches()
         if index in self._deferred:
             for tensor in self._deferred[index].kept:
                 self._memory.keep(index, tensor)
         if kept.activation is None or kept.activation.grad is None:
             return None
         return kept.activation.grad.contiguous()
+
+    def _keep_caches(self) -> None:
+        """Charges keys and values of sliced samples to their first slices, which go back last."""
+        for first, tensor in self._sliced.tensors:
+            self._memory.keep(first, tensor)
 
     def backward_weight(self, index: int) -> None:
         """Accumulates the weight gradients that `backward` has deferred, and frees the rest."""

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, tokens_held
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.tokens.documents import check_offsets
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
@@ -41,37 +41,43 @@ class TokenBatch:
 def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
     """Reads and lays out the tokens of a micro-batch.
 
-    A sample of n tokens takes n positions; samples of a row follow each other without gaps.
+    A sample of n tokens takes n positions; samples of a row follow each other without gaps. What a
+    slice reads begins with the token before it.
 
     Raises:
         ValueError: The samples of a row are longer than the row, or those of a packed row do not
             begin where its offsets say.
     """
     if isinstance(microbatch, PackedRow):
-        lengths = [tokens.samples[i].tokens for i in microbatch.sample_ids]
+        lengths = [len(_held(microbatch, tokens.samples[i])) for i in microbatch.sample_ids]
         check_offsets(microbatch.sample_ids, lengths, microbatch.offsets)
     shape = (microbatch.n_rows, microbatch.row_tokens)
     read, labels = (np.full(shape, tokens.padding_id, dtype=np.int64) for _ in range(2))
     weights, owner_ids = np.zeros(shape), np.full(shape, NO_SAMPLE)
     for row, sample_ids in enumerate(microbatch.rows):
         of_row = [tokens.samples[i] for i in sample_ids]
-        _check_length(row, of_row, microbatch.row_tokens)
+        _check_length(row, of_row, microbatch)
         start = 0
         for sample in of_row:
-            end = start + sample.tokens
-            labels[row, start:end] = np.concatenate(tokens.read(sample))
-            read[row, start] = tokens.start(sample)
-            read[row, start + 1 : end] = labels[row, start : end - 1]
-            weights[row, start:end] = tokens.loss_weights(sample)
+            held = _held(microbatch, sample)
+            end = start + len(held)
+            of_sample = np.concatenate([[tokens.start(sample)], *tokens.read(sample)])
+            read[row, start:end] = of_sample[held.start : held.stop]
+            labels[row, start:end] = of_sample[held.start + 1 : held.stop + 1]
+            weights[row, start:end] = tokens.loss_weights(sample)[held.start : held.stop]
             owner_ids[row, start:end] = sample.sample_id
             start = end
     return TokenBatch(*(torch.from_numpy(array) for array in (read, labels, weights, owner_ids)))
 
 
-def _check_length(row: int, samples: list[Sample], row_tokens: int) -> None:
-    needed = sum(sample.tokens for sample in samples)
-    if needed > row_tokens:
+def _held(microbatch: MicroBatch, sample: Sample) -> range:
+    return tokens_held(microbatch, sample.sample_id, sample.tokens)
+
+
+def _check_length(row: int, samples: list[Sample], microbatch: MicroBatch) -> None:
+    needed = sum(len(_held(microbatch, sample)) for sample in samples)
+    if needed > microbatch.row_tokens:
         raise ValueError(
-            f"row {row} holds {row_tokens} tokens, but its samples "
+            f"row {row} holds {microbatch.row_tokens} tokens, but its samples "
             f"{[sample.sample_id for sample in samples]} have {needed}"
         )

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.tokens.collate import NO_SAMPLE, TokenBatch
 from dynapipe_hpc.models.tokens.documents import PairDocuments, check_offsets
 from dynapipe_hpc.models.tokens.dropout_keys import dropout_keys
@@ -46,6 +47,10 @@ class PairBatch:
         if not self.is_padded:
             return None
         return padding_mask(self.lengths, self.inputs.shape[1], dtype)
+
+    def with_cache(self, kv_cache: KeyValueCache) -> Self:
+        """Refuses: samples of pairs have no slices."""
+        raise NotImplementedError("samples of encoder-decoder models have no slices")
 
     def to(self, device: torch.device) -> Self:
         """The same on a device."""
@@ -135,8 +140,8 @@ def _keys(microbatch: MicroBatch, tokens: IterationTokens) -> tuple[Tensor, Tens
     if iteration is None:
         return None
     of_row = [tokens.samples[i] for i in microbatch.sample_ids]
-    inputs = {s.sample_id: _input_positions(s, microbatch) for s in of_row}
-    targets = {s.sample_id: s.target_tokens for s in of_row}
+    inputs = {s.sample_id: range(_input_positions(s, microbatch)) for s in of_row}
+    targets = {s.sample_id: range(s.target_tokens) for s in of_row}
     return (
         dropout_keys(iteration, rows, inputs, microbatch.row_tokens),
         dropout_keys(iteration, rows, targets, microbatch.target_tokens),

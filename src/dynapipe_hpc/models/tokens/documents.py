@@ -35,15 +35,18 @@ class Documents:
 
     @classmethod
     def between(cls, offsets: tuple[int, ...], row_tokens: int) -> Self:
-        """The documents between offsets, and what fills the row up, on the host."""
+        """The documents between offsets, and what fills their row up, on the host."""
         fill = range(offsets[-1], row_tokens, MAX_FILL_TOKENS)
-        offsets = (*offsets[:-1], *fill, row_tokens)
-        return cls(offsets, torch.tensor(offsets, dtype=torch.int32))
+        return cls.from_offsets((*offsets[:-1], *fill, row_tokens))
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int]) -> Self:
         """Documents of given lengths that fill their row, on the host."""
-        offsets = tuple(accumulate(lengths, initial=0))
+        return cls.from_offsets(tuple(accumulate(lengths, initial=0)))
+
+    @classmethod
+    def from_offsets(cls, offsets: tuple[int, ...]) -> Self:
+        """The documents between offsets, on the host."""
         return cls(offsets, torch.tensor(offsets, dtype=torch.int32))
 
     @cached_property

@@ -11,14 +11,14 @@ STEP = 0x9E3779B97F4A7C15
 
 
 def dropout_keys(
-    iteration: int, rows: Sequence[Sequence[int]], sizes: Mapping[int, int], row_tokens: int
+    iteration: int, rows: Sequence[Sequence[int]], held: Mapping[int, range], row_tokens: int
 ) -> Tensor:
     """Key of every token of a micro-batch's rows: of iteration, sample and position in it.
 
     Args:
         iteration: Iteration of training.
         rows: Ids of the samples of each row, which follow each other.
-        sizes: Number of positions of each sample, by its id.
+        held: Positions of each sample that the rows hold, by its id.
         row_tokens: Length of the rows.
 
     Returns:
@@ -29,15 +29,16 @@ def dropout_keys(
         start = 0
         for sample_id in sample_ids:
             # A sample without input reads a position all the same, if its row has room.
-            end = min(start + max(sizes[sample_id], 1), row_tokens)
-            keys[row, start:end] = _keys(iteration, sample_id, end - start)
-            start += sizes[sample_id]
+            first, n = held[sample_id].start, len(held[sample_id])
+            end = min(start + max(n, 1), row_tokens)
+            keys[row, start:end] = _keys(iteration, sample_id, range(first, first + end - start))
+            start += n
     return torch.from_numpy(keys.view(np.int64))
 
 
-def _keys(iteration: int, sample_id: int, n: int) -> npt.NDArray[np.uint64]:
+def _keys(iteration: int, sample_id: int, positions: range) -> npt.NDArray[np.uint64]:
     of_sample = _mixed(_mixed(np.array([iteration], np.uint64)) ^ np.uint64(sample_id))
-    return _mixed(of_sample ^ np.arange(n, dtype=np.uint64))
+    return _mixed(of_sample ^ np.arange(positions.start, positions.stop, dtype=np.uint64))
 
 
 def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

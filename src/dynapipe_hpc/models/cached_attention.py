@@ -1,0 +1,97 @@
+"""Attention of a sample's next tokens to themselves and to all before them, which a cache holds."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dynapipe_hpc.models.flash_attention import FlashSizes, flash_backward, flash_forward
+from dynapipe_hpc.models.key_value_cache import LayerCache
+from dynapipe_hpc.models.slice_documents import SliceDocuments
+
+
+def cached_attention(
+    query: Tensor, key: Tensor, value: Tensor, *, cache: LayerCache, part: SliceDocuments
+) -> Tensor:
+    """Causal attention to the tokens of a cache, to which those given are added.
+
+    The gradients of keys and values are complete if passes over all later tokens have gone back
+    before: so backward passes run in descending order.
+
+    Args:
+        query: What attends, shape (tokens, heads, head size).
+        key: Keys of the same tokens, shape (tokens, key heads, head size).
+        value: Values of the same tokens, of the shape of `key`.
+        cache: Keys and values of the tokens before.
+        part: The tokens, and all up to them.
+
+    Returns:
+        Mixed values, of the shape of `query`.
+    """
+    mixed: Tensor = _CachedAttention.apply(query, key, value, cache, part)  # type: ignore[no-untyped-call]
+    return mixed
+
+
+class _CachedAttention(torch.autograd.Function):
+    """The kernels for both directions. The cache is not saved: later tokens are written to it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache, part: SliceDocuments
+    ) -> Tensor:
+        run = flash_forward if query.is_cuda else _forward_on_cpu
+        mixed, *left = run(query, *cache.write(part.begin, key, value), part.flash_sizes)
+        ctx.cache, ctx.part = cache, part
+        ctx.save_for_backward(query, mixed, *left)
+        return mixed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, *left = ctx.saved_tensors
+        part: SliceDocuments = ctx.part
+        inputs = query, *ctx.cache.read(part.end)
+        run = flash_backward if query.is_cuda else _backward_on_cpu
+        of_query, *of_sources = run(gradient, inputs, left, part.flash_sizes)
+        return of_query, *ctx.cache.sum_gradients(part.begin, of_sources), None, None
+
+
+def _forward_on_cpu(
+    query: Tensor, keys: Tensor, values: Tensor, _: FlashSizes
+) -> tuple[Tensor, ...]:
+    """The forward pass by torch's flash attention for CPUs: mixed values, and what it leaves."""
+    mixed, left = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        *_rows(query, keys, values), attn_mask=_mask(query, keys)
+    )
+    return mixed[0].transpose(0, 1), left
+
+
+def _backward_on_cpu(
+    gradient: Tensor, inputs: Sequence[Tensor], left: Sequence[Tensor], _: FlashSizes
+) -> Iterator[Tensor]:
+    """The backward pass: gradients of queries, keys and values."""
+    query, keys, _values = inputs
+    mixed, scores = left
+    towards, out = (each.transpose(0, 1)[None] for each in (gradient, mixed))
+    gradients = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        towards, *_rows(*inputs), out, scores, 0.0, False, attn_mask=_mask(query, keys)
+    )
+    for each, of_input in zip(inputs, gradients, strict=True):
+        # Heads that share keys and values add up what they do to them.
+        yield of_input[0].transpose(0, 1).unflatten(1, (each.shape[1], -1)).sum(2)
+
+
+def _rows(query: Tensor, keys: Tensor, values: Tensor) -> Iterator[Tensor]:
+    """Each as a row with the heads of queries, shape (1, heads, tokens, head size)."""
+    for each in (query, keys, values):
+        n_shared = query.shape[1] // each.shape[1]
+        heads = each if n_shared == 1 else each.repeat_interleave(n_shared, 1)
+        yield heads.transpose(0, 1)[None]
+
+
+def _mask(query: Tensor, keys: Tensor) -> Tensor:
+    """Numbers added to scores, shape (tokens, source tokens): the last query sees the last key."""
+    nothing = query.new_full((len(query), len(keys)), -torch.inf)
+    return nothing.triu(1 + len(keys) - len(query))

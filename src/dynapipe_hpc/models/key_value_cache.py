@@ -1,0 +1,103 @@
+"""Keys and values of a sample's tokens so far, for the tokens that come after them."""
+
+import torch
+from torch import Tensor
+
+
+class LayerCache:
+    """Keys and values of one layer, and the sums of their gradients.
+
+    A buffer holds those of all tokens, so that a pass over some of them copies nothing of the
+    others. Passes over later tokens come first in the backward direction; what they add to the
+    gradients of earlier keys and values waits in float32, as sums of many 16-bit numbers would
+    lose what is small.
+
+    Attributes:
+        tensors: The tensors held, of shape (tokens, key heads, head size): keys, values, and sums
+            of gradients while there are some.
+    """
+
+    def __init__(self, n_tokens: int) -> None:
+        """Makes an empty cache with room for a number of tokens; more make it grow."""
+        self._n_tokens = n_tokens
+        self._kept: list[Tensor] = []
+        self._sums: list[Tensor] = []
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """See class."""
+        return [*self._kept, *self._sums]
+
+    def write(self, begin: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Writes those of the tokens from `begin` on; returns those of all tokens up to them.
+
+        The same may be written again, as recomputation in the backward pass does.
+
+        Args:
+            begin: Number of tokens before.
+            key: Keys, shape (tokens, key heads, head size).
+            value: Values, of the shape of `key`.
+        """
+        self._make_room(key, begin + len(key))
+        keys, values = self.read(begin + len(key))
+        keys[begin:], values[begin:] = key, value
+        return keys, values
+
+    def read(self, end: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the tokens before `end`."""
+        keys, values = (kept[:end] for kept in self._kept)
+        return keys, values
+
+    def sum_gradients(self, begin: int, gradients: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+        """Adds up gradients; returns the sums of the tokens from `begin` on, which are complete.
+
+        Args:
+            begin: Number of tokens before those of the current pass.
+            gradients: Those of all keys and values up to its last token.
+        """
+        if self._sums:
+            for before, gradient in zip(self._sums, gradients, strict=True):
+                before.add_(gradient)
+        else:
+            self._sums = [_widened(gradient) for gradient in gradients]
+        complete = tuple(total[begin:].to(gradients[0].dtype) for total in self._sums)
+        self._sums = [total[:begin] for total in self._sums] if begin else []
+        return complete
+
+    def _make_room(self, like: Tensor, n_tokens: int) -> None:
+        n_before = len(self._kept[0]) if self._kept else 0
+        if n_tokens <= n_before:
+            return
+        n_rows = max(n_tokens, 2 * n_before or self._n_tokens)
+        larger = [like.new_empty((n_rows, *like.shape[1:])) for _ in range(2)]
+        if n_before:
+            for new, old in zip(larger, self._kept, strict=True):
+                new[:n_before] = old
+        self._kept = larger
+
+
+def _widened(gradient: Tensor) -> Tensor:
+    return gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+
+
+class KeyValueCache:
+    """Keys and values of a sample's tokens so far, of all layers of a stage.
+
+    Attributes:
+        n_tokens: Number of tokens read, where they are read in order and never go back.
+    """
+
+    def __init__(self, n_tokens: int = 0) -> None:
+        """Makes an empty cache with room for a number of tokens; more make it grow."""
+        self.n_tokens = 0
+        self._n_tokens = n_tokens
+        self._layers: dict[int, LayerCache] = {}
+
+    def layer(self, index: int) -> LayerCache:
+        """Those of a layer, by its index in the stage."""
+        return self._layers.setdefault(index, LayerCache(self._n_tokens))
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors held of all layers."""
+        return [tensor for layer in self._layers.values() for tensor in layer.tensors]

@@ -1,0 +1,61 @@
+"""Documents of a packed row whose first is a slice of a sample."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import torch
+
+from dynapipe_hpc.models.flash_attention import FlashSizes
+from dynapipe_hpc.models.tokens.documents import Documents
+
+
+@dataclass(frozen=True, eq=False)
+class SliceDocuments:
+    """A slice of a sample, and the documents behind it in its row.
+
+    Attributes:
+        begin: Number of the sample's tokens before the slice.
+        queries: The slice as a document.
+        keys: All tokens of the sample up to its end as a document.
+        others: The documents behind it; None if there are none.
+    """
+
+    begin: int
+    queries: Documents
+    keys: Documents
+    others: Documents | None
+
+    @classmethod
+    def from_documents(cls, documents: Documents, begin: int) -> Self:
+        """The slice that begins at a token of its sample, and what is behind it in its row."""
+        n_tokens, *ends = documents.offsets[1:]
+        others = tuple(end - n_tokens for end in (n_tokens, *ends))
+        return cls(
+            begin,
+            Documents.from_lengths([n_tokens]),
+            Documents.from_lengths([begin + n_tokens]),
+            Documents.from_offsets(others) if ends else None,
+        )
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens of the slice."""
+        return self.queries.longest
+
+    @property
+    def end(self) -> int:
+        """Number of the sample's tokens up to the end of the slice."""
+        return self.keys.longest
+
+    @cached_property
+    def flash_sizes(self) -> FlashSizes:
+        """Sizes that flash attention is told of."""
+        return FlashSizes.from_documents(self.queries, self.keys)
+
+    def to(self, device: torch.device) -> Self:
+        """The same on a device, or itself."""
+        if self.queries.cu_seqlens.device == device:
+            return self
+        others = self.others and self.others.to(device)
+        return type(self)(self.begin, self.queries.to(device), self.keys.to(device), others)
