@@ -214,7 +214,7 @@ DATA = (
     Mutant("data/text/show_samples.py", "if starts_itself:", "if False:",
            "a token that is only read is shown as trained", SHOW),
     # start tokens
-    Mutant("models/tokens/collate.py", "read[row, start] = tokens.start(sample)", "pass",
+    Mutant("models/tokens/collate.py", "[[tokens.start(sample)], *tokens", "[[0], *tokens",
            "a sample's own start token is not read", TRAINED),
     Mutant("data/dataset/dataset_file.py", "self.spans.without_first_tokens() if", "self.spans if",
            "marks are one token late", TRAINED),
