@@ -55,7 +55,7 @@ def a100_cost(
     """The cost of the 16-layer model."""
     config = ProfiledConfig(path=folder, recompute=recompute)
     return ProfiledCost(
-        a100_table(folder / "profiles"), GPT, equal_shares(GPT, cluster), cluster, config
+        a100_table(folder / "profiles"), GPT, equal_shares(GPT, cluster), cluster, config=config
     )
 
 

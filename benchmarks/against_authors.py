@@ -77,7 +77,7 @@ def accounted(entry: Mapping[str, Any], table: ProfileTable, folder: Path) -> Ac
         accounting="authors",
     )
     placement = equal_shares(shape, cluster)
-    cost = ProfiledCost(table, shape, placement, cluster, config_of_costs)
+    cost = ProfiledCost(table, shape, placement, cluster, config=config_of_costs)
     return Accounted(shape, placement, cluster, cost)
 
 
@@ -100,7 +100,7 @@ def planner_for(
     """A planner for a model on devices."""
     shape, placement, cluster, cost = devices
     rules = schedule_rules(ScheduleConfig(split_backward=split))
-    chooser = dynamic_chooser(batch, SearchConfig(effort=effort), rules, cost, cluster)
+    chooser = dynamic_chooser(batch, SearchConfig(effort=effort), rules, cost=cost, cluster=cluster)
     boundaries = placement.boundaries(shape)
     return Planner(chooser, cost, cluster, shape.hidden_size, boundaries, split_backward=split)
 

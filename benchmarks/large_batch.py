@@ -122,7 +122,7 @@ def planner_of(
 ) -> Planner:
     cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=40_000_000_000)
     cost, rules = a100_cost(folder, cluster, modes), schedule_rules(ScheduleConfig())
-    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost, cluster)
+    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost=cost, cluster=cluster)
     boundaries = equal_shares(GPT, cluster).boundaries(GPT)
     return Planner(chooser, cost, cluster, GPT.hidden_size, boundaries)
 
@@ -131,9 +131,11 @@ def planner_of_pairs(folder: Path) -> Planner:
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=36_000_000_000)
     placement = equal_shares(T5, cluster)
     config = ProfiledConfig(path=folder, recompute=THREE_MODES)
-    cost = ProfiledCost(a100_table(folder / "profiles", "t5"), T5, placement, cluster, config)
+    cost = ProfiledCost(
+        a100_table(folder / "profiles", "t5"), T5, placement, cluster, config=config
+    )
     rules = schedule_rules(ScheduleConfig())
-    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost, cluster)
+    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost=cost, cluster=cluster)
     boundaries = placement.boundaries(T5)
     return Planner(chooser, cost, cluster, T5.hidden_size, boundaries)
 
@@ -142,10 +144,10 @@ def planner_of_everything(folder: Path, n_replicas: int, modes: tuple[Mode, ...]
     cluster = Cluster(n_replicas=n_replicas, n_stages=64, device_memory_bytes=40_000_000_000)
     placement = equal_shares(DEEP, cluster)
     config = ProfiledConfig(path=folder, recompute=modes)
-    cost = ProfiledCost(a100_table(folder / "profiles"), DEEP, placement, cluster, config)
+    cost = ProfiledCost(a100_table(folder / "profiles"), DEEP, placement, cluster, config=config)
     rules = schedule_rules(ScheduleConfig(split_backward=True))
     batch = DynamicConfig(layouts=("padded", "packed"))
-    chooser = dynamic_chooser(batch, SearchConfig(), rules, cost, cluster)
+    chooser = dynamic_chooser(batch, SearchConfig(), rules, cost=cost, cluster=cluster)
     boundaries = placement.boundaries(DEEP)
     return Planner(chooser, cost, cluster, DEEP.hidden_size, boundaries, split_backward=True)
 
@@ -165,7 +167,12 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
         times,
         "transfers",
         lambda: rank_plans(
-            0, choice.pipelines, cluster, cost, planner.hidden_size, planner.boundaries
+            0,
+            choice.pipelines,
+            cluster,
+            cost,
+            hidden_size=planner.hidden_size,
+            boundaries=planner.boundaries,
         ),
     )
     timed(times, "check", lambda: check_plans(plans))

@@ -95,10 +95,10 @@ def planner_of(
     )
     placement = equal_shares(shape, cluster)
     table = a100_table(folder / "profiles", family)
-    cost = ProfiledCost(table, shape, placement, cluster, config)
+    cost = ProfiledCost(table, shape, placement, cluster, config=config)
     rules = schedule_rules(ScheduleConfig(split_backward=split))
     batch = DynamicConfig(layouts=layouts, token_multiple=token_multiple)
-    chooser = dynamic_chooser(batch, SearchConfig(), rules, cost, cluster)
+    chooser = dynamic_chooser(batch, SearchConfig(), rules, cost=cost, cluster=cluster)
     boundaries = placement.boundaries(shape)
     return Planner(chooser, cost, cluster, shape.hidden_size, boundaries, split_backward=split)
 

@@ -129,7 +129,7 @@ def cost_of(name: str, folder: Path, cluster: Cluster) -> CostModel:
     table = a100_table(folder / "profiles", family_of(name))
     config = ProfiledConfig(path=folder, recompute=("none", "selective", "full"))
     used = noisy(table) if "noisy" in name else table
-    return ProfiledCost(used, shape, equal_shares(shape, cluster), cluster, config)
+    return ProfiledCost(used, shape, equal_shares(shape, cluster), cluster, config=config)
 
 
 def noisy(table: ProfileTable) -> ProfileTable:
@@ -211,7 +211,7 @@ def one_f_one_b_ms(planner: Planner, choice: Choice) -> float:
 
 def planner_of(name: str, cost: CostModel, cluster: Cluster) -> Planner:
     _, shape = MODELS[family_of(name)]
-    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), RULES, cost, cluster)
+    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), RULES, cost=cost, cluster=cluster)
     boundaries = equal_shares(shape, cluster).boundaries(shape)
     return Planner(chooser, cost, cluster, shape.hidden_size, boundaries)
 
@@ -220,7 +220,7 @@ def planner_with(
     planner: Planner, search: SearchConfig, choice: RecomputeChoice = "per_microbatch"
 ) -> Planner:
     batch = DynamicConfig(recompute_choice=choice)
-    chooser = dynamic_chooser(batch, search, RULES, planner.cost, planner.cluster)
+    chooser = dynamic_chooser(batch, search, RULES, cost=planner.cost, cluster=planner.cluster)
     return replace(planner, chooser=chooser)
 
 

@@ -35,7 +35,7 @@ RUN_S = 2.0
 def planner_of(folder: Path, n_replicas: int) -> Planner:
     cluster = a100_cluster(n_replicas)
     cost, rules = a100_cost(folder, cluster), schedule_rules(ScheduleConfig())
-    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost, cluster)
+    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost=cost, cluster=cluster)
     boundaries = equal_shares(GPT, cluster).boundaries(GPT)
     return Planner(chooser, cost, cluster, GPT.hidden_size, boundaries)
 

@@ -87,6 +87,8 @@ def plans_by_rules(
         for of_one, rule in zip(microbatches, rules, strict=True)
     ]
     boundaries = equal_shares(shape, cluster).boundaries(shape)
-    plans = rank_plans(iteration, pipelines, cluster, cost, shape.hidden_size, boundaries)
+    plans = rank_plans(
+        iteration, pipelines, cluster, cost, hidden_size=shape.hidden_size, boundaries=boundaries
+    )
     check_plans(plans)
     return plans

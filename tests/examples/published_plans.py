@@ -59,7 +59,9 @@ def _batches(family: Family, entry: Mapping[str, Any]) -> Iterator[Published]:
         link=LINK,
     )
     shape = SHAPES[family].model_copy(update={"n_layers": config["layers"]})
-    cost = ProfiledCost(a100_table(family), shape, equal_shares(shape, cluster), cluster, COSTS)
+    cost = ProfiledCost(
+        a100_table(family), shape, equal_shares(shape, cluster), cluster, config=COSTS
+    )
     markers = TARGET_MARKERS if shape.has_target_rows else 0
     lengths = read_lengths(shared_folder("lengths") / f"{entry['input']}.json")
     for batch, plan in zip(lengths, entry["batches"], strict=True):

@@ -93,7 +93,7 @@ DATA = (
            "inputs of a T5 are trained", TRAINED),
     Mutant("models/tokens/collate_pairs.py", "tokens.loss_weights(sample)[sample.input_tokens :]",
            "tokens.weights[sample.sample_id]", "a T5 trains whole targets", TRAINED),
-    Mutant("experiment/rank/assemble.py", "weighting, collate, trained)", "weighting, collate)",
+    Mutant("experiment/rank/assemble.py", "collate, trained=trained)", "collate)",
            "data.loss_on is ignored", RANK),
     # sources and records
     Mutant("data/text/open_lines.py", "if self._is_begun and not self._frame.eof:", "if False:",

@@ -68,7 +68,7 @@ def table_with_stack_peaks() -> ProfileTable:
 def test_a_stage_peaks_at_what_all_layers_but_one_store_and_the_peak_of_a_stack() -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
     cost = ProfiledCost(
-        table_with_stack_peaks(), SHAPE, equal_shares(SHAPE, cluster), cluster, AUTHORS
+        table_with_stack_peaks(), SHAPE, equal_shares(SHAPE, cluster), cluster, config=AUTHORS
     )
     costs = cost.stage_costs(decoder_shapes(np.array([2]), np.array([32])))
     peak = costs.stored_bytes + costs.forward_transient_bytes
@@ -79,7 +79,7 @@ def test_a_stage_peaks_at_what_all_layers_but_one_store_and_the_peak_of_a_stack(
 def test_the_head_takes_time_but_no_memory_and_the_embedding_the_opposite() -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
     cost = ProfiledCost(
-        table_with_stack_peaks(), SHAPE, equal_shares(SHAPE, cluster), cluster, AUTHORS
+        table_with_stack_peaks(), SHAPE, equal_shares(SHAPE, cluster), cluster, config=AUTHORS
     )
     assert cost.stage_costs(decoder_shapes(np.array([2]), np.array([32]))).forward_ms.tolist() == [
         [64 * 2.0, 64 * 2.0, 64 * 5.0]
@@ -92,7 +92,7 @@ def test_the_head_takes_time_but_no_memory_and_the_embedding_the_opposite() -> N
 def test_replicas_share_the_state_of_the_optimizer() -> None:
     cluster = Cluster(n_replicas=2, n_stages=3, device_memory_bytes=10**9)
     cost = ProfiledCost(
-        table_with_stack_peaks(), SHAPE, equal_shares(SHAPE, cluster), cluster, AUTHORS
+        table_with_stack_peaks(), SHAPE, equal_shares(SHAPE, cluster), cluster, config=AUTHORS
     )
     assert cost.static_bytes.tolist() == [3 * 400, 3 * 300, 3 * 300]
 
@@ -102,4 +102,4 @@ def test_a_table_without_stack_peaks_cannot_be_counted_so() -> None:
     with pytest.raises(
         InputError, match=r"costs.h5: has no stack_peak_bytes .* use a table of .*--from-csv"
     ):
-        ProfiledCost(linear_table(), SHAPE, equal_shares(SHAPE, cluster), cluster, AUTHORS)
+        ProfiledCost(linear_table(), SHAPE, equal_shares(SHAPE, cluster), cluster, config=AUTHORS)

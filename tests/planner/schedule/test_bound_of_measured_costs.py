@@ -30,7 +30,9 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 600), st.integers(1, 200)), min_size
 def cost_of(family: Family, accounting: Accounting, cluster: Cluster) -> ProfiledCost:
     config = ProfiledConfig(path=COSTS.path, recompute=COSTS.recompute, accounting=accounting)
     shape = SHAPES[family].model_copy(update={"n_layers": 8})
-    return ProfiledCost(a100_table(family), shape, equal_shares(shape, cluster), cluster, config)
+    return ProfiledCost(
+        a100_table(family), shape, equal_shares(shape, cluster), cluster, config=config
+    )
 
 
 @pytest.mark.parametrize("accounting", ["measured", "authors"])
@@ -63,7 +65,7 @@ def test_a_bound_knows_that_two_rows_may_take_less_than_one() -> None:
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=10**12, link=link)
     config = ProfiledConfig(path=COSTS.path, accounting="authors")
     cost = ProfiledCost(
-        a100_table("t5"), SHAPES["t5"], equal_shares(SHAPES["t5"], cluster), cluster, config
+        a100_table("t5"), SHAPES["t5"], equal_shares(SHAPES["t5"], cluster), cluster, config=config
     )
     search = BestOfSearch([], schedule_rules(ScheduleConfig()), SearchConfig(), cost, cluster)
     planner = Planner(search, cost, cluster, 8, rows_only(cluster))

@@ -110,7 +110,7 @@ def simulate(
     with ranks.fail_together():
         variants = {each.name: files.variant(each.config) for each in methods_of(files.config)}
     with locked(ranks, output):
-        return _simulate(ranks, files, variants, SimulationFolder(output), on_share)
+        return _simulate(ranks, files, variants, SimulationFolder(output), on_share=on_share)
 
 
 def _simulate(
@@ -118,6 +118,7 @@ def _simulate(
     files: ExperimentFiles,
     variants: Mapping[str, ExperimentFiles],
     folder: SimulationFolder,
+    *,
     on_share: Callable[[float], None],
 ) -> list[Planned]:
     done: dict[tuple[str, int], Planned] = {}

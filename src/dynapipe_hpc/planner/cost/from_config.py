@@ -65,5 +65,5 @@ def costs_of(
     """
     if isinstance(source, AnalyticConfig):
         return AnalyticCost(shape, placement, cluster, source), cluster.link
-    cost = ProfiledCost(source.table, shape, placement, cluster, source.config)
+    cost = ProfiledCost(source.table, shape, placement, cluster, config=source.config)
     return cost, source.table.link or cluster.link

@@ -65,6 +65,7 @@ class ProfiledCost:
         shape: ModelShape,
         placement: Placement,
         cluster: Cluster,
+        *,
         config: ProfiledConfig,
     ) -> None:
         check_model(table.model, shape, config.path)
