@@ -20,6 +20,7 @@ class LinearCost:
         longest_row: Longest row that was measured.
         recomputes: Whether full recomputation is known, too. It keeps a quarter, and its
             backward pass takes twice as long.
+        cached_bytes: Per token of a sliced sample, what its first slice keeps on every stage.
         weights_ms: Per stage, time of its reduction, and of its step; none if left out.
         has_targets: Whether rows have a target side; its tokens cost as much as all others.
     """
@@ -32,6 +33,7 @@ class LinearCost:
     recomputes: bool = False
     has_targets: bool = False
     weights_ms: tuple[float, ...] = ()
+    cached_bytes: float = 0.0
 
     @property
     def description(self) -> str:
@@ -48,6 +50,10 @@ class LinearCost:
     @property
     def static_bytes(self) -> FloatArray:
         return np.full(len(self.launch_ms), self.model_bytes)
+
+    @property
+    def cache_bytes(self) -> FloatArray:
+        return np.full(len(self.launch_ms), self.cached_bytes)
 
     @property
     def reduce_ms(self) -> FloatArray:

@@ -51,6 +51,11 @@ class GptShape(DecoderOnly):
         """Share of the numbers that training sets to zero."""
         return self.dropout
 
+    @property
+    def cache_width(self) -> int:
+        """Width of all heads, twice."""
+        return 2 * self.attention_size
+
     def check(self) -> None:
         """Refuses attention heads whose total width is not the hidden size."""
         if self.hidden_size % self.n_heads:

@@ -69,6 +69,11 @@ class LlamaShape(DecoderOnly):
         """Number of heads of keys and values, each for a group of queries' heads."""
         return self.n_kv_heads or self.n_heads
 
+    @property
+    def cache_width(self) -> int:
+        """Width of all heads of keys and values, twice."""
+        return 2 * self.n_query_groups * self.head_width
+
     def check(self) -> None:
         """Refuses heads that cannot be cut out of the width, grouped or turned."""
         if self.head_size is None and self.hidden_size % self.n_heads:

@@ -184,6 +184,14 @@ class ModelShape(ConfigTable, ABC):
         return self.n_heads * self.head_width
 
     @property
+    def cache_width(self) -> int:
+        """Numbers that keys and values of a token take in a layer, for the tokens after it.
+
+        0 in families whose samples have no slices.
+        """
+        return 0
+
+    @property
     def n_all_layers(self) -> int:
         """Number of layers, those of encoder and decoder together."""
         return sum(self.layer_counts.values())

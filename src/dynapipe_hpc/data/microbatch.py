@@ -59,17 +59,21 @@ class ExecutionMode(NamedTuple):
     Attributes:
         layout: Arrangement of the samples in rows.
         recompute: Activation checkpointing mode.
+        n_slices: Number of slices that a sample is cut into; 1 if it is whole.
     """
 
     layout: Layout
     recompute: Recompute
+    n_slices: int = 1
 
 
 def describe_modes(modes: Sequence[ExecutionMode]) -> str:
     """Text of all combinations of some layouts with some recomputation modes."""
     layouts = " and ".join(layout.text for layout in sorted({mode.layout for mode in modes}))
     recomputes = ", ".join(each.text for each in sorted({mode.recompute for mode in modes}))
-    return f"{layouts}, recompute {recomputes}"
+    n_slices = sorted({mode.n_slices for mode in modes if mode.n_slices > 1})
+    slices = f", long samples in {' or '.join(map(str, n_slices))} slices" if n_slices else ""
+    return f"{layouts}, recompute {recomputes}{slices}"
 
 
 class Slice(NamedTuple):

@@ -145,7 +145,16 @@ def dynamic_chooser(
     def choose_with(cost: CostModel) -> Chooser:
         if search.effort == 0:
             return BestOfRules(shares, rules, cost, cluster)
-        return BestOfSearch(shares, rules, search, cost, cluster, layouts, batch.token_multiple)
+        return BestOfSearch(
+            shares,
+            rules,
+            search,
+            cost,
+            cluster,
+            layouts,
+            batch.token_multiple,
+            slices=batch.slices,
+        )
 
     if batch.recompute_choice == "per_microbatch":
         return choose_with(cost)

@@ -1,7 +1,7 @@
 """A cost table to which a profile adds."""
 
 from collections.abc import Mapping
-from itertools import product
+from itertools import product, starmap
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
@@ -64,7 +64,7 @@ def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> li
     recomputes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
     known = {} if begun is None else begun.layers
     layouts = (Layout.PADDED, Layout.PACKED) if config.planner.may_pack else (Layout.PADDED,)
-    modes = map(ExecutionMode._make, product(layouts, recomputes))
+    modes = starmap(ExecutionMode, product(layouts, recomputes))
     return [mode for mode in modes if not _is_measured(mode, config, known)]
 
 

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
+from dynapipe_hpc.planner.batch.slice_rule import SliceSetting
 
 Share = Annotated[float, Field(gt=0, le=1)]
 RecomputeChoice = Literal["per_microbatch", "per_iteration", "first_feasible"]
@@ -35,6 +36,12 @@ class DynamicConfig(ConfigTable):
             each micro-batch its own. As baselines, per_iteration gives all of them the mode that
             is fastest, as in the paper, and first_feasible the first mode with a plan within
             memory, as in its artifact.
+        slices: Whether long samples are cut along their tokens into slices, which follow each other
+            through the stages as micro-batches of packed rows: off, auto, or the number of tokens
+            of a slice. With auto, samples are cut whose trip through the stages would take a share
+            of the iteration, into parts of equal time of at least 1,024 tokens, where the plan is
+            predicted to be shorter so. Slices need packed rows, adaptive schedules and a
+            decoder-only model.
     """
 
     rule: Literal["dynamic"] = "dynamic"
@@ -44,6 +51,7 @@ class DynamicConfig(ConfigTable):
         default=ROW_MULTIPLE, ge=ROW_MULTIPLE, le=MAX_MULTIPLE, multiple_of=ROW_MULTIPLE
     )
     recompute_choice: RecomputeChoice = "per_microbatch"
+    slices: SliceSetting = "off"
 
     @property
     def document_multiple(self) -> int:

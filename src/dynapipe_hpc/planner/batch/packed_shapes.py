@@ -11,6 +11,7 @@ from dynapipe_hpc.data.microbatch import (
     MicroBatch,
     PackedRow,
     PaddedRows,
+    Slice,
 )
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, KnownRows, Shapes, Sizes
 
@@ -132,8 +133,25 @@ def _sizes_of(microbatch: MicroBatch, known: KnownRows) -> tuple[float, ...]:
             assert_never(microbatch)
 
 
+def _sliced_sizes(
+    microbatch: PackedRow, lengths: IntArray, part: Slice, known: KnownRows
+) -> tuple[float, ...]:
+    """Rows with as many tokens and pairs as a slice, which sees all before it, and others have.
+
+    As causal attention counts as all pairs of a sample, a slice has those up to its end less those
+    up to its begin.
+    """
+    pairs = part.end**2 - part.begin**2 + lengths[1:] @ lengths[1:]
+    tokens = float(microbatch.row_tokens)
+    n_rows = min(tokens**2 / float(pairs), known.most, tokens / known.least_tokens)
+    n_rows = min(n_rows, 1.0) if n_rows < 1 or len(lengths) == 1 else n_rows
+    return (n_rows, tokens / n_rows, 0.0, n_rows)
+
+
 def _packed_sizes(microbatch: PackedRow, known: KnownRows) -> tuple[float, ...]:
     inputs, targets = np.diff(microbatch.offsets), np.diff(microbatch.target_offsets)
+    if microbatch.slice is not None:
+        return _sliced_sizes(microbatch, inputs, microbatch.slice, known)
     rows = ([microbatch.row_tokens], [microbatch.target_tokens])
     of_inputs = ([len(inputs)], [inputs.sum()], [inputs @ inputs])
     row_tokens, target_tokens = np.array(rows, np.float64)

@@ -9,6 +9,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
+from dynapipe_hpc.planner.batch.slice_rule import SliceSetting
 from dynapipe_hpc.planner.batch.windows.price_windows import PADDED_ONLY
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.choose.found_ends import BestMakespans
@@ -44,6 +45,8 @@ class BestOfSearch:
         cluster: What the plans are for.
         layouts: Layouts of micro-batches to choose from.
         token_multiple: Multiple that rows are padded to.
+        slices: What long samples are cut into, if schedules may be adaptive: in a fixed order of
+            passes slices cannot run.
     """
 
     batch_rules: Sequence[DynamicBatches]
@@ -53,6 +56,7 @@ class BestOfSearch:
     cluster: Cluster
     layouts: Sequence[Layout] = PADDED_ONLY
     token_multiple: int = ROW_MULTIPLE
+    slices: SliceSetting = "off"
 
     def choose(self, samples: Sequence[Sample]) -> Choice:
         """The plans that are found, see `Chooser`.
@@ -75,6 +79,7 @@ class BestOfSearch:
             self.cluster,
             layouts=self.layouts,
             token_multiple=self.token_multiple,
+            slices=self.slices if self._may_be_adaptive else "off",
             split_backward=splits,
         ):
             modes = {mode for space in spaces.values() for mode in space.windows.modes}

@@ -10,6 +10,7 @@ from dynapipe_hpc.architecture.part import BACKWARD_WORK, MAX_MASK_BYTES
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.cost.cache_bytes import cache_bytes
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, KnownRows, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.layer_estimates import LayerEstimate, layer_estimates
@@ -53,6 +54,9 @@ class AnalyticCost:
         }
         self._held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
         self._counts = parts_of_stages(shape, placement)
+        self._cache_bytes = cache_bytes(
+            shape, placement, cluster.n_shards, element_bytes=config.element_bytes
+        )
         self._estimates = {
             mode: layer_estimates(
                 shape,
@@ -107,6 +111,11 @@ class AnalyticCost:
     def static_bytes(self) -> FloatArray:
         """Shape (n_stages,): weights, gradients and optimizer state."""
         return self._state_bytes + self._held.frozen
+
+    @property
+    def cache_bytes(self) -> FloatArray:
+        """Shape (n_stages,): per token of a sliced sample."""
+        return self._cache_bytes
 
     @property
     def reduce_ms(self) -> FloatArray:

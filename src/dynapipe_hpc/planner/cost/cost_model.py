@@ -14,6 +14,7 @@ from dynapipe_hpc.data.microbatch import Layout, Recompute
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int32]
+Counts = npt.NDArray[np.uint32]
 Sizes = IntArray | FloatArray
 
 
@@ -72,6 +73,8 @@ class Shapes(NamedTuple):
 
     Attributes:
         n_rows: Rows of each, >= 1; of packed micro-batches not always whole, see `packed_shapes`.
+            Less than one of micro-batches with a slice of a sample, whose tokens attend to more
+            tokens than there are: (tokens)^2 / pairs.
         row_tokens: Padded length of its rows, > 0; likewise.
         target_tokens: Padded length of its rows on the decoder side; 0 in decoder-only models.
         input_rows: Rows by which parts are looked up that only inputs pass through: `n_rows`,
@@ -109,10 +112,13 @@ class StageCosts:
     Attributes:
         of_kinds: Costs on stages of every kind, shape (n_microbatches, n_kinds, len(Cost)).
         kind_of_stage: Kind of each stage, shape (n_stages,); None if each is of its own.
+        later_slices: Number of slices of its sample that follow each micro-batch, which come right
+            behind it, shape (n_microbatches,); None if there are no slices.
     """
 
     of_kinds: FloatArray
     kind_of_stage: Kinds | None = None
+    later_slices: Counts | None = None
     _checked: list[_kernels.CostTable] = field(default_factory=list, init=False, repr=False)
 
     @classmethod
@@ -221,11 +227,17 @@ class StageCosts:
         """The costs where passes take longer by a factor per stage, shape (n_stages,)."""
         table = self.table.copy()
         table[..., TIMES] *= factors[:, None]
-        return StageCosts(table)
+        return StageCosts(table, later_slices=self.later_slices)
 
     def take(self, microbatches: IntArray) -> "StageCosts":
-        """The costs of some micro-batches, in the given order, every stage by itself."""
-        return StageCosts(self._on_stages(self.of_kinds[microbatches]))
+        """The costs of some micro-batches, in the given order, every stage by itself.
+
+        Slices, if there are any, keep those that follow them.
+        """
+        later = None if self.later_slices is None else self.later_slices[microbatches]
+        has_slices = later is not None and bool(later.any())
+        on_stages = self._on_stages(self.of_kinds[microbatches])
+        return StageCosts(on_stages, later_slices=later if has_slices else None)
 
     def _column(self, cost: Cost) -> FloatArray:
         return self._on_stages(self.of_kinds[..., cost])
@@ -295,6 +307,15 @@ class CostModel(Protocol):
     @property
     def static_bytes(self) -> FloatArray:
         """Weights, gradients and optimizer state of every stage, shape (n_stages,)."""
+        ...
+
+    @property
+    def cache_bytes(self) -> FloatArray:
+        """Keys, values and sums of their gradients of a token of a sliced sample.
+
+        Stages keep them from the forward to the backward pass of its first slice. Shape
+        (n_stages,); 0 everywhere if the model's samples cannot be sliced.
+        """
         ...
 
     @property

@@ -53,6 +53,11 @@ class DerivedCost:
         return self.cost.kind_of_stage
 
     @property
+    def cache_bytes(self) -> FloatArray:
+        """Keys, values and sums of their gradients of a token of a sliced sample, (n_stages,)."""
+        return self.cost.cache_bytes
+
+    @property
     def static_bytes(self) -> FloatArray:
         """Weights, gradients and optimizer state of every stage, which stay, shape (n_stages,)."""
         return self.cost.static_bytes

@@ -130,6 +130,11 @@ class FunctionCost:
         return np.zeros(len(self.stage_shares))
 
     @property
+    def cache_bytes(self) -> FloatArray:
+        """Nothing, shape (n_stages,): samples are not sliced."""
+        return np.zeros(len(self.stage_shares))
+
+    @property
     def reduce_ms(self) -> FloatArray:
         """Nothing, shape (n_stages,)."""
         return np.zeros(len(self.stage_shares))

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from functools import cached_property
-from itertools import product
+from itertools import product, starmap
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +14,11 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.authors_accounting import as_authors_count, authors_state_factor
+from dynapipe_hpc.planner.cost.cache_bytes import cache_bytes
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Kinds, KnownRows, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.finer_lengths import as_they_are, with_finer_lengths
+from dynapipe_hpc.planner.cost.interpolate import Interpolator
 from dynapipe_hpc.planner.cost.measured_axes import common_axes
 from dynapipe_hpc.planner.cost.model_state import (
     factor_of_copies,
@@ -25,6 +27,7 @@ from dynapipe_hpc.planner.cost.model_state import (
     untied_weights,
 )
 from dynapipe_hpc.planner.cost.monotone import as_measured, make_monotone
+from dynapipe_hpc.planner.cost.slice_costs import costs_of_slices
 from dynapipe_hpc.planner.cost.stage_grids import StageMeasurements
 from dynapipe_hpc.planner.cost.stage_parts import StageKinds, boundary_sizes, parts_of_stages
 from dynapipe_hpc.planner.cost.table.profile_table import (
@@ -75,11 +78,14 @@ class ProfiledCost:
         layouts = selection.layouts(self._recomputes, counts)
         layers_of_mode = {
             mode: selection.layers(mode, counts)
-            for mode in map(ExecutionMode._make, product(layouts, self._recomputes))
+            for mode in starmap(ExecutionMode, product(layouts, self._recomputes))
         }
         layers = next(iter(layers_of_mode.values()))  # all have the same weights
         parameter_bytes = {kind: layers[kind].parameter_bytes for kind in counts}
         self._held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
+        self._cache_bytes = cache_bytes(
+            shape, placement, cluster.n_shards, element_bytes=table.element_bytes
+        )
         self._state_factor = state_factor_of_rank(table.state_factor, table.element_bytes, cluster)
         self._copy_factor = factor_of_copies(table.element_bytes)
         self._update, repair, finer = table.update, make_monotone, with_finer_lengths
@@ -180,6 +186,11 @@ class ProfiledCost:
         trained = self._held.own * self._state_factor + self._held.copied * self._copy_factor
         return trained + self._held.frozen
 
+    @property
+    def cache_bytes(self) -> FloatArray:
+        """Shape (n_stages,): per token of a sliced sample."""
+        return self._cache_bytes
+
     @cached_property
     def reduce_ms(self) -> FloatArray:
         """Shape (n_stages,): as measured per byte; copies of tied weights are reduced, too."""
@@ -203,7 +214,10 @@ class ProfiledCost:
         measured = self._measured[ExecutionMode(layout, recompute)]
         apart = self._is_encoder_decoder and self._layout is Layout.PACKED
         costs = measured.two_sides if apart else measured.interpolator
-        return (costs.monotone if self._is_monotone else costs)(shapes, out)
+        costs = costs.monotone if self._is_monotone else costs
+        if isinstance(costs, Interpolator) and np.min(shapes.n_rows, initial=1.0) < 1:
+            return costs_of_slices(costs, shapes, out)
+        return costs(shapes, out)
 
 
 class _Selection(NamedTuple):

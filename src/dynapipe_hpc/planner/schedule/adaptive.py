@@ -61,6 +61,10 @@ def _list_schedule(
 ) -> Schedule:
     check_each_fits(costs, activation_limit_bytes)
     codes = _kernels.list_schedule(
-        costs.checked, activation_limit_bytes, kernel_link(link), split_backward
+        costs.checked,
+        activation_limit_bytes,
+        kernel_link(link),
+        split_backward,
+        costs.later_slices,
     )
     return Schedule(codes)

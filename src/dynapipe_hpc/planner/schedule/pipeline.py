@@ -8,6 +8,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
+from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.refine import refine
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     InfeasibleScheduleError,
@@ -86,6 +87,10 @@ def schedule_priced(
     room_bytes = activation_room_bytes(cost, cluster)
     pipelines: list[Pipeline] = []
     reasons: list[str] = []
+    if costs.later_slices is not None:
+        # Slices go back in another order than they come, which a fixed order of passes has not.
+        rules = [rule for rule in rules if rule in (adaptive, adaptive_split)]
+        reasons.append("slices of samples need an adaptive schedule")
     for rule in rules:
         try:
             schedule = rule(costs, room_bytes, cluster.link)
@@ -108,11 +113,12 @@ def refine_pipeline(
         pipeline: A pipeline within the memory limit.
         cost: Cost model by which it was scheduled.
         cluster: Cluster for which it was scheduled.
-        n_passes: Most passes to simulate. A schedule so long that this allows few moves is kept.
+        n_passes: Most passes to simulate. A schedule so long that this allows few moves is kept,
+            and so is one with slices, whose passes may not be moved freely.
         seed: Seed of the random moves.
     """
     n_moves = n_passes // pipeline.schedule.codes.size
-    if n_moves < FEWEST_MOVES:
+    if n_moves < FEWEST_MOVES or pipeline.costs.later_slices is not None:
         return pipeline
     room_bytes = activation_room_bytes(cost, cluster)
     schedule = refine(

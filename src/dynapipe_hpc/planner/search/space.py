@@ -129,10 +129,12 @@ class SearchSpace:
 
     def microbatches(self, replicas: Replicas) -> list[list[MicroBatch]]:
         """Micro-batches of every replica, in order."""
-        microbatch = self.windows.microbatch
-        return [[microbatch(*window) for window in replica.tolist()] for replica in replicas]
+        microbatches = self.windows.microbatches
+        return [
+            [each for window in replica.tolist() for each in microbatches(*window)]
+            for replica in replicas
+        ]
 
     def costs(self, replicas: Replicas) -> list[StageCosts]:
         """Costs of every replica's micro-batches."""
-        cells = (self.windows.cells_of(replica).astype(np.int64) for replica in replicas)
-        return [self.windows.costs.take(of_replica) for of_replica in cells]
+        return [self.windows.costs_of(replica) for replica in replicas]

@@ -14,11 +14,13 @@ from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import mixed, orders
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
+from dynapipe_hpc.planner.batch.slice_rule import SliceRule, SliceSetting
 from dynapipe_hpc.planner.batch.windows.price_windows import (
     PADDED_ONLY,
     price_bundled_windows,
     price_layouts,
 )
+from dynapipe_hpc.planner.batch.windows.slice_windows import with_slices
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 from dynapipe_hpc.planner.search.space import SearchSpace
@@ -31,11 +33,13 @@ def search_spaces(
     *,
     layouts: Sequence[Layout] = PADDED_ONLY,
     token_multiple: int = ROW_MULTIPLE,
+    slices: SliceSetting = "off",
     split_backward: bool,
 ) -> Iterator[Mapping[str, SearchSpace]]:
     """Search spaces with all layouts and modes of recomputation together, then with fewer.
 
-    First come those with one layout each, then those with one mode each. Their search equals the
+    If some samples are worth slices, one in which they run as such comes before all others. Then
+    come those with one layout each, then those with one mode each. Their search equals the
     search if only that were allowed; which of them are searched, see `BestOfSearch`.
     Modes in which some sample cannot run are left out.
 
@@ -45,6 +49,7 @@ def search_spaces(
         cluster: The cluster, with memory limit and link.
         layouts: Layouts of micro-batches to choose from, see `price_windows`.
         token_multiple: Multiple that rows are padded to.
+        slices: What long samples are cut into, see `SliceRule`.
         split_backward: Whether weight gradients may have separate passes.
 
     Yields:
@@ -66,6 +71,9 @@ def search_spaces(
     )
     tables = _tables(samples, cost, cluster, layouts, token_multiple=token_multiple)
     spaces = [{order: to_space(table) for order, table in each.items()} for each in tables]
+    plainest, table = next(iter(tables[0].items()))
+    if sliced := with_slices(table, cost, cluster, SliceRule(slices, token_multiple)):
+        yield {plainest: to_space(sliced)}
     yield from spaces
     modes = range(len(cost.recompute_modes))
     of_layouts = spaces[-len(layouts) :]

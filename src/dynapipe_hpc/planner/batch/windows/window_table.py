@@ -1,20 +1,37 @@
 """Table of the costs of windows of neighbouring samples."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PaddedRows
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PackedRow, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.memory import BoolArray
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
 from dynapipe_hpc.planner.batch.windows.layout_windows import Cells
 from dynapipe_hpc.planner.batch.windows.window_lookup import Ratings
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Counts, FloatArray, IntArray, Shapes, StageCosts
+
+
+class SliceCells(NamedTuple):
+    """Slices of the samples that run as such.
+
+    Attributes:
+        first: For every micro-batch of the costs, its first slice, or itself if it has none.
+        later: For every micro-batch, the number of slices of its sample that come behind it.
+        rows: The slices of a sample, by its bundle and the index of a mode.
+    """
+
+    first: Cells
+    later: Counts
+    rows: Mapping[tuple[int, int], tuple[PackedRow, ...]]
+
+
+NO_SLICES = SliceCells(np.zeros(0, np.int32), np.zeros(0, np.uint32), {})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +56,7 @@ class WindowTable:
         shapes: Shapes of the micro-batches that were looked up, usable or not.
         costs: Costs of these micro-batches.
         ratings: Ratings of these micro-batches.
+        sliced: Slices of the samples that run as such; a sample's entry in `costs` adds up theirs.
     """
 
     samples: Sequence[Sample]
@@ -50,6 +68,7 @@ class WindowTable:
     shapes: Shapes
     costs: StageCosts
     ratings: Ratings
+    sliced: SliceCells = NO_SLICES
     _known: dict[tuple[int, int, ExecutionMode], MicroBatch] = field(default_factory=dict)
 
     @classmethod
@@ -125,7 +144,10 @@ class WindowTable:
     @property
     def kernel_costs(self) -> _kernels.WindowCosts:
         """The table as an argument for kernels, to which its arrays become read-only."""
-        return _kernels.WindowCosts(self.costs.checked, self.cells, self.spans, self.row_of_sample)
+        windows = (self.cells, self.spans, self.row_of_sample)
+        return _kernels.WindowCosts(
+            self.costs.checked, *windows, self.sliced.first, self.sliced.later
+        )
 
     def cells_of(self, windows: npt.NDArray[np.uint32]) -> Cells:
         """Indices into `costs` of windows, see `cells`; rows are first sample, size and mode."""
@@ -133,6 +155,23 @@ class WindowTable:
         begin, end = self.spans[mode, self.row_of_sample[first]].T
         place = begin + size - 1
         return np.where(place < end, self.cells[np.minimum(place, len(self.cells) - 1)], -1)
+
+    def microbatches(self, first: int, size: int, mode: int) -> Sequence[MicroBatch]:
+        """The micro-batch of a window, see `microbatch`; or the slices of a sample, in order."""
+        slices = self.sliced.rows.get((first, mode))
+        return (self.microbatch(first, size, mode),) if slices is None else slices
+
+    def costs_of(self, windows: npt.NDArray[np.uint32]) -> StageCosts:
+        """Costs of the micro-batches of windows, those of slices one by one."""
+        cells = self.cells_of(windows).astype(np.int64)
+        if not self.sliced.rows:
+            return self.costs.take(cells)
+        first = self.sliced.first[cells]
+        parts = [
+            np.arange(begin, begin + 1 + (self.sliced.later[begin] if begin != cell else 0))
+            for cell, begin in zip(cells.tolist(), first.tolist(), strict=True)
+        ]
+        return replace(self.costs, later_slices=self.sliced.later).take(np.concatenate(parts))
 
     def microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
         """The micro-batch of the window of `size` samples from `first` on, in the given mode."""
@@ -142,7 +181,7 @@ class WindowTable:
         return self._known[window]
 
     def _new_microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
-        layout, recompute = self.modes[mode]
+        layout, recompute, _ = self.modes[mode]
         held = self.samples[self.begin[first] : self.begin[first + size]]
         cell = self.cells[self.spans[mode, self.row_of_sample[first], 0] + size - 1]
         if layout is Layout.PACKED:

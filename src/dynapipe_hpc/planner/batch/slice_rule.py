@@ -1,0 +1,146 @@
+"""Rule by which long samples are cut into slices."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from dynapipe_hpc.data.microbatch import Layout, PackedRow, Recompute, Slice
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, padded
+from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
+
+SliceSetting = Literal["off", "auto"] | int
+"""Whether samples are cut, and into what: nothing, what the rule says, or so many tokens each."""
+
+MIN_SLICE_TOKENS = 1024
+"""Fewest tokens of a slice that the rule makes: so many as keep kernels busy."""
+MAX_SLICES = 64
+WORTHWHILE_SHARE = 0.05
+"""Share of a replica's time that the trip of a sample takes, from which it is worth slices."""
+SPARE_SHARE = 0.01
+"""The same below which more slices are not worth it."""
+
+
+class Cut(NamedTuple):
+    """Slices of a sample.
+
+    Attributes:
+        sample: The sample.
+        slices: Its slices, in order; at least two.
+    """
+
+    sample: Sample
+    slices: tuple[Slice, ...]
+
+    def rows(self, recompute: Recompute, token_multiple: int) -> list[PackedRow]:
+        """A row for every slice, filled up to a multiple."""
+        return [
+            PackedRow(
+                (self.sample.sample_id,),
+                padded(part.end - part.begin, token_multiple),
+                (0, part.end - part.begin),
+                recompute,
+                slice=part,
+            )
+            for part in self.slices
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRule:
+    """Rule by which long samples are cut into slices.
+
+    A sample goes through n stages and back while others wait, unless they fill the gap: its trip
+    takes n - 1 stages longer than its work on one. Cut into k parts of equal time, it takes as much
+    for one part only. The rule cuts samples whose trips take a share of a replica's work, into as
+    many parts, a power of two, as make that share small; or so many tokens each, as it is told.
+
+    Attributes:
+        setting: What samples are cut into.
+        token_multiple: Multiple that rows are filled up to.
+    """
+
+    setting: SliceSetting = "off"
+    token_multiple: int = ROW_MULTIPLE
+
+    def cuts(self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> list[list[Cut]]:
+        """Ways to cut the longest samples; nothing if none is worth it.
+
+        Args:
+            samples: Samples, the longest first.
+            cost: Cost model of a decoder-only model.
+            cluster: The cluster.
+
+        Returns:
+            For the first samples, as many as are cut, cuts into fewer and into more slices.
+        """
+        if self.setting == "off" or not cost.cache_bytes.any():
+            return []
+        if isinstance(self.setting, int):
+            longer = takewhile(lambda sample: sample.tokens > self._each, samples)
+            return [[_cut_at(sample, range(0, sample.tokens, self._each))] for sample in longer]
+        return [*self._worthwhile(samples, cost, cluster)]
+
+    @property
+    def _each(self) -> int:
+        assert isinstance(self.setting, int)  # noqa: S101 - types
+        return padded(self.setting, self.token_multiple)
+
+    def _worthwhile(
+        self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster
+    ) -> Iterator[list[Cut]]:
+        tokens = np.array([sample.tokens for sample in samples], np.float64)
+        times = _Times.from_cost(cost)
+        work_ms = times.per_token * tokens + times.per_pair * tokens**2
+        trips = (cluster.n_stages - 1) * work_ms / (work_ms.sum() / cluster.n_replicas)
+        for sample, trip in zip(samples, trips.tolist(), strict=True):
+            most = min(sample.tokens // MIN_SLICE_TOKENS, MAX_SLICES)
+            wanted = min(most, trip / SPARE_SHARE)
+            if trip < WORTHWHILE_SHARE or wanted < 2:
+                return
+            n_slices = 2 ** int(np.log2(wanted))
+            counts = sorted({max(2, n_slices // 4), n_slices})
+            yield [
+                _cut_at(sample, times.equal_parts(sample.tokens, n, self.token_multiple))
+                for n in counts
+            ]
+
+
+class _Times(NamedTuple):
+    """Time of both passes on the slowest stage, per token and per pair of tokens of a sample."""
+
+    per_token: float
+    per_pair: float
+
+    @classmethod
+    def from_cost(cls, cost: CostModel) -> "_Times":
+        """Times of a row, and of twice as many rows of half as many tokens, which have no more."""
+        length = float(max(cost.known_rows.longest_tokens, 2 * MIN_SLICE_TOKENS))
+        if cost.known_rows.longest_tokens > 1:
+            length = float(cost.known_rows.longest_tokens)
+        sizes = np.array([1.0, 2.0]), np.array([length, length / 2]), np.zeros(2)
+        shapes = Shapes.padded(*sizes)
+        costs = cost.of_layout(Layout.PACKED).stage_costs(shapes, cost.recompute_modes[0])
+        one_ms, two_ms = costs.work_ms.max(axis=1).tolist()
+        per_pair = max(one_ms - two_ms, 0.0) / (length**2 / 2)
+        return cls(max(one_ms - per_pair * length**2, 0.0) / length, per_pair)
+
+    def equal_parts(self, n_tokens: int, n_parts: int, multiple: int) -> list[int]:
+        """Beginnings of parts of a sample that take equally long, in multiples of tokens."""
+        shares = np.arange(n_parts) / n_parts
+        a, b = self.per_pair, self.per_token
+        total = a * n_tokens**2 + b * n_tokens
+        if a > 0:
+            places = (np.sqrt(b**2 + 4 * a * shares * total) - b) / (2 * a)
+        else:
+            places = shares * n_tokens
+        return sorted({int(place) // multiple * multiple for place in places})
+
+
+def _cut_at(sample: Sample, begins: Sequence[int]) -> Cut:
+    bounds = pairwise([*begins, sample.tokens])
+    return Cut(sample, tuple(Slice(begin, end, sample.tokens) for begin, end in bounds))
