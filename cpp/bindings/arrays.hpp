@@ -78,30 +78,30 @@ using Kinds = std::optional<py::array_t<std::int32_t, py::array::c_style>>;
 
 /// The same of shape (n_microbatches, n_kinds, kCosts), with the kind of every stage.
 inline dynapipe::StageCosts costs_of(const Doubles& costs, const Kinds& kind_of_stage) {
-    dynapipe::StageCosts found = costs_of(costs);
+    dynapipe::StageCosts stage_costs = costs_of(costs);
     if (!kind_of_stage) {
-        return found;
+        return stage_costs;
     }
-    found.kind_of_stage = entries_of(*kind_of_stage);
-    found.n_stages = found.kind_of_stage.size();
-    if (kind_of_stage->ndim() != 1 || found.n_stages == 0) {
+    stage_costs.kind_of_stage = entries_of(*kind_of_stage);
+    stage_costs.n_stages = stage_costs.kind_of_stage.size();
+    if (kind_of_stage->ndim() != 1 || stage_costs.n_stages == 0) {
         throw py::value_error("kind_of_stage must have shape (n_stages,), n_stages >= 1, got " +
                               text_of(shape_of(*kind_of_stage)));
     }
-    std::vector<bool> has_stage(found.n_kinds);
-    for (const std::int32_t kind : found.kind_of_stage) {
-        if (kind < 0 || static_cast<std::size_t>(kind) >= found.n_kinds) {
+    std::vector<bool> has_stage(stage_costs.n_kinds);
+    for (const std::int32_t kind : stage_costs.kind_of_stage) {
+        if (kind < 0 || static_cast<std::size_t>(kind) >= stage_costs.n_kinds) {
             throw py::value_error("kind_of_stage must name kinds 0 to " +
-                                  std::to_string(found.n_kinds - 1) + ", got " +
+                                  std::to_string(stage_costs.n_kinds - 1) + ", got " +
                                   std::to_string(kind));
         }
         has_stage[static_cast<std::size_t>(kind)] = true;
     }
     if (std::find(has_stage.begin(), has_stage.end(), false) != has_stage.end()) {
         throw py::value_error("kind_of_stage must name kinds 0 to " +
-                              std::to_string(found.n_kinds - 1) + ", each of them");
+                              std::to_string(stage_costs.n_kinds - 1) + ", each of them");
     }
-    return found;
+    return stage_costs;
 }
 
 /// Costs together with the arrays that hold them, for many calls: checked once, as large tables
@@ -140,9 +140,9 @@ inline std::span<const double> limits_of(const Doubles& limit_bytes, std::size_t
 /// Numbers of rows or tokens, which kernels multiply and subtract.
 template <class Number>
 void check_counts(const py::array_t<Number, py::array::c_style>& counts, const char* name) {
-    constexpr auto kMost = static_cast<Number>(std::int64_t{1} << 31);
+    constexpr auto kMaxCount = static_cast<Number>(std::int64_t{1} << 31);
     for (const Number count : entries_of(counts)) {
-        if (!(count >= 0 && count <= kMost)) {  // refuses what is not a number, too
+        if (!(count >= 0 && count <= kMaxCount)) {  // refuses what is not a number, too
             throw py::value_error(std::string(name) + " must hold 0 to 2^31, got " +
                                   std::to_string(count));
         }
@@ -152,25 +152,25 @@ void check_counts(const py::array_t<Number, py::array::c_style>& counts, const c
 /// Kernels rely on orders that hold each pass exactly once on every stage.
 inline void check_rows(const Codes& orders, std::size_t n_passes, std::size_t n_microbatches) {
     const bool splits_backward = n_passes > 2 * n_microbatches;
-    std::vector<bool> seen(dynapipe::kKinds * n_microbatches);
+    std::vector<bool> is_seen(dynapipe::kKinds * n_microbatches);
     const auto codes = entries_of(orders);
     for (std::size_t place = 0; place < codes.size(); ++place) {
         if (place % n_passes == 0) {
-            seen.assign(seen.size(), false);
+            is_seen.assign(is_seen.size(), false);
         }
         const auto code = static_cast<std::size_t>(codes[place]);  // a negative one becomes large
         const bool known =
-            code < seen.size() &&
+            code < is_seen.size() &&
             (splits_backward || dynapipe::kind_of(codes[place]) != dynapipe::PassKind::kWeight) &&
             (n_passes != n_microbatches ||
              dynapipe::kind_of(codes[place]) == dynapipe::PassKind::kForward);
-        if (!known || seen[code]) {
+        if (!known || is_seen[code]) {
             throw py::value_error("row " + std::to_string(place / n_passes) + " of " +
                                   "the order must hold each of the " + std::to_string(n_passes) +
                                   " passes once, but has code " + std::to_string(codes[place]) +
                                   (known ? " twice" : ", which is none of them"));
         }
-        seen[code] = true;
+        is_seen[code] = true;
     }
 }
 

@@ -78,16 +78,16 @@ std::optional<Fault> check(const std::vector<Numbers>& rows, const Numbers& rank
             rows[s], ranks.data()[s], arrays::entries_of(bounds).subspan(2 * s, 2),
             arrays::entries_of(sizes).subspan(3 * n_microbatches * s, 3 * n_microbatches)));
     }
-    std::optional<dynapipe::Fault> found;
+    std::optional<dynapipe::Fault> fault;
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        found = dynapipe::check_pipeline(stages, arrays::entries_of(earlier_slice));
+        fault = dynapipe::check_pipeline(stages, arrays::entries_of(earlier_slice));
     }
-    if (!found) {
+    if (!fault) {
         return {};
     }
-    return Fault{static_cast<int>(found->rule), found->stage, found->position, found->microbatch,
-                 found->detail};
+    return Fault{static_cast<int>(fault->rule), fault->stage, fault->position, fault->microbatch,
+                 fault->detail};
 }
 
 std::int64_t peak_bytes(const Numbers& rows, const Bytes& bounds, const Bytes& sizes) {

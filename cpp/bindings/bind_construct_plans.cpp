@@ -47,8 +47,8 @@ void bind_construct_plans(py::module_& m) {
                                [](const ConstructedPlan& plan) { return plan.cut.memory_price; })
         .def_property_readonly("longest_ms",
                                [](const ConstructedPlan& plan) { return plan.cut.longest_ms; })
-        .def_property_readonly("most_kept_share",
-                               [](const ConstructedPlan& plan) { return plan.cut.most_kept_share; })
+        .def_property_readonly("max_kept_share",
+                               [](const ConstructedPlan& plan) { return plan.cut.max_kept_share; })
         .def_readonly("balances_fill", &ConstructedPlan::balances_fill)
         .def_readonly("n_rebalanced", &ConstructedPlan::n_rebalanced);
     m.def("construct_plans", &construct_plans, py::arg("simulator"),

@@ -11,12 +11,12 @@ namespace {
 py::array_t<dynapipe::PassCode> order(const arrays::HeldTable& table, const Doubles& limit_bytes) {
     const dynapipe::StageCosts& costs = table.costs();
     const auto limits = arrays::limits_of(limit_bytes, costs.n_stages);
-    std::vector<dynapipe::PassCode> found;
+    std::vector<dynapipe::PassCode> passes;
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        found = dynapipe::cyclic_schedule(costs, limits);
+        passes = dynapipe::cyclic_schedule(costs, limits);
     }
-    return arrays::matrix(found, costs.n_stages);
+    return arrays::matrix(passes, costs.n_stages);
 }
 
 }  // namespace

@@ -32,15 +32,15 @@ void check_order(const Codes& order) {
     const std::size_t n_kinds = has(2) ? 3 : has(1) ? 2 : 1;
     const std::size_t n_codes = n_passes / n_kinds * 3;
     for (std::size_t place = 0; place < codes.size(); place += n_passes) {
-        std::vector<bool> seen(n_codes, false);
+        std::vector<bool> is_seen(n_codes, false);
         for (const auto code : codes.subspan(place, n_passes)) {
             const auto number = static_cast<std::size_t>(code);  // a negative one becomes large
-            if (number >= n_codes || seen[number]) {
+            if (number >= n_codes || is_seen[number]) {
                 throw py::value_error("stage " + std::to_string(place / n_passes) +
                                       " must run each pass once, but its order has " +
                                       std::to_string(code) + (number >= n_codes ? "" : " twice"));
             }
-            seen[number] = true;
+            is_seen[number] = true;
         }
     }
 }
@@ -55,14 +55,14 @@ std::vector<Entries> place(const Codes& order, const Doubles& end_ms, const Numb
     check_order(order);
     arrays::check_shape(end_ms, "end_ms", arrays::shape_of(order));
     arrays::check_shape(peers, "peers", {order.shape(0)});
-    std::vector<std::vector<dynapipe::Row>> found;
+    std::vector<std::vector<dynapipe::Row>> of_stages;
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        found = dynapipe::place_transfers(arrays::entries_of(order), arrays::entries_of(end_ms),
-                                          arrays::entries_of(peers));
+        of_stages = dynapipe::place_transfers(arrays::entries_of(order), arrays::entries_of(end_ms),
+                                              arrays::entries_of(peers));
     }
     std::vector<Entries> rows;
-    for (const auto& stage : found) {
+    for (const auto& stage : of_stages) {
         rows.push_back(entries_of(stage));
     }
     return rows;

@@ -19,13 +19,13 @@ py::array_t<dynapipe::PassCode> refine_schedule(const Codes& order, const arrays
     if (order.size() == 0) {
         throw py::value_error("order must hold at least one pass");
     }
-    std::vector<dynapipe::PassCode> found;
+    std::vector<dynapipe::PassCode> passes;
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        found = dynapipe::refine_schedule(arrays::entries_of(order), costs, limits, link, n_moves,
-                                          seed);
+        passes = dynapipe::refine_schedule(arrays::entries_of(order), costs, limits, link, n_moves,
+                                           seed);
     }
-    return arrays::matrix(found, costs.n_stages);
+    return arrays::matrix(passes, costs.n_stages);
 }
 
 }  // namespace

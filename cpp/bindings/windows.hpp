@@ -170,7 +170,7 @@ inline std::span<const double> slowness_of(const Doubles& slowness) {
 inline dynapipe::Assignment assignment_of(const std::vector<Windows>& start,
                                           const dynapipe::WindowCosts& windows) {
     dynapipe::Assignment assignment;
-    std::vector<bool> seen(windows.row_of_sample.size(), false);
+    std::vector<bool> is_seen(windows.row_of_sample.size(), false);
     std::size_t n_seen = 0;
     for (const Windows& replica : start) {
         if (replica.ndim() != 2 || replica.shape(0) == 0 || replica.shape(1) != 3) {
@@ -186,15 +186,15 @@ inline dynapipe::Assignment assignment_of(const std::vector<Windows>& start,
                 return "window of " + std::to_string(size) + " samples from " +
                        std::to_string(first) + " in mode " + std::to_string(mode);
             };
-            if (size < 1 || mode >= windows.n_modes || first + size > seen.size()) {
+            if (size < 1 || mode >= windows.n_modes || first + size > is_seen.size()) {
                 throw py::value_error(what() + " lies outside of the tables");
             }
             for (std::size_t sample = first; sample < first + size; ++sample) {
-                if (seen[sample]) {
+                if (is_seen[sample]) {
                     throw py::value_error("sample " + std::to_string(sample) +
                                           " is in two windows of start");
                 }
-                seen[sample] = true;
+                is_seen[sample] = true;
             }
             n_seen += size;
             if (windows.cell(first, size, mode) < 0) {
@@ -205,8 +205,8 @@ inline dynapipe::Assignment assignment_of(const std::vector<Windows>& start,
                                          static_cast<std::uint32_t>(mode)});
         }
     }
-    if (assignment.empty() || n_seen != seen.size()) {
-        throw py::value_error("start must hold each of the " + std::to_string(seen.size()) +
+    if (assignment.empty() || n_seen != is_seen.size()) {
+        throw py::value_error("start must hold each of the " + std::to_string(is_seen.size()) +
                               " samples, but holds " + std::to_string(n_seen));
     }
     return assignment;

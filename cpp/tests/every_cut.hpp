@@ -16,14 +16,14 @@ namespace every_cut {
 using cut_problem::Problem;
 using dynapipe::Cut;
 using dynapipe::CutRule;
-using dynapipe::kMostOfAnEnd;
+using dynapipe::kMaxEndSize;
 using dynapipe::PassCosts;
 using dynapipe::Window;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr dynapipe::Link kLink{0.25, 40.0, true};
 
-/// What the header says of windows and cuts.
+/// Rules of windows and cuts, as the header states them.
 struct Prices {
     const Problem& problem;
     CutRule rule;
@@ -38,7 +38,7 @@ struct Prices {
         for (std::size_t s = 0; s < problem.limit_bytes.size(); ++s) {
             share = std::max(share, at(cell, s).stored_bytes / problem.limit_bytes[s]);
         }
-        if (window.size > 1 && (work_ms(cell) > rule.longest_ms || share > rule.most_kept_share)) {
+        if (window.size > 1 && (work_ms(cell) > rule.longest_ms || share > rule.max_kept_share)) {
             return kNever;
         }
         return work_ms(cell) * (1 + rule.memory_price * share);
@@ -46,7 +46,7 @@ struct Prices {
 
     /// With half of the fill, in the mode that is best at the price.
     [[nodiscard]] double end_ms(const Window& window) const {
-        if (window.size > kMostOfAnEnd || body_ms(window) != body_ms(best_mode(window)) ||
+        if (window.size > kMaxEndSize || body_ms(window) != body_ms(best_mode(window)) ||
             body_ms(window) == kNever) {
             return kNever;
         }
@@ -143,7 +143,7 @@ inline double least_of_every_cut_and_mode(const Prices& prices, std::uint32_t fi
     return least_ms;
 }
 
-/// What the samples from one on cost, given what those behind its window cost.
+/// Cost of the samples from one on, given the cost of those behind its window.
 template <typename WindowMs>
 double least_of_windows(const Prices& prices, std::uint32_t first,
                         const std::vector<double>& rest_ms, const WindowMs& window_ms) {

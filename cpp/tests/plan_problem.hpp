@@ -16,7 +16,7 @@ using dynapipe::PassCosts;
 inline constexpr std::size_t kSamples = 40;
 inline constexpr std::size_t kStages = 3;
 inline constexpr std::size_t kModes = 2;
-inline constexpr std::size_t kMostSamples = 6;
+inline constexpr std::size_t kMaxSamples = 6;
 
 /// Samples of falling length; a second mode is slower and keeps a quarter. The first, longest
 /// sample may be heavy in the first modes: its passes then need so much more while they run.
@@ -36,8 +36,8 @@ struct Problem {
         for (std::size_t mode = 0; mode < kModes; ++mode) {
             for (std::size_t row = 0; row < kSamples; ++row) {
                 spans.push_back(static_cast<std::int64_t>(cells.size()));
-                spans.push_back(static_cast<std::int64_t>(cells.size() + kMostSamples));
-                for (std::size_t size = 1; size <= kMostSamples; ++size) {
+                spans.push_back(static_cast<std::int64_t>(cells.size() + kMaxSamples));
+                for (std::size_t size = 1; size <= kMaxSamples; ++size) {
                     const bool exists = row + size <= kSamples;
                     cells.push_back(exists ? static_cast<std::int32_t>(costs.size() / kStages)
                                            : -1);

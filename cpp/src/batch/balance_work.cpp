@@ -11,7 +11,7 @@ namespace {
 
 using Items = std::vector<std::uint32_t>;
 
-/// What a replica has to do.
+/// Items of a replica and the sum of their work.
 struct Load {
     double work_ms;
     Items items;

@@ -23,7 +23,7 @@ PricedCutter::PricedCutter(const WindowCosts& windows, std::span<const double> l
     collect_uses();
     cost_.resize(begin_.back());
     use_.resize(begin_.back());
-    end_ms_.resize(windows_.n_rows() * kMostOfAnEnd);
+    end_ms_.resize(windows_.n_rows() * kMaxEndSize);
 }
 
 void PricedCutter::rate(std::span<const double> limit_bytes, const Link& link) {
@@ -64,7 +64,7 @@ void PricedCutter::collect_uses() {
     }
     begin_.push_back(0);
     for (std::size_t row = 0; row < first.size(); ++row) {
-        // What follows a window differs between samples that share a row, so all are looked at.
+        // Samples that share a row have different samples behind their windows, so all are tried.
         add_uses(first[row], n_sharing[row] > 1);
     }
 }
@@ -88,7 +88,7 @@ void PricedCutter::add_uses(std::size_t first, bool all) {
 
 /// Whether a window may be at an end, or is cheaper than its halves at some price.
 bool PricedCutter::is_worth_a_look(std::size_t first, std::size_t size, std::size_t mode) const {
-    if (size <= kMostOfAnEnd) {
+    if (size <= kMaxEndSize) {
         return true;
     }
     const std::size_t half = size / 2;
@@ -108,17 +108,17 @@ Cut PricedCutter::cut(const CutRule& rule, std::size_t n_ends) {
     price_windows(rule);
     cut_from_front();
     const Ends ends = cut_ends({front_, end_ms_, windows_.row_of_sample}, n_ends);
-    Cut found;
+    Cut cut;
     if (ends.sizes.size() < n_ends) {
-        return found;
+        return cut;
     }
-    found.body = body_up_to(ends.first);
+    cut.body = body_up_to(ends.first);
     std::size_t first = ends.first;
     for (const std::size_t size : ends.sizes) {
-        found.ends.push_back(window(first, size));
+        cut.ends.push_back(window(first, size));
         first += size;
     }
-    return found;
+    return cut;
 }
 
 void PricedCutter::choose_mode(Window& window, double price) const {
@@ -155,7 +155,7 @@ void PricedCutter::price_windows(const CutRule& rule) {
         const Rating& rating = ratings_[use.microbatch];
         const double cost = rating.work_ms * (1 + rule.memory_price * rating.kept_share);
         const bool is_allowed = use.is_alone || (rating.work_ms <= rule.longest_ms &&
-                                                 rating.kept_share <= rule.most_kept_share);
+                                                 rating.kept_share <= rule.max_kept_share);
         if (cost < cost_[use.place] && is_allowed) {
             cost_[use.place] = cost;
             use_[use.place] = i;
@@ -166,13 +166,13 @@ void PricedCutter::price_windows(const CutRule& rule) {
         while (longest_[row] > 0 && cost_[begin_[row] + longest_[row] - 1] == kNever) {
             --longest_[row];
         }
-        for (std::size_t k = 0; k < kMostOfAnEnd; ++k) {
-            end_ms_[row * kMostOfAnEnd + k] = k < longest_[row] ? end_ms(begin_[row] + k) : kNever;
+        for (std::size_t k = 0; k < kMaxEndSize; ++k) {
+            end_ms_[row * kMaxEndSize + k] = k < longest_[row] ? end_ms(begin_[row] + k) : kNever;
         }
     }
 }
 
-/// What a window costs at an end, by its place; infinite if it may not be used.
+/// Cost of a window at an end, by its place; infinite if it may not be used.
 double PricedCutter::end_ms(std::size_t place) const {
     if (cost_[place] == kNever) {
         return kNever;

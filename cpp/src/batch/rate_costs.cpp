@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// What a micro-batch keeps of a stage's room; +infinity if it does not fit.
+/// Share of a stage's memory that a micro-batch keeps; +infinity if it does not fit.
 double share_of(const PassCosts& pass, double room_bytes) {
     const double on_top = std::max(pass.forward_transient_bytes, pass.backward_transient_bytes);
     if (!(pass.stored_bytes + on_top <= room_bytes)) {
@@ -64,16 +64,16 @@ CheapestModes cheapest_modes(std::span<const std::int32_t> cells,
                              std::span<const std::int64_t> spans, std::size_t n_modes,
                              std::span<const double> work_ms, std::span<const double> fill_ms,
                              std::span<const double> memory_share, double largest_share) {
-    CheapestModes found{begins_of_rows(spans, n_modes), {}, {}, {}};
-    const std::size_t n_rows = found.begin.size() - 1;
-    const auto n = static_cast<std::size_t>(found.begin.back());
-    found.work_ms.assign(n, kInfinity);
-    found.fill_ms.assign(n, kInfinity);
-    found.mode.assign(n, 0);
+    CheapestModes cheapest{begins_of_rows(spans, n_modes), {}, {}, {}};
+    const std::size_t n_rows = cheapest.begin.size() - 1;
+    const auto n = static_cast<std::size_t>(cheapest.begin.back());
+    cheapest.work_ms.assign(n, kInfinity);
+    cheapest.fill_ms.assign(n, kInfinity);
+    cheapest.mode.assign(n, 0);
     for (std::size_t mode = 0; mode < n_modes; ++mode) {
         for (std::size_t row = 0; row < n_rows; ++row) {
             const std::int64_t* span = &spans[2 * (mode * n_rows + row)];
-            auto window = static_cast<std::size_t>(found.begin[row]);
+            auto window = static_cast<std::size_t>(cheapest.begin[row]);
             for (auto at = span[0]; at < span[1]; ++at, ++window) {
                 const std::int32_t cell = cells[static_cast<std::size_t>(at)];
                 if (cell < 0) {
@@ -81,15 +81,15 @@ CheapestModes cheapest_modes(std::span<const std::int32_t> cells,
                 }
                 const auto entry = static_cast<std::size_t>(cell);
                 if (memory_share[entry] <= largest_share &&
-                    work_ms[entry] < found.work_ms[window]) {
-                    found.work_ms[window] = work_ms[entry];
-                    found.fill_ms[window] = fill_ms[entry];
-                    found.mode[window] = static_cast<std::int32_t>(mode);
+                    work_ms[entry] < cheapest.work_ms[window]) {
+                    cheapest.work_ms[window] = work_ms[entry];
+                    cheapest.fill_ms[window] = fill_ms[entry];
+                    cheapest.mode[window] = static_cast<std::int32_t>(mode);
                 }
             }
         }
     }
-    return found;
+    return cheapest;
 }
 
 }  // namespace dynapipe

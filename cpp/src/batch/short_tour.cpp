@@ -11,14 +11,14 @@ namespace {
 
 constexpr int kMaxRounds = 100;
 
-class Way {
+class Tour {
   public:
-    Way(std::span<const std::int64_t> x, std::span<const std::int64_t> y)
+    Tour(std::span<const std::int64_t> x, std::span<const std::int64_t> y)
         : x_(x), y_(y), order_(x.size()) {
         std::iota(order_.begin(), order_.end(), std::int64_t{0});
     }
 
-    /// Of equally near points the one that comes first is taken.
+    /// Begins at one end and goes to the nearest point; the first of several equally near.
     void visit_nearest() {
         std::size_t next = 0;
         for (std::size_t i = 1; i < order_.size(); ++i) {
@@ -37,7 +37,7 @@ class Way {
         }
     }
 
-    /// Turns parts of the way around; whether that made it shorter.
+    /// Turns parts of the tour around; whether that made it shorter.
     bool improve(std::size_t reach) {
         bool is_shorter = false;
         for (std::size_t first = 1; first < order_.size(); ++first) {
@@ -68,7 +68,7 @@ class Way {
         return std::abs(x_[i] - x_[j]) + std::abs(y_[i] - y_[j]);
     }
 
-    /// What is saved by turning order_[first..last] around; the way is open behind its last point.
+    /// Length saved by turning order_[first..last] around; the tour is open behind its last point.
     [[nodiscard]] std::int64_t gain(std::size_t first, std::size_t last) const {
         const std::int64_t before = order_[first - 1];
         std::int64_t saved = distance(before, order_[first]) - distance(before, order_[last]);
@@ -88,11 +88,11 @@ class Way {
 
 std::vector<std::int64_t> short_tour(std::span<const std::int64_t> x,
                                      std::span<const std::int64_t> y, std::size_t reach) {
-    Way way(x, y);
-    way.visit_nearest();
-    for (int round = 0; round < kMaxRounds && way.improve(reach); ++round) {
+    Tour tour(x, y);
+    tour.visit_nearest();
+    for (int round = 0; round < kMaxRounds && tour.improve(reach); ++round) {
     }
-    return way.take();
+    return tour.take();
 }
 
 }  // namespace dynapipe

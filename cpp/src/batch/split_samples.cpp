@@ -84,18 +84,18 @@ class Cutter {
         return rest_ms_[0];
     }
 
-    /// The cut that `solve` found. The sums are computed as there, so equality is exact.
+    /// The best cut, after `solve`. The sums are computed as there, so equality is exact.
     [[nodiscard]] std::vector<std::size_t> sizes() const {
-        std::vector<std::size_t> found;
-        for (std::size_t i = 0; i < length_of_sample_.size(); i += found.back()) {
+        std::vector<std::size_t> sizes;
+        for (std::size_t i = 0; i < length_of_sample_.size(); i += sizes.back()) {
             const std::span<const double> work_ms = choices(i);
             std::size_t k = 0;
             while (work_ms[k] + rest_ms_[i + 1 + k] != rest_ms_[i]) {
                 ++k;
             }
-            found.push_back(k + 1);
+            sizes.push_back(k + 1);
         }
-        return found;
+        return sizes;
     }
 
   private:

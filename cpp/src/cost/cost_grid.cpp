@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Where on an axis a value lies: between a point and the next one, and how far from the first.
+/// Place of a value on an axis: between a point and the next one, so far from the first.
 struct Place {
     std::size_t left;
     double weight;

@@ -33,7 +33,7 @@ constexpr Steps kOfGradients = set_of(Step::start_receive_gradient, Step::wait_r
                                       Step::backward, Step::backward_input, Step::backward_weight,
                                       Step::start_send_gradient, Step::wait_send_gradient);
 
-/// What a step needs where nothing is absent, by number of the step.
+/// Steps that must come before a step, where none is absent; by number of the step.
 constexpr std::array<Steps, kSteps> kNeeds{
     0,
     0,
@@ -194,8 +194,8 @@ class StageCheck {
             n -= 2;
         }
         for (std::size_t k = 0; k < n; ++k) {
-            if (auto found = check_row(k)) {
-                return found;
+            if (auto fault = check_row(k)) {
+                return fault;
             }
         }
         for (std::size_t i = 0; i < done_.size(); ++i) {
@@ -225,8 +225,8 @@ class StageCheck {
         if (const Steps missing = kNeeds[static_cast<std::size_t>(*step)] & steps_ & ~done) {
             return fault(Rule::needs, position, row.microbatch, first_of(missing));
         }
-        if (auto found = check_slices(position, *step)) {
-            return found;
+        if (auto slice_fault = check_slices(position, *step)) {
+            return slice_fault;
         }
         if (is_start(row)) {
             const std::uint32_t peer =
@@ -263,11 +263,11 @@ class StageCheck {
         for (std::size_t k = 0; k < rows_.size(); ++k) {
             const Row row = rows_[k];
             if (row.kind == Kind::start_receive) {
-                const auto [found, is_new] = user.try_emplace(row.slot, row.microbatch);
-                if (!is_new && !finished[found->second]) {
-                    return fault(Rule::slot, k, found->second);
+                const auto [entry, is_new] = user.try_emplace(row.slot, row.microbatch);
+                if (!is_new && !finished[entry->second]) {
+                    return fault(Rule::slot, k, entry->second);
                 }
-                found->second = row.microbatch;
+                entry->second = row.microbatch;
             } else if (row.kind == last) {
                 finished[row.microbatch] = true;
             }
@@ -294,14 +294,14 @@ class StageCheck {
 
 /// The transfers that a stage starts with the one behind it, or before it.
 std::vector<Row> starts(const Rows& rows, bool with_stage_behind) {
-    std::vector<Row> found;
+    std::vector<Row> start_rows;
     for (std::size_t k = 0; k < rows.size(); ++k) {
         const Row row = rows[k];
         if (is_start(row) && is_with_stage_behind(row) == with_stage_behind) {
-            found.push_back(row);
+            start_rows.push_back(row);
         }
     }
-    return found;
+    return start_rows;
 }
 
 /// Compares the two sides of a pair that keep the rules of `StageCheck`: equally many transfers.

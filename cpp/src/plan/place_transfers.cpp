@@ -14,7 +14,7 @@ namespace {
 // waited for, which no account includes.
 constexpr std::size_t kSendsInFlight = 2;
 
-/// What the passes of a schedule compute.
+/// Kinds of passes in a schedule.
 enum class Passes : std::uint8_t {
     forward_only,  ///< no gradients
     whole,         ///< gradients, each in one backward pass

@@ -43,7 +43,7 @@ class Stage {
     std::vector<PassCode> order_;
 };
 
-/// How many micro-batches have reached a pass; of all stages, when a cycle begins.
+/// Numbers of micro-batches that have reached a pass, by stage, when a cycle begins.
 struct Ready {
     std::vector<std::size_t> forward;
     std::vector<std::size_t> backward;

@@ -12,11 +12,11 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 /// Per row, the first sample that has it.
 std::vector<std::size_t> first_of_rows(const WindowCosts& windows) {
     std::vector<std::size_t> first;
-    std::vector<bool> seen(windows.n_rows());
+    std::vector<bool> is_seen(windows.n_rows());
     for (std::size_t i = 0; i < windows.n_samples(); ++i) {
         const auto row = static_cast<std::size_t>(windows.row_of_sample[i]);
-        if (!seen[row]) {
-            seen[row] = true;
+        if (!is_seen[row]) {
+            is_seen[row] = true;
             first.push_back(i);
         }
     }
@@ -26,12 +26,12 @@ std::vector<std::size_t> first_of_rows(const WindowCosts& windows) {
 /// The micro-batches of all windows: tables that share costs use few of them each.
 std::vector<std::size_t> used_microbatches(const WindowCosts& windows) {
     std::vector<std::size_t> used;
-    std::vector<bool> seen(windows.costs.n_microbatches());
+    std::vector<bool> is_seen(windows.costs.n_microbatches());
     for (const std::size_t first : first_of_rows(windows)) {
         for (std::size_t mode = 0; mode < windows.n_modes; ++mode) {
             for (const std::int32_t cell : windows.row(first, mode)) {
-                if (cell >= 0 && !seen[static_cast<std::size_t>(cell)]) {
-                    seen[static_cast<std::size_t>(cell)] = true;
+                if (cell >= 0 && !is_seen[static_cast<std::size_t>(cell)]) {
+                    is_seen[static_cast<std::size_t>(cell)] = true;
                     used.push_back(static_cast<std::size_t>(cell));
                 }
             }
@@ -45,25 +45,25 @@ double work_ms(const PassCosts& cost) { return cost.forward_ms + cost.backward_m
 /// Of every micro-batch that is used, its work on a stage.
 std::vector<double> works_ms(const StageCosts& costs, std::span<const std::size_t> used,
                              std::size_t stage) {
-    std::vector<double> found(costs.n_microbatches());
+    std::vector<double> of_microbatch(costs.n_microbatches());
     for (const std::size_t i : used) {
-        found[i] = work_ms(costs.at(i, stage));
+        of_microbatch[i] = work_ms(costs.at(i, stage));
     }
-    return found;
+    return of_microbatch;
 }
 
-/// Least times of a micro-batch on its way through the stages.
-struct Way {
+/// Least times of a micro-batch through the stages and back.
+struct Path {
     double in_flight_ms;   ///< from F on the first stage to the end of its last pass there
     double round_trip_ms;  ///< from its first pass to its last
 };
 
-class Ways {
+class Paths {
   public:
-    Ways(const StageCosts& costs, const Link& link, bool split_backward)
+    Paths(const StageCosts& costs, const Link& link, bool split_backward)
         : costs_(costs), link_(link), split_backward_(split_backward), of_kind_(costs.n_kinds) {}
 
-    Way of(std::size_t microbatch) {
+    Path of(std::size_t microbatch) {
         for (std::size_t kind = 0; kind < costs_.n_kinds; ++kind) {
             const PassCosts& cost = costs_.entries[microbatch * costs_.n_kinds + kind];
             const double weight_ms = split_backward_ ? cost.weight_ms : 0.0;
@@ -71,17 +71,17 @@ class Ways {
             of_kind_[kind] = {work_ms(cost) - weight_ms, cost.backward_ms - weight_ms, weight_ms,
                               transfer_ms};
         }
-        double way_ms = 0.0;   // to the end of B on the first stage
+        double path_ms = 0.0;  // to the end of B on the first stage
         double back_ms = 0.0;  // the last part of it, from the end of B on a stage
         double last_ms = 0.0;  // what W then takes, there or on a later stage
         for (std::size_t s = 0; s < costs_.n_stages; ++s) {
             const OnStage& stage = of_kind_[costs_.kind_of(s)];
             const double transfer_ms = s + 1 < costs_.n_stages ? stage.transfer_ms : 0.0;
             last_ms = std::max(last_ms, stage.weight_ms - back_ms);
-            way_ms += stage.through_ms + 2 * transfer_ms;
+            path_ms += stage.through_ms + 2 * transfer_ms;
             back_ms += stage.back_ms + transfer_ms;
         }
-        return {way_ms + of_kind_[costs_.kind_of(0)].weight_ms, way_ms + last_ms};
+        return {path_ms + of_kind_[costs_.kind_of(0)].weight_ms, path_ms + last_ms};
     }
 
     /// F and B on a stage.
@@ -119,8 +119,8 @@ class Ways {
 std::vector<double> areas_ms(const WindowCosts& windows, std::span<const std::size_t> used,
                              double limit_bytes, const Link& link, bool split_backward) {
     const StageCosts& costs = windows.costs;
-    std::vector<double> found(costs.n_microbatches());
-    Ways ways(costs, link, split_backward);
+    std::vector<double> of_microbatch(costs.n_microbatches());
+    Paths paths(costs, link, split_backward);
     const auto area_ms = [&](double bytes, double ms) {
         return bytes > 0.0 ? bytes / limit_bytes * ms : 0.0;
     };
@@ -128,12 +128,12 @@ std::vector<double> areas_ms(const WindowCosts& windows, std::span<const std::si
         const auto [first, n] = windows.parts(i);
         for (std::size_t part = first; part < first + n; ++part) {
             const PassCosts& cost = costs.at(part, 0);
-            found[i] += area_ms(cost.stored_bytes, ways.of(part).in_flight_ms) +
-                        area_ms(cost.forward_transient_bytes, cost.forward_ms) +
-                        area_ms(cost.backward_transient_bytes, cost.backward_ms);
+            of_microbatch[i] += area_ms(cost.stored_bytes, paths.of(part).in_flight_ms) +
+                                area_ms(cost.forward_transient_bytes, cost.forward_ms) +
+                                area_ms(cost.backward_transient_bytes, cost.backward_ms);
         }
     }
-    return found;
+    return of_microbatch;
 }
 
 /// Per row, by number of samples from 1, the least entry of any mode; infinite where there is no
@@ -157,7 +157,7 @@ std::vector<std::vector<double>> least_of_windows(const WindowCosts& windows,
     return least_ms;
 }
 
-/// Where samples by themselves have most to do.
+/// Stage on which samples by themselves have most to do.
 std::size_t busiest_stage(const WindowCosts& windows) {
     std::vector<double> sums_ms(windows.costs.n_stages);
     for (const std::size_t first : first_of_rows(windows)) {
@@ -187,8 +187,8 @@ double least_sum(const WindowCosts& windows, std::span<const double> entries_ms)
 }
 
 /// The least time of any micro-batch until it can have come to a stage, or to go back from it.
-double least_way(const WindowCosts& windows, std::span<const std::size_t> used, const Link& link,
-                 std::size_t stage, double PassCosts::* pass_ms) {
+double least_path(const WindowCosts& windows, std::span<const std::size_t> used, const Link& link,
+                  std::size_t stage, double PassCosts::* pass_ms) {
     const StageCosts& costs = windows.costs;
     double least_ms = kNever;
     std::vector<double> stage_ms(costs.n_kinds);
@@ -211,13 +211,13 @@ double least_way(const WindowCosts& windows, std::span<const std::size_t> used, 
 
 /// Least time from the first pass of a sample's slices to the last: a stage runs them all, and is
 /// reached first and left last by the first of them.
-double least_of_slices(const WindowCosts& windows, Ways& ways, std::size_t microbatch) {
+double least_of_slices(const WindowCosts& windows, Paths& paths, std::size_t microbatch) {
     const auto [first, n] = windows.parts(microbatch);
-    double least_ms = ways.of(first).round_trip_ms;
+    double least_ms = paths.of(first).round_trip_ms;
     for (std::size_t s = 0; s < windows.costs.n_stages; ++s) {
-        double stage_ms = ways.before_ms(first, s);
+        double stage_ms = paths.before_ms(first, s);
         for (std::size_t slice = first; slice < first + n; ++slice) {
-            stage_ms += ways.through_ms(slice, s);
+            stage_ms += paths.through_ms(slice, s);
         }
         least_ms = std::max(least_ms, stage_ms);
     }
@@ -225,7 +225,7 @@ double least_of_slices(const WindowCosts& windows, Ways& ways, std::size_t micro
 }
 
 /// The least round trip of windows from a sample on, of at least some size.
-double least_trip_from(const WindowCosts& windows, Ways& ways, std::size_t first,
+double least_trip_from(const WindowCosts& windows, Paths& paths, std::size_t first,
                        std::size_t least_size, std::size_t most_size) {
     double least_ms = kNever;
     for (std::size_t mode = 0; mode < windows.n_modes; ++mode) {
@@ -235,8 +235,8 @@ double least_trip_from(const WindowCosts& windows, Ways& ways, std::size_t first
             if (cell >= 0) {
                 const auto microbatch = static_cast<std::size_t>(cell);
                 least_ms = std::min(least_ms, windows.has_slices(microbatch)
-                                                  ? least_of_slices(windows, ways, microbatch)
-                                                  : ways.of(microbatch).round_trip_ms);
+                                                  ? least_of_slices(windows, paths, microbatch)
+                                                  : paths.of(microbatch).round_trip_ms);
             }
         }
     }
@@ -253,20 +253,20 @@ double least_makespan_ms(const WindowCosts& windows, std::span<const double> lim
     const double work_ms = least_sum(windows, works_ms(costs, used, stage));
     const double area_ms =
         least_sum(windows, areas_ms(windows, used, limit_bytes[0], link, split_backward));
-    const double head_ms = least_way(windows, used, link, stage, &PassCosts::forward_ms);
+    const double head_ms = least_path(windows, used, link, stage, &PassCosts::forward_ms);
     const double tail_ms =
-        split_backward ? 0.0 : least_way(windows, used, link, stage, &PassCosts::backward_ms);
+        split_backward ? 0.0 : least_path(windows, used, link, stage, &PassCosts::backward_ms);
     const auto n = static_cast<double>(n_replicas);
     return std::max({head_ms + work_ms / n + tail_ms, area_ms / n,
                      least_round_trip_ms(windows, link, split_backward)});
 }
 
 double least_round_trip_ms(const WindowCosts& windows, const Link& link, bool split_backward) {
-    Ways ways(windows.costs, link, split_backward);
+    Paths paths(windows.costs, link, split_backward);
     std::size_t longest = 0;
     double longest_ms = 0.0;
     for (const std::size_t first : first_of_rows(windows)) {
-        const double alone_ms = least_trip_from(windows, ways, first, 1, 1);
+        const double alone_ms = least_trip_from(windows, paths, first, 1, 1);
         if (alone_ms > longest_ms) {
             longest = first;
             longest_ms = alone_ms;
@@ -275,7 +275,7 @@ double least_round_trip_ms(const WindowCosts& windows, const Link& link, bool sp
     double least_ms = kNever;
     for (std::size_t first = 0; first <= longest; ++first) {
         const double of_first_ms =
-            least_trip_from(windows, ways, first, longest - first + 1, windows.n_samples());
+            least_trip_from(windows, paths, first, longest - first + 1, windows.n_samples());
         least_ms = std::min(least_ms, of_first_ms);
     }
     return least_ms;

@@ -6,7 +6,7 @@ namespace dynapipe {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-/// What sums of times may be off by, relatively.
+/// Relative error that sums of times may have.
 constexpr double kRounding = 1e-12;
 
 constexpr std::size_t index_of(PassKind kind) { return static_cast<std::size_t>(kind); }
@@ -74,13 +74,13 @@ void LightestFirst::begin() {
 }
 
 std::size_t LightestFirst::Stage::first_heavier(double transient_bytes) const {
-    const auto found = std::find_if(in_flight.begin(), in_flight.end(), [&](const InFlight& other) {
-        return other.transient_bytes > transient_bytes;
-    });
-    return static_cast<std::size_t>(found - in_flight.begin());
+    const auto heavier = std::find_if(
+        in_flight.begin(), in_flight.end(),
+        [&](const InFlight& other) { return other.transient_bytes > transient_bytes; });
+    return static_cast<std::size_t>(heavier - in_flight.begin());
 }
 
-/// Adds up what the first ones keep, the others being right.
+/// Adds up the memory kept by the first n and all heavier ones, whose sums are right already.
 void LightestFirst::Stage::add_up(std::size_t n) {
     double kept_bytes = n < in_flight.size() ? in_flight[n].kept_bytes : 0.0;
     for (std::size_t i = n; i-- > 0;) {
@@ -89,7 +89,10 @@ void LightestFirst::Stage::add_up(std::size_t n) {
     }
 }
 
-/// What a stage runs next, as far as is known, and when.
+/// Chooses the next pass of a stage, as far as is known, and its time.
+///
+/// The rule: of the backward passes that have arrived, the lightest that fits; else the forward
+/// pass that has arrived and that `may_enter`; else the lightest gradients of weights.
 void LightestFirst::choose(std::size_t s) {
     Stage& stage = stages_[s];
     const std::size_t none = stage.in_flight.size();
@@ -97,15 +100,15 @@ void LightestFirst::choose(std::size_t s) {
     double next_ms = kNever;
     std::size_t weight = none;
     for (std::size_t i = 0; i < none && next_ms > stage.free_ms; ++i) {
-        const InFlight& seen = stage.in_flight[i];
-        if (kept_bytes + seen.transient_bytes > limit_bytes_[s]) {
+        const InFlight& each = stage.in_flight[i];
+        if (kept_bytes + each.transient_bytes > limit_bytes_[s]) {
             break;  // nor do heavier ones fit
         }
-        if (seen.has_returned) {
+        if (each.has_returned) {
             weight = std::min(weight, i);
-        } else if (std::max(stage.free_ms, seen.arrival_ms) < next_ms &&
-                   may_return(stage, seen.place)) {
-            next_ms = std::max(stage.free_ms, seen.arrival_ms);
+        } else if (std::max(stage.free_ms, each.arrival_ms) < next_ms &&
+                   may_return(stage, each.place)) {
+            next_ms = std::max(stage.free_ms, each.arrival_ms);
             stage.next = PassKind::kBackward;
             stage.next_in_flight = i;
         }
@@ -136,8 +139,11 @@ bool LightestFirst::may_return(const Stage& stage, std::uint32_t place) const {
            });
 }
 
-/// Whether the next forward pass fits, and whether all in flight could then run their last passes:
-/// those that are heavier could before, so it is about itself and the lighter ones.
+/// Whether the next forward pass fits, and whether all in flight could then run their last passes.
+///
+/// The banker's check, with one order: if any order of leaving works, the lightest first does, as
+/// each that leaves only frees memory for the heavier ones. Heavier ones leave after the entering
+/// micro-batch and can still do so: only this one and the lighter ones are looked at.
 bool LightestFirst::may_enter(std::size_t s) const {
     const Stage& stage = stages_[s];
     const std::uint32_t entered = stage.n_entered;
@@ -151,6 +157,7 @@ bool LightestFirst::may_enter(std::size_t s) const {
         kept_bytes += work(entered + slice, s).stored_bytes;
     }
     bool fits = kept_bytes + entering.backward_transient_bytes <= limit_bytes_[s];
+    // From the entering one down to the lightest: each beside all that leave after it.
     for (std::size_t i = place; fits && i-- > 0;) {
         kept_bytes += stage.in_flight[i].stored_bytes;
         fits = kept_bytes + stage.in_flight[i].transient_bytes <= limit_bytes_[s];
@@ -172,7 +179,7 @@ void LightestFirst::execute(std::size_t s) {
         enter(s);
     } else if (kind == PassKind::kBackward && split_backward_) {
         stage.in_flight[chosen].has_returned = true;
-    } else {
+    } else {  // its last pass on this stage frees its memory
         stage.in_flight.erase(stage.in_flight.begin() + static_cast<std::ptrdiff_t>(chosen));
         stage.add_up(chosen);
     }

@@ -26,7 +26,7 @@ std::span<const double> ListRecording::pending_ms(std::size_t n, std::size_t sta
     return std::span(arrivals_ms_[2 * stage + kind]).subspan(n_done, n_pending);
 }
 
-/// How many micro-batches had reached a stage, on their way there or back.
+/// Number of micro-batches that had reached a stage, on their way there or back.
 std::size_t ListRecording::n_arrived(std::size_t n, std::size_t stage, std::size_t kind) const {
     const std::span<const StageState> known = states(n);
     if (kind == kForward) {

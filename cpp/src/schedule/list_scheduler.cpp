@@ -6,12 +6,12 @@ namespace dynapipe {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-/// What sums of times may be off by, relatively.
+/// Relative error that sums of times may have.
 constexpr double kRounding = 1e-12;
 constexpr std::size_t kForward = 0;
 constexpr std::size_t kBackward = 1;
 constexpr std::size_t kWeight = 2;
-/// From so many stages on there are enough that may run their next pass at a time.
+/// Number of stages from which on enough of them may run their next pass at the same time.
 constexpr std::size_t kManyStages = 16;
 
 }  // namespace
@@ -41,20 +41,23 @@ double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms
     take(list, alternates);
     is_recorded_ = true;
     const std::size_t n_shared = recording.n_shared(list, alternates);
+    // The states before the list differs from the recorded one are those of both runs.
     if (n_shared == 0) {
         begin();
     } else {
         resume(recording, n_shared);
     }
-    const double found_ms = run_on(give_up_ms);
-    if (found_ms < kNever) {
+    const double makespan_ms = run_on(give_up_ms);
+    // A run that gave up has no states behind the place where it did.
+    if (makespan_ms < kNever) {
         recording.replace({list, alternates, n_stages_, states_, arrivals_ms_, works_.size() + 1},
                           n_shared);
     }
-    return found_ms;
+    return makespan_ms;
 }
 
-/// The tables have rows as long as the list: short ones remain in the cache.
+/// Points to the costs of the list's micro-batches. Tables have rows as long as this list, and not
+/// as the longest so far, so that those of a short list stay in the processor's cache.
 void ListScheduler::take(std::span<const std::uint32_t> list, bool alternates) {
     alternates_ = alternates;
     works_ = cache_.look_up(list);
@@ -75,7 +78,7 @@ void ListScheduler::take(std::span<const std::uint32_t> list, bool alternates) {
     }
 }
 
-/// From where the stages are: the first one is about to decide about a place of the list.
+/// Runs to the end from the states of the stages: new ones, or those of a recording.
 double ListScheduler::run_on(double give_up_ms) {
     give_up_ms *= 1.0 + kRounding;
     effort_ += works_.size();
@@ -85,7 +88,8 @@ double ListScheduler::run_on(double give_up_ms) {
     if (!may_end_by(give_up_ms)) {
         return kNever;
     }
-    // Between the steps of runs that are not recorded nobody looks at the states of the stages.
+    // A stride runs passes out of their order in time. It ends in the same schedule, but between
+    // its steps the states of the stages are not of one moment, which a recording would need.
     if (!is_recorded_ && n_stages_ >= kManyStages) {
         return split_backward_ ? run_in_strides<true>(give_up_ms)
                                : run_in_strides<false>(give_up_ms);
@@ -106,8 +110,8 @@ double ListScheduler::run_to_end(double give_up_ms) {
     return last_end_ms();
 }
 
-/// The same passes at the same times, but not one after the other: many stages may run their next
-/// pass whatever others do before.
+/// Runs the same passes at the same times as `run_to_end`, but not sorted by time: in every stride
+/// a pass runs on each stage whose choice no pass of another stage can change any more.
 template <bool kSplit>
 double ListScheduler::run_in_strides(double give_up_ms) {
     for (std::size_t s = 0; s < n_stages_; ++s) {
@@ -130,12 +134,15 @@ double ListScheduler::run_in_strides(double give_up_ms) {
 template <bool kSplit, bool kInOrder>
 bool ListScheduler::step(std::size_t s, double give_up_ms) {
     const Stage& next = stages_[s];
+    // Its gradients of weights may run while the last micro-batch returns to the first stage.
     const double left_ms = next.path_left_ms + std::max(next.weight_left_ms, next.tail_ms);
     const double next_ms = start_ms<kInOrder>(s);
     // Infinite if nothing may run, which a micro-batch that does not fit alone would cause.
     if (next_ms + left_ms > give_up_ms || next_ms == kNever) {
         return false;
     }
+    // On the last stage a backward pass may begin when its forward pass ends, and nothing goes
+    // before it, unless gradients of weights have to free memory for it.
     if (!kSplit && s + 1 == n_stages_) {
         execute_both<kInOrder>(s);
     } else {
@@ -144,9 +151,10 @@ bool ListScheduler::step(std::size_t s, double give_up_ms) {
     return true;
 }
 
-/// Finds the stages whose next pass begins before they can hear of a pass that is not yet run: the
-/// soonest of all, at least.
+/// Finds the stages whose choice is final: their next pass begins before the result of any pass
+/// that is not yet run can arrive. At least the stage with the soonest pass is one of them.
 std::size_t ListScheduler::find_due() {
+    // Four minima side by side, as each comparison would otherwise wait for the one before.
     std::array<double, 4> soonest_ms{kNever, kNever, kNever, kNever};
     std::size_t s = 0;
     for (; s + soonest_ms.size() <= n_stages_; s += soonest_ms.size()) {
@@ -171,14 +179,15 @@ std::size_t ListScheduler::find_due() {
     return n_due;
 }
 
-/// How long a pass takes at least from whose result a stage may learn what to run next; infinite if
-/// it knows.
+/// Least time of a pass, not yet begun, whose result could change what the stage runs next;
+/// infinite if none can.
 double ListScheduler::news_take_ms(std::size_t s) const {
     const Stage& stage = stages_[s];
     double takes_ms = kNever;
     const std::uint32_t forward = stage.n_done[kForward];
     const std::uint32_t backward = stage.n_done[kBackward];
-    // Backward passes that can begin do not wait for news of forward passes.
+    // A backward pass that can begin goes first, unless passes alternate: forward passes that
+    // arrive meanwhile change nothing.
     const bool looks_forward =
         stage.next != PassKind::kBackward || alternates_ || starts_ms_[s] > stage.free_ms;
     if (looks_forward && forward < works_.size() && stage.next_arrival_ms(kForward) == kNever) {
@@ -231,7 +240,8 @@ void ListScheduler::begin() {
     std::fill_n(arrivals_ms_.begin(), works_.size(), 0.0);
 }
 
-/// Goes back to when a recorded list had come to one of its states.
+/// Goes back to a recorded state. The recording knows the arrivals that a stage had not acted on
+/// yet; those of later places are unknown.
 void ListScheduler::resume(const ListRecording& recording, std::size_t n_states) {
     const std::span<const StageState> states = recording.states(n_states);
     for (std::size_t s = 0; s < n_stages_; ++s) {
@@ -248,31 +258,33 @@ void ListScheduler::resume(const ListRecording& recording, std::size_t n_states)
     std::fill_n(&arrivals_ms_[n_entered], works_.size() - n_entered, 0.0);
 }
 
-/// What is left to do on a stage, and whether memory may bind meanwhile.
+/// Adds up the work that is left on a stage, and tells whether memory may bind meanwhile: only if
+/// all that is in flight or to come would not fit at once. Where it may not, no pass looks at
+/// memory.
 void ListScheduler::look_ahead(std::size_t s) {
     Stage& stage = stages_[s];
     std::array<double, 3> left_ms{};
     double kept_bytes = stage.kept_bytes;
     double greatest_transient_bytes = 0.0;
-    const auto see = [&](std::uint32_t place, std::size_t first_left) {
-        const StageWork& seen = work(place, s);
+    const auto add = [&](std::uint32_t place, std::size_t first_left) {
+        const StageWork& each = work(place, s);
         for (std::size_t k = first_left; k < left_ms.size(); ++k) {
-            left_ms[k] += seen.pass_ms[k];
+            left_ms[k] += each.pass_ms[k];
         }
         greatest_transient_bytes =
             std::max(greatest_transient_bytes,
-                     std::max(seen.forward_transient_bytes, seen.backward_transient_bytes));
+                     std::max(each.forward_transient_bytes, each.backward_transient_bytes));
     };
     const auto n = static_cast<std::uint32_t>(works_.size());
     std::uint32_t place = stage.n_done[split_backward_ ? kWeight : kBackward];
     for (; place < stage.n_done[kBackward]; ++place) {
-        see(place, kWeight);
+        add(place, kWeight);
     }
     for (; place < stage.n_done[kForward]; ++place) {
-        see(place, kBackward);
+        add(place, kBackward);
     }
     for (; place < n; ++place) {
-        see(place, kForward);
+        add(place, kForward);
         kept_bytes += work(place, s).stored_bytes;
     }
     stage.path_left_ms = left_ms[kForward] + left_ms[kBackward];
@@ -301,21 +313,27 @@ bool ListScheduler::may_end_by(double give_up_ms) {
     return true;
 }
 
-/// What a stage runs next, as far as is known, and when.
+/// Chooses the next pass of a stage, as far as is known, and its time.
+///
+/// The rule: the backward pass that has arrived, else the forward pass that has arrived and that
+/// `may_enter`, else gradients of weights. First in, first out, so only the next place of each kind
+/// is looked at. If a list alternates, a forward pass that waits goes first after a backward pass.
 template <bool kSplit, bool kInOrder>
 void ListScheduler::choose(std::size_t s) {
     Stage& stage = stages_[s];
     double backward_ms = std::max(stage.free_ms, stage.next_arrival_ms(kBackward));
     const double forward_ms = std::max(stage.free_ms, stage.next_arrival_ms(kForward));
-    // Memory is looked at only where it decides.
+    // A backward pass that does not fit waits: gradients of weights below free memory for it.
     if (kSplit && stage.memory_may_bind && backward_ms < kNever && !may_return(s)) {
         backward_ms = kNever;
     }
+    // Only a forward pass that waits already: a stage is never idle to alternate.
     const bool is_first = alternates_ && stage.last_is_backward && forward_ms == stage.free_ms;
     const bool enters =
         (forward_ms < backward_ms || is_first) && (!stage.memory_may_bind || may_enter<kSplit>(s));
     stage.next = enters ? PassKind::kForward : PassKind::kBackward;
     double next_ms = enters ? forward_ms : backward_ms;
+    // Gradients of weights fill gaps. Nothing waits for them but memory.
     if (kSplit && next_ms > stage.free_ms && stage.n_done[kWeight] < stage.n_done[kBackward]) {
         stage.next = PassKind::kWeight;
         next_ms = stage.free_ms;
@@ -329,6 +347,11 @@ void ListScheduler::choose(std::size_t s) {
 }
 
 /// Whether the next forward pass fits, now and while each micro-batch in flight goes back.
+///
+/// What enters stays until all before it have left, so it must fit beside each of their backward
+/// passes. They leave in the order in which they entered, each taking its stored memory with it. If
+/// they all fit one after the other, the first of them can always proceed: no list runs into a
+/// deadlock. It is why one heavy micro-batch keeps a stage empty behind it, see LightestFirst.
 template <bool kSplit>
 bool ListScheduler::may_enter(std::size_t s) const {
     const Stage& stage = stages_[s];
@@ -337,7 +360,7 @@ bool ListScheduler::may_enter(std::size_t s) const {
     const StageWork& entering = work(last, s);
     double kept = stage.kept_bytes + entering.stored_bytes;
     if (kept + stage.greatest_transient_bytes <= limit_bytes) {
-        return true;
+        return true;  // whichever pass runs, without a walk over all in flight
     }
     if (kept + entering.forward_transient_bytes > limit_bytes) {
         return false;
@@ -351,8 +374,8 @@ bool ListScheduler::may_enter(std::size_t s) const {
     return true;
 }
 
-/// Whether the next backward pass fits before gradients of weights have freed memory; if there
-/// are none to come it does.
+/// Whether the next backward pass fits before gradients of weights have freed memory. With none to
+/// come it does: `may_enter` has seen to that.
 bool ListScheduler::may_return(std::size_t s) const {
     const Stage& stage = stages_[s];
     const StageWork& returning = work(stage.n_done[kBackward], s);
@@ -385,6 +408,7 @@ void ListScheduler::execute(std::size_t s) {
     if (kSplit && stage.n_done[kBackward] == works_.size()) {
         stage.tail_ms = 0.0;  // under way, whatever this stage has left
     }
+    // Between two passes that are run in order, the states of all stages are of one moment.
     if (kInOrder && s == 0 && k == kForward &&
         stage.n_done[kForward] % ListRecording::kEvery == 0) {
         const std::size_t n_states = stage.n_done[kForward] / ListRecording::kEvery;
@@ -415,11 +439,12 @@ template <bool kSplit, bool kInOrder>
 void ListScheduler::send(std::size_t from, std::size_t k, std::uint32_t place) {
     const std::size_t to = k == kForward ? from + 1 : from - 1;
     Stage& stage = stages_[from];
+    // A link carries one transfer at a time: per direction, or in all if it is half duplex.
     double& link_free_ms = stage.link_free_ms[full_duplex_ ? k : 0];
     link_free_ms = std::max(stage.free_ms, link_free_ms) + work(place, from).send_ms[k];
     Stage& receiver = stages_[to];
     receiver.arrivals_ms[k][place] = link_free_ms;
-    if (receiver.n_done[k] == place) {  // what it waits for
+    if (receiver.n_done[k] == place) {  // next in line there
         choose<kSplit, kInOrder>(to);
     }
 }

@@ -21,7 +21,7 @@ class EndCutter {
     EndCutter(const EndCosts& costs, std::size_t n_ends)
         : costs_(costs),
           n_ends_(n_ends),
-          first_(costs.n_samples() - std::min(costs.n_samples(), n_ends * kMostOfAnEnd)),
+          first_(costs.n_samples() - std::min(costs.n_samples(), n_ends * kMaxEndSize)),
           n_(costs.n_samples() - first_),
           width_(std::min(n_ends + 1, kEndBand)) {}
 
@@ -39,7 +39,7 @@ class EndCutter {
     }
 
   private:
-    /// How many ends the last runs have together.
+    /// Number of ends that the last runs have together.
     [[nodiscard]] std::size_t n_of_runs(std::size_t n_runs) const {
         return n_ends_ * n_runs / kRuns;
     }
@@ -50,7 +50,7 @@ class EndCutter {
         std::vector<Costs> rest_ms(kRuns + 1, Costs(n_ + 1, kNever));
         rest_ms[0].back() = 0.0;
         for (std::size_t run = 0; run < kRuns; ++run) {
-            for (std::size_t size = 1; size <= kMostOfAnEnd; ++size) {
+            for (std::size_t size = 1; size <= kMaxEndSize; ++size) {
                 const std::size_t length = size * (n_of_runs(run + 1) - n_of_runs(run));
                 const Costs& sum_ms = sums_ms[size - 1];
                 for (std::size_t i = 0; i + length <= n_; ++i) {
@@ -65,7 +65,7 @@ class EndCutter {
 
     /// By size, what ends of this size one after the other cost from a sample on.
     [[nodiscard]] std::vector<Costs> sums_by_size() const {
-        std::vector<Costs> sums_ms(kMostOfAnEnd, Costs(n_ + 1, 0.0));
+        std::vector<Costs> sums_ms(kMaxEndSize, Costs(n_ + 1, 0.0));
         for (std::size_t i = n_; i-- > 0;) {
             const std::span<const double> end_ms = costs_.from(first_ + i);
             for (std::size_t k = 0; k < end_ms.size(); ++k) {
@@ -78,7 +78,7 @@ class EndCutter {
     [[nodiscard]] Ends follow_runs(const std::vector<Costs>& sums_ms,
                                    const std::vector<Costs>& rest_ms) const {
         std::size_t at = border(rest_ms[kRuns]);
-        Ends found{at > n_ ? 0 : first_ + at, {}};
+        Ends ends{at > n_ ? 0 : first_ + at, {}};
         for (std::size_t run = at > n_ ? 0 : kRuns; run-- > 0;) {
             const std::size_t n_ends = n_of_runs(run + 1) - n_of_runs(run);
             std::size_t size = 1;
@@ -88,29 +88,29 @@ class EndCutter {
                        sums_ms[size - 1][at] - sums_ms[size - 1][behind] + rest_ms[run][behind] ==
                            rest_ms[run + 1][at];
             };
-            while (size <= kMostOfAnEnd && !is_best()) {
+            while (size <= kMaxEndSize && !is_best()) {
                 ++size;
             }
-            if (size > kMostOfAnEnd) {
+            if (size > kMaxEndSize) {
                 throw std::invalid_argument(kNoNumber);
             }
-            found.sizes.insert(found.sizes.end(), n_ends, size);
+            ends.sizes.insert(ends.sizes.end(), n_ends, size);
             at += size * n_ends;
         }
-        return found;
+        return ends;
     }
 
-    /// Where ends begin so that they and what is before them cost least; beyond the last sample
-    /// if there are no such ends.
+    /// Index of the sample at which ends begin so that they and all before them cost least; beyond
+    /// the last sample if there are no such ends.
     [[nodiscard]] std::size_t border(const Costs& rest_ms) const {
         double least_ms = kNever;
-        std::size_t found = n_ + 1;
+        std::size_t best = n_ + 1;
         for (std::size_t i = 0; i <= n_; ++i) {
             const double sum_ms = costs_.body_ms[first_ + i] + rest_ms[i];
-            found = sum_ms < least_ms ? i : found;
+            best = sum_ms < least_ms ? i : best;
             least_ms = std::min(least_ms, sum_ms);
         }
-        return found;
+        return best;
     }
 
     /// Per sample, the least number of ends behind it that is looked at: near that of a cut.
@@ -164,7 +164,7 @@ class EndCutter {
             all_ms.push_back(rest(i, n_ends_));
         }
         std::size_t at = border(all_ms);
-        Ends found{at > n_ ? 0 : first_ + at, {}};
+        Ends ends{at > n_ ? 0 : first_ + at, {}};
         for (std::size_t left = at > n_ ? 0 : n_ends_; left > 0; --left) {
             const std::span<const double> end_ms = costs_.from(first_ + at);
             // The sums are computed as in `add_end`, so equality is exact.
@@ -176,10 +176,10 @@ class EndCutter {
             if (size > end_ms.size()) {
                 throw std::invalid_argument(kNoNumber);
             }
-            found.sizes.push_back(size);
+            ends.sizes.push_back(size);
             at += size;
         }
-        return found;
+        return ends;
     }
 
     const EndCosts& costs_;

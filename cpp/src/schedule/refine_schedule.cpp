@@ -60,16 +60,16 @@ class Refinement {
 
     /// Whether the changed schedule is kept.
     bool accepts(double give_up_ms) {
-        const Timeline& found = simulator_.run(now_, give_up_ms);
-        if (!(found.makespan_ms <= give_up_ms)) {
+        const Timeline& timeline = simulator_.run(now_, give_up_ms);
+        if (!(timeline.makespan_ms <= give_up_ms)) {
             return false;
         }
         for (std::size_t s = 0; s < limit_bytes_.size(); ++s) {
-            if (found.peak_bytes[s] > limit_bytes_[s]) {
+            if (timeline.peak_bytes[s] > limit_bytes_[s]) {
                 return false;
             }
         }
-        now_ms_ = found.makespan_ms;
+        now_ms_ = timeline.makespan_ms;
         return true;
     }
 
@@ -86,10 +86,10 @@ class Refinement {
         const auto first = now_.begin() + static_cast<std::ptrdiff_t>(stage * n_passes_ + from);
         const auto step = static_cast<std::ptrdiff_t>(distance);
         const auto passed = later ? first + 1 : first - step;
-        const auto own = [first](PassCode code) {
+        const auto is_same = [first](PassCode code) {
             return microbatch_of(code) == microbatch_of(*first);
         };
-        if (std::any_of(passed, passed + step, own)) {
+        if (std::any_of(passed, passed + step, is_same)) {
             return;  // a micro-batch keeps its own order
         }
         const auto begin = later ? first : first - step;

@@ -8,7 +8,7 @@ namespace dynapipe {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-/// What a sum in another order cannot exceed.
+/// Factor that a sum of the same times in another order cannot exceed.
 constexpr double kSurely = 1.0 + 1e-9;
 
 }  // namespace

@@ -13,9 +13,9 @@ namespace dynapipe {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-/// How many windows fit at once, per stage.
+/// Numbers of windows that fit at once, per stage.
 constexpr std::array kInFlightPerStage = {1.0, 1.25};
-/// Of the longest window of the best cut, to what windows are limited.
+/// Limits on windows, as shares of the longest window of the best cut.
 constexpr std::array kLongestShares = {0.85, 0.7, 0.5};
 
 using Windows = std::vector<Window>;
@@ -24,8 +24,8 @@ using Windows = std::vector<Window>;
 class Builder {
   public:
     Builder(ReplicaSimulator& simulator, PricedCutter& cutter, std::span<const double> slowness,
-            std::span<const Precedence> precedences, std::size_t n_kept, std::size_t most_effort,
-            std::size_t most_to_refine)
+            std::span<const Precedence> precedences, std::size_t n_kept, std::size_t max_effort,
+            std::size_t max_to_refine)
         : windows_(simulator.windows()),
           cutter_(cutter),
           simulator_(simulator),
@@ -34,8 +34,8 @@ class Builder {
           precedences_(precedences),
           n_replicas_(slowness.size()),
           n_kept_(n_kept),
-          most_effort_(simulator.effort() + most_effort),
-          most_to_refine_(most_to_refine) {}
+          max_effort_(simulator.effort() + max_effort),
+          max_to_refine_(max_to_refine) {}
 
     std::vector<ConstructedPlan> run(std::span<const PricedCut> cuts) {
         try_prices(cuts);
@@ -48,7 +48,7 @@ class Builder {
         if (best_.empty()) {
             throw std::invalid_argument("a sample alone needs more than the limit of a stage");
         }
-        if (simulator_.effort() < most_effort_) {
+        if (simulator_.effort() < max_effort_) {
             try_numbers_in_flight();
             vary_best();
         }
@@ -60,7 +60,7 @@ class Builder {
     void try_numbers_in_flight() {
         for (const double per_stage : kInFlightPerStage) {
             const auto n_stages = static_cast<double>(windows_.costs.n_stages);
-            try_cut({.most_kept_share = 1 / (per_stage * n_stages)}, {0});
+            try_cut({.max_kept_share = 1 / (per_stage * n_stages)}, {0});
         }
     }
 
@@ -76,13 +76,13 @@ class Builder {
         }
     }
 
-    /// Refines by size and not by effort, which what has been simulated before would change.
+    /// Refines by size, not by effort, which depends on the simulations that came before.
     std::vector<ConstructedPlan> refined() {
-        std::vector<ConstructedPlan> found = std::move(best_);
+        std::vector<ConstructedPlan> plans = std::move(best_);
         best_.clear();
         std::size_t refined_size = 0;
-        for (ConstructedPlan& plan : found) {
-            if (refined_size < most_to_refine_) {
+        for (ConstructedPlan& plan : plans) {
+            if (refined_size < max_to_refine_) {
                 for (const Windows& replica : plan.replicas) {
                     refined_size += replica.size() * windows_.costs.n_stages;
                 }
@@ -96,7 +96,7 @@ class Builder {
     /// The most promising first: then the simulation of others soon shows that they take longer.
     void try_prices(std::span<const PricedCut> cuts) {
         for (const PricedCut& priced : cuts) {
-            if (!best_.empty() && simulator_.effort() >= most_effort_) {
+            if (!best_.empty() && simulator_.effort() >= max_effort_) {
                 break;
             }
             try_balances(priced.cut, priced.rule, {0});
@@ -255,7 +255,7 @@ class Builder {
         };
         const auto place = std::find_if(best_.begin(), best_.end(), is_not_longer);
         if (place != best_.end() && place->makespan_ms == plan.makespan_ms) {
-            if (plan.cut.most_kept_share == kNever &&
+            if (plan.cut.max_kept_share == kNever &&
                 plan.cut.memory_price < place->cut.memory_price) {
                 *place = std::move(plan);
             }
@@ -276,8 +276,8 @@ class Builder {
     std::span<const Precedence> precedences_;
     std::size_t n_replicas_;
     std::size_t n_kept_;
-    std::size_t most_effort_;
-    std::size_t most_to_refine_;
+    std::size_t max_effort_;
+    std::size_t max_to_refine_;
     std::vector<ConstructedPlan> best_;  ///< best first
 };
 
@@ -306,12 +306,12 @@ bool overtaking_helps(ReplicaSimulator& simulator, std::span<const double> slown
 
 std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
                                              std::span<const double> slowness, std::size_t n_kept,
-                                             std::size_t most_effort, std::size_t most_to_refine) {
+                                             std::size_t max_effort, std::size_t max_to_refine) {
     PricedCutter cutter(simulator.windows(), simulator.limit_bytes(), simulator.link());
     const std::vector<PricedCut> cuts = priced_cuts(cutter, slowness.size());
     const auto built = [&](std::span<const Precedence> precedences) {
-        Builder builder(simulator, cutter, slowness, precedences, n_kept, most_effort,
-                        most_to_refine);
+        Builder builder(simulator, cutter, slowness, precedences, n_kept, max_effort,
+                        max_to_refine);
         return builder.run(cuts);
     };
     std::vector<ConstructedPlan> plans = built(kFirstInFirstOut);

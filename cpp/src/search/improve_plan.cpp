@@ -14,11 +14,11 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 /// The threshold of acceptance at the start, as a share of the makespan per micro-batch: what a
 /// move changes is of the order of one micro-batch, however many there are.
 constexpr double kThreshold = 0.02;
-/// How many times as wide it is in the first round; as rounds become longer it becomes narrower.
+/// Factor by which it is wider in the first round; as rounds become longer it becomes narrower.
 constexpr double kWidest = 16.0;
-/// What a move costs that is not simulated, in passes.
+/// Effort of a move that is not simulated, in passes.
 constexpr std::size_t kMoveEffort = 4;
-/// What sums of times may be off by, relatively.
+/// Relative error that sums of times may have.
 constexpr double kRounding = 1e-12;
 /// The effort of the first round.
 constexpr std::size_t kFirstRound = 6'250;
@@ -93,13 +93,13 @@ class Search {
     /// As long as all rounds before it.
     [[nodiscard]] std::size_t next_round() const { return used_ == 0 ? kFirstRound : used_; }
 
-    /// The best plan so far, which a round has found.
+    /// The best plan so far, that a round has found.
     [[nodiscard]] Improvement best() const {
-        Improvement found{{}, best_ms_, used_, n_moves_};
+        Improvement improvement{{}, best_ms_, used_, n_moves_};
         for (const Replica& replica : best_) {
-            found.replicas.push_back(replica.windows);
+            improvement.replicas.push_back(replica.windows);
         }
-        return found;
+        return improvement;
     }
 
     /// Wide while rounds are short, so that small plans are not stuck near their start.

@@ -5,7 +5,7 @@
 namespace dynapipe {
 namespace {
 
-/// How much of what is minimised is the mean of the replicas' ends; the rest is the latest.
+/// Weight of the mean of the replicas' ends in the objective; the latest end has the rest.
 constexpr double kMeanShare = 0.2;
 
 double sum_ms(std::span<const Replica> replicas) {

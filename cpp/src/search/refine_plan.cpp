@@ -13,12 +13,12 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 /// Shapes of orders that are tried, see `arrange`.
 constexpr std::array kRises = {0.3, 0.5, 0.7};
-/// How many windows at the beginning may be split.
-constexpr std::size_t kMostFirst = 4;
+/// Number of windows at the beginning that may be split.
+constexpr std::size_t kMaxFirstWindows = 4;
 /// The share of samples that then come first: work grows by about half from one window to the next,
 /// so that each arrives when the slowest stage has worked off those before it.
 constexpr double kFirstShare = 0.35;
-constexpr std::size_t kMostHandedOver = 4;
+constexpr std::size_t kMaxHandedOver = 4;
 
 }  // namespace
 
@@ -35,7 +35,7 @@ double PlanRefiner::refine(Assignment& replicas) {
     for (std::size_t r = 0; r < replicas.size(); ++r) {
         ms.push_back(refine_replica(replicas[r]) * slowness_[r]);
     }
-    for (std::size_t n = 0; n < kMostHandedOver && hand_over(replicas, ms); ++n) {
+    for (std::size_t n = 0; n < kMaxHandedOver && hand_over(replicas, ms); ++n) {
     }
     return *std::max_element(ms.begin(), ms.end());
 }
@@ -110,7 +110,7 @@ bool PlanRefiner::try_rise(double rise, std::vector<Window>& windows, std::vecto
 /// longer the larger it is. Returns false, with nothing changed, if no split helps.
 bool PlanRefiner::split_first(std::vector<Window>& replica, double& best_ms) {
     const std::vector<Window> given = replica;
-    for (std::size_t i = 0; i < std::min(kMostFirst, given.size()); ++i) {
+    for (std::size_t i = 0; i < std::min(kMaxFirstWindows, given.size()); ++i) {
         Window rest = given[i];
         Window first = rest;
         first.size = static_cast<std::uint32_t>(std::ceil(kFirstShare * rest.size));

@@ -15,7 +15,7 @@ namespace {
 using cut_problem::Problem;
 using dynapipe::Cut;
 using dynapipe::CutRule;
-using dynapipe::kMostOfAnEnd;
+using dynapipe::kMaxEndSize;
 using dynapipe::PassCosts;
 using dynapipe::Window;
 using every_cut::kLink;
@@ -63,7 +63,7 @@ bool check_cut(dynapipe::PricedCutter& cutter, const Prices& prices, std::size_t
         const double cost_ms = prices.body_ms(window);
         cutter.choose_mode(window, prices.rule.memory_price);
         CHECK(prices.body_ms(window) == cost_ms || prices.rule.longest_ms < kNever ||
-              prices.rule.most_kept_share < kNever);
+              prices.rule.max_kept_share < kNever);
     }
     return true;
 }
@@ -92,7 +92,7 @@ void cuts_cost_least() {
     CHECK(n_found > n_checked / 2 && n_found < n_checked);
 }
 
-/// What is no number makes windows unusable, or is refused; it never makes a cut hang.
+/// NaNs make windows unusable, or are refused; they never make a cut hang.
 void costs_may_be_no_numbers() {
     dynapipe::Random random(2);
     for (int i = 0; i < 200; ++i) {
@@ -127,7 +127,7 @@ void an_end_is_short() {
     dynapipe::PricedCutter cutter({{costs, 1}, cells, spans, row_of_sample, 1}, limits, kLink);
     const Cut found = cutter.cut({}, 1);
     CHECK(found.body.size() == 1 && found.ends.size() == 1);
-    CHECK(found.ends.front().size <= kMostOfAnEnd);
+    CHECK(found.ends.front().size <= kMaxEndSize);
 }
 
 }  // namespace

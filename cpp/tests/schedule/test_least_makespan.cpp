@@ -1,4 +1,4 @@
-/// What no plan can beat, for tables small enough to add up by hand.
+/// The bound that no plan beats, for tables small enough to add up by hand.
 #include <vector>
 
 #include "check.hpp"

@@ -62,7 +62,8 @@ void light_ones_overtake_a_heavy_one() {
     CHECK(in_order.run(first_ones(4)) == 35.0);
 }
 
-/// What has left keeps nothing: the second returns as soon as the first has, before the last comes.
+/// A micro-batch that has left keeps nothing: the second returns as soon as the first has, before
+/// the last comes.
 void what_has_left_makes_room() {
     std::vector<PassCosts> costs;
     const auto add = [&](double stored_bytes, double transient_bytes) {

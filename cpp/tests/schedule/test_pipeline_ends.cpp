@@ -13,7 +13,7 @@
 namespace {
 
 using dynapipe::kEndBand;
-using dynapipe::kMostOfAnEnd;
+using dynapipe::kMaxEndSize;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -40,7 +40,7 @@ Problem problem_of(std::size_t n, std::size_t n_lengths, double launch_ms, doubl
             continue;
         }
         problem.row_of_sample.push_back(i == 0 ? 0 : problem.row_of_sample.back() + 1);
-        for (std::size_t size = 1; size <= kMostOfAnEnd; ++size) {
+        for (std::size_t size = 1; size <= kMaxEndSize; ++size) {
             const double ms = launch_ms + static_cast<double>(size) * length[i];
             problem.end_ms.push_back(ms * (1 + noise * random.share()));
         }
@@ -70,7 +70,7 @@ double least_ms(const Problem& problem, std::size_t n_ends) {
     for (std::size_t end = 0; end < n_ends; ++end) {
         for (std::size_t i = 0; i <= n; ++i) {
             double least = kNever;
-            for (std::size_t size = 1; size <= std::min(n - i, kMostOfAnEnd); ++size) {
+            for (std::size_t size = 1; size <= std::min(n - i, kMaxEndSize); ++size) {
                 least = std::min(least, problem.costs().from(i)[size - 1] + rest_ms[i + size]);
             }
             rest_ms[i] = least;

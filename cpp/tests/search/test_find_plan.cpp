@@ -73,9 +73,9 @@ void check_limited_effort(std::uint64_t seed, std::size_t n_replicas, Varied& va
     const Problem problem(seed);
     const std::vector<double> limits(kStages, 300.0);
     const std::vector<double> alike(n_replicas, 1.0);
-    const auto construct = [&](std::size_t most_effort) {
+    const auto construct = [&](std::size_t max_effort) {
         dynapipe::ReplicaSimulator simulator(problem.windows(), limits, {0.5, 10.0, false}, false);
-        return dynapipe::construct_plans(simulator, alike, 1'000, most_effort, 0);
+        return dynapipe::construct_plans(simulator, alike, 1'000, max_effort, 0);
     };
     const auto is_varied = [](const ConstructedPlan& plan) {
         return plan.n_rebalanced > 0 ||
@@ -98,11 +98,11 @@ void check_limited_effort(std::uint64_t seed, std::size_t n_replicas, Varied& va
     CHECK(few.front().makespan_ms >= all.front().makespan_ms);
     for (const ConstructedPlan& plan : few) {
         CHECK(holds_every_sample_once(plan.replicas));
-        CHECK(plan.cut.most_kept_share == kNever);
+        CHECK(plan.cut.max_kept_share == kNever);
     }
     for (const ConstructedPlan& plan : all) {
         varied.by_rules |= is_varied(plan);
-        varied.most_kept.insert(plan.cut.most_kept_share);
+        varied.most_kept.insert(plan.cut.max_kept_share);
     }
 }
 
@@ -112,8 +112,8 @@ bool check_refined(std::uint64_t seed) {
     const std::vector<double> limits(kStages, 300.0);
     const std::vector<double> alike(2, 1.0);
     dynapipe::ReplicaSimulator simulator(problem.windows(), limits, {0.5, 10.0, false}, true);
-    const auto construct = [&](std::size_t most_to_refine) {
-        return dynapipe::construct_plans(simulator, alike, 3, 1'000'000, most_to_refine);
+    const auto construct = [&](std::size_t max_to_refine) {
+        return dynapipe::construct_plans(simulator, alike, 3, 1'000'000, max_to_refine);
     };
     const auto makespans_ms = [](const std::vector<ConstructedPlan>& plans) {
         std::multiset<double> found;
@@ -146,8 +146,8 @@ bool check_refined(std::uint64_t seed) {
             }
         }
     }
-    const auto has = [&](std::size_t most_to_refine, const std::multiset<double>& expected_ms) {
-        const auto found = construct(most_to_refine);
+    const auto has = [&](std::size_t max_to_refine, const std::multiset<double>& expected_ms) {
+        const auto found = construct(max_to_refine);
         CHECK(std::is_sorted(found.begin(), found.end(), by_makespan));
         // Those that have become the same are kept once.
         const std::multiset<double> found_ms = makespans_ms(found);
@@ -162,7 +162,7 @@ bool check_refined(std::uint64_t seed) {
     return all_ms != makespans_ms(none);
 }
 
-/// How often windows overtake a heavy one, in constructed plans and in what a search found.
+/// Number of windows that overtake a heavy one, in constructed plans and in plans of a search.
 struct Overtaken {
     std::size_t constructed = 0;
     std::size_t constructed_first = 0;  ///< that begin with the heavy window

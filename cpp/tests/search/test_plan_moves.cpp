@@ -14,7 +14,7 @@ using dynapipe::Replica;
 
 constexpr std::size_t kSamples = 30;
 constexpr std::size_t kModes = 2;
-constexpr std::size_t kMostSamples = 4;
+constexpr std::size_t kMaxSamples = 4;
 constexpr std::size_t kTries = 2000;
 
 /// Any window of up to four samples, but that the second mode holds no more than three.
@@ -28,8 +28,8 @@ struct Problem {
         for (std::size_t mode = 0; mode < kModes; ++mode) {
             for (std::size_t row = 0; row < kSamples; ++row) {
                 spans.push_back(static_cast<std::int64_t>(cells.size()));
-                spans.push_back(static_cast<std::int64_t>(cells.size() + kMostSamples));
-                for (std::size_t size = 1; size <= kMostSamples; ++size) {
+                spans.push_back(static_cast<std::int64_t>(cells.size() + kMaxSamples));
+                for (std::size_t size = 1; size <= kMaxSamples; ++size) {
                     const bool fits = row + size <= kSamples && (mode == 0 || size < 4);
                     cells.push_back(fits ? 0 : -1);
                 }

@@ -1,4 +1,4 @@
-/// What a list names is looked up in the order of the list, however often and whenever.
+/// Micro-batches are looked up in the order of a list, however often and whenever.
 #include <limits>
 #include <vector>
 

@@ -15,13 +15,13 @@ namespace dynapipe {
 inline constexpr std::array kMemoryPrices = {0.0, 0.15, 0.3, 0.45, 0.6,  0.8,
                                              1.0, 1.5,  3.0, 6.0,  12.0, 24.0};
 
-/// How samples are cut into windows.
+/// Limits by which samples are cut into windows.
 struct CutRule {
     double memory_price = 0.0;  ///< see PricedCutter
     /// Most work of a window of several samples.
     double longest_ms = std::numeric_limits<double>::infinity();
     /// Greatest fraction of a stage's memory that a window of several samples keeps.
-    double most_kept_share = std::numeric_limits<double>::infinity();
+    double max_kept_share = std::numeric_limits<double>::infinity();
 };
 
 /// Windows that hold every sample once.
@@ -110,7 +110,7 @@ class PricedCutter {
     std::vector<std::size_t> use_;      ///< for each of these, the index of that use
     std::vector<std::size_t> longest_;  ///< per row, largest number of samples in a window
     std::vector<double> front_;         ///< (n_samples + 1,): least cost of all samples before
-    std::vector<double> end_ms_;        ///< (n_rows, kMostOfAnEnd), as in EndCosts
+    std::vector<double> end_ms_;        ///< (n_rows, kMaxEndSize), as in EndCosts
 };
 
 }  // namespace dynapipe

@@ -30,8 +30,8 @@ struct ListRun {
 
 /// A recorded run, from which runs of similar lists can start.
 ///
-/// What comes at a place of a list or later has no influence until the first stage decides about
-/// that place. A list that begins like the recorded one therefore comes to the same states of the
+/// The part of a list from a place on has no influence until the first stage decides about that
+/// place. A list that begins like the recorded one therefore comes to the same states of the
 /// stages. They are recorded whenever kEvery more micro-batches have entered the first stage.
 /// Initially the recording is empty.
 class ListRecording {

@@ -8,14 +8,14 @@
 namespace dynapipe {
 
 /// Largest number of samples in an end, a window that should pass through the pipeline quickly.
-inline constexpr std::size_t kMostOfAnEnd = 24;
-/// How many different numbers of ends are tracked after each sample.
+inline constexpr std::size_t kMaxEndSize = 24;
+/// Number of different numbers of ends that are tracked after each sample.
 inline constexpr std::size_t kEndBand = 64;
 
 /// Costs of samples in windows at the ends of pipelines, and in all windows before those.
 struct EndCosts {
     std::span<const double> body_ms;  ///< (n_samples + 1,): least cost of all samples before
-    std::span<const double> end_ms;   ///< row-major (n_rows, kMostOfAnEnd): cost, as an end, of the
+    std::span<const double> end_ms;   ///< row-major (n_rows, kMaxEndSize): cost, as an end, of the
                                       ///< window of k + 1 samples from a row's on; may be infinite
     std::span<const std::int32_t> row_of_sample;  ///< (n_samples,)
 
@@ -25,7 +25,7 @@ struct EndCosts {
     [[nodiscard]] std::span<const double> from(std::size_t first) const {
         const auto row = static_cast<std::size_t>(row_of_sample[first]);
         const std::size_t n_left = n_samples() - first;
-        return end_ms.subspan(row * kMostOfAnEnd, n_left < kMostOfAnEnd ? n_left : kMostOfAnEnd);
+        return end_ms.subspan(row * kMaxEndSize, n_left < kMaxEndSize ? n_left : kMaxEndSize);
     }
 };
 
@@ -43,7 +43,7 @@ struct Ends {
 /// best cut near it: one whose number of ends after every sample is within the kEndBand numbers
 /// around that of the first cut, and whose ends have at most twice as many samples as its ends.
 ///
-/// Time O(n_samples * kMostOfAnEnd * kEndBand) and memory O(n_samples * kEndBand), independent of
+/// Time O(n_samples * kMaxEndSize * kEndBand) and memory O(n_samples * kEndBand), independent of
 /// n_ends.
 ///
 /// @return  sizes of n_ends windows; none if no such cut is found.

@@ -10,7 +10,7 @@
 
 namespace dynapipe {
 
-/// Which of the passes that have arrived goes first on a stage.
+/// Rule by which one of the passes that have arrived goes first on a stage.
 enum class Precedence : std::uint8_t {
     kBackward,     ///< the next backward pass, see ListScheduler
     kAlternating,  ///< after a backward pass the next forward pass, see ListScheduler
@@ -47,7 +47,7 @@ inline constexpr std::array kEachPrecedence = {Precedence::kBackward, Precedence
 inline constexpr std::span<const Precedence> kPrecedences = kEachPrecedence;
 /// Those in which passes go first in, first out.
 inline constexpr std::span<const Precedence> kFirstInFirstOut = kPrecedences.first(2);
-/// That in which micro-batches overtake others.
+/// The one in which micro-batches overtake others.
 inline constexpr std::span<const Precedence> kOvertaking = kPrecedences.last(1);
 
 }  // namespace dynapipe

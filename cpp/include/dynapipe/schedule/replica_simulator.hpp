@@ -34,14 +34,14 @@ class ReplicaSimulator {
     double best_makespan_ms(std::span<const Window> replica, double give_up_ms,
                             std::span<const Precedence> precedences);
 
-    /// That of the slowest replica of a plan, by whichever of their precedences ends soonest;
+    /// Makespan of the slowest replica of a plan, each by the precedence that ends soonest;
     /// infinite if it is certain to exceed give_up_ms.
     ///
     /// @param slowness  (n_replicas,): by what each replica takes longer.
     double slowest_ms(const Assignment& plan, std::span<const double> slowness, double give_up_ms);
 
-    /// That of a list of micro-batches, from where it differs from one recorded before, if passes
-    /// go first in, first out, as they do if none is heavy.
+    /// Makespan of a list of micro-batches. Where passes go first in, first out, simulation starts
+    /// where the list differs from the recorded one.
     double run(std::span<const std::uint32_t> list, double give_up_ms, Precedence precedence,
                ListRecording& recording);
 
@@ -54,8 +54,8 @@ class ReplicaSimulator {
         return windows_.has_slices(windows_.microbatch(window));
     }
 
-    /// What is worth a try: overtaking if one of the windows is heavy, and only overtaking if one
-    /// runs as slices, as these go back in another order than they come.
+    /// Precedences worth a try: overtaking if one of the windows is heavy, and only overtaking if
+    /// one runs as slices, as these go back in another order than they come.
     [[nodiscard]] std::span<const Precedence> precedences_of(std::span<const Window> replica) const;
 
     /// Whether all plans have a heavy window, as some sample alone is heavy in every mode.

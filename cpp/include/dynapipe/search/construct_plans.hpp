@@ -14,9 +14,9 @@ namespace dynapipe {
 /// that windows keep, and no variant of the best cut. Plans of that many passes have so many
 /// windows that variants hardly differ. Like the next limit it is for plans of one kind, first in,
 /// first out or overtaking.
-inline constexpr std::size_t kMostEffort = 5'000'000;
+inline constexpr std::size_t kMaxEffort = 5'000'000;
 /// Windows times stages of the plans that were refined, after which no further one is.
-inline constexpr std::size_t kMostToRefine = 1'000;
+inline constexpr std::size_t kMaxToRefine = 1'000;
 
 /// A plan that was built by rules, and the settings of those rules.
 struct ConstructedPlan {
@@ -44,13 +44,13 @@ struct ConstructedPlan {
 /// @param slowness        (n_replicas,): by what the passes of each replica take longer, >= 1; from
 ///                        one replica to as many as there are samples.
 /// @param n_kept          maximal number of plans to return, >= 1.
-/// @param most_effort     see `kMostEffort`.
-/// @param most_to_refine  see `kMostToRefine`.
+/// @param max_effort     see `kMaxEffort`.
+/// @param max_to_refine  see `kMaxToRefine`.
 /// @return                the best plans, at least one, best first; no replica is empty.
 /// @throws std::invalid_argument  if a window of one sample has no cell, or does not fit.
 std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
                                              std::span<const double> slowness, std::size_t n_kept,
-                                             std::size_t most_effort = kMostEffort,
-                                             std::size_t most_to_refine = kMostToRefine);
+                                             std::size_t max_effort = kMaxEffort,
+                                             std::size_t max_to_refine = kMaxToRefine);
 
 }  // namespace dynapipe

@@ -9,8 +9,8 @@ namespace dynapipe {
 /// End of the slowest replica.
 [[nodiscard]] double slowest_ms(std::span<const Replica> replicas);
 
-/// What the search for plans minimises: a mixture of the end of the slowest replica and, with a
-/// small weight, the mean of all ends. Time that a replica gains makes room for work of the
+/// Objective that the search for plans minimises: a mixture of the end of the slowest replica and,
+/// with a small weight, the mean of all ends. Time that a replica gains makes room for work of the
 /// slowest one.
 [[nodiscard]] double objective_ms(std::span<const Replica> replicas);
 
