@@ -24,6 +24,7 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
+from dynapipe_hpc.planner.baselines.authors.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
@@ -71,13 +72,9 @@ def accounted(entry: Mapping[str, Any], table: ProfileTable, folder: Path) -> Ac
         device_memory_bytes=config["device_memory_limit_mb"] * 1_000_000,
         link=AUTHORS_LINK,
     )
-    config_of_costs = ProfiledConfig(
-        path=folder,
-        recompute=("none", "selective", "full"),
-        accounting="authors",
-    )
+    config_of_costs = ProfiledConfig(path=folder, recompute=("none", "selective", "full"))
     placement = equal_shares(shape, cluster)
-    cost = ProfiledCost(table, shape, placement, cluster, config_of_costs)
+    cost = ProfiledCost(table, shape, placement, cluster, config_of_costs, AUTHORS)
     return Accounted(shape, placement, cluster, cost)
 
 

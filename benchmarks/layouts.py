@@ -26,6 +26,7 @@ from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.baselines.authors.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
@@ -90,12 +91,10 @@ def planner_of(
         device_memory_bytes=36_000_000_000,
         link=AUTHORS_LINK,
     )
-    config = ProfiledConfig(
-        path=folder, recompute=("none", "selective", "full"), accounting="authors"
-    )
+    config = ProfiledConfig(path=folder, recompute=("none", "selective", "full"))
     placement = equal_shares(shape, cluster)
     table = a100_table(folder / "profiles", family)
-    cost = ProfiledCost(table, shape, placement, cluster, config)
+    cost = ProfiledCost(table, shape, placement, cluster, config, AUTHORS)
     rules = schedule_rules(ScheduleConfig(split_backward=split))
     batch = DynamicConfig(layouts=layouts, token_multiple=token_multiple)
     chooser = dynamic_chooser(batch, SearchConfig(), rules, cost, cluster)

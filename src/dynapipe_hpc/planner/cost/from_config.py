@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.cluster import Cluster, Link
+from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
-from dynapipe_hpc.planner.cost.table.load_table import load_table
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 
 
@@ -20,29 +20,16 @@ class MeasuredCosts:
     Attributes:
         config: How its numbers are used.
         table: The numbers.
+        accounting: How they are counted.
     """
 
     config: ProfiledConfig
     table: ProfileTable
+    accounting: Accounting = MEASURED
 
 
 CostSource = AnalyticConfig | MeasuredCosts
 """Estimates or measurements that cost models are made of, with nothing left to read."""
-
-
-def read_costs(config: AnalyticConfig | ProfiledConfig, shape: ModelShape) -> CostSource:
-    """Reads the cost table that a configuration names, if it names one.
-
-    Args:
-        config: Peak rates, or the name of a cost table.
-        shape: The model that was measured.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
-    if isinstance(config, AnalyticConfig):
-        return config
-    return MeasuredCosts(config, load_table(config.path, shape))
 
 
 def costs_of(
@@ -65,5 +52,5 @@ def costs_of(
     """
     if isinstance(source, AnalyticConfig):
         return AnalyticCost(shape, placement, cluster, source), cluster.link
-    cost = ProfiledCost(source.table, shape, placement, cluster, source.config)
+    cost = ProfiledCost(source.table, shape, placement, cluster, source.config, source.accounting)
     return cost, source.table.link or cluster.link
