@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.config_keys import models, texts_of
+from dynapipe_hpc.experiment import value_kind
 
 _EXTENDS = {
     "type": "string",
@@ -18,13 +17,7 @@ def config_schema() -> dict[str, Any]:
     No key is required, because a file that this one extends may have it; and a table may fit
     several variants, because that file may choose among them.
     """
-    schema = ExperimentConfig.model_json_schema()
-    texts = {model.__name__: texts_of(model) for model in models()}
-    for name, table in [("", schema), *schema["$defs"].items()]:
-        for key, value in table.get("properties", {}).items():
-            if key in texts.get(name, {}):
-                value["description"] = texts[name][key]
-    relaxed: dict[str, Any] = _relaxed(schema)
+    relaxed: dict[str, Any] = _relaxed(value_kind.config_schema())
     relaxed["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     relaxed["properties"]["extends"] = _EXTENDS
     return relaxed
