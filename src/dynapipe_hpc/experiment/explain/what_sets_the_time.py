@@ -1,11 +1,10 @@
 """Explanation of an iteration's time: its busiest rank, and its longest micro-batches."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.report.planned_passes import planned_passes
+from dynapipe_hpc.report.timeline import microbatch_times_ms, planned_bars
 
 N_SHOWN = 3
 
@@ -18,13 +17,10 @@ def what_sets_the_time(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> 
         samples: Global batch.
     """
     until_ms = plans[0].prediction.iteration_ms
-    busy_ms = defaultdict[int, float](float)
-    taken_ms = defaultdict[tuple[int, int], float](float)
-    for plan in plans:
-        for each in planned_passes(plan):
-            busy_ms[plan.rank] += each.end_ms - each.start_ms
-            key = plan.replica, each.step.microbatch
-            taken_ms[key] += each.end_ms - each.start_ms
+    busy_ms = {
+        plan.rank: sum(bar.end_ms - bar.start_ms for bar in planned_bars(plan)) for plan in plans
+    }
+    taken_ms = microbatch_times_ms(plans)
     rank = max(busy_ms, key=busy_ms.__getitem__)
     most_ms = busy_ms[rank]
     yield (
