@@ -43,9 +43,9 @@ class ValueKind:
     """The values that a key, or an entry of its list, may have.
 
     Attributes:
-        schema: Their JSON Schema, without references, and without null for keys to leave out.
+        schema: JSON Schema without references, and without null for keys that may be left out.
         tag: Key whose value selects one of several tables; empty if there are none to choose from.
-        variants: These tables, by the value of that key.
+        variants: Tables to choose from, by the value of that key.
         alternatives: Kinds to choose from, if they are not tables.
     """
 
