@@ -34,12 +34,11 @@ from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.value_kind import ValueKind
 from dynapipe_hpc.models import gpt_layers, llama_layers
-from dynapipe_hpc.models.add_adapters import add_adapters
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.attention_masks import AttentionMasks
 from dynapipe_hpc.models.decoder import Embedding
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
-from dynapipe_hpc.models.family import family_of
+from dynapipe_hpc.models.family import add_adapters, family_of
 from dynapipe_hpc.models.head import Head
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.rotary import Angles

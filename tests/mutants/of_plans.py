@@ -268,7 +268,7 @@ PLAN = (
            "effort is ignored", FRONT),
     Mutant("planner/batch/check_rows.py", "rows > shape.max_tokens", "rows >= shape.max_tokens",
            "the longest row is refused", FRONT),
-    Mutant("planner/cost/read_cost_table.py", "if key.tensor_parallel == cluster.n_shards",
+    Mutant("planner/cost/from_config.py", "if key.tensor_parallel == cluster.n_shards",
            "if key.tensor_parallel", "modes of other shards", FRONT),
     Mutant("planner/plan_iteration.py", "        _check_placement(placement, model, cluster)\n", "",
            "a stage without layers is planned for", FRONT),

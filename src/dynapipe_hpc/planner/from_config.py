@@ -46,9 +46,9 @@ from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.derived_cost import OneMode
 from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
-from dynapipe_hpc.planner.cost.one_mode import OneMode
 from dynapipe_hpc.planner.cost.table.load_table import load_table
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split

@@ -1,15 +1,18 @@
 """The costs that a configuration asks for."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.table.load_table import load_table
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 
 
@@ -54,3 +57,23 @@ def costs_of(
         return AnalyticCost(shape, placement, cluster, source), cluster.link
     cost = ProfiledCost(source.table, shape, placement, cluster, source.config, source.accounting)
     return cost, source.table.link or cluster.link
+
+
+def read_cost_table(path: Path | str, shape: ModelShape, cluster: Cluster) -> MeasuredCosts:
+    """Measured costs of a model, with every mode of recomputation that was measured.
+
+    Args:
+        path: A table of `dynapipe-hpc profile` (HDF5, needs the extra [hdf5]); or measurements
+            NAME.csv with NAME_parameters.csv beside them.
+        shape: The model that was measured.
+        cluster: What the plans are for; modes are those measured for its `n_shards`.
+
+    Raises:
+        InputError: A file cannot be read.
+    """
+    path = Path(path)
+    table = load_table(path, shape)
+    measured = {key.recompute for key in table.layers if key.tensor_parallel == cluster.n_shards}
+    modes = tuple(mode.text for mode in Recompute if mode.text in measured)
+    config = ProfiledConfig.model_validate({"path": path, "recompute": modes or ("none",)})
+    return MeasuredCosts(config, table)
