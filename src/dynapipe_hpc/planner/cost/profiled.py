@@ -15,7 +15,14 @@ from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, Kinds, KnownRows, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import (
+    CostModel,
+    FloatArray,
+    Kinds,
+    KnownRows,
+    Shapes,
+    StageCosts,
+)
 from dynapipe_hpc.planner.cost.measured_axes import common_axes
 from dynapipe_hpc.planner.cost.model_state import factor_of_copies
 from dynapipe_hpc.planner.cost.stage_grids import StageMeasurements
@@ -31,7 +38,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
 from dynapipe_hpc.planner.cost.weight_gradients import PlainBackward
 
 
-class ProfiledCost:
+class ProfiledCost(CostModel):
     """A `CostModel` that interpolates in a table of measurements.
 
     A stage takes the sum of its layers' times and stored bytes, and the largest of their
@@ -155,11 +162,6 @@ class ProfiledCost:
         shortest = max(int(lengths[0]) for lengths in (*every_length, *every_target_length))
         longest = min(int(lengths[-1]) for lengths in every_length)
         return KnownRows(n_rows, most, shortest, longest)
-
-    @property
-    def slowness(self) -> None:
-        """Nothing: replicas are equally fast."""
-        return None
 
     @property
     def kind_of_stage(self) -> Kinds:
