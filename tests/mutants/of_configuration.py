@@ -28,7 +28,7 @@ CONFIGURATION = (
         KEYS,
     ),
     Mutant(
-        "experiment/explain/config_schema.py",
+        "experiment/explain/describe_keys.py",
         '"anyOf" if key == "oneOf" else key',
         "key",
         "a table that fits two variants is refused",

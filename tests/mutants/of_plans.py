@@ -554,7 +554,7 @@ PLAN = (
     Mutant("planner/cost/cost_model.py", "BACKWARD_MS = 1\n    WEIGHT_MS = 2",
            "BACKWARD_MS = 2\n    WEIGHT_MS = 1", "columns in another order than the kernels'",
            COLUMNS),
-    Mutant("planner/schedule/kernel_link.py", "link.full_duplex", "True",
+    Mutant("planner/schedule/schedule_rule.py", "link.full_duplex", "True",
            "transfers of both directions never wait for each other", SIMULATE),
     # the memory that plans are made for
     Mutant("planner/cost/model_state.py", "max(0.0, state_factor - kept) / cluster.n_replicas",

@@ -165,7 +165,7 @@ REPORTS = (
     # drawings of plans
     Mutant("report/plan_strip.py", "(k + 0.5) * column_ms", "k * column_ms",
            "letters show the beginning of their time", DRAWINGS),
-    Mutant("report/complete_lines.py", "lines[:-1] if is_whole else lines[1:-1]", "lines[1:]",
+    Mutant("report/lines_file.py", "lines[:-1] if is_whole else lines[1:-1]", "lines[1:]",
            "a line that is being written is read",
            ("tests/experiment/run/test_live_view.py",)),
     Mutant("report/plan_page.py", "took_ms[plan.replica, each.step.microbatch] +=",
