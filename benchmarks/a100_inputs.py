@@ -72,7 +72,7 @@ class Devices(NamedTuple):
     ) -> Planner:
         """A planner of dynamic micro-batches; backward passes may be split."""
         rules = schedule_rules(ScheduleConfig(split_backward=split))
-        chooser = dynamic_chooser(batch, search, rules, self.cost, self.cluster)
+        chooser = dynamic_chooser(batch, search, rules, cost=self.cost, cluster=self.cluster)
         boundaries, width = self.placement.boundaries(self.shape), self.shape.hidden_size
         return Planner(chooser, self.cost, self.cluster, width, boundaries, split_backward=split)
 
@@ -93,7 +93,9 @@ def a100_devices(
     config = ProfiledConfig(path=Path("a100.csv"), recompute=modes)
     placement = equal_shares(shape, cluster)
     return Devices(
-        shape, cluster, ProfiledCost(table, shape, placement, cluster, config, accounting)
+        shape,
+        cluster,
+        ProfiledCost(table, shape, placement, cluster, config=config, accounting=accounting),
     )
 
 

@@ -125,7 +125,9 @@ def own_plan() -> RankPlan:
     microbatches = [PaddedRows((i,), TOKENS) for i in range(N_MICROBATCHES)]
     pipeline = schedule_pipeline(microbatches, cost, cluster, [one_f_one_b])
     boundaries = placement.boundaries(SHAPE)
-    return rank_plans(0, [pipeline], cluster, cost, WIDTH, boundaries)[COMM.Get_rank()]
+    return rank_plans(0, [pipeline], cluster, cost, hidden_size=WIDTH, boundaries=boundaries)[
+        COMM.Get_rank()
+    ]
 
 
 def own_transport() -> Transport[Tensor]:

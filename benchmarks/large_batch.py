@@ -151,7 +151,12 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
         times,
         "transfers",
         lambda: rank_plans(
-            0, choice.pipelines, cluster, cost, planner.hidden_size, planner.boundaries
+            0,
+            choice.pipelines,
+            cluster,
+            cost,
+            hidden_size=planner.hidden_size,
+            boundaries=planner.boundaries,
         ),
     )
     timed(times, "check", lambda: check_plans(plans))

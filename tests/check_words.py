@@ -1,4 +1,4 @@
-"""Checks names and first lines of docstrings, see CONTRIBUTING.md.
+"""Checks names, parameters, and first lines of docstrings, see CONTRIBUTING.md.
 
     python tests/check_words.py
 
@@ -21,6 +21,7 @@ BARE = frozenset(
     ["found", "told", "asked", "met", "seen", "its", "own", "beside", "wanted", "said"]
 )
 MAX_BARE = 40
+MAX_POSITIONAL = 4
 VALIDATORS = ("_check_", "_parse_", "_fill_")
 VALIDATOR = "a validator is called _check_<rule>, or _parse_x or _fill_x if it changes the value"
 EXCEPTIONS = frozenset({"planner/make_plans.py of"})  # works on from 0.1, with a warning
@@ -40,7 +41,7 @@ def violations() -> Iterator[str]:
                 classes[node.name].append(f"{name}:{node.lineno}")
             elif isinstance(node, ast.FunctionDef) and is_ours:
                 if f"{name} {node.name}" not in EXCEPTIONS:
-                    yield from (f"{name}:{line}" for line in _misnamed(node))
+                    yield from (f"{name}:{line}" for line in _of_function(node))
             elif isinstance(node, ast.Call) and is_ours:
                 yield from (f"{name}:{line}" for line in _misnamed_validators(node))
             elif isinstance(node, ast.Name | ast.arg) and (assigned := _assigned(node)):
@@ -65,8 +66,8 @@ def _questions(tree: ast.Module) -> Iterator[str]:
                 yield f"{node.lineno}: '{first}' begins with a question; name the thing"
 
 
-def _misnamed(node: ast.FunctionDef) -> Iterator[str]:
-    """Places of a function whose name does not say its kind: constructor, validator, error."""
+def _of_function(node: ast.FunctionDef) -> Iterator[str]:
+    """Violations of a function: a name that does not say its kind, too many parameters."""
     decorators = [ast.unparse(decorator).partition("(")[0] for decorator in node.decorator_list]
     place = f"{node.lineno}: {node.name}"
     if "classmethod" in decorators and node.name == "of":
@@ -76,6 +77,10 @@ def _misnamed(node: ast.FunctionDef) -> Iterator[str]:
     result = ast.unparse(node.returns) if node.returns else ""
     if re.fullmatch(r"\w+Error( \| None)?", result) and not node.name.endswith("_error"):
         yield f"{place}: a function that makes an error is called x_error"
+    positional = [each.arg for each in node.args.args if each.arg not in ("self", "cls")]
+    is_autograd = node.name == "forward" and "staticmethod" in decorators  # torch calls it so
+    if len(positional) > MAX_POSITIONAL and not is_autograd:
+        yield f"{place}: make parameters beyond the first {MAX_POSITIONAL} keyword-only"
 
 
 def _misnamed_validators(node: ast.Call) -> Iterator[str]:
@@ -95,5 +100,5 @@ def _assigned(node: ast.Name | ast.arg) -> str:
 
 if __name__ == "__main__":
     lines = list(violations())
-    print("\n".join(lines) or "names and first lines: no violation")
+    print("\n".join(lines) or "names, parameters and first lines: no violation")
     sys.exit(bool(lines))

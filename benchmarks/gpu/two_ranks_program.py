@@ -32,7 +32,9 @@ def main(what: str) -> None:
     with open_job() as job:
         before = library_bytes(device)
         job.barrier()
-        channels = open_torch_channels(backend, job, CLUSTER, device, torch.float64, (), LIMIT_S)
+        channels = open_torch_channels(
+            backend, job, CLUSTER, device, dtype=torch.float64, holders=(), timeout_s=LIMIT_S
+        )
         wait_for(device)
         job.barrier()
         if job.is_first:

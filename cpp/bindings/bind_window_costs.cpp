@@ -15,7 +15,10 @@ void bind_window_costs(py::module_& m) {
                                    "Costs of all micro-batches of neighbouring samples; see "
                                    "dynapipe/batch/window_costs.hpp.\n\n"
                                    "The arrays become read-only.")
-        .def(py::init<arrays::HeldTable, windows::Integers, windows::Spans, windows::Integers>(),
+        .def(py::init<arrays::HeldTable, windows::Integers, windows::Spans, windows::Integers,
+                      windows::Integers, windows::Counts>(),
              py::arg("costs"), py::arg("cells").noconvert(), py::arg("spans").noconvert(),
-             py::arg("row_of_sample").noconvert());
+             py::arg("row_of_sample").noconvert(),
+             py::arg("first_slice").noconvert() = windows::Integers(0),
+             py::arg("later_slices").noconvert() = windows::Counts(0));
 }

@@ -20,6 +20,20 @@ using Integers = py::array_t<std::int32_t, py::array::c_style>;
 using Windows = py::array_t<std::uint32_t, py::array::c_style>;
 
 using Spans = py::array_t<std::int64_t, py::array::c_style>;
+using Counts = py::array_t<std::uint32_t, py::array::c_style>;
+
+/// Kernels rely on slices that follow each other to the last one.
+inline std::span<const std::uint32_t> later_of(const Counts& later_slices, std::size_t n_entries) {
+    arrays::check_shape(later_slices, "later_slices", {static_cast<py::ssize_t>(n_entries)});
+    const std::span<const std::uint32_t> later = arrays::entries_of(later_slices);
+    for (std::size_t i = 0; i < later.size(); ++i) {
+        if (later[i] > 0 && (i + 1 == later.size() || later[i + 1] != later[i] - 1)) {
+            throw py::value_error("later_slices holds " + std::to_string(later[i]) + " at " +
+                                  std::to_string(i) + ", but as many do not follow");
+        }
+    }
+    return later;
+}
 
 /// Kernels rely on cells that exist, and on spans within them.
 inline void check_cells(const Integers& cells, const Spans& spans, py::ssize_t n_entries) {
@@ -50,15 +64,28 @@ inline void check_cells(const Integers& cells, const Spans& spans, py::ssize_t n
 
 /// Kernels rely on rows that exist.
 inline dynapipe::WindowCosts checked(const arrays::HeldTable& table, const Integers& cells,
-                                     const Spans& spans, const Integers& row_of_sample) {
+                                     const Spans& spans, const Integers& row_of_sample,
+                                     const Integers& first_slice, const Counts& later_slices) {
     check_cells(cells, spans, table.n_entries());
     if (row_of_sample.ndim() != 1 || row_of_sample.size() == 0) {
         throw py::value_error("row_of_sample must have shape (n_samples,), n_samples >= 1, got " +
                               arrays::text_of(arrays::shape_of(row_of_sample)));
     }
-    const dynapipe::WindowCosts windows{
-        table.costs(), arrays::entries_of(cells), arrays::entries_of(spans),
-        arrays::entries_of(row_of_sample), static_cast<std::size_t>(spans.shape(0))};
+    dynapipe::WindowCosts windows{table.costs(), arrays::entries_of(cells),
+                                  arrays::entries_of(spans), arrays::entries_of(row_of_sample),
+                                  static_cast<std::size_t>(spans.shape(0))};
+    if (first_slice.size() > 0) {
+        arrays::check_shape(first_slice, "first_slice", {table.n_entries()});
+        windows.first_slice = arrays::entries_of(first_slice);
+        windows.later_slices = later_of(later_slices, windows.first_slice.size());
+        for (const std::int32_t first : windows.first_slice) {
+            if (first < 0 || first >= table.n_entries()) {
+                throw py::value_error("first_slice holds " + std::to_string(first) +
+                                      ", but there are costs 0 to " +
+                                      std::to_string(table.n_entries() - 1));
+            }
+        }
+    }
     for (const std::int32_t row : windows.row_of_sample) {
         if (row < 0 || row >= spans.shape(1)) {
             throw py::value_error("row_of_sample holds " + std::to_string(row) +
@@ -72,12 +99,17 @@ inline dynapipe::WindowCosts checked(const arrays::HeldTable& table, const Integ
 /// become read-only, because kernels rely on what was checked.
 class HeldCosts {
   public:
-    HeldCosts(arrays::HeldTable table, Integers cells, Spans spans, Integers row_of_sample)
+    HeldCosts(arrays::HeldTable table, Integers cells, Spans spans, Integers row_of_sample,
+              Integers first_slice, Counts later_slices)
         : table_(std::move(table)),
           cells_(std::move(cells)),
           spans_(std::move(spans)),
           row_of_sample_(std::move(row_of_sample)),
-          costs_(checked(table_, cells_, spans_, row_of_sample_)) {
+          first_slice_(std::move(first_slice)),
+          later_slices_(std::move(later_slices)),
+          costs_(checked(table_, cells_, spans_, row_of_sample_, first_slice_, later_slices_)) {
+        arrays::freeze(first_slice_);
+        arrays::freeze(later_slices_);
         arrays::freeze(cells_);
         arrays::freeze(spans_);
         arrays::freeze(row_of_sample_);
@@ -95,6 +127,8 @@ class HeldCosts {
     Integers cells_;
     Spans spans_;
     Integers row_of_sample_;
+    Integers first_slice_;
+    Counts later_slices_;
     dynapipe::WindowCosts costs_;
 };
 

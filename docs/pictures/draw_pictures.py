@@ -37,7 +37,9 @@ def plans_of(batch: BatchConfig, schedule: ScheduleConfig) -> list[RankPlan]:
     rates = AnalyticConfig(flops_per_ms=1e11, memory_bytes_per_ms=1e9, element_bytes=2)
     placement = Placement((7, 7, 6, 4))  # the last stage also has the head
     config = PlannerConfig(cost=rates, batch=batch, schedule=schedule)
-    planner = Planner.from_config(config, rates, shape, placement, cluster, shape.max_tokens)
+    planner = Planner.from_config(
+        config, rates, shape, placement, cluster=cluster, max_tokens=shape.max_tokens
+    )
     return planner.make_plans(0, samples_of_lengths([(n, 0) for n in lengths.tolist()]))
 
 

@@ -36,6 +36,8 @@ class WindowCosts:
         cells: npt.NDArray[np.int32],
         spans: npt.NDArray[np.int64],
         row_of_sample: npt.NDArray[np.int32],
+        first_slice: npt.NDArray[np.int32] = ...,
+        later_slices: npt.NDArray[np.uint32] = ...,
     ) -> None: ...
 
 # Returns the items of every replica.
@@ -96,6 +98,7 @@ def list_schedule(
     limit_bytes: npt.NDArray[np.float64],
     link: Link,
     split_backward: bool,
+    later_slices: npt.NDArray[np.uint32] | None = None,
 ) -> npt.NDArray[np.int32]: ...
 
 # Windows of every replica have shape (n, 3): first, size, mode.

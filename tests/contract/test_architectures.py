@@ -134,7 +134,9 @@ def context_of(shape: ModelShape) -> AttentionContext:
 def run_decoder_layer(layer: nn.Module, rows: Rows, mode: Recompute) -> Tensor:
     seen, seen_across = AttentionMasks([rows.target_mask], None), AttentionMasks([None], None)
     stream = rows.target_stream
-    output: Tensor = layer(rows.targets, stream, rows.encoded, seen, seen_across, mode)
+    output: Tensor = layer(
+        rows.targets, stream, rows.encoded, seen, cross_masks=seen_across, recompute=mode
+    )
     return output
 
 

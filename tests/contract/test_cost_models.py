@@ -47,27 +47,27 @@ MODELS: dict[str, Callable[[], CostModel]] = {
         lambda n, m: 1 + n * m**1.5, lambda n, m: n * m, (0.2, 0.5, 0.3), hidden_size=8
     ),
     "profiled": lambda: ProfiledCost(
-        linear_table(), SHAPE, EQUAL, CLUSTER, ProfiledConfig(path=Path("costs.h5"))
+        linear_table(), SHAPE, EQUAL, CLUSTER, config=ProfiledConfig(path=Path("costs.h5"))
     ),
     "profiled in a mode": lambda: ProfiledCost(
         linear_table("full"),
         SHAPE,
         EQUAL,
         CLUSTER,
-        ProfiledConfig(path=Path("t.h5"), recompute=("full",)),
+        config=ProfiledConfig(path=Path("t.h5"), recompute=("full",)),
     ),
     "profiled, packed": lambda: ProfiledCost(
         with_packed(linear_table(), 0.75),
         SHAPE,
         EQUAL,
         CLUSTER,
-        ProfiledConfig(path=Path("costs.h5")),
+        config=ProfiledConfig(path=Path("costs.h5")),
     ).of_layout(Layout.PACKED),
     "profiled T5, packed": lambda: ProfiledCost(
-        linear_t5_table(), T5_SHAPE, EQUAL, CLUSTER, ProfiledConfig(path=Path("costs.h5"))
+        linear_t5_table(), T5_SHAPE, EQUAL, CLUSTER, config=ProfiledConfig(path=Path("costs.h5"))
     ).of_layout(Layout.PACKED),
     "profiled T5": lambda: ProfiledCost(
-        linear_t5_table(), T5_SHAPE, EQUAL, CLUSTER, ProfiledConfig(path=Path("costs.h5"))
+        linear_t5_table(), T5_SHAPE, EQUAL, CLUSTER, config=ProfiledConfig(path=Path("costs.h5"))
     ),
 }
 Size = tuple[int, int, int]

@@ -22,9 +22,11 @@ PLAN_BYTES = 1001
 
 STORES: dict[str, Callable[[int], PlanStore]] = {
     "local": lambda first: LocalPlanStore(CAPACITY, PLAN_BYTES, first_iteration=first),
-    "mpi": lambda first: MpiPlanStore(MPI.COMM_SELF, CAPACITY, PLAN_BYTES, first, "rma"),
+    "mpi": lambda first: MpiPlanStore(
+        MPI.COMM_SELF, CAPACITY, PLAN_BYTES, first_iteration=first, progress="rma"
+    ),
     "mpi with a progress thread": lambda first: MpiPlanStore(
-        MPI.COMM_SELF, CAPACITY, PLAN_BYTES, first, "thread"
+        MPI.COMM_SELF, CAPACITY, PLAN_BYTES, first_iteration=first, progress="thread"
     ),
 }
 

@@ -35,7 +35,7 @@ class Link:
     def start_receive(
         self, microbatch: int, payload: Payload, shape: tuple[int, ...], slot: int
     ) -> None:
-        self.receiver.start_receive(microbatch, payload, self.source, shape, slot)
+        self.receiver.start_receive(microbatch, payload, self.source, shape, slot=slot)
 
 
 def local_link() -> Link:

@@ -25,7 +25,14 @@ def adamw(flat: FlatParameters, _: nn.Module, config: TrainingConfig) -> UpdateR
 def adafactor(flat: FlatParameters, module: nn.Module, config: TrainingConfig) -> UpdateRule:
     placed = flat_views(module, flat)
     shards = SingleRankCollectives()
-    return Adafactor(flat.weights, flat.gradients, placed, flat.n_decaying, config, shards)
+    return Adafactor(
+        flat.weights,
+        flat.gradients,
+        placed,
+        n_matrices=flat.n_decaying,
+        config=config,
+        shards=shards,
+    )
 
 
 each_rule = pytest.mark.parametrize("make", [adamw, adafactor])

@@ -22,13 +22,20 @@ N_TIMES = 3
 
 
 def over_mpi() -> None:
-    channels = open_channels(Job(WORLD), PIPELINE, RankDevice(CPU), torch.float32, PAIRS, 60)
+    channels = open_channels(
+        Job(WORLD), PIPELINE, RankDevice(CPU), torch.float32, holders=PAIRS, timeout_s=60
+    )
     use_and_close(channels, PAIRS)
 
 
 def over_gloo() -> None:
     job = Job(WORLD)
-    use_and_close(open_torch_channels("gloo", job, REPLICAS, CPU, torch.float32, (), 60), ())
+    use_and_close(
+        open_torch_channels(
+            "gloo", job, REPLICAS, CPU, dtype=torch.float32, holders=(), timeout_s=60
+        ),
+        (),
+    )
 
 
 def of_the_doctor() -> None:

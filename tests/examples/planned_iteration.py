@@ -65,12 +65,30 @@ def planned_iteration(
     iteration: int = 0,
 ) -> list[RankPlan]:
     """The checked plans of all ranks, for the micro-batches of every replica."""
+    return plans_by_rules(
+        microbatches, cluster, shape, [RULE_OF[schedule]] * len(microbatches), iteration
+    )
+
+
+def plans_by_rules(
+    microbatches: Sequence[Sequence[MicroBatch]],
+    cluster: Cluster,
+    shape: ModelShape,
+    rules: Sequence[ScheduleRule],
+    iteration: int = 0,
+) -> list[RankPlan]:
+    """The checked plans of all ranks, by a rule of schedules for every replica."""
     cost = LinearCost(
         launch_ms=(0.1,) * cluster.n_stages,
         token_ms=tuple(0.01 * (1 + stage) for stage in range(cluster.n_stages)),
     )
-    pipelines = [schedule_pipeline(m, cost, cluster, [RULE_OF[schedule]]) for m in microbatches]
+    pipelines = [
+        schedule_pipeline(of_one, cost, cluster, [rule])
+        for of_one, rule in zip(microbatches, rules, strict=True)
+    ]
     boundaries = equal_shares(shape, cluster).boundaries(shape)
-    plans = rank_plans(iteration, pipelines, cluster, cost, shape.hidden_size, boundaries)
+    plans = rank_plans(
+        iteration, pipelines, cluster, cost, hidden_size=shape.hidden_size, boundaries=boundaries
+    )
     check_plans(plans)
     return plans

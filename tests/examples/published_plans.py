@@ -59,7 +59,9 @@ def _batches(family: Family, entry: Mapping[str, Any]) -> Iterator[Published]:
     )
     shape = SHAPES[family].model_copy(update={"n_layers": config["layers"]})
     placement = equal_shares(shape, cluster)
-    cost = ProfiledCost(a100_table(family), shape, placement, cluster, COSTS, AUTHORS)
+    cost = ProfiledCost(
+        a100_table(family), shape, placement, cluster, config=COSTS, accounting=AUTHORS
+    )
     markers = TARGET_MARKERS if shape.has_target_rows else 0
     lengths = read_lengths(shared_folder("lengths") / f"{entry['input']}.json")
     for batch, plan in zip(lengths, entry["batches"], strict=True):

@@ -117,7 +117,7 @@ def test_a_plan_is_launched_without_waiting_and_its_progress_is_recorded() -> No
     (plan,) = plans_of(1)
     (stage,) = stages_of(1)
     clock, progress, n = LateClock(), Reached(), len(plan.instructions)
-    launched = launch_plan(plan, stage, alone(), clock, progress)
+    launched = launch_plan(plan, stage, alone(), clock, progress=progress)
     # Two moments per instruction after the origin, of which the first is before it.
     moments = [26 + 2 * i for i in range(n)]
     assert progress.found == [*enumerate(moments), (n, moments[-1] + 1)]

@@ -62,7 +62,7 @@ def test_layers_are_placed_by_costs_of_the_plainest_layout_that_plans_may_have(
     planner = config.planner.model_copy(update={"batch": DynamicConfig(layouts=layouts)})
     with patch(PLACEMENTS, wraps=placements) as found:
         place_layers(ExperimentFiles(config.model_copy(update={"planner": planner})))
-    assert found.call_args.args[-1] is expected
+    assert found.call_args.kwargs["layout"] is expected
 
 
 def test_a_file_of_the_configuration_names_the_chosen_layers(tmp_path: Path) -> None:

@@ -65,11 +65,3 @@ def test_the_model_of_version_0_1_is_made_with_a_warning(family: str) -> None:
         shape = made(family=family, max_tokens=128, **sizes)
     assert type(shape).__name__.lower() == f"{family}shape"
     assert (shape.n_layers, shape.max_tokens) == (2, 128)
-
-
-def test_the_constructor_of_version_0_1_makes_a_planner_with_a_warning() -> None:
-    with (
-        pytest.warns(DeprecationWarning, match="call Planner.from_config"),
-        pytest.raises(TypeError),
-    ):
-        dynapipe_hpc.Planner.of()

@@ -128,7 +128,8 @@ def test_what_recomputation_adds_to_scores_is_seen_by_whoever_counts_what_is_kep
         else:
             layer = DecoderLayer(T5_SHAPE, ONE_SHARD).double()
             stream = residual_stream(ONE_SHARD, 1, n_targets)
-            layer(targets, stream, inputs, *seens, mode)
+            masks, cross_masks = seens
+            layer(targets, stream, inputs, masks, cross_masks=cross_masks, recompute=mode)
     kept = {tensor.untyped_storage().data_ptr() for tensor in saved}
     for bias in (bias for each in seens for bias in each.biases if bias is not None):
         assert bias.untyped_storage().data_ptr() in kept

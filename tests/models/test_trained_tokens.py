@@ -173,7 +173,9 @@ def test_a_loss_is_the_mean_over_trained_tokens(
             samples = sampler_of(dataset, config).iteration(0)
             trained = trained_tokens_of(dataset, config, predicts_inputs=not is_t5)
             reader = reader_of(dataset, config)
-            loader = TokenLoader(reader, dataset.start_id, weighting, model.collate, trained)
+            loader = TokenLoader(
+                reader, dataset.start_id, weighting, model.collate, trained=trained
+            )
             loader.start_iteration(samples)
             batches, rows = microbatches(samples, layout, is_t5=is_t5)
             found = sum(run_stage(model, None, loader(b)).item() for b in batches)

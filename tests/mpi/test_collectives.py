@@ -49,7 +49,7 @@ every_cluster = pytest.mark.parametrize(
 @contextmanager
 def gloo_groups(cluster: Cluster) -> Iterator[TorchGroups]:
     with rendezvous(WORLD, 60) as store:
-        yield open_groups("gloo", cluster, RANK, store, 60)
+        yield open_groups("gloo", cluster, RANK, store, timeout_s=60)
         close_groups()
 
 

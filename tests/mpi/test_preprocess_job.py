@@ -66,7 +66,7 @@ def together(
     recipe: Recipe | None = None,
 ) -> Preprocessed:
     made = preprocess_together(
-        Job(WORLD), sources, output, recipe or Recipe(ByteTokenizer()), options
+        Job(WORLD), sources, output, recipe or Recipe(ByteTokenizer()), options=options
     )
     WORLD.Barrier()
     return made
@@ -93,7 +93,7 @@ def ended_with(
 ) -> str:
     """What the job said as it ended on all ranks."""
     with pytest.raises(SystemExit) as raised:
-        preprocess_together(Job(WORLD), sources, output, Recipe(ByteTokenizer()), options)
+        preprocess_together(Job(WORLD), sources, output, Recipe(ByteTokenizer()), options=options)
     assert raised.value.code == code
     said = capsys.readouterr().err
     assert (said == "") == (RANK > 0)
@@ -309,7 +309,7 @@ def test_ranks_with_different_tokenizers_are_refused(
     other = ByteTokenizer(sha256="cd" * 32)
     recipe = Recipe(other if RANK == LAST else ByteTokenizer())
     with pytest.raises(SystemExit) as raised:
-        preprocess_together(Job(WORLD), sources, folder / "x.h5", recipe, ONE)
+        preprocess_together(Job(WORLD), sources, folder / "x.h5", recipe, options=ONE)
     assert raised.value.code == 2
     assert ("use the same tokenizer files on all hosts" in capsys.readouterr().err) == (RANK == 0)
 
@@ -346,7 +346,9 @@ def test_a_rank_that_is_asked_to_stop_stops_all_and_the_next_job_goes_on(
             job.stop.asked = SIGUSR1
 
     with pytest.raises(SystemExit) as raised:
-        preprocess_together(job, sources, folder / "x.h5", Recipe(ByteTokenizer()), ONE, ask)
+        preprocess_together(
+            job, sources, folder / "x.h5", Recipe(ByteTokenizer()), options=ONE, on_share=ask
+        )
     assert raised.value.code == STOPPED
     said = "dynapipe-hpc: stopped by SIGUSR1; start again to continue\n"
     assert capsys.readouterr().err == (said if RANK == 0 else "")

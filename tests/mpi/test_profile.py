@@ -53,7 +53,7 @@ def test_ranks_measure_together_and_the_first_has_the_table(
             config.model,
             any_placement(config),
             config.cluster,
-            ProfiledConfig(path=Path("t.h5")),
+            config=ProfiledConfig(path=Path("t.h5")),
         )
         assert table.update.optimizer_ms_per_byte > 0
         assert table.provenance["ranks"] == str(job.size)

@@ -32,7 +32,9 @@ def test_ranks_connect_in_a_folder_that_they_cannot_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir("/proc/self")  # which even root cannot write
-    channels = open_torch_channels("gloo", Job(WORLD), PIPELINE, CPU, torch.float32, (), 60)
+    channels = open_torch_channels(
+        "gloo", Job(WORLD), PIPELINE, CPU, dtype=torch.float32, holders=(), timeout_s=60
+    )
     number = torch.tensor([1.0])
     channels.collectives.sum_within_replica(number)
     channels.close()
@@ -109,7 +111,9 @@ def test_a_rank_that_does_not_connect_is_named() -> None:
 
 
 def test_what_groups_ask_when_all_have_met_is_answered_without_another_rank() -> None:
-    channels = open_torch_channels("gloo", Job(WORLD), PIPELINE, CPU, torch.float32, (), 60)
+    channels = open_torch_channels(
+        "gloo", Job(WORLD), PIPELINE, CPU, dtype=torch.float32, holders=(), timeout_s=60
+    )
     assert os.environ["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "0"  # else its threads would go on to ask
     gc.collect()
     assert "rendezvous" not in [thread.name for thread in threading.enumerate()]

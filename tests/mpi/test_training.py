@@ -114,7 +114,9 @@ def own_part(shape: ModelShape, splits: dict[str, Split], *, is_small: bool = Fa
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=name_of)
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
 def test_three_steps_give_the_unsplit_weights(shape: ModelShape, cluster: Cluster) -> None:
-    channels = open_channels(Job(WORLD), cluster, RankDevice(CPU), torch.float64, (), LIMIT_S)
+    channels = open_channels(
+        Job(WORLD), cluster, RankDevice(CPU), torch.float64, holders=(), timeout_s=LIMIT_S
+    )
     found, splits = train(shape, cluster, BATCHES, channels)
     assert_equal(found, own_part(shape, splits))
 
@@ -125,7 +127,7 @@ def test_so_do_they_over_process_groups(shape: ModelShape, cluster: Cluster) -> 
     tied = tied_weights(shape, equal_shares(shape, cluster), cluster.n_shards)
     holders = paired_stages(tied)
     channels = open_torch_channels(
-        "gloo", Job(WORLD), cluster, CPU, torch.float64, holders, LIMIT_S
+        "gloo", Job(WORLD), cluster, CPU, dtype=torch.float64, holders=holders, timeout_s=LIMIT_S
     )
     found, splits = train(shape, cluster, SMALL_BATCHES, channels)
     channels.close()
@@ -143,7 +145,9 @@ def test_so_do_ranks_that_share_a_device(
 ) -> None:
     if device.type == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device, and torch sees none")
-    inner = open_torch_channels("gloo", Job(WORLD), cluster, CPU, torch.float64, (), LIMIT_S)
+    inner = open_torch_channels(
+        "gloo", Job(WORLD), cluster, CPU, dtype=torch.float64, holders=(), timeout_s=LIMIT_S
+    )
     channels = through_host(inner, device)
     found, splits = train(shape, cluster, SMALL_BATCHES, channels, device)
     channels.close()
@@ -153,7 +157,9 @@ def test_so_do_ranks_that_share_a_device(
 @pytest.mark.parametrize("schedule", ["zb_h1", "overtaking"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=name_of)
 def test_so_do_split_passes_of_packed_and_padded_rows(cluster: Cluster, schedule: str) -> None:
-    channels = open_channels(Job(WORLD), cluster, RankDevice(CPU), torch.float64, (), LIMIT_S)
+    channels = open_channels(
+        Job(WORLD), cluster, RankDevice(CPU), torch.float64, holders=(), timeout_s=LIMIT_S
+    )
     found, splits = train(SHAPE, cluster, BATCHES, channels, schedule=schedule, layouts=MIXED)
     assert_equal(found, own_part(SHAPE, splits))
 
@@ -177,7 +183,7 @@ def test_their_sums_over_replicas_start_within_the_last_second_half(
 ) -> None:
     holders = paired_stages(tied_weights(SHAPE, equal_shares(SHAPE, cluster), 1))
     channels = open_torch_channels(
-        "gloo", Job(WORLD), cluster, CPU, torch.float64, holders, LIMIT_S
+        "gloo", Job(WORLD), cluster, CPU, dtype=torch.float64, holders=holders, timeout_s=LIMIT_S
     )
     events: list[str] = []
     for name in ("backward", "backward_weight"):

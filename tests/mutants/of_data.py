@@ -93,7 +93,7 @@ DATA = (
            "inputs of a T5 are trained", TRAINED),
     Mutant("models/tokens/collate_pairs.py", "tokens.loss_weights(sample)[sample.input_tokens :]",
            "tokens.weights[sample.sample_id]", "a T5 trains whole targets", TRAINED),
-    Mutant("experiment/rank/assemble.py", "weighting, collate, trained)", "weighting, collate)",
+    Mutant("experiment/rank/assemble.py", "collate, trained=trained)", "collate)",
            "data.loss_on is ignored", RANK),
     # sources and records
     Mutant("data/text/open_lines.py", "if self._is_begun and not self._frame.eof:", "if False:",
@@ -214,7 +214,7 @@ DATA = (
     Mutant("data/text/show_samples.py", "if starts_itself:", "if False:",
            "a token that is only read is shown as trained", SHOW),
     # start tokens
-    Mutant("models/tokens/collate.py", "read[row, start] = tokens.start(sample)", "pass",
+    Mutant("models/tokens/collate.py", "[[tokens.start(sample)], *tokens", "[[0], *tokens",
            "a sample's own start token is not read", TRAINED),
     Mutant("data/dataset/dataset_file.py", "self.spans.without_first_tokens() if", "self.spans if",
            "marks are one token late", TRAINED),

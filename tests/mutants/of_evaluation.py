@@ -42,7 +42,7 @@ EVALUATION = (
     Mutant("experiment/run/evaluator.py", "(sums / counts).mean()", "sums.mean()",
            "long targets count more in an evaluation", EVALUATOR),
     Mutant("experiment/run/evaluator.py",
-           "trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),\n",
+           "trained=trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),\n",
            "\n", "an evaluation counts all targets in place of marked tokens", EVALUATOR),
     Mutant("experiment/run/loss_history.py", "if n_done == 0:", "if False:",
            "the best state may be the initial one", HISTORY),

@@ -390,8 +390,8 @@ PLAN = (
            ("tests/planner/batch/windows/test_bundles.py"
             "::test_samples_of_rows_that_are_filled_up_by_much_are_bundled",)),
     Mutant("planner/batch/windows/price_windows.py",
-           "np.arange(2), cost, cluster, layout, token_multiple)",
-           "np.arange(2), cost, cluster, layout, 8)",
+           "np.arange(2), cost, cluster, layout=layout, token_multiple=token_multiple",
+           "np.arange(2), cost, cluster, layout=layout, token_multiple=8",
            "a misfit is told without what fills its row up", PACKED),
     Mutant("planner/cost/profiled.py", "longest = min(int(lengths[-1])",
            "longest = max(int(lengths[-1])", "longer rows than were measured in a layout",
@@ -465,8 +465,10 @@ PLAN = (
            "packed pairs that are alike only",
            ("tests/planner/search/test_spaces.py"
             "::test_long_pairs_share_packed_rows_with_short_ones_where_memory_is_scarce",)),
-    Mutant("planner/search/spaces.py", "ordered, cost, cluster, layouts, token_multiple)",
-           "ordered, cost, cluster, layouts)", "searched plans of any multiple of 8", LAYOUTS),
+    Mutant("planner/search/spaces.py",
+           "price_layouts(ordered, cost, cluster, layouts, token_multiple=token_multiple)",
+           "price_layouts(ordered, cost, cluster, layouts)",
+           "searched plans of any multiple of 8", LAYOUTS),
     Mutant("planner/batch/order.py", "* GOLDEN_RATIO % 1.0", "* 0.1 % 1.0",
            "windows of few lengths", ("tests/planner/batch/test_order.py",)),
     Mutant("planner/batch/dynamic.py", "layouts_of(config), config.token_multiple)",

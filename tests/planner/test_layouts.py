@@ -47,7 +47,7 @@ def planner_of(
     rules = schedule_rules(ScheduleConfig(split_backward=split))
     batch = DynamicConfig(layouts=layouts, token_multiple=multiple)
     search = SearchConfig(effort=effort)
-    chooser = dynamic_chooser(batch, search, rules, cost, cluster)
+    chooser = dynamic_chooser(batch, search, rules, cost=cost, cluster=cluster)
     return Planner(chooser, cost, cluster, 8, rows_only(cluster), split_backward=split)
 
 
@@ -157,7 +157,9 @@ def test_no_cut_in_any_layouts_is_predicted_faster(
     cost = LinearCost((launch_ms, 1.0), (0.01, 0.02), token_bytes=4.0, recomputes=True)
     cluster = cluster_of(n_replicas, 4 * room_tokens)
     samples = order_samples(samples_of(lengths))
-    found = split_samples(samples, cost, cluster, 1.0, (Layout.PADDED, Layout.PACKED))
+    found = split_samples(
+        samples, cost, cluster, memory_share=1.0, layouts=(Layout.PADDED, Layout.PACKED)
+    )
 
     def predicted_ms(microbatches: Sequence[MicroBatch]) -> float:
         costs = microbatch_costs(microbatches, cost)

@@ -59,7 +59,9 @@ class Case:
     ) -> Planner:
         batch, search = DynamicConfig(recompute_choice=choice), SearchConfig(effort=effort)
         rules = schedule_rules(ScheduleConfig())
-        return self.planner_with(dynamic_chooser(batch, search, rules, self.cost, self.cluster))
+        return self.planner_with(
+            dynamic_chooser(batch, search, rules, cost=self.cost, cluster=self.cluster)
+        )
 
     def planner_by(self, rule: BatchRule) -> Planner:
         rules = schedule_rules(ScheduleConfig())
@@ -94,7 +96,7 @@ def noisy(shape: ModelShape, n_stages: int, seed: int) -> ProfiledCost:
     table = replace(table_of(), layers=layers, update=UpdateProfile())
     cluster = Cluster(n_stages=n_stages, device_memory_bytes=AMPLE_BYTES)
     config = ProfiledConfig(path=Path("unused.h5"), recompute=("none", "full"))
-    return ProfiledCost(table, shape, equal_shares(shape, cluster), cluster, config)
+    return ProfiledCost(table, shape, equal_shares(shape, cluster), cluster, config=config)
 
 
 RANDOM = np.random.default_rng(5)

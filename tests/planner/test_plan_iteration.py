@@ -37,9 +37,14 @@ LENGTHS = [12, 512, 37, 90, 33, 250, 8, 61]
 def test_the_plans_are_those_of_a_configuration() -> None:
     cost = AnalyticConfig(recompute=("none", "selective", "full"))
     config = PlannerConfig(cost=cost, batch=DynamicConfig())
-    planner = Planner.from_config(config, cost, GPT, EQUAL, CLUSTER, GPT.max_tokens)
+    planner = Planner.from_config(
+        config, cost, GPT, EQUAL, cluster=CLUSTER, max_tokens=GPT.max_tokens
+    )
     expected = planner.make_plans(0, samples_of(LENGTHS))
     assert plan_iteration(LENGTHS, GPT, CLUSTER) == expected
+    with pytest.warns(DeprecationWarning, match="call Planner.from_config"):
+        of_0_1 = Planner.of(config, cost, GPT, EQUAL, CLUSTER, GPT.max_tokens)
+    assert of_0_1.make_plans(0, samples_of(LENGTHS)) == expected
 
 
 def test_every_rank_has_a_plan_and_every_sample_a_place() -> None:
@@ -60,7 +65,9 @@ def test_packed_rows_may_be_longer_than_a_sample_may_be() -> None:
 def test_without_effort_the_best_batch_rule_is_taken() -> None:
     cost = AnalyticConfig(recompute=("none", "selective", "full"))
     config = PlannerConfig(cost=cost, batch=DynamicConfig(), search=SearchConfig(effort=0))
-    planner = Planner.from_config(config, cost, GPT, EQUAL, CLUSTER, GPT.max_tokens)
+    planner = Planner.from_config(
+        config, cost, GPT, EQUAL, cluster=CLUSTER, max_tokens=GPT.max_tokens
+    )
     many = range(5, 500, 9)
     found = plan_iteration(many, GPT, CLUSTER, effort=0)
     assert found == planner.make_plans(0, samples_of(many))
@@ -124,8 +131,8 @@ def test_a_cost_table_brings_its_link_and_the_modes_of_as_many_shards(tmp_path: 
         read_costs(config, SHAPE),
         SHAPE,
         equal_shares(SHAPE, cluster),
-        cluster.model_copy(update={"link": table.link}),
-        SHAPE.max_tokens,
+        cluster=cluster.model_copy(update={"link": table.link}),
+        max_tokens=SHAPE.max_tokens,
     )
     lengths = [12, 60, 33, 20]
     costs = read_cost_table(str(path), SHAPE, cluster)

@@ -26,7 +26,7 @@ def main() -> None:
     with open_job() as job:
         with rendezvous(job.comm, LIMIT_S) as store:
             started_s = time.monotonic()
-            groups = open_groups(backend_of(device), ALONE, 0, store, LIMIT_S)
+            groups = open_groups(backend_of(device), ALONE, 0, store, timeout_s=LIMIT_S)
             collectives = TorchCollectives(with_all_groups(groups))
             n_right = sum(is_unchanged(collectives, n, device) for n in SIZES)
             found("connected and summed in s", time.monotonic() - started_s)

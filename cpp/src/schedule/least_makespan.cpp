@@ -84,6 +84,22 @@ class Ways {
         return {way_ms + of_kind_[costs_.kind_of(0)].weight_ms, way_ms + last_ms};
     }
 
+    /// F and B on a stage.
+    [[nodiscard]] double through_ms(std::size_t microbatch, std::size_t stage) const {
+        const PassCosts& cost = costs_.at(microbatch, stage);
+        return work_ms(cost) - (split_backward_ ? cost.weight_ms : 0.0);
+    }
+
+    /// F and B on the stages before one, and the transfers between them.
+    [[nodiscard]] double before_ms(std::size_t microbatch, std::size_t stage) const {
+        double ms = 0.0;
+        for (std::size_t s = 0; s < stage; ++s) {
+            const double bytes = costs_.at(microbatch, s).boundary_bytes;
+            ms += through_ms(microbatch, s) + 2 * (link_.latency_ms + bytes / link_.bytes_per_ms);
+        }
+        return ms;
+    }
+
   private:
     struct OnStage {
         double through_ms;  ///< F and B
@@ -98,20 +114,24 @@ class Ways {
     std::vector<OnStage> of_kind_;
 };
 
-/// Of every micro-batch that is used, the share of the memory of the first stage that it needs
-/// times how long it does so at least.
-std::vector<double> areas_ms(const StageCosts& costs, std::span<const std::size_t> used,
+/// Of every micro-batch that is used, the share of the memory of the first stage that it, or its
+/// slices, need times how long they do so at least.
+std::vector<double> areas_ms(const WindowCosts& windows, std::span<const std::size_t> used,
                              double limit_bytes, const Link& link, bool split_backward) {
+    const StageCosts& costs = windows.costs;
     std::vector<double> found(costs.n_microbatches());
     Ways ways(costs, link, split_backward);
+    const auto area_ms = [&](double bytes, double ms) {
+        return bytes > 0.0 ? bytes / limit_bytes * ms : 0.0;
+    };
     for (const std::size_t i : used) {
-        const PassCosts& cost = costs.at(i, 0);
-        const auto area_ms = [&](double bytes, double ms) {
-            return bytes > 0.0 ? bytes / limit_bytes * ms : 0.0;
-        };
-        found[i] = area_ms(cost.stored_bytes, ways.of(i).in_flight_ms) +
-                   area_ms(cost.forward_transient_bytes, cost.forward_ms) +
-                   area_ms(cost.backward_transient_bytes, cost.backward_ms);
+        const auto [first, n] = windows.parts(i);
+        for (std::size_t part = first; part < first + n; ++part) {
+            const PassCosts& cost = costs.at(part, 0);
+            found[i] += area_ms(cost.stored_bytes, ways.of(part).in_flight_ms) +
+                        area_ms(cost.forward_transient_bytes, cost.forward_ms) +
+                        area_ms(cost.backward_transient_bytes, cost.backward_ms);
+        }
     }
     return found;
 }
@@ -167,13 +187,16 @@ double least_sum(const WindowCosts& windows, std::span<const double> entries_ms)
 }
 
 /// The least time of any micro-batch until it can have come to a stage, or to go back from it.
-double least_way(const StageCosts& costs, std::span<const std::size_t> used, const Link& link,
+double least_way(const WindowCosts& windows, std::span<const std::size_t> used, const Link& link,
                  std::size_t stage, double PassCosts::* pass_ms) {
+    const StageCosts& costs = windows.costs;
     double least_ms = kNever;
     std::vector<double> stage_ms(costs.n_kinds);
     for (const std::size_t i : used) {
+        // The first slice comes first, and goes back last.
+        const std::size_t part = windows.parts(i).first;
         for (std::size_t kind = 0; kind < costs.n_kinds; ++kind) {
-            const PassCosts& cost = costs.entries[i * costs.n_kinds + kind];
+            const PassCosts& cost = costs.entries[part * costs.n_kinds + kind];
             stage_ms[kind] =
                 cost.*pass_ms + link.latency_ms + cost.boundary_bytes / link.bytes_per_ms;
         }
@@ -182,6 +205,21 @@ double least_way(const StageCosts& costs, std::span<const std::size_t> used, con
             sum_ms += stage_ms[costs.kind_of(s)];
         }
         least_ms = std::min(least_ms, sum_ms);
+    }
+    return least_ms;
+}
+
+/// Least time from the first pass of a sample's slices to the last: a stage runs them all, and is
+/// reached first and left last by the first of them.
+double least_of_slices(const WindowCosts& windows, Ways& ways, std::size_t microbatch) {
+    const auto [first, n] = windows.parts(microbatch);
+    double least_ms = ways.of(first).round_trip_ms;
+    for (std::size_t s = 0; s < windows.costs.n_stages; ++s) {
+        double stage_ms = ways.before_ms(first, s);
+        for (std::size_t slice = first; slice < first + n; ++slice) {
+            stage_ms += ways.through_ms(slice, s);
+        }
+        least_ms = std::max(least_ms, stage_ms);
     }
     return least_ms;
 }
@@ -195,8 +233,10 @@ double least_trip_from(const WindowCosts& windows, Ways& ways, std::size_t first
         for (std::size_t size = least_size; size <= std::min(most_size, cells.size()); ++size) {
             const std::int32_t cell = cells[size - 1];
             if (cell >= 0) {
-                least_ms =
-                    std::min(least_ms, ways.of(static_cast<std::size_t>(cell)).round_trip_ms);
+                const auto microbatch = static_cast<std::size_t>(cell);
+                least_ms = std::min(least_ms, windows.has_slices(microbatch)
+                                                  ? least_of_slices(windows, ways, microbatch)
+                                                  : ways.of(microbatch).round_trip_ms);
             }
         }
     }
@@ -212,10 +252,10 @@ double least_makespan_ms(const WindowCosts& windows, std::span<const double> lim
     const std::vector<std::size_t> used = used_microbatches(windows);
     const double work_ms = least_sum(windows, works_ms(costs, used, stage));
     const double area_ms =
-        least_sum(windows, areas_ms(costs, used, limit_bytes[0], link, split_backward));
-    const double head_ms = least_way(costs, used, link, stage, &PassCosts::forward_ms);
+        least_sum(windows, areas_ms(windows, used, limit_bytes[0], link, split_backward));
+    const double head_ms = least_way(windows, used, link, stage, &PassCosts::forward_ms);
     const double tail_ms =
-        split_backward ? 0.0 : least_way(costs, used, link, stage, &PassCosts::backward_ms);
+        split_backward ? 0.0 : least_way(windows, used, link, stage, &PassCosts::backward_ms);
     const auto n = static_cast<double>(n_replicas);
     return std::max({head_ms + work_ms / n + tail_ms, area_ms / n,
                      least_round_trip_ms(windows, link, split_backward)});

@@ -14,16 +14,19 @@ constexpr std::size_t index_of(PassKind kind) { return static_cast<std::size_t>(
 }  // namespace
 
 LightestFirst::LightestFirst(const StageCosts& costs, std::span<const double> limit_bytes,
-                             const Link& link, bool split_backward)
+                             const Link& link, bool split_backward,
+                             std::span<const std::uint32_t> later_slices)
     : cache_(costs, link, split_backward),
       limit_bytes_(limit_bytes),
       full_duplex_(link.full_duplex),
       split_backward_(split_backward),
+      later_slices_(later_slices),
       stages_(costs.n_stages),
       next_ms_(costs.n_stages) {}
 
 double LightestFirst::run(std::span<const std::uint32_t> list, double give_up_ms) {
     give_up_ms *= 1.0 + kRounding;
+    list_ = list;
     works_ = cache_.look_up(list);
     effort_ += works_.size();
     begin();
@@ -100,7 +103,8 @@ void LightestFirst::choose(std::size_t s) {
         }
         if (seen.has_returned) {
             weight = std::min(weight, i);
-        } else if (std::max(stage.free_ms, seen.arrival_ms) < next_ms) {
+        } else if (std::max(stage.free_ms, seen.arrival_ms) < next_ms &&
+                   may_return(stage, seen.place)) {
             next_ms = std::max(stage.free_ms, seen.arrival_ms);
             stage.next = PassKind::kBackward;
             stage.next_in_flight = i;
@@ -121,14 +125,31 @@ void LightestFirst::choose(std::size_t s) {
     next_ms_.set(s, next_ms);
 }
 
+/// Whether the slice behind a micro-batch, if there is one, has gone back from a stage.
+bool LightestFirst::may_return(const Stage& stage, std::uint32_t place) const {
+    if (n_later(place) == 0) {
+        return true;
+    }
+    return stage.n_entered > place + 1 &&
+           std::none_of(stage.in_flight.begin(), stage.in_flight.end(), [&](const InFlight& other) {
+               return other.place == place + 1 && !other.has_returned;
+           });
+}
+
 /// Whether the next forward pass fits, and whether all in flight could then run their last passes:
 /// those that are heavier could before, so it is about itself and the lighter ones.
 bool LightestFirst::may_enter(std::size_t s) const {
     const Stage& stage = stages_[s];
-    const StageWork& entering = work(stage.n_entered, s);
+    const std::uint32_t entered = stage.n_entered;
+    if (entered > 0 && n_later(entered - 1) > 0) {
+        return true;  // room was left for it when the first slice of its sample entered
+    }
+    const StageWork& entering = work(entered, s);
     const std::size_t place = stage.first_heavier(entering.backward_transient_bytes);
     double kept_bytes = place < stage.in_flight.size() ? stage.in_flight[place].kept_bytes : 0.0;
-    kept_bytes += entering.stored_bytes;
+    for (std::uint32_t slice = 0; slice <= n_later(entered); ++slice) {
+        kept_bytes += work(entered + slice, s).stored_bytes;
+    }
     bool fits = kept_bytes + entering.backward_transient_bytes <= limit_bytes_[s];
     for (std::size_t i = place; fits && i-- > 0;) {
         kept_bytes += stage.in_flight[i].stored_bytes;

@@ -17,13 +17,17 @@ ReplicaSimulator::ReplicaSimulator(const WindowCosts& windows, std::span<const d
       link_(link),
       split_backward_(split_backward),
       scheduler_(windows.costs, limit_bytes, link, split_backward),
-      lightest_first_(windows.costs, limit_bytes, link, split_backward) {}
+      lightest_first_(windows.costs, limit_bytes, link, split_backward, windows.later_slices) {}
 
 double ReplicaSimulator::makespan_ms(std::span<const Window> replica, double give_up_ms,
                                      Precedence precedence) {
     list_.clear();
     for (const Window& window : replica) {
-        list_.push_back(windows_.microbatch(window));
+        const std::uint32_t microbatch = windows_.microbatch(window);
+        list_.push_back(microbatch);
+        if (windows_.has_slices(microbatch)) {
+            precedence = Precedence::kLightest;
+        }
     }
     list_.push_back(static_cast<std::uint32_t>(precedence));
     const auto known = known_ms_.find(list_);
@@ -36,7 +40,7 @@ double ReplicaSimulator::makespan_ms(std::span<const Window> replica, double giv
     const auto list = std::span<const std::uint32_t>(list_).first(replica.size());
     const double ms =
         precedence == Precedence::kLightest
-            ? lightest_first_.run(list, give_up_ms)
+            ? lightest_first_.run(with_slices(list), give_up_ms)
             : scheduler_.run(list, give_up_ms, precedence == Precedence::kAlternating);
     known_ms_[list_] = ms < kNever || give_up_ms == kNever ? ms : -give_up_ms;
     return ms;
@@ -54,6 +58,10 @@ double ReplicaSimulator::best_makespan_ms(std::span<const Window> replica, doubl
 
 std::span<const Precedence> ReplicaSimulator::precedences_of(
     std::span<const Window> replica) const {
+    if (std::any_of(replica.begin(), replica.end(),
+                    [&](const Window& window) { return has_slices(window); })) {
+        return kOvertaking;
+    }
     const bool is_any_heavy = std::any_of(replica.begin(), replica.end(),
                                           [&](const Window& window) { return is_heavy(window); });
     return is_any_heavy ? kPrecedences : kFirstInFirstOut;
@@ -78,10 +86,29 @@ bool ReplicaSimulator::is_always_heavy() const {
 
 double ReplicaSimulator::run(std::span<const std::uint32_t> list, double give_up_ms,
                              Precedence precedence, ListRecording& recording) {
+    const auto has_slices = [&](std::uint32_t each) { return windows_.has_slices(each); };
+    if (std::any_of(list.begin(), list.end(), has_slices)) {
+        return lightest_first_.run(with_slices(list), give_up_ms);
+    }
     if (precedence == Precedence::kLightest && is_any_heavy(windows_.costs, list, limit_bytes_)) {
         return lightest_first_.run(list, give_up_ms);
     }
     return scheduler_.run(list, give_up_ms, precedence == Precedence::kAlternating, recording);
+}
+
+/// The list with slices in place of the micro-batches that have some; valid until the next call.
+std::span<const std::uint32_t> ReplicaSimulator::with_slices(std::span<const std::uint32_t> list) {
+    if (windows_.first_slice.empty()) {
+        return list;
+    }
+    expanded_.clear();
+    for (const std::uint32_t microbatch : list) {
+        const auto [first, n] = windows_.parts(microbatch);
+        for (std::size_t slice = first; slice < first + n; ++slice) {
+            expanded_.push_back(static_cast<std::uint32_t>(slice));
+        }
+    }
+    return expanded_;
 }
 
 double ReplicaSimulator::slowest_ms(const Assignment& plan, std::span<const double> slowness,

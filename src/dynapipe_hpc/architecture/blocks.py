@@ -17,6 +17,7 @@ def self_attention(
     width: int,
     stream: int,
     heads: int,
+    *,
     vectors: int,
     n_joined: int,
     sources: int | None = None,
@@ -46,7 +47,7 @@ def self_attention(
     )
 
 
-def cross_attention(width: int, stream: int, heads: int, vectors: int, n_joined: int) -> Block:
+def cross_attention(width: int, stream: int, heads: int, *, vectors: int, n_joined: int) -> Block:
     """Cross-attention of targets to the encoder's output, from which keys and values are computed.
 
     Its pairs of tokens are counted with those of the targets' self-attention, see `Side.TARGETS`.
@@ -65,7 +66,7 @@ def cross_attention(width: int, stream: int, heads: int, vectors: int, n_joined:
 
 
 def feed_forward(
-    width: int, stream: int, inner: int, vectors: int, n_kept: int, n_joined: int = 1
+    width: int, stream: int, inner: int, *, vectors: int, n_kept: int, n_joined: int = 1
 ) -> Block:
     """Feed-forward block: linear maps to an inner width and back, a function between them.
 

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.prompt,
         arguments.tokens,
         sampling,
-        arguments.tokenizer,
+        tokenizer_files=arguments.tokenizer,
         chat=arguments.chat,
     )
     print(escaped(text))

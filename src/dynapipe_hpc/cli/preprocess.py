@@ -155,7 +155,7 @@ def _run_together(arguments: argparse.Namespace) -> int:
             recipe = _load_recipe(arguments)
         with share_progress("preprocess", shown=job.is_first) as on_share:
             made = preprocess_together(
-                job, arguments.sources, arguments.output, recipe, options, on_share
+                job, arguments.sources, arguments.output, recipe, options=options, on_share=on_share
             )
         if job.is_first:
             total = f"{made.n_samples:,} samples in {made.n_shards:,} shards"
@@ -191,8 +191,8 @@ def _load_recipe(arguments: argparse.Namespace) -> "Recipe":
         tokenizer,
         files,
         record_format,
-        fields,
-        arguments.template,
+        fields=fields,
+        template=arguments.template,
         turns=Turns(arguments.turns),
         names_start=arguments.start is not None,
     )

@@ -90,7 +90,15 @@ def _measure(arguments: argparse.Namespace) -> int:
             if job.is_first and not arguments.force:
                 begun = begun_table(output, config, grid, job.size)
         with share_progress("profile", shown=job.is_first) as on_progress:
-            for table in profile(job, config, grid, REPETITION_S, on_progress, begun, output):
+            for table in profile(
+                job,
+                config,
+                grid,
+                repetition_s=REPETITION_S,
+                on_progress=on_progress,
+                begun=begun,
+                beside=output,
+            ):
                 with job.fail_together():
                     if table is not None:
                         write_table(table, output)

@@ -88,6 +88,7 @@ def launch_plan(
     stage: Stage[Tensor],
     transport: Transport[Tensor],
     clock: Clock[Any] = HOST_CLOCK,
+    *,
     progress: Progress = UNWATCHED,
 ) -> LaunchedPlan:
     """Executes a plan, instruction by instruction, without waiting for the device.
@@ -126,10 +127,11 @@ def run_plan(
     stage: Stage[Tensor],
     transport: Transport[Tensor],
     clock: Clock[Any] = HOST_CLOCK,
+    *,
     progress: Progress = UNWATCHED,
 ) -> IterationTrace:
     """Executes a plan and waits for the device; see `launch_plan`."""
-    return launch_plan(plan, stage, transport, clock, progress).finish()
+    return launch_plan(plan, stage, transport, clock, progress=progress).finish()
 
 
 class _PlanRun(Generic[Tensor]):
@@ -166,7 +168,7 @@ class _PlanRun(Generic[Tensor]):
                 self._transport.wait_send(i, payload)
             case StartReceive(i, payload, peer, slot):
                 shape = self._plan.received_shape(i, payload)
-                self._transport.start_receive(i, payload, peer, shape, slot)
+                self._transport.start_receive(i, payload, peer, shape, slot=slot)
             case WaitReceive(i, payload):
                 self._inbox[payload, i] = self._transport.wait_receive(i, payload)
             case ReduceGradients():

@@ -58,6 +58,7 @@ def evaluation_samples(
     evaluation: EvaluationConfig,
     dataset: Dataset,
     used: UsedTokens,
+    *,
     n_iterations: int,
 ) -> EvaluationSamples:
     """Chooses the samples that a run evaluates.
@@ -87,7 +88,9 @@ def evaluation_samples(
             "evaluation.dataset"
         )
     most_tokens = evaluation.most_tokens(n_iterations, config.data.tokens_per_batch)
-    samples = evaluated_samples(used, ids, np.asarray(dataset.task_ids), most_tokens, n_replicas)
+    samples = evaluated_samples(
+        used, ids, np.asarray(dataset.task_ids), most_tokens=most_tokens, n_least=n_replicas
+    )
     batches = in_batches(samples, config.data.tokens_per_batch, n_replicas)
     return EvaluationSamples(dataset, tuple(map(tuple, batches)), len(ids))
 

@@ -140,7 +140,9 @@ class ExperimentFiles:
         if table is None:
             return None
         n_iterations = self.training.n_iterations
-        return evaluation_samples(self.config, table, self.dataset, self.used, n_iterations)
+        return evaluation_samples(
+            self.config, table, self.dataset, self.used, n_iterations=n_iterations
+        )
 
     def describe_evaluation(self) -> str:
         """The samples that are evaluated, and when."""
@@ -186,8 +188,8 @@ class ExperimentFiles:
             self.costs,
             config.model,
             placement,
-            config.cluster,
-            config.data.max_tokens,
+            cluster=config.cluster,
+            max_tokens=config.data.max_tokens,
         )
 
     def variant(self, config: ExperimentConfig) -> Self:

@@ -66,7 +66,7 @@ def _fastest(
     config = files.config
     sizes = typical_sizes(rows, config.data.tokens_per_batch, config.cluster)
     layout = config.planner.plainest_layout
-    candidates = placements(files.costs, config.model, config.cluster, sizes, layout)
+    candidates = placements(files.costs, config.model, config.cluster, sizes, layout=layout)
     if len(candidates) == 1:
         return candidates[0]
     return min(candidates, key=lambda placement: _predicted_ms(files, placement, first))

@@ -108,13 +108,14 @@ class DecoderStage(StageOfFamily):
             batch: Context and tokens.
             recompute: Activation checkpointing mode of every layer.
         """
-        tokens, known = batch.tokens, (recompute, batch.context, batch.size, batch.keys)
-        if tokens is None:
-            if activation is None:
-                raise ValueError("neither an activation was received nor tokens loaded")
-            return self.forward(activation, None, *known)
-        inputs = tokens.tokens if activation is None else activation
-        return self.forward(inputs, tokens.labels, *known)
+        tokens = batch.tokens
+        labels = None if tokens is None else tokens.labels
+        inputs = tokens.tokens if tokens is not None and activation is None else activation
+        if inputs is None:
+            raise ValueError("neither an activation was received nor tokens loaded")
+        return self.forward(
+            inputs, labels, recompute, batch.context, size=batch.size, keys=batch.keys
+        )
 
     def forward(
         self,
@@ -122,6 +123,7 @@ class DecoderStage(StageOfFamily):
         labels: Tensor | None = None,
         recompute: Recompute = Recompute.NONE,
         context: AttentionContext = WHOLE_ROWS,
+        *,
         size: tuple[int, int] | None = None,
         keys: Tensor | None = None,
     ) -> Tensor:

@@ -64,14 +64,15 @@ class _Drop(Function):
         context: Any, values: Tensor, keys: Tensor, place: int, rate: float, first_column: int
     ) -> Tensor:
         context.mask = keys, place, rate, first_column
-        return _masked(values, *context.mask)
+        return _masked(values, context.mask)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return _masked(gradients[0], *context.mask), None, None, None, None
+        return _masked(gradients[0], context.mask), None, None, None, None
 
 
-def _masked(values: Tensor, keys: Tensor, place: int, rate: float, first_column: int) -> Tensor:
+def _masked(values: Tensor, mask: tuple[Tensor, int, float, int]) -> Tensor:
+    keys, place, rate, first_column = mask
     n_columns, limit = values.shape[-1], round(rate * 2**31)
     columns = torch.arange(n_columns, dtype=torch.int32, device=values.device)
     of_columns = _mix_32(columns + first_column)

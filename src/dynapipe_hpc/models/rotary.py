@@ -29,7 +29,11 @@ class Angles(NamedTuple):
         """Angles of tokens at positions, shape (tokens,), computed in float32 at least."""
         wide = torch.promote_types(dtype, torch.float32)
         speeds = _speeds(
-            shape.head_width, shape.rope_theta, shape.rope_scaling, wide, positions.device
+            shape.head_width,
+            shape.rope_theta,
+            shape.rope_scaling,
+            dtype=wide,
+            device=positions.device,
         )
         angles = (positions.to(wide).unsqueeze(-1) * speeds).unsqueeze(1)
         return cls(angles.cos().to(dtype), angles.sin().to(dtype))
@@ -47,6 +51,7 @@ def _speeds(
     head_size: int,
     theta: float,
     scaling: RopeScaling | None,
+    *,
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:

@@ -85,7 +85,7 @@ class T5Stage(StageOfFamily):
             encoded = self._encoded(encoded, source, batch, recompute)
         if decoded is None and not self._begins_decoder:
             return encoded
-        return self._decoded(decoded, encoded, source, batch, recompute)
+        return self._decoded(decoded, encoded, source, batch, recompute=recompute)
 
     def _stream(self, tokens: Tensor, keys: Tensor | None) -> ResidualStream:
         n_rows, n_tokens = tokens.shape
@@ -123,6 +123,7 @@ class T5Stage(StageOfFamily):
         encoded: Tensor,
         source: ResidualStream,
         batch: PairBatch,
+        *,
         recompute: Recompute,
     ) -> Tensor:
         """The encoder's output with the decoder's activation, or the losses of predictions."""
@@ -137,7 +138,9 @@ class T5Stage(StageOfFamily):
             # Every layer projects the encoder's output: it would gather it, or copy a strided one.
             whole = source.end(encoded).contiguous()
             for layer in self.decoder.values():
-                hidden = layer(hidden, stream, whole, masks, cross_masks, recompute)
+                hidden = layer(
+                    hidden, stream, whole, masks, cross_masks=cross_masks, recompute=recompute
+                )
         if self.decoder_norm is None or self.head is None:
             return torch.cat([encoded, hidden], stream.token_dimension)
         normed = self.decoder_output(self.decoder_norm(hidden), stream.own_keys)

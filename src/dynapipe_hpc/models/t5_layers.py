@@ -125,6 +125,7 @@ class DecoderLayer(nn.Module):
         stream: ResidualStream,
         encoded: Tensor,
         masks: AttentionMasks,
+        *,
         cross_masks: AttentionMasks,
         recompute: Recompute,
     ) -> Tensor:

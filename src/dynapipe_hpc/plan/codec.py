@@ -119,7 +119,7 @@ def _bodies(plans: Sequence[RankPlan]) -> list[tuple[bytes, ...]]:
         try:
             if id(plan.microbatches) not in tables:
                 tables[id(plan.microbatches)] = _microbatch_tables(plan.microbatches)
-            bodies.append(_body(plan, *tables[id(plan.microbatches)]))
+            bodies.append(_body(plan, tables[id(plan.microbatches)]))
         except (struct.error, ValueError) as error:
             raise PlanFormatError(
                 f"iteration {plan.iteration}: cannot encode the plan of rank {plan.rank}: {error}"
@@ -158,9 +158,8 @@ def _ends(microbatch: PackedRow) -> Iterator[tuple[int, int]]:
     return islice(zip(microbatch.offsets, target_offsets, strict=True), 1, None)
 
 
-def _body(
-    plan: RankPlan, microbatches: bytes, row_sizes: bytes, samples: bytes, packed: bytes
-) -> tuple[bytes, ...]:
+def _body(plan: RankPlan, microbatch_tables: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    microbatches, row_sizes, samples, packed = microbatch_tables
     n, passes_ms = len(plan.microbatches), plan.prediction.passes_ms
     numbers = _NUMBERS.pack(
         *(plan.iteration, plan.rank, plan.replica, plan.stage, plan.hidden_size),

@@ -134,11 +134,11 @@ def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens
     rules = schedule_rules(config.schedule)
     match config.batch:
         case DynamicConfig() as batch:
-            return dynamic_chooser(batch, config.search, rules, cost, cluster)
+            return dynamic_chooser(batch, config.search, rules, cost=cost, cluster=cluster)
         case AuthorsConfig() as batch:
             return AuthorsPlanner.from_config(batch, cost, cluster)
         case batch:
-            return baseline_chooser(batch, rules, cost, cluster, max_tokens)
+            return baseline_chooser(batch, rules, cost, cluster, max_tokens=max_tokens)
 
 
 def evaluation_chooser(batch: DynamicConfig, cost: ForwardOnly, cluster: Cluster) -> Chooser:
@@ -158,6 +158,7 @@ def dynamic_chooser(
     batch: DynamicConfig,
     search: SearchConfig,
     rules: Sequence[ScheduleRule],
+    *,
     cost: CostModel,
     cluster: Cluster,
 ) -> Chooser:
@@ -188,6 +189,7 @@ def baseline_chooser(
     rules: Sequence[ScheduleRule],
     cost: CostModel,
     cluster: Cluster,
+    *,
     max_tokens: int,
 ) -> Chooser:
     """A baseline with its setting or, if that is "tuned", with the best one, in its best mode.

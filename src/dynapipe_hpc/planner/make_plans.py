@@ -54,6 +54,7 @@ class Planner:
         costs: CostSource,
         shape: ModelShape,
         placement: Placement,
+        *,
         cluster: Cluster,
         max_tokens: int,
     ) -> Self:
@@ -85,7 +86,8 @@ class Planner:
     def of(cls, *args: Any, **kwargs: Any) -> Self:
         """Makes a planner, as in 0.1; deprecated."""
         warn("Planner.of is deprecated: call Planner.from_config", DeprecationWarning, stacklevel=2)
-        return cls.from_config(*args, **kwargs)
+        named = dict(zip(("cluster", "max_tokens"), args[4:], strict=False), **kwargs)
+        return cls.from_config(*args[:4], **named)
 
     def of_evaluation(self, batch: BatchConfig) -> Self:
         """The planner of forward passes alone, by the same costs for the same cluster.
@@ -139,8 +141,8 @@ class Planner:
             choice.pipelines,
             self.cluster,
             self.cost,
-            self.hidden_size,
-            self.boundaries,
+            hidden_size=self.hidden_size,
+            boundaries=self.boundaries,
         )
         check_plans(plans)
         return plans

@@ -89,7 +89,9 @@ def plan_iteration(
             batch=batch,
             search=search,
         )
-        planner = Planner.from_config(config, costs, model, placement, cluster, model.max_tokens)
+        planner = Planner.from_config(
+            config, costs, model, placement, cluster=cluster, max_tokens=model.max_tokens
+        )
     return planner.make_plans(0, samples)
 
 
@@ -102,7 +104,7 @@ def _planner_of_functions(
             f"{cluster.n_stages}; give as many shares"
         )
     rules = schedule_rules(ScheduleConfig())
-    chooser = dynamic_chooser(batch, search, rules, cost, cluster)
+    chooser = dynamic_chooser(batch, search, rules, cost=cost, cluster=cluster)
     boundaries = [Boundary.ROWS] * cluster.n_stages
     return Planner(chooser, cost, cluster, cost.hidden_size, boundaries)
 

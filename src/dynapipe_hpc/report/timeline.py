@@ -153,7 +153,7 @@ def _measured(
             of_microbatch = known[step.microbatch]
             is_forward = isinstance(step, Forward)
             shares = of_microbatch.forward if is_forward else of_microbatch.backward
-        yield _bar(plan, step, start_ms, end_ms, shares, kept_bytes)
+        yield _bar(plan, step, start_ms, end_ms, shares=shares, kept_bytes=kept_bytes)
 
 
 def _kept_bytes(plan: RankPlan, steps: Iterable[Instruction]) -> Iterator[int | None]:
@@ -173,6 +173,7 @@ def _bar(
     step: Instruction,
     start_ms: float,
     end_ms: float,
+    *,
     shares: WorkShares | None = None,
     kept_bytes: int | None = None,
 ) -> Bar:

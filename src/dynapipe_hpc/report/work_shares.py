@@ -174,13 +174,12 @@ def _shares(
                 np.choose(modes, of_mode),
             ]
         )
-    return [_pass_shares(*of_microbatch) for of_microbatch in operations.T.tolist()]
+    return [_pass_shares(of_microbatch) for of_microbatch in operations.T.tolist()]
 
 
-def _pass_shares(
-    forward: float, backward: float, padding: float, across: float, recomputed: float
-) -> PassShares:
-    """Shares from numbers of operations."""
+def _pass_shares(operations: Sequence[float]) -> PassShares:
+    """Shares from operations: forward, backward, of padding, across samples, recomputed."""
+    forward, backward, padding, across, recomputed = operations
     if not forward:
         return PassShares(WorkShares(1, 0, 0, 0), WorkShares(1, 0, 0, 0))
     padding, across = padding / forward, across / forward

@@ -27,6 +27,7 @@ class FarRings:
         hosts: Hosts,
         planners: list[int],
         near: HostMemory,
+        *,
         choice: ProgressChoice,
     ) -> None:
         """Opens the rings; called by all ranks of `comm` together.

@@ -40,6 +40,7 @@ class MpiPlanStore:
         comm: MPI.Intracomm,
         capacity: int,
         plan_bytes: int,
+        *,
         first_iteration: int = 0,
         progress: ProgressChoice = "auto",
         host: int = 0,
@@ -70,7 +71,7 @@ class MpiPlanStore:
         self._layout = self._layout_of(self._leader)
         self._near = self._open_ring(on_host)
         planners = self._turns.planners
-        self._far = FarRings(comm, self._hosts, planners, self._near, progress)
+        self._far = FarRings(comm, self._hosts, planners, self._near, choice=progress)
         leaders = self._hosts.ranks_of if self._rank in planners else ()
         self._outboxes = {leader: self._outbox(leader) for leader in leaders}
 

@@ -78,6 +78,7 @@ class Adafactor:
         weights: Tensor,
         gradients: Tensor,
         views: Sequence[FlatView],
+        *,
         n_matrices: int,
         config: TrainingConfig,
         shards: Shards,
@@ -86,7 +87,9 @@ class Adafactor:
         self._config, self._shards = config, shards
         self._flat = weights
         self._n_updates = torch.zeros((), dtype=torch.float64, device=weights.device)
-        self._weights = [_weight(view, weights, gradients, n_matrices, config) for view in views]
+        self._weights = [
+            _weight(view, weights, gradients, n_matrices, config=config) for view in views
+        ]
 
     @property
     def n_updates(self) -> int:
@@ -170,6 +173,7 @@ def _weight(
     weights: Tensor,
     gradients: Tensor,
     n_matrices: int,
+    *,
     config: TrainingConfig,
 ) -> _Weight:
     def viewed(flat: Tensor) -> Tensor:

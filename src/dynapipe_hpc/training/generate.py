@@ -60,8 +60,8 @@ def generate(
     prompt: str,
     n_tokens: int,
     sampling: Sampling,
-    tokenizer_files: Sequence[Path] = (),
     *,
+    tokenizer_files: Sequence[Path] = (),
     chat: bool = False,
 ) -> str:
     """Text that a model writes after a prompt.
@@ -100,7 +100,7 @@ def generate(
     stage = load_model(origin)
     n_tokens = min(n_tokens, longest + 1 - len(tokens))
     end_ids = {tokenizer.eos_id, *(read_end_ids(folder) if folder else ())}
-    written = continued(stage, tokens, source, sampling.chooser(), end_ids)
+    written = continued(stage, tokens, source, sampling.chooser(), end_ids=end_ids)
     return tokenizer.decode([token for _, token in zip(range(n_tokens), written, strict=False)])
 
 
@@ -109,6 +109,7 @@ def continued(
     tokens: Sequence[int],
     source: Sequence[int] | None,
     choose: Choose,
+    *,
     end_ids: Collection[int],
 ) -> Iterator[int]:
     """Tokens that a model writes, one after another, up to one that ends.

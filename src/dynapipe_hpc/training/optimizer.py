@@ -64,18 +64,22 @@ class Optimizer:
         # Shards have seen different tokens, or computed with different parts of a map.
         self._sums_over_shards = collectives.sequence_parallel or has_adapters(module)
         self._frozen_bytes = sum(p.nbytes for p in module.parameters() if not p.requires_grad)
-        self._early = _early_sums(module, self.parameters, collectives, tied, self._share)
+        self._early = _early_sums(module, self.parameters, collectives, tied, share=self._share)
         self._weights = self._share.of(self.parameters.weights)
         self._gradients = self._share.of(self.parameters.gradients)
         # The same memory, unless the weights have 16 bits.
         self._exact_weights = self._weights.to(self._gradients.dtype)
         n_decaying = min(max(self.parameters.n_decaying - self._first, 0), len(self._gradients))
-        flat = (self._exact_weights, self._gradients)
         self._rule: UpdateRule = (
-            AdamW(*flat, n_decaying, config)
+            AdamW(self._exact_weights, self._gradients, n_decaying, config)
             if config.optimizer == "adamw"
             else Adafactor(
-                *flat, flat_views(module, self.parameters), n_decaying, config, collectives
+                self._exact_weights,
+                self._gradients,
+                flat_views(module, self.parameters),
+                n_matrices=n_decaying,
+                config=config,
+                shards=collectives,
             )
         )
         self._n_steps = 0
@@ -170,6 +174,7 @@ def _early_sums(
     own_parameters: FlatParameters,
     collectives: Collectives,
     tied: Tied,
+    *,
     share: ZeroPartition,
 ) -> OverlappedGradientReduce | None:
     """Overlapped all-reduce if the collectives support it and gradients are not shared; or None.

@@ -32,6 +32,7 @@ class TokenLoader(Generic[BatchT]):
         start_id: int | None,
         weighting: LossWeighting,
         collate: Collate[BatchT],
+        *,
         trained: TrainedTokens = TARGETS,
     ) -> None:
         """Reads from `reader`; `IterationTokens` and `token_weights` explain other arguments."""

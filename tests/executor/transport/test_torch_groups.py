@@ -92,7 +92,7 @@ def _is_group(script_object: Any) -> bool:
 
 @contextmanager
 def groups_of(cluster: Cluster, rank: int) -> Iterator[TorchGroups]:
-    groups = open_groups("fake", cluster, rank, FakeStore(), 60)
+    groups = open_groups("fake", cluster, rank, FakeStore(), timeout_s=60)
     try:
         yield groups
     finally:
@@ -218,7 +218,7 @@ def test_transfers_take_few_multiprocessors_and_go_first(monkeypatch: pytest.Mon
     monkeypatch.setattr(distributed, "new_group", noted_group)
     monkeypatch.setattr(distributed, "init_process_group", lambda _, **known: init("fake", **known))
     cluster = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=1)
-    groups = open_groups("nccl", cluster, 0, FakeStore(), 600)
+    groups = open_groups("nccl", cluster, 0, FakeStore(), timeout_s=600)
     close_groups()
     assert groups.transfers.keys() == set(Payload)
     transfers = [(n, options) for n, options in asked if options is not None]
@@ -234,6 +234,6 @@ def test_torch_ends_no_process_before_this_packages_watchdog(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", raising=False)
-    open_groups("fake", Cluster(device_memory_bytes=1), 0, FakeStore(), 3600)
+    open_groups("fake", Cluster(device_memory_bytes=1), 0, FakeStore(), timeout_s=3600)
     close_groups()
     assert int(os.environ["TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"]) > 3600

@@ -113,7 +113,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def tables_of(config: ExperimentConfig, begun: ProfileTable | None = None) -> ProfileTable:
-    *_, found = profile(ALONE, config, GRID, 0.0, lambda _: None, begun)
+    *_, found = profile(
+        ALONE, config, GRID, repetition_s=0.0, on_progress=lambda _: None, begun=begun
+    )
     assert found is not None
     return found
 
@@ -156,7 +158,7 @@ def test_costs_of_split_passes_are_those_measured(layout: Layout) -> None:
     config = config_of(*MODES, split=True, packs=True)
     source = ProfiledConfig(path=Path("t.h5"), recompute=MODES)
     placement = any_placement(config)
-    cost = ProfiledCost(tables_of(config), config.model, placement, config.cluster, source)
+    cost = ProfiledCost(tables_of(config), config.model, placement, config.cluster, config=source)
     shapes, tokens, n_layers = decoder_shapes(np.array([2]), np.array([32])), 64, 2
     for mode in Recompute:
         costs = cost.of_layout(layout).stage_costs(shapes, mode)
@@ -210,12 +212,16 @@ def test_rounds_of_whole_passes_are_not_continued_with_halves(tmp_path: Path) ->
             raise InterruptedError
 
     path, whole = tmp_path / "t.h5", config_of("none", split=False)
-    tables = profile(ALONE, whole, GRID, 0.0, interrupt, None, path)
+    tables = profile(
+        ALONE, whole, GRID, repetition_s=0.0, on_progress=interrupt, begun=None, beside=path
+    )
     begun = next(tables)
     with pytest.raises(InterruptedError):
         next(tables)
     split = config_of("none", split=True)
-    *_, table = profile(ALONE, split, GRID, 0.0, lambda _: None, begun, path)
+    *_, table = profile(
+        ALONE, split, GRID, repetition_s=0.0, on_progress=lambda _: None, begun=begun, beside=path
+    )
     assert table is not None
     assert table.layers[LayerKey(1, "none", LAYER)].input_ms is not None
 
@@ -231,7 +237,12 @@ def test_halves_leave_time_for_half_as_many_rounds(
         stacks = [Stack(config, StackShape(n_layers=1), tokens)]
         microbatches = [PaddedRows((0,), 16)]
         *_, known = measure_rounds(
-            ALONE, stacks, microbatches, 6.0, lambda _: None, measures=measures
+            ALONE,
+            stacks,
+            microbatches,
+            repetition_s=6.0,
+            on_progress=lambda _: None,
+            measures=measures,
         )
     assert len(known.times_ms) == known.n_rounds == n_rounds
 

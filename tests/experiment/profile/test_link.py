@@ -20,7 +20,9 @@ def test_ranks_of_a_pair_agree_on_the_order_of_transfers() -> None:
     network = LocalNetwork[Tensor](world, torch.empty)
 
     def measure(rank: int) -> float:
-        return transfer_ms(network.transport(rank), rank, 1 - rank, torch.zeros(16), HostClock())
+        return transfer_ms(
+            network.transport(rank), rank, 1 - rank, torch.zeros(16), clock=HostClock()
+        )
 
     assert all(time > 0 for time in world.run(measure))
 
@@ -81,7 +83,7 @@ def test_a_transfer_takes_half_a_round_trip_of_several_in_a_row() -> None:
     clocks = [TransferClock(), TransferClock()]
     ends = [CountingTransport(network, rank, clock) for rank, clock in enumerate(clocks)]
     found = world.run(
-        lambda rank: transfer_ms(ends[rank], rank, 1 - rank, torch.zeros(16), clocks[rank])
+        lambda rank: transfer_ms(ends[rank], rank, 1 - rank, torch.zeros(16), clock=clocks[rank])
     )
     assert found == [3.0, 3.0]
     for clock in clocks:

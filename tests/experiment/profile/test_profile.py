@@ -46,7 +46,9 @@ CLUSTER = CONFIG.cluster.model_dump()
 def measured(
     config: ExperimentConfig, begun: ProfileTable | None = None, grid: ProfileGrid = GRID
 ) -> ProfileTable:
-    *_, found = profile(ALONE, config, grid, 0.0, lambda _: None, begun)
+    *_, found = profile(
+        ALONE, config, grid, repetition_s=0.0, on_progress=lambda _: None, begun=begun
+    )
     assert found is not None
     return found
 
@@ -69,7 +71,7 @@ def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
         CONFIG.model,
         any_placement(CONFIG),
         CONFIG.cluster,
-        ProfiledConfig(path=Path("t.h5")),
+        config=ProfiledConfig(path=Path("t.h5")),
     )
     costs = cost.stage_costs(decoder_shapes(np.array([1, 3, 5]), np.array([24, 16, 16])))
     assert (costs.work_ms[:2] > 0).all()
@@ -92,7 +94,7 @@ def test_memory_is_what_a_stage_of_a_run_needs(
     with tokens_on_disk([(16, 16)], CONFIG.model.vocab_size) as tokens:
         needed = Stack(CONFIG, stack, tokens).memory(PaddedRows((0, 0), 32, mode))
     modes = ProfiledConfig(path=Path("t.h5"), recompute=("none", "selective", "full"))
-    cost = ProfiledCost(table, CONFIG.model, any_placement(CONFIG), CONFIG.cluster, modes)
+    cost = ProfiledCost(table, CONFIG.model, any_placement(CONFIG), CONFIG.cluster, config=modes)
     costs = cost.stage_costs(decoder_shapes(np.array([2]), np.array([32])), mode)
     assert costs.stored_bytes[0, stage] == pytest.approx(needed.stored_bytes, rel=1e-9)
     forward, backward = costs.forward_transient_bytes, costs.backward_transient_bytes
@@ -115,13 +117,17 @@ def test_a_second_profile_adds_the_modes_that_a_table_lacks(table: ProfileTable)
     assert {key.recompute for key in more.layers} == {"none", "full"}
     assert {k: more.layers[k] for k in begun.layers} == begun.layers
     assert (more.update, more.provenance) == (begun.update, begun.provenance)
-    assert list(profile(ALONE, with_modes("full"), GRID, 0.0, lambda _: None, table)) == []
+    config = with_modes("full")
+    again = profile(ALONE, config, GRID, repetition_s=0.0, on_progress=lambda _: None, begun=table)
+    assert list(again) == []
 
 
 def test_a_table_is_known_after_every_mode() -> None:
     modes = [
         {key.recompute for key in table.layers}
-        for table in profile(ALONE, with_modes("none", "full"), GRID, 0.0, lambda _: None)
+        for table in profile(
+            ALONE, with_modes("none", "full"), GRID, repetition_s=0.0, on_progress=lambda _: None
+        )
         if table is not None
     ]
     assert modes == [set(), {"none"}, {"none", "full"}]
@@ -189,7 +195,7 @@ def test_static_memory_is_that_of_the_stages_weights_and_their_state(table: Prof
         CONFIG.model,
         any_placement(CONFIG),
         CONFIG.cluster,
-        ProfiledConfig(path=Path("t.h5")),
+        config=ProfiledConfig(path=Path("t.h5")),
     )
     with tokens_on_disk([(16, 16)], CONFIG.model.vocab_size) as tokens:
         stacks = [StackShape(2, first=True), StackShape(2, last=True)]
@@ -231,7 +237,9 @@ def test_the_typical_time_is_the_median_of_rounds_and_ranks() -> None:
 
 
 def all_rounds(stacks: list[Stack], microbatches: Sequence[MicroBatch]) -> StackRounds:
-    *_, known = measure_rounds(ALONE, stacks, microbatches, 0.0, lambda _: None)
+    *_, known = measure_rounds(
+        ALONE, stacks, microbatches, repetition_s=0.0, on_progress=lambda _: None
+    )
     return known
 
 
@@ -296,6 +304,8 @@ def test_progress_rises_to_one() -> None:
     with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
         stacks = [Stack(CONFIG, StackShape(n_layers=1), tokens)]
         microbatches = [PaddedRows((0,) * n, 16) for n in (1, 2)]
-        list(measure_rounds(ALONE, stacks, microbatches, 1.0, shares.append))
+        list(
+            measure_rounds(ALONE, stacks, microbatches, repetition_s=1.0, on_progress=shares.append)
+        )
     assert shares == sorted(shares)
     assert shares[-1] == 1

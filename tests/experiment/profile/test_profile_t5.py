@@ -29,7 +29,9 @@ COST = ProfiledConfig(path=Path("t.h5"))
 
 @pytest.fixture(scope="module")
 def table() -> ProfileTable:
-    *_, found = profile(Job(MPI.COMM_SELF), CONFIG, GRID, 0.0, lambda _: None)
+    *_, found = profile(
+        Job(MPI.COMM_SELF), CONFIG, GRID, repetition_s=0.0, on_progress=lambda _: None
+    )
     assert found is not None
     return found
 
@@ -63,14 +65,16 @@ def test_packed_rows_are_measured_where_plans_may_have_them(table: ProfileTable)
     tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ["packed"]}
     config = ExperimentConfig.model_validate(tables)
     assert modes_to_measure(config, table) == [ExecutionMode(Layout.PACKED, Recompute.NONE)]
-    *_, more = profile(Job(MPI.COMM_SELF), config, GRID, 0.0, lambda _: None, table)
+    *_, more = profile(
+        Job(MPI.COMM_SELF), config, GRID, repetition_s=0.0, on_progress=lambda _: None, begun=table
+    )
     assert more is not None
     packed = {key: layer for key, layer in more.layers.items() if key.layout == "packed"}
     assert {key.kind for key in packed} == {key.kind for key in table.layers}
     for key, layer in packed.items():
         rows = table.layers[key._replace(layout="padded")]
         np.testing.assert_array_equal(np.isnan(layer.forward_ms), np.isnan(rows.forward_ms))
-    cost = ProfiledCost(more, config.model, any_placement(config), config.cluster, COST)
+    cost = ProfiledCost(more, config.model, any_placement(config), config.cluster, config=COST)
     assert cost.description.startswith("measured in padded and packed rows")
 
 
@@ -80,7 +84,7 @@ def test_a_limit_without_room_for_both_sides_is_an_input_error() -> None:
 
 
 def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
-    cost = ProfiledCost(table, CONFIG.model, any_placement(CONFIG), CONFIG.cluster, COST)
+    cost = ProfiledCost(table, CONFIG.model, any_placement(CONFIG), CONFIG.cluster, config=COST)
     shapes = Shapes.padded(np.array([1, 2, 2]), np.array([32, 16, 32]), np.array([32, 16, 32]))
     costs = cost.stage_costs(shapes)
     assert np.isfinite(costs.work_ms[:2]).all()
@@ -113,7 +117,9 @@ def test_halves_are_of_the_layers_of_both_sides() -> None:
     planner = CONFIG.planner.model_copy(update={"schedule": schedule})
     config = CONFIG.model_copy(update={"planner": planner})
     grid = ProfileGrid((1,), (16, 32), 64, has_target_rows=True)
-    *_, table = profile(Job(MPI.COMM_SELF), config, grid, 0.0, lambda _: None)
+    *_, table = profile(
+        Job(MPI.COMM_SELF), config, grid, repetition_s=0.0, on_progress=lambda _: None
+    )
     assert table is not None
     found = {key.kind: layer.grids for key, layer in table.layers.items()}
     assert {kind for kind, grids in found.items() if "input_ms" in grids} == {

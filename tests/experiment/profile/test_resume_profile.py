@@ -38,7 +38,15 @@ def measure(config: ExperimentConfig, path: Path, on_progress: Callable[[float],
     """As the verb does, on one rank, with the fewest rounds."""
     grid = ProfileGrid.from_config(config)
     begun = begun_table(path, config, grid, n_ranks=1)
-    for table in profile(Job(MPI.COMM_SELF), config, grid, 0.0, on_progress, begun, path):
+    for table in profile(
+        Job(MPI.COMM_SELF),
+        config,
+        grid,
+        repetition_s=0.0,
+        on_progress=on_progress,
+        begun=begun,
+        beside=path,
+    ):
         assert table is not None
         write_table(table, path)
 

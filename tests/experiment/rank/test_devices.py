@@ -69,7 +69,7 @@ def test_the_ranks_of_a_host_are_a_job() -> None:
 
 
 def test_mpi_carries_what_is_on_processors() -> None:
-    channels = open_channels(ALONE, ONE, RankDevice(CPU), torch.float32, (), 60)
+    channels = open_channels(ALONE, ONE, RankDevice(CPU), torch.float32, holders=(), timeout_s=60)
     values = torch.ones(3)
     channels.collectives.sum_over_replicas(values)
     assert values.tolist() == [1, 1, 1]
@@ -81,7 +81,9 @@ def test_ranks_meet_without_a_file(
 ) -> None:
     folder = tmp_path_factory.mktemp("job")
     monkeypatch.chdir(folder)
-    channels = open_torch_channels("gloo", ALONE, ONE, CPU, torch.float32, (), 60)
+    channels = open_torch_channels(
+        "gloo", ALONE, ONE, CPU, dtype=torch.float32, holders=(), timeout_s=60
+    )
     assert list(folder.iterdir()) == []
     number = torch.tensor([2.0])
     channels.collectives.sum_within_replica(number)

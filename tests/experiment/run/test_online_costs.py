@@ -35,7 +35,7 @@ def experiment() -> Experiment:
     placement = Placement.equal_shares(4, 2)
     costs = AnalyticConfig()
     planner = Planner.from_config(
-        config.planner, costs, config.model, placement, config.cluster, 32
+        config.planner, costs, config.model, placement, cluster=config.cluster, max_tokens=32
     )
     nothing = cast(Any, None)
     return Experiment(config, nothing, None, nothing, costs, placement, planner)

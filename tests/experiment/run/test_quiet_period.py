@@ -133,7 +133,7 @@ def test_a_quiet_period_begins_when_the_device_is_done(
     def note(what: str) -> None:
         found.append(f"{what}: {'over' if quiet_period._over.is_set() else 'begun'}")
 
-    def launch(*_: object) -> object:
+    def launch(*_: object, **__: object) -> object:
         note("launch")
         return SimpleNamespace(is_busy=is_busy, finish=lambda: note("finish"))
 

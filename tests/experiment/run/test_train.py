@@ -60,7 +60,7 @@ def end_of(
     parts = RunParts(
         costs=unused,
         traces=unused,
-        evaluations=Evaluations(evaluator, TABLE, 6, history, SilentLog()),
+        evaluations=Evaluations(evaluator, TABLE, 6, history=history, log=SilentLog()),
         checkpoints=cast(Checkpoints, written),
         log=SilentLog(),
     )

@@ -47,7 +47,7 @@ def test_the_first_end_that_has_not_happened_is_that_of_the_instruction_that_han
         assert position.look() == Standing(Phase.EXECUTES, 5, 7, 0)
         device.reached = 55  # past the start of instruction 5 and not its end
         assert becomes(position.look, Standing(Phase.EXECUTES, 5, 7, 5))
-        found = whereabouts_of(0, "n1", "runs", 9.0, position, CLUSTER)
+        found = whereabouts_of(0, "n1", "runs", for_s=9.0, position=position, cluster=CLUSTER)
         assert found.place == (
             "iteration 5, instruction 5 (WaitReceive g0<!), 7 launched, "
             "micro-batch 0 of 3 x 16 tokens, peer 1"

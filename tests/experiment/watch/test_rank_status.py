@@ -13,7 +13,7 @@ def found(rank: int, index: int, *, for_s: float = 1.0, process: str = "runs") -
     position = Position(memoryview(bytearray(HEAD_BYTES + 10_000)))
     position.start_plan(5, encode_plans(example_plans(5))[CLUSTER.plan_of(rank)])
     position.reach(index)
-    return whereabouts_of(rank, "n1", process, for_s, position, CLUSTER)
+    return whereabouts_of(rank, "n1", process, for_s=for_s, position=position, cluster=CLUSTER)
 
 
 def test_behind_the_last_instruction_a_rank_waits_for_its_device() -> None:

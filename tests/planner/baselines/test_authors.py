@@ -151,7 +151,12 @@ def test_a_configuration_asks_for_it() -> None:
     )
     cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
     planner = Planner.from_config(
-        config, AnalyticConfig(), shape, equal_shares(shape, cluster), cluster, 64
+        config,
+        AnalyticConfig(),
+        shape,
+        equal_shares(shape, cluster),
+        cluster=cluster,
+        max_tokens=64,
     )
     choice = planner.choose(samples_of([64, 8, 30]))
     assert [candidate.way for candidate in choice.candidates] == ["authors, limits 0.005 ms apart"]

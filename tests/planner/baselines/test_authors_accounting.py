@@ -67,7 +67,9 @@ def table_with_stack_peaks() -> ProfileTable:
 
 
 def cost_of(table: ProfileTable, cluster: Cluster) -> ProfiledCost:
-    return ProfiledCost(table, SHAPE, equal_shares(SHAPE, cluster), cluster, CONFIG, AUTHORS)
+    return ProfiledCost(
+        table, SHAPE, equal_shares(SHAPE, cluster), cluster, config=CONFIG, accounting=AUTHORS
+    )
 
 
 def test_a_stage_peaks_at_what_all_layers_but_one_store_and_the_peak_of_a_stack() -> None:

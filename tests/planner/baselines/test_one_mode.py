@@ -22,7 +22,9 @@ def chooser_of(choice: RecomputeChoice, memory_bytes: int, effort: int = 0) -> C
     cost = LinearCost(recomputes=True)  # a token keeps 2 bytes, and half a byte if recomputed
     cluster = Cluster(n_stages=2, device_memory_bytes=memory_bytes)
     batch = DynamicConfig(memory_shares=(0.5, 1.0), recompute_choice=choice)
-    return dynamic_chooser(batch, SearchConfig(effort=effort), [RULES["cyclic"]], cost, cluster)
+    return dynamic_chooser(
+        batch, SearchConfig(effort=effort), [RULES["cyclic"]], cost=cost, cluster=cluster
+    )
 
 
 def choose(choice: RecomputeChoice, memory_bytes: int, lengths: Sequence[int] = LENGTHS) -> Choice:

@@ -24,7 +24,7 @@ def test_every_micro_batch_costs_what_its_own_mode_costs() -> None:
 def test_every_micro_batch_costs_what_its_own_layout_costs() -> None:
     cluster = Cluster(n_stages=1, device_memory_bytes=10**9)
     table, config = with_packed(linear_table(), 0.5), ProfiledConfig(path=Path("costs.h5"))
-    cost = ProfiledCost(table, SHAPE, equal_shares(SHAPE, cluster), cluster, config)
+    cost = ProfiledCost(table, SHAPE, equal_shares(SHAPE, cluster), cluster, config=config)
     packed = PackedRow((3, 4), 64, offsets=(0, 32, 64))
     padded = PaddedRows((1, 2), 32)
     costs = microbatch_costs([packed, padded, packed], cost)

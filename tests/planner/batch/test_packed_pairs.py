@@ -163,7 +163,7 @@ def test_windows_are_those_of_their_samples(
     size = min(size, len(pairs) - first)
     cost = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
     samples = [Sample(i, a, b) for i, (a, b) in enumerate(pairs)]
-    table = price_windows(samples, cost, CLUSTER, [Layout.PACKED], multiple)
+    table = price_windows(samples, cost, CLUSTER, [Layout.PACKED], token_multiple=multiple)
     assert table.modes == tuple(ExecutionMode(Layout.PACKED, mode) for mode in cost.recompute_modes)
     found = table.microbatch(first, size, 0)
     own = packed(pairs[first : first + size], multiple)
@@ -211,7 +211,7 @@ def test_measured_rows_give_the_sums_over_samples_of_random_micro_batches() -> N
     exact = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
     table = measured_pairs()
     config = ProfiledConfig(path=Path("costs.h5"))
-    profiled = ProfiledCost(table, T5_SHAPE, PLACEMENT, CLUSTER, config)
+    profiled = ProfiledCost(table, T5_SHAPE, PLACEMENT, CLUSTER, config=config)
     random, ratios = np.random.default_rng(1), []
     for _ in range(200):
         inputs, targets = (random.lognormal(mean, 0.8, 6) for mean in (4.5, 3.8))

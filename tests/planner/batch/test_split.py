@@ -131,7 +131,7 @@ def test_splits_of_several_shares_are_the_splits_of_each(
         [table.microbatch(*window) for window in windows]
         for windows in splits(table, n_replicas, shares)
     ]
-    assert found == [split_samples(samples, cost, cluster, share) for share in shares]
+    assert found == [split_samples(samples, cost, cluster, memory_share=share) for share in shares]
 
 
 def test_a_split_that_keeps_within_less_memory_is_not_searched_again(
@@ -175,8 +175,12 @@ def test_a_micro_batch_keeps_to_its_share_of_memory_but_a_sample_alone_may_excee
     samples = order_samples(samples_of([64, 8, 8, 8, 8]))
     cost = LinearCost(launch_ms=(9.0,), token_ms=(0.01,), token_bytes=1.0)
     cluster = Cluster(device_memory_bytes=200)
-    assert shapes(split_samples(samples, cost, cluster, 1.0)) == [(1, 64), (4, 8)]
-    assert shapes(split_samples(samples, cost, cluster, 0.1)) == [(1, 64), (2, 8), (2, 8)]
+    assert shapes(split_samples(samples, cost, cluster, memory_share=1.0)) == [(1, 64), (4, 8)]
+    assert shapes(split_samples(samples, cost, cluster, memory_share=0.1)) == [
+        (1, 64),
+        (2, 8),
+        (2, 8),
+    ]
 
 
 def test_more_stages_make_smaller_micro_batches() -> None:

@@ -29,7 +29,7 @@ def on(n_stages: int) -> Placement:
 
 def t5_cost(n_stages: int) -> ProfiledCost:
     cluster = Cluster(n_stages=n_stages, device_memory_bytes=10**9)
-    return ProfiledCost(linear_t5_table(), T5_SHAPE, on(cluster.n_stages), cluster, CONFIG)
+    return ProfiledCost(linear_t5_table(), T5_SHAPE, on(cluster.n_stages), cluster, config=CONFIG)
 
 
 def one(n_rows: int, row_tokens: int, target_tokens: int) -> Shapes:
@@ -98,7 +98,7 @@ def test_sides_measured_at_other_points_are_refused() -> None:
     cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
     with pytest.raises(InputError, match=r"c.h5: 'decoder_side' was .* than 'decoder'"):
         ProfiledCost(
-            linear_t5_table(decoder=moved), T5_SHAPE, on(cluster.n_stages), cluster, CONFIG
+            linear_t5_table(decoder=moved), T5_SHAPE, on(cluster.n_stages), cluster, config=CONFIG
         )
 
 
@@ -125,7 +125,7 @@ def a100() -> ProfiledCost:
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=40 * 10**9)
     config = ProfiledConfig(path=Path("a100.h5"), recompute=("none", "full"))
     return ProfiledCost(
-        a100_table("t5"), SHAPES["t5"], equal_shares(SHAPES["t5"], cluster), cluster, config
+        a100_table("t5"), SHAPES["t5"], equal_shares(SHAPES["t5"], cluster), cluster, config=config
     )
 
 

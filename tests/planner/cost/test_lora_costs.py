@@ -30,7 +30,9 @@ def adapted(shape: ModelShape, **lora: object) -> ModelShape:
 def test_of_measured_weights_only_adapters_have_a_state() -> None:
     shape = adapted(SHAPE, rank=2)
     table = replace(linear_table(), model=fingerprint_of(shape))
-    static = ProfiledCost(table, shape, equal_shares(shape, CLUSTER), CLUSTER, CONFIG).static_bytes
+    static = ProfiledCost(
+        table, shape, equal_shares(shape, CLUSTER), CLUSTER, config=CONFIG
+    ).static_bytes
     layer = shape.parts()[LAYER]
     share = (layer.parameters - layer.frozen) / layer.parameters
     n_bytes = 100.0 * shape.n_layers / 3  # of the layers of the stage in the middle

@@ -35,7 +35,7 @@ EQUAL = equal_shares(SHAPE, THREE_STAGES)
 
 
 def costs_of(n_rows: int, row_tokens: int, cost: ProfiledCost | None = None) -> StageCosts:
-    model = cost or ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, CONFIG)
+    model = cost or ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     return model.stage_costs(decoder_shapes(np.array([n_rows]), np.array([row_tokens])))
 
 
@@ -51,7 +51,7 @@ def test_stages_that_hold_the_same_and_hand_over_as_much_are_of_one_kind() -> No
         SHAPE.model_copy(update={"n_layers": 10}),
         Cluster(n_stages=5, device_memory_bytes=10**9),
     )
-    cost = ProfiledCost(linear_table(), deep, equal_shares(deep, stages), stages, CONFIG)
+    cost = ProfiledCost(linear_table(), deep, equal_shares(deep, stages), stages, config=CONFIG)
     first, *middle, last = cost.kind_of_stage.tolist()
     assert len(set(middle)) == 1
     assert len({first, *middle, last}) == 3
@@ -105,14 +105,14 @@ def test_a_point_beside_an_infeasible_one_is_feasible() -> None:
 def test_only_the_stage_with_the_layer_that_ran_out_of_memory_is_infeasible() -> None:
     small = linear_grid(3.0, max_tokens=64)
     head = replace(linear_layer(3.0), forward_ms=small)
-    cost = ProfiledCost(linear_table(head=head), SHAPE, EQUAL, THREE_STAGES, CONFIG)
+    cost = ProfiledCost(linear_table(head=head), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     assert np.isinf(costs_of(4, 32, cost).forward_ms).tolist() == [[False, False, True]]
 
 
 def test_many_micro_batches_at_once_cost_what_each_costs_alone() -> None:
     rng = np.random.default_rng(0)
     n_rows, row_tokens = rng.integers(1, 12, 200), rng.integers(1, 80, 200)
-    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, CONFIG)
+    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     together = cost.stage_costs(decoder_shapes(n_rows, row_tokens)).work_ms
     alone = [
         costs_of(int(r), int(t), cost).work_ms[0] for r, t in zip(n_rows, row_tokens, strict=True)
@@ -122,13 +122,13 @@ def test_many_micro_batches_at_once_cost_what_each_costs_alone() -> None:
 
 def test_no_micro_batches_cost_nothing() -> None:
     nothing = np.array([], dtype=np.int64)
-    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, CONFIG)
+    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     assert cost.stage_costs(decoder_shapes(nothing, nothing)).forward_ms.shape == (0, 3)
 
 
 def test_packed_rows_cost_what_was_measured_of_packed_rows() -> None:
     table = with_packed(linear_table(), 0.75)
-    cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, CONFIG)
+    cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     padded, packed = costs_of(3, 20, cost), costs_of(3, 20, cost.of_layout(Layout.PACKED))
     for name in ("forward_ms", "backward_ms", "stored_bytes", "backward_transient_bytes"):
         expected = 0.75 * getattr(padded, name)
@@ -147,9 +147,9 @@ def test_rows_are_known_up_to_what_was_measured_in_every_layout() -> None:
         if key.layout == Layout.PACKED.text
     }
     table = replace(padded, layers={**padded.layers, **packed})
-    cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, CONFIG)
+    cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     assert cost.known_rows == KnownRows([1, 2, 4, 8, 16], 8, 48, 64)
-    alone = ProfiledCost(padded, SHAPE, EQUAL, THREE_STAGES, CONFIG)
+    alone = ProfiledCost(padded, SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     assert alone.known_rows == KnownRows([1, 2, 4, 8], 8, 16, 64)
     # Measured for 16 and 96 instead of 8 and 32, and twice as much.
     of_packed = costs_of(16, 96, cost.of_layout(Layout.PACKED)).forward_ms
@@ -159,7 +159,7 @@ def test_rows_are_known_up_to_what_was_measured_in_every_layout() -> None:
 def test_only_costs_that_are_asked_for_are_made() -> None:
     with patch(STAGE_GRIDS, wraps=stage_grids) as made:
         table = with_packed(linear_table(), 0.75)
-        cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, CONFIG)
+        cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
         assert made.call_count == 0
         costs_of(3, 20, cost)
         costs_of(3, 20, cost.monotone)
@@ -172,13 +172,13 @@ def test_where_packed_rows_were_measured_in_some_modes_only_padded_ones_are_look
     packed, full = with_packed(linear_table(), 0.75), linear_table("full")
     table = replace(packed, layers={**packed.layers, **full.layers})
     config = CONFIG.model_copy(update={"recompute": ("none", "full")})
-    cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, config)
+    cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, config=config)
     looked_up = costs_of(3, 20, cost.of_layout(Layout.PACKED))
     assert looked_up.table.tolist() == costs_of(3, 20, cost).table.tolist()
 
 
 def test_static_memory_is_weights_times_the_state_factor() -> None:
-    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, CONFIG)
+    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     assert cost.static_bytes.tolist() == [4 * 400, 4 * 300, 4 * 400]
 
 
@@ -187,7 +187,7 @@ def test_every_stage_reduces_its_own_weights_and_waits_for_the_step_of_the_large
     n_replicas: int, per_byte: float
 ) -> None:
     cluster = THREE_STAGES.model_copy(update={"n_replicas": n_replicas})
-    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, cluster, CONFIG)
+    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, cluster, config=CONFIG)
     assert cost.reduce_ms.tolist() == [400 * per_byte, 300 * per_byte, 400 * per_byte]
     assert cost.step_ms == 400 * 0.25
 
@@ -196,9 +196,9 @@ def test_noise_is_repaired_and_its_share_told() -> None:
     noisy = linear_grid(1.0)
     noisy[1, 1] = 10.0
     layer = replace(linear_layer(1.0), forward_ms=noisy)
-    cost = ProfiledCost(linear_table(layer=layer), SHAPE, EQUAL, THREE_STAGES, CONFIG)
+    cost = ProfiledCost(linear_table(layer=layer), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     assert 0 < cost.repaired < 0.05
-    assert ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, CONFIG).repaired == 0
+    assert ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG).repaired == 0
 
 
 def test_a_table_of_another_model_is_refused_with_both_values() -> None:
@@ -208,7 +208,7 @@ def test_a_table_of_another_model_is_refused_with_both_values() -> None:
         match=r"costs.h5: costs of another model: hidden_size is 8 there and 16 in \[model\], "
         r"vocab_size is 50 there and 60 in \[model\]; measure this one",
     ):
-        ProfiledCost(linear_table(), shape, EQUAL, THREE_STAGES, CONFIG)
+        ProfiledCost(linear_table(), shape, EQUAL, THREE_STAGES, config=CONFIG)
 
 
 @pytest.mark.parametrize(("there", "here"), [(True, None), (None, True), (False, True)])
@@ -238,7 +238,7 @@ def test_a_table_from_before_there_were_gates_is_of_a_relu() -> None:
 
 def test_a_table_fits_models_of_any_depth() -> None:
     shape = SHAPE.model_copy(update={"n_layers": 3})
-    cost = ProfiledCost(linear_table(), shape, Placement((1, 1, 1)), THREE_STAGES, CONFIG)
+    cost = ProfiledCost(linear_table(), shape, Placement((1, 1, 1)), THREE_STAGES, config=CONFIG)
     assert costs_of(1, 16, cost).forward_ms[0, 1] == 16
 
 
@@ -249,7 +249,7 @@ def test_a_mode_that_was_not_measured_is_named() -> None:
         match=r"holds no measurements of tensor_parallel=1/recompute=full/layer, only of: "
         r"tensor_parallel=1/recompute=none/stage; .*change planner.cost",
     ):
-        ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config)
+        ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=config)
 
 
 def test_layers_measured_at_other_points_are_refused() -> None:
@@ -257,7 +257,7 @@ def test_layers_measured_at_other_points_are_refused() -> None:
     with pytest.raises(
         InputError, match=r"costs.h5: 'head' was measured with other rows or lengths"
     ):
-        ProfiledCost(linear_table(head=head), SHAPE, EQUAL, THREE_STAGES, CONFIG)
+        ProfiledCost(linear_table(head=head), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
 
 
 def test_an_infeasible_cost_is_infinite_not_large() -> None:

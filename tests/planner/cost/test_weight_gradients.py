@@ -35,7 +35,9 @@ UNKNOWN = np.full((1, 1, 1), np.nan)
 
 @pytest.mark.parametrize("kind", ["head", "embedding", "stage"])
 def test_only_layers_defer(kind: str) -> None:
-    found = split_times(kind, LAYER, LAYER.backward_ms, SHAPE, AXES, Recompute.NONE).weight_ms
+    found = split_times(
+        kind, LAYER, LAYER.backward_ms, shape=SHAPE, axes=AXES, recompute=Recompute.NONE
+    ).weight_ms
     np.testing.assert_array_equal(found, 0 * LAYER.backward_ms)
 
 
@@ -46,7 +48,9 @@ def test_only_layers_defer(kind: str) -> None:
 def test_a_layer_takes_the_share_of_its_maps_that_are_not_recomputed(
     mode: Recompute, deferred: int
 ) -> None:
-    found = split_times("layer", LAYER, LAYER.backward_ms, SHAPE, AXES, mode).weight_ms
+    found = split_times(
+        "layer", LAYER, LAYER.backward_ms, shape=SHAPE, axes=AXES, recompute=mode
+    ).weight_ms
     # Per token 8 x 8 x 8 + 4 x 8 x 32 FLOPs in maps, and 4 x 8 per token of its row.
     for place, tokens in enumerate(ROW_TOKENS):
         share = deferred / (2 * (1536 + 32 * tokens))
@@ -57,7 +61,7 @@ def test_a_decoder_layer_also_maps_and_attends_to_the_inputs() -> None:
     decoder = on_three_axes({"decoder": linear_decoder(1.0)})["decoder"]
     axes = (ROWS, ROW_TOKENS, ROW_TOKENS)
     found = split_times(
-        "decoder", decoder, decoder.backward_ms, T5_SHAPE, axes, Recompute.NONE
+        "decoder", decoder, decoder.backward_ms, shape=T5_SHAPE, axes=axes, recompute=Recompute.NONE
     ).weight_ms
     inputs, targets = 32, 16
     maps = targets * (12 * 8 * 32 + 4 * 8 * 32) + inputs * 4 * 8 * 32
@@ -70,17 +74,23 @@ def test_a_decoder_layer_also_maps_and_attends_to_the_inputs() -> None:
 def test_what_is_recomputed_is_no_gradient_of_weights() -> None:
     longer, mode = replace(LAYER, backward_ms=1.5 * LAYER.backward_ms), Recompute.SELECTIVE
     share = (512 / (1536 + 32 * ROW_TOKENS))[np.newaxis, :, np.newaxis]
-    known = split_times("layer", longer, LAYER.backward_ms, SHAPE, AXES, mode).weight_ms
+    known = split_times(
+        "layer", longer, LAYER.backward_ms, shape=SHAPE, axes=AXES, recompute=mode
+    ).weight_ms
     np.testing.assert_allclose(known, share * LAYER.backward_ms, rtol=1e-15)
     # Where the pass without recomputation is not known, a forward pass is taken off.
-    guessed = split_times("layer", longer, UNKNOWN, SHAPE, AXES, mode).weight_ms
+    guessed = split_times(
+        "layer", longer, UNKNOWN, shape=SHAPE, axes=AXES, recompute=mode
+    ).weight_ms
     unrepeated_ms = longer.backward_ms - longer.forward_ms
     np.testing.assert_allclose(guessed, share * unrepeated_ms, rtol=1e-15)
 
 
 def test_a_measured_part_wins_but_for_what_exceeds_the_pass() -> None:
     measured = replace(LAYER, weight_ms=np.full_like(LAYER.backward_ms, 100.0))
-    found = split_times("layer", measured, LAYER.backward_ms, SHAPE, AXES, Recompute.FULL)
+    found = split_times(
+        "layer", measured, LAYER.backward_ms, shape=SHAPE, axes=AXES, recompute=Recompute.FULL
+    )
     np.testing.assert_array_equal(found.weight_ms, np.minimum(100.0, LAYER.backward_ms))
     assert not found.splitting_ms.any()
 
@@ -93,7 +103,9 @@ def test_what_halves_take_longer_than_the_whole_is_what_splitting_takes() -> Non
         (0.5 * whole_ms, 0.25 * whole_ms, 0 * whole_ms),  # by noise
     ):
         halves = replace(LAYER, input_ms=input_ms, weight_ms=weight_ms)
-        found = split_times("layer", halves, whole_ms, SHAPE, AXES, Recompute.NONE)
+        found = split_times(
+            "layer", halves, whole_ms, shape=SHAPE, axes=AXES, recompute=Recompute.NONE
+        )
         np.testing.assert_array_equal(found.weight_ms, np.minimum(weight_ms, whole_ms))
         np.testing.assert_array_equal(found.splitting_ms, splitting_ms)
 
@@ -102,7 +114,7 @@ def test_noise_in_whole_passes_is_no_gain_or_loss_of_halves() -> None:
     slow = LAYER.backward_ms.copy()
     slow[0, 0] *= 3  # more than with twice as many rows or tokens
     halves = replace(LAYER, backward_ms=slow, input_ms=0.75 * slow, weight_ms=0.5 * slow)
-    found = split_times("layer", halves, slow, SHAPE, AXES, Recompute.NONE)
+    found = split_times("layer", halves, slow, shape=SHAPE, axes=AXES, recompute=Recompute.NONE)
     whole_ms = make_monotone(slow).grid
     assert not np.array_equal(whole_ms[:2], slow[:2])
     np.testing.assert_allclose(found.weight_ms[:2], 0.5 * whole_ms[:2])
@@ -120,7 +132,7 @@ def test_what_is_infeasible_because_less_is_has_no_halves_either() -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
     placement = equal_shares(SHAPE, cluster)
     table = linear_table(layer=halves, stage=stage)
-    cost = ProfiledCost(table, SHAPE, placement, cluster, ProfiledConfig(path=Path("c.h5")))
+    cost = ProfiledCost(table, SHAPE, placement, cluster, config=ProfiledConfig(path=Path("c.h5")))
     costs = cost.stage_costs(decoder_shapes(np.array([1, 2, 4]), np.array([32, 32, 64])))
     assert np.isfinite(costs.splitting_ms).all(axis=1).tolist() == [True, False, False]
     assert np.isinf(costs.splitting_ms[1:]).all()
@@ -134,7 +146,7 @@ def test_a_table_with_halves_is_believed_and_one_without_is_estimated() -> None:
     table = linear_table(layer=halves, stage=pop)
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
     placement = equal_shares(SHAPE, cluster)
-    cost = ProfiledCost(table, SHAPE, placement, cluster, ProfiledConfig(path=Path("c.h5")))
+    cost = ProfiledCost(table, SHAPE, placement, cluster, config=ProfiledConfig(path=Path("c.h5")))
     costs = cost.stage_costs(decoder_shapes(np.array([2]), np.array([32])))
     tokens, n_layers = 64, 2
     np.testing.assert_allclose(costs.weight_ms[0], n_layers * tokens + 2)
@@ -163,7 +175,7 @@ def test_modes_share_the_times_without_recomputation_of_what_both_keep() -> None
     table = replace(plain, layers={**plain.layers, **full.layers, **twice})
     config = ProfiledConfig(path=Path("c.h5"), recompute=("none", "selective"))
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
-    cost = ProfiledCost(table, SHAPE, equal_shares(SHAPE, cluster), cluster, config)
+    cost = ProfiledCost(table, SHAPE, equal_shares(SHAPE, cluster), cluster, config=config)
     shapes = decoder_shapes(np.array([2, 3]), np.array([32, 20]))
     of_mode = [cost.stage_costs(shapes, mode) for mode in (Recompute.NONE, Recompute.SELECTIVE)]
     np.testing.assert_allclose(of_mode[0].weight_ms * 1024 / 1536, of_mode[1].weight_ms)

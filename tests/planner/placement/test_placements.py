@@ -149,7 +149,7 @@ def test_a_model_of_packed_rows_is_placed_by_their_costs() -> None:
     config = measured(replace(linear_table(), layers={**linear_table().layers, **packed}))
     sizes = TypicalSizes(one(2, 32), one(1, 64))
     for layout, expected in ((Layout.PADDED, (4, 2)), (Layout.PACKED, (3, 3))):
-        found = placements(config, SHAPE, cluster_of(2), sizes, layout)
+        found = placements(config, SHAPE, cluster_of(2), sizes, layout=layout)
         assert found[-1].layers_per_stage == expected
 
 
@@ -201,7 +201,7 @@ def test_sizes_of_packed_pairs_are_halved_on_both_sides() -> None:
     config = measured(linear_t5_table())
     few, many = (Shapes.padded(*np.array([[n], [16], [16]])) for n in (1, 64))
     found = [
-        placements(config, T5_SHAPE, cluster_of(2), TypicalSizes(each, few), Layout.PACKED)
+        placements(config, T5_SHAPE, cluster_of(2), TypicalSizes(each, few), layout=Layout.PACKED)
         for each in (few, many)
     ]
     assert len(found[0]) == 2

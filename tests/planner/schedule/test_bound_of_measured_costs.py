@@ -32,7 +32,12 @@ def cost_of(family: Family, accounting: Accounting, cluster: Cluster) -> Profile
     shape = SHAPES[family].model_copy(update={"n_layers": 8})
     placement = equal_shares(shape, cluster)
     return ProfiledCost(
-        a100_table(family), shape, placement, cluster, COSTS, ACCOUNTINGS[accounting]
+        a100_table(family),
+        shape,
+        placement,
+        cluster,
+        config=COSTS,
+        accounting=ACCOUNTINGS[accounting],
     )
 
 
@@ -66,7 +71,9 @@ def test_a_bound_knows_that_two_rows_may_take_less_than_one() -> None:
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=10**12, link=link)
     config, shape = ProfiledConfig(path=COSTS.path), SHAPES["t5"]
     placement = equal_shares(shape, cluster)
-    cost = ProfiledCost(a100_table("t5"), shape, placement, cluster, config, AUTHORS)
+    cost = ProfiledCost(
+        a100_table("t5"), shape, placement, cluster, config=config, accounting=AUTHORS
+    )
     search = BestOfSearch([], schedule_rules(ScheduleConfig()), SearchConfig(), cost, cluster)
     planner = Planner(search, cost, cluster, 8, rows_only(cluster))
     samples = [Sample(0, 94, 52), Sample(1, 59, 20)]

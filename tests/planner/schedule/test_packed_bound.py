@@ -175,14 +175,14 @@ MODELS: dict[str, CostModel] = {
         SHAPE,
         equal_shares(SHAPE, ONE_STAGE),
         ONE_STAGE,
-        ProfiledConfig(path=Path("costs.h5")),
+        config=ProfiledConfig(path=Path("costs.h5")),
     ).monotone,
     "profiled, packed": ProfiledCost(
         with_packed(linear_table(), 0.75),
         SHAPE,
         equal_shares(SHAPE, ONE_STAGE),
         ONE_STAGE,
-        ProfiledConfig(path=Path("costs.h5")),
+        config=ProfiledConfig(path=Path("costs.h5")),
     ).monotone,
 }
 

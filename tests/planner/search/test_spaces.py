@@ -160,12 +160,12 @@ def test_orders_of_pairs_that_are_alike_are_for_padded_rows_others_for_packed_on
     cost = AnalyticCost(T5_SHAPE, equal_shares(T5_SHAPE, TWO_STAGES), TWO_STAGES, RATES)
     samples = [Sample(i, n, 30 - n) for i, n in enumerate(range(2, 26, 3))]
 
-    def all_better(*arguments: Any) -> list[WindowTable]:
-        packed, plain = price_layouts(*arguments)
+    def all_better(*arguments: Any, **options: Any) -> list[WindowTable]:
+        packed, plain = price_layouts(*arguments, **options)
         return [WindowTable.joined([plain, packed]), plain, packed]
 
     with patch("dynapipe_hpc.planner.search.spaces.price_layouts", all_better):
-        spaces = list(search_spaces(samples, cost, TWO_STAGES, BOTH, split_backward=False))
+        spaces = list(search_spaces(samples, cost, TWO_STAGES, layouts=BOTH, split_backward=False))
     found = [{order: space.windows.modes for order, space in each.items()} for each in spaces[:3]]
     padded, packed = ((ExecutionMode(layout, Recompute.NONE),) for layout in BOTH)
     assert found == [
@@ -193,7 +193,7 @@ def test_long_pairs_share_packed_rows_with_short_ones_where_memory_is_scarce() -
     scarce = Cluster(n_stages=1, device_memory_bytes=memory_bytes)
     samples = [replace(long if i < 3 else short, sample_id=i) for i in range(11)]
     cost, packed = costs_on(scarce), [Layout.PACKED]
-    spaces = next(search_spaces(samples, cost, scarce, packed, split_backward=False))
+    spaces = next(search_spaces(samples, cost, scarce, layouts=packed, split_backward=False))
     fewest = {
         order: min(len(plan.replicas[0]) for plan in space.construct(4))
         for order, space in spaces.items()

@@ -33,7 +33,7 @@ def likeliest(stage: StageOfFamily, model: Any, source: list[int] | None) -> lis
     """Tokens that the model here writes, to be compared with those of `transformers`."""
     start = TOKENS[:4] if source is None else [0]
     end_ids = [model.config.eos_token_id]
-    written = continued(stage, start, source, Sampling().chooser(), end_ids)
+    written = continued(stage, start, source, Sampling().chooser(), end_ids=end_ids)
     return [*start, *(token for _, token in zip(range(12), written, strict=False))]
 
 

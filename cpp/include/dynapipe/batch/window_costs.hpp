@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "dynapipe/cost/stage_costs.hpp"
@@ -19,6 +20,9 @@ struct Window {
 
 /// Costs of all micro-batches of neighbouring samples. Samples that begin the same micro-batches
 /// share a row of the tables.
+///
+/// A window of one sample may run as slices of it, which are micro-batches by themselves and follow
+/// each other in `costs`. Its own entry there adds up theirs.
 struct WindowCosts {
     StageCosts costs;                     ///< costs of usable micro-batches
     std::span<const std::int32_t> cells;  ///< per mode and row, index in `costs` of the windows of
@@ -26,6 +30,24 @@ struct WindowCosts {
     std::span<const std::int64_t> spans;  ///< (n_modes, n_rows, 2): begin and end of cells
     std::span<const std::int32_t> row_of_sample;  ///< (n_samples,)
     std::size_t n_modes;
+    std::span<const std::int32_t> first_slice = {};  ///< per entry of `costs`, that of its first
+                                                     ///< slice, or itself; empty if none has any
+    std::span<const std::uint32_t> later_slices =
+        {};  ///< per entry, slices of its sample behind it
+
+    [[nodiscard]] bool has_slices(std::size_t microbatch) const {
+        return !first_slice.empty() &&
+               first_slice[microbatch] != static_cast<std::int32_t>(microbatch);
+    }
+
+    /// The entries that run in place of one: its slices, or itself.
+    [[nodiscard]] std::pair<std::size_t, std::size_t> parts(std::size_t microbatch) const {
+        if (!has_slices(microbatch)) {
+            return {microbatch, 1};
+        }
+        const auto first = static_cast<std::size_t>(first_slice[microbatch]);
+        return {first, later_slices[first] + 1};
+    }
 
     [[nodiscard]] std::size_t n_samples() const { return row_of_sample.size(); }
     [[nodiscard]] std::size_t n_rows() const { return spans.size() / (2 * n_modes); }

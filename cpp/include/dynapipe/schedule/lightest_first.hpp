@@ -24,6 +24,11 @@ namespace dynapipe {
 /// may be in flight on a stage to which a heavy one comes back, as they leave before it. In
 /// first-in, first-out order the heavy one would have to fit beside all that came after it.
 ///
+/// The slices of a sample follow each other in the list. The first enters only if all of them fit
+/// in the same sense, as none of them can return before the last has entered; the others then enter
+/// whenever they have arrived. They return in descending order. So they count as one micro-batch
+/// that keeps what all keep.
+///
 /// Every list of micro-batches that fit alone runs to its end: on the last stage all that is in
 /// flight can return, one after the other, and so on the stage before, as soon as it has come back
 /// from there. So that rounding does not spoil this, bytes are always added up from the heaviest to
@@ -33,8 +38,11 @@ class LightestFirst {
     /// @param costs           costs of all micro-batches that lists may name.
     /// @param limit_bytes     (n_stages,): memory for activations; may be infinite.
     /// @param split_backward  whether gradients of weights are separate passes.
+    /// @param later_slices    per micro-batch, how many slices of its sample come behind it in
+    ///                        every list; empty if there are no slices. The slices of a sample have
+    ///                        the same transient memory.
     LightestFirst(const StageCosts& costs, std::span<const double> limit_bytes, const Link& link,
-                  bool split_backward);
+                  bool split_backward, std::span<const std::uint32_t> later_slices = {});
 
     /// Schedules micro-batches, which enter the pipeline in the order of the list.
     ///
@@ -87,6 +95,10 @@ class LightestFirst {
     void enter(std::size_t stage);
     void send(std::size_t from, PassKind kind, std::uint32_t place);
     [[nodiscard]] bool may_enter(std::size_t stage) const;
+    [[nodiscard]] bool may_return(const Stage& stage, std::uint32_t place) const;
+    [[nodiscard]] std::uint32_t n_later(std::uint32_t place) const {
+        return later_slices_.empty() ? 0 : later_slices_[list_[place]];
+    }
     [[nodiscard]] const StageWork& work(std::uint32_t place, std::size_t stage) const {
         return works_[place][cache_.kind_of_stage(stage)];
     }
@@ -95,7 +107,9 @@ class LightestFirst {
     std::span<const double> limit_bytes_;
     bool full_duplex_;
     bool split_backward_;
+    std::span<const std::uint32_t> later_slices_;
     std::size_t effort_ = 0;
+    std::span<const std::uint32_t> list_;
     std::span<const StageWork* const> works_;  ///< micro-batches of the list, each (n_kinds,)
     std::vector<Stage> stages_;
     Soonest next_ms_;  ///< per stage, start of its next pass; infinite if none

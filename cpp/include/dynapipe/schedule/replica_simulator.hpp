@@ -49,7 +49,13 @@ class ReplicaSimulator {
         return dynapipe::is_heavy(windows_.costs, windows_.microbatch(window), limit_bytes_);
     }
 
-    /// What is worth a try: overtaking only if one of the windows is heavy.
+    /// Whether a window runs as slices of its sample.
+    [[nodiscard]] bool has_slices(const Window& window) const {
+        return windows_.has_slices(windows_.microbatch(window));
+    }
+
+    /// What is worth a try: overtaking if one of the windows is heavy, and only overtaking if one
+    /// runs as slices, as these go back in another order than they come.
     [[nodiscard]] std::span<const Precedence> precedences_of(std::span<const Window> replica) const;
 
     /// Whether all plans have a heavy window, as some sample alone is heavy in every mode.
@@ -68,6 +74,8 @@ class ReplicaSimulator {
   private:
     using List = std::vector<std::uint32_t>;
 
+    std::span<const std::uint32_t> with_slices(std::span<const std::uint32_t> list);
+
     struct HashOfList {
         std::size_t operator()(const List& list) const;
     };
@@ -78,7 +86,8 @@ class ReplicaSimulator {
     bool split_backward_;
     ListScheduler scheduler_;
     LightestFirst lightest_first_;
-    List list_;  ///< micro-batches and precedence
+    List list_;      ///< micro-batches and precedence
+    List expanded_;  ///< with the slices of those that have some in their place
     /// Makespans of lists; below zero, what a makespan is known to exceed.
     std::unordered_map<List, double, HashOfList> known_ms_;
 };

@@ -10,7 +10,7 @@ from dynapipe_hpc.data.sample import Sample
 
 
 def evaluated_samples(
-    used: UsedTokens, sample_ids: Tokens, task_ids: Tokens, most_tokens: int, n_least: int
+    used: UsedTokens, sample_ids: Tokens, task_ids: Tokens, *, most_tokens: int, n_least: int
 ) -> list[Sample]:
     """The samples of an evaluation, in the order of the hashes of their ids.
 

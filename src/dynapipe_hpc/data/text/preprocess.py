@@ -99,6 +99,7 @@ def preprocess(
     output: Path,
     recipe: Recipe,
     options: PreprocessOptions,
+    *,
     on_progress: OnProgress = lambda _: None,
 ) -> PreprocessTotals:
     """Tokenizes the lines of all sources, in order, into one dataset.
@@ -133,7 +134,9 @@ def preprocess(
         DatasetWriter.create(output, header_of(recipe, sources)) as writer,
         open_pool(recipe, n_workers) as pool,
     ):
-        totals = write_parts(writer, parts, pool, options.skip_bad, on_progress)
+        totals = write_parts(
+            writer, parts, pool, skip_bad=options.skip_bad, on_progress=on_progress
+        )
         _check_not_empty(totals, sources)
     return totals
 
@@ -156,6 +159,7 @@ def write_parts(
     writer: DatasetWriter,
     parts: Sequence[TextPart],
     pool: TokenizePool,
+    *,
     skip_bad: bool,
     on_progress: OnProgress,
 ) -> PreprocessTotals:

@@ -56,9 +56,9 @@ def recipe_of(
     tokenizer: Tokenizer,
     files: TokenizerFiles | None,
     record_format: RecordFormat,
+    *,
     fields: PairFields = PAIR_FIELDS,
     template: Path | None = None,
-    *,
     turns: Turns = Turns.EACH,
     names_start: bool = False,
 ) -> Recipe:

@@ -30,7 +30,9 @@ def show_samples(path: Path, n_samples: int, tokenizer: TokenizerFiles | None) -
         return "\n".join(
             line
             for number, (tokens, is_trained, task) in enumerate(samples)
-            for line in _lines(number, tokens, is_trained, task, dataset, tokenizer)
+            for line in _lines(
+                number, tokens, is_trained, task=task, dataset=dataset, tokenizer=tokenizer
+            )
         )
 
 
@@ -38,6 +40,7 @@ def _lines(
     number: int,
     tokens: TokenArray,
     is_trained: np.ndarray,
+    *,
     task: str,
     dataset: DatasetFile,
     tokenizer: TokenizerFiles | None,

@@ -128,7 +128,7 @@ class LocalTransport(Generic[ArrayT]):
         self._wait(True, microbatch, payload)
 
     def start_receive(
-        self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], slot: int
+        self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], *, slot: int
     ) -> None:
         """Starts receiving into a buffer."""
         if slot in self._slots:

@@ -50,7 +50,7 @@ class MpiTransport:
         request.Wait()
 
     def start_receive(
-        self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], slot: int
+        self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], *, slot: int
     ) -> None:
         """Starts receiving into receive buffer `slot`."""
         tensor = self._slots.take(slot, shape)

@@ -42,10 +42,11 @@ class RendezvousServer:
             request = self._comm.improbe(tag=REQUEST, status=status)
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
             if request is not None:
-                self._answer(status.Get_source(), *request.recv())
+                self._answer(status.Get_source(), request.recv())
                 pause_s = _MIN_PAUSE_S
 
-    def _answer(self, rank: int, tag: int, what: str, key: str, value: bytes | int) -> None:
+    def _answer(self, rank: int, request: tuple[int, str, str, bytes | int]) -> None:
+        tag, what, key, value = request
         reply: object = None
         match what, value:
             case "set", bytes():

@@ -33,10 +33,10 @@ class StagedTransport:
         self._inner.wait_send(microbatch, payload)
 
     def start_receive(
-        self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], slot: int
+        self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], *, slot: int
     ) -> None:
         """Starts receiving into receive buffer `slot` in host memory."""
-        self._inner.start_receive(microbatch, payload, peer, shape, slot)
+        self._inner.start_receive(microbatch, payload, peer, shape, slot=slot)
 
     def wait_receive(self, microbatch: int, payload: Payload) -> Tensor:
         """Waits for a tensor and copies it to the device."""

@@ -47,7 +47,7 @@ class TorchGroups:
 
 
 def open_groups(
-    backend: Backend, cluster: Cluster, rank: int, store: Store, timeout_s: float
+    backend: Backend, cluster: Cluster, rank: int, store: Store, *, timeout_s: float
 ) -> TorchGroups:
     """Opens the groups of a cluster; called by all ranks together, one cluster at a time.
 
@@ -71,7 +71,7 @@ def open_groups(
 
     def own_group(part_of: Callable[[int], int], *, transfers: bool = False) -> ProcessGroup | None:
         options = _transfer_options(backend, timeout) if transfers else None
-        return _own_group(cluster, rank, part_of, timeout, options)
+        return _own_group(cluster, rank, part_of, timeout, options=options)
 
     pairs = {payload: own_group(cluster.shard_of, transfers=True) for payload in Payload}
     return TorchGroups(
@@ -101,7 +101,7 @@ def _transfer_options(backend: Backend, timeout: timedelta) -> Any:
 
 
 def _own_group(
-    cluster: Cluster, rank: int, part_of: Callable[[int], int], timeout: timedelta, options: Any
+    cluster: Cluster, rank: int, part_of: Callable[[int], int], timeout: timedelta, *, options: Any
 ) -> ProcessGroup | None:
     """The group of this rank's part; None if parts, which are equally large, have one member."""
     members = [each for each in range(cluster.n_ranks) if part_of(each) == part_of(rank)]

@@ -97,7 +97,7 @@ class TorchTransport:
         _wait(self._sends.pop((microbatch, payload)).work)
 
     def start_receive(
-        self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], slot: int
+        self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], *, slot: int
     ) -> None:
         """Starts receiving into receive buffer `slot`."""
         tensor = self._slots.take(slot, shape)

@@ -31,7 +31,7 @@ class Transport(Protocol[Tensor]):
         ...
 
     def start_receive(
-        self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], slot: int
+        self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], *, slot: int
     ) -> None:
         """Starts receiving into receive buffer `slot`, which is grown to `shape` if needed."""
         ...

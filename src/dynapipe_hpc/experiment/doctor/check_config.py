@@ -97,7 +97,7 @@ def _memory(experiment: Experiment, rows: RowLengths) -> Iterator[Finding]:
     limit_bytes = cluster.device_memory_bytes
     if not (cost.static_bytes + sample_bytes <= limit_bytes).all():
         remedy = "lower data.max_tokens"
-        error = misfit_error("the longest sample", costs, cost, cluster, remedy)
+        error = misfit_error("the longest sample", costs, cost, cluster, way_out=remedy)
         yield Finding("memory", str(error), Level.PROBLEM)
         return
     for stage, (model, sample) in enumerate(zip(cost.static_bytes, sample_bytes, strict=True)):

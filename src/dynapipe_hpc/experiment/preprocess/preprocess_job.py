@@ -45,6 +45,7 @@ def preprocess_together(
     sources: Sequence[Path],
     output: Path,
     recipe: Recipe,
+    *,
     options: PreprocessOptions,
     on_share: OnShare = lambda _: None,
 ) -> Preprocessed:
@@ -70,7 +71,7 @@ def preprocess_together(
             the first rank has said so.
     """
     with job.stop.observed():
-        return _preprocess(job, sources, output, recipe, options, on_share)
+        return _preprocess(job, sources, output, recipe, options=options, on_share=on_share)
 
 
 def _preprocess(
@@ -78,6 +79,7 @@ def _preprocess(
     sources: Sequence[Path],
     output: Path,
     recipe: Recipe,
+    *,
     options: PreprocessOptions,
     on_share: OnShare,
 ) -> Preprocessed:

@@ -71,7 +71,9 @@ class ShardMaker:
     def _make(self, shard: Shard, pool: TokenizePool, on_progress: OnProgress) -> PreprocessTotals:
         header = header_of(self.recipe, [shard.part.path])
         with DatasetWriter.create(self.folder / shard.name, header) as writer:
-            totals = write_parts(writer, [shard.part], pool, self.skip_bad, on_progress)
+            totals = write_parts(
+                writer, [shard.part], pool, skip_bad=self.skip_bad, on_progress=on_progress
+            )
             shard.check_source()
         return totals
 

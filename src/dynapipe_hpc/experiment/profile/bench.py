@@ -106,7 +106,13 @@ class Bench:
         microbatches = [replace(m, recompute=mode.recompute) for m in group.microbatches]
         stacks, limit_s = self._stacks(group), self.repetition_s
         rounds = measure_rounds(
-            self.job, stacks, microbatches, limit_s, on_progress, begun, measures
+            self.job,
+            stacks,
+            microbatches,
+            repetition_s=limit_s,
+            on_progress=on_progress,
+            begun=begun,
+            measures=measures,
         )
         for known in rounds:
             with self.job.fail_together():
@@ -116,4 +122,7 @@ class Bench:
 
     def _stacks(self, group: StackGroup) -> list[Stack]:
         shards, device = self.channels.collectives, self.on.device
-        return [Stack(self.config, shape, self.tokens, shards, device) for shape in group.shapes]
+        return [
+            Stack(self.config, shape, self.tokens, shards=shards, device=device)
+            for shape in group.shapes
+        ]

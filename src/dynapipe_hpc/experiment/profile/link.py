@@ -47,7 +47,9 @@ def measure_link(
     )
     times = None
     if peer is not None:
-        times = [transfer_ms(transport, rank, peer, tensor, clock) for tensor in (small, large)]
+        times = [
+            transfer_ms(transport, rank, peer, tensor, clock=clock) for tensor in (small, large)
+        ]
     transport.clear()
     pairs = [times for times in job.gather(times) if times is not None]
     if not pairs:
@@ -71,7 +73,7 @@ def paired_rank(rank: int, n_stages: int) -> int | None:
 
 
 def transfer_ms(
-    transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor, clock: Clock[Any]
+    transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor, *, clock: Clock[Any]
 ) -> float:
     """Time of one transfer: half of a round trip, of several in a row. Peers call it together.
 

@@ -35,6 +35,7 @@ def profile(
     job: Job,
     config: ExperimentConfig,
     grid: ProfileGrid,
+    *,
     repetition_s: float,
     on_progress: OnProgress,
     begun: ProfileTable | None = None,
@@ -66,9 +67,9 @@ def profile(
         on = find_device(job, config)
     tied = _tied(job, config)
     channels = connect(config, tied, job, on)
-    is_begun = job.broadcast(begun is not None)
-    table = begun if is_begun else _without_layers(job, config, grid, tied, channels, on)
-    if not is_begun:
+    table = begun
+    if not job.broadcast(begun is not None):
+        table = _without_layers(job, config, grid, tied=tied, channels=channels, on=on)
         yield table
     kept = None if table is None or beside is None else RoundsFile(beside, table.created)
     with tokens_on_disk(grid.samples, config.model.vocab_size) as tokens:
@@ -94,13 +95,16 @@ def _without_layers(
     job: Job,
     config: ExperimentConfig,
     grid: ProfileGrid,
+    *,
     tied: Tied,
     channels: Channels,
     on: RankDevice,
 ) -> ProfileTable | None:
     """A table without layers, on the first rank; None elsewhere."""
     dtype = dtype_of(config)
-    update = measure_update(job, _optimizer(job, config, tied, channels.collectives, on.device))
+    update = measure_update(
+        job, _optimizer(job, config, tied, channels.collectives, device=on.device)
+    )
     full_duplex = config.cluster.link.full_duplex
     link = measure_link(job, channels, dtype, on.device, full_duplex=full_duplex)
     if not job.is_first:
@@ -121,11 +125,12 @@ def _optimizer(
     config: ExperimentConfig,
     tied: Tied,
     collectives: Collectives,
+    *,
     device: torch.device,
 ) -> Optimizer:
     """The optimizer of this rank's stage, as in a run."""
     stage = config.cluster.stage_of(job.rank)
-    module = build_module(config, any_placement(config), stage, collectives, device)
+    module = build_module(config, any_placement(config), stage, collectives, device=device)
     return build_optimizer(config, tied, module, collectives)
 
 

@@ -72,6 +72,7 @@ def measure_rounds(
     job: Job,
     stacks: Sequence[Stack],
     microbatches: Sequence[MicroBatch],
+    *,
     repetition_s: float,
     on_progress: OnProgress,
     begun: StackRounds | None = None,
@@ -101,14 +102,14 @@ def measure_rounds(
     known = begun
     if not job.broadcast(begun is not None):
         one_s = repetition_s / len(measures)
-        known = _begin(job, stacks, microbatches, one_s, on_progress)
+        known = _begin(job, stacks, microbatches, repetition_s=one_s, on_progress=on_progress)
     known = known or StackRounds(0, np.zeros(0))
     yield known
     state = known.n_rounds, len(known.times_ms), known.n_microbatches
     n_rounds, n_done, n_feasible = job.broadcast(state)
     for k in range(n_done, n_rounds):
         part = share_of(on_progress, 1 + k, 1 + n_rounds)
-        times_ms = _round(job, stacks, measures, microbatches[:n_feasible], part)
+        times_ms = _round(job, stacks, measures, microbatches[:n_feasible], on_progress=part)
         n_feasible = len(times_ms)
         known = known.with_round(np.array(job.gather(times_ms)))
         yield known
@@ -123,6 +124,7 @@ def _begin(
     job: Job,
     stacks: Sequence[Stack],
     microbatches: Sequence[MicroBatch],
+    *,
     repetition_s: float,
     on_progress: OnProgress,
 ) -> StackRounds:
@@ -130,7 +132,7 @@ def _begin(
     start_s = time.perf_counter()
     # Assumes the largest number of rounds, so that progress never goes backwards.
     part = share_of(on_progress, 0, 1 + MAX_ROUNDS)
-    memory = _round(job, stacks, (Stack.memory,), microbatches, part)
+    memory = _round(job, stacks, (Stack.memory,), microbatches, on_progress=part)
     if not len(memory):
         raise RunError(
             f"not even the smallest micro-batch, of {microbatches[0].padded_tokens} padded tokens, "
@@ -146,6 +148,7 @@ def _round(
     stacks: Sequence[Stack],
     measures: Sequence[Measure],
     microbatches: Sequence[MicroBatch],
+    *,
     on_progress: OnProgress,
 ) -> FloatArray:
     measured: list[list[tuple[float, ...]]] = []

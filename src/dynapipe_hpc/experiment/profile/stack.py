@@ -104,6 +104,7 @@ class Stack:
         config: ExperimentConfig,
         stack: StackShape,
         tokens: IterationTokens,
+        *,
         shards: Shards = ONE_SHARD,
         device: torch.device = CPU,
     ) -> None:

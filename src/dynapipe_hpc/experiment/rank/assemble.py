@@ -57,13 +57,13 @@ def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
     tied = tied_weights(config.model, placement, config.cluster.n_shards)
     channels = connect(config, tied, job, on)
     stage_number = config.cluster.stage_of(job.rank)
-    module = build_module(config, placement, stage_number, channels.collectives, on.device)
+    module = build_module(config, placement, stage_number, channels.collectives, device=on.device)
     weighting = config.training.loss_weighting
     collate: Collate[Any] = module.collate
     reader = reader_of(dataset, config.data)
     predicts_inputs = not config.model.has_target_rows
     trained = trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs)
-    loader = TokenLoader(reader, dataset.start_id, weighting, collate, trained)
+    loader = TokenLoader(reader, dataset.start_id, weighting, collate, trained=trained)
     optimizer = build_optimizer(config, tied, module, channels.collectives)
     state = TrainingState(module, optimizer, channels.collectives)
     with job.fail_together():
@@ -81,7 +81,9 @@ def connect(config: ExperimentConfig, tied: Tied, job: Job, on: RankDevice) -> C
     one_stage = config.cluster.model_copy(update={"n_replicas": 1, "n_stages": 1})
     cluster = config.cluster if job.size == config.cluster.n_ranks else one_stage
     timeout_s = config.executor.timeout_s
-    return open_channels(job, cluster, on, dtype_of(config), paired_stages(tied), timeout_s)
+    return open_channels(
+        job, cluster, on, dtype_of(config), holders=paired_stages(tied), timeout_s=timeout_s
+    )
 
 
 def build_optimizer(
@@ -97,6 +99,7 @@ def build_module(
     placement: Placement,
     stage: int,
     shards: Shards,
+    *,
     device: torch.device = CPU,
 ) -> StageOfFamily:
     """A shard of the layers of a stage, with initial weights."""

@@ -53,6 +53,7 @@ def open_channels(
     cluster: Cluster,
     on: RankDevice,
     dtype: torch.dtype,
+    *,
     holders: Holders,
     timeout_s: float,
 ) -> Channels:
@@ -70,7 +71,9 @@ def open_channels(
         timeout_s: Time after which the watchdog ends a rank that waits.
     """
     if on.device.type == "cuda" and not on.is_shared:
-        return open_torch_channels("nccl", job, cluster, on.device, dtype, holders, timeout_s)
+        return open_torch_channels(
+            "nccl", job, cluster, on.device, dtype=dtype, holders=holders, timeout_s=timeout_s
+        )
     collectives = MpiCollectives(job.comm, cluster)
     same_shard = job.divide(cluster.shard_of(job.rank))
     transport = MpiTransport(same_shard.comm, dtype)
@@ -98,6 +101,7 @@ def open_torch_channels(
     job: Job,
     cluster: Cluster,
     device: torch.device,
+    *,
     dtype: torch.dtype,
     holders: Holders,
     timeout_s: float,
@@ -105,7 +109,7 @@ def open_torch_channels(
     """Connects the ranks through torch.distributed; as `open_channels`."""
     limit_s = timeout_s + _AFTER_WATCHDOG_S
     with rendezvous(job.comm, timeout_s) as store:
-        groups = open_groups(backend, cluster, job.rank, store, limit_s)
+        groups = open_groups(backend, cluster, job.rank, store, timeout_s=limit_s)
         channels = connect_groups(groups, device, dtype, holders)
 
     def close() -> None:

@@ -20,6 +20,7 @@ class Evaluations:
         evaluator: Evaluator,
         config: EvaluationConfig,
         n_iterations: int,
+        *,
         history: LossHistory,
         log: Log,
     ) -> None:
@@ -96,4 +97,6 @@ def plan_evaluations(
     if config.evaluation is None or samples is None or history is None:
         return NoEvaluations()
     evaluator = Evaluator(rank, experiment, samples)
-    return Evaluations(evaluator, config.evaluation, config.training.n_iterations, history, log)
+    return Evaluations(
+        evaluator, config.evaluation, config.training.n_iterations, history=history, log=log
+    )

@@ -44,7 +44,7 @@ class Evaluator:
             dataset.start_id,
             self._weighting,
             rank.worker.collate,
-            trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),
+            trained=trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),
         )
         self._loader.start_iteration(self._samples)
         self._plans = plan_evaluation(rank.job, experiment, samples)
@@ -68,7 +68,9 @@ class Evaluator:
                     return int(stop_signal)
                 rank.position.start_plan(n_done, data)
                 transport, clock = worker.channels.transport, worker.clock
-                launch_plan(decode(data), worker.stage, transport, clock, rank.progress).finish()
+                launch_plan(
+                    decode(data), worker.stage, transport, clock, progress=rank.progress
+                ).finish()
             own_losses = losses * worker.reports_loss
         # Every sample was evaluated by one replica, so that the order of sums does not matter.
         sums, counts = np.array(job.all_reduce_sum(own_losses.flatten().tolist())).reshape(2, -1)

@@ -18,7 +18,7 @@ from dynapipe_hpc.planner.cost.pass_times import PassTimes
 
 
 def measured_passes(
-    plan: RankPlan, trace: IterationTrace, cost: CostModel, factors: FloatArray, n_replicas: int
+    plan: RankPlan, trace: IterationTrace, cost: CostModel, factors: FloatArray, *, n_replicas: int
 ) -> PassTimes:
     """Times of the passes that a rank has executed, each beside its uncorrected prediction.
 

@@ -59,7 +59,7 @@ class OnlineCosts:
             return PassTimes.none(*self._size).numbers
         cost, factors = self._experiment.planner.cost, self._known[self._n_done].factors
         n_replicas, _ = self._size
-        return measured_passes(plan, trace, cost, factors, n_replicas).numbers
+        return measured_passes(plan, trace, cost, factors, n_replicas=n_replicas).numbers
 
     def add(self, numbers: Sequence[float]) -> list[str]:
         """Adds the next iteration; returns a line for every rank that has become slow, or is not.

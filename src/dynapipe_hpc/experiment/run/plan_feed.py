@@ -28,6 +28,7 @@ class PlanFeed:
         rank: int,
         sampler: TokenBudgetSampler,
         worker: Worker,
+        *,
         timeout_s: float,
     ) -> None:
         """Feeds `worker` with the plans of `rank`, for each of which it waits up to `timeout_s`."""

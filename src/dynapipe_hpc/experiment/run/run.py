@@ -97,7 +97,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
         print(f"attention: {attention_kernels(config)}", flush=True)
         for line in describe_data(experiment, iterations.stop):
             print(escaped(line), flush=True)
-    worker = build_run_worker(job, experiment, output, device, start.point)
+    worker = build_run_worker(job, experiment, output, device, point=start.point)
     store = open_store(job, config.store, iterations.start)
     watchdog = Watchdog(job, config)
     costs = costs_of_run(experiment, iterations.start, start.online_costs)
@@ -132,7 +132,9 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
                 job=job,
                 config=config,
                 worker=worker,
-                feed=PlanFeed(store, job.rank, experiment.sampler, worker, config.store.timeout_s),
+                feed=PlanFeed(
+                    store, job.rank, experiment.sampler, worker, timeout_s=config.store.timeout_s
+                ),
                 planning=planning,
                 position=watchdog.position,
                 progress=progress,

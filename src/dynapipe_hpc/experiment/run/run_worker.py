@@ -14,7 +14,7 @@ from dynapipe_hpc.training.huggingface.token_ids import write_token_ids
 
 
 def build_run_worker(
-    job: Job, experiment: Experiment, output: Path, device: RankDevice, point: ResumePoint | None
+    job: Job, experiment: Experiment, output: Path, device: RankDevice, *, point: ResumePoint | None
 ) -> Worker:
     """Builds the stage of this rank, and restores its state; all ranks together.
 

@@ -68,7 +68,9 @@ class TrainingRank:
         worker = self.worker
         transport = worker.channels.transport
         self.quiet_period.end()
-        launched = launch_plan(plan, worker.stage, transport, worker.clock, self._progress_in(plan))
+        launched = launch_plan(
+            plan, worker.stage, transport, worker.clock, progress=self._progress_in(plan)
+        )
         if not launched.is_busy:
             self.quiet_period.begin()
         if plan.iteration + 1 < self.config.training.n_iterations:

@@ -13,7 +13,11 @@ from dynapipe_hpc.store.plan_store import PlanStore
 def open_store(job: Job, config: StoreConfig, first_iteration: int) -> MpiPlanStore:
     """Opens the plan store, and prints who makes progress on it; all ranks together."""
     store = MpiPlanStore(
-        job.comm, config.look_ahead, config.plan_bytes, first_iteration, config.progress
+        job.comm,
+        config.look_ahead,
+        config.plan_bytes,
+        first_iteration=first_iteration,
+        progress=config.progress,
     )
     if job.is_first:
         print(store.progress, flush=True)

@@ -115,7 +115,7 @@ def simulate(
         methods = methods_of(files.config)
         variants = {each.method: files.variant(each.of(files.config)) for each in methods}
     with locked(ranks, output):
-        return _simulate(ranks, files, variants, SimulationFolder(output), on_share)
+        return _simulate(ranks, files, variants, SimulationFolder(output), on_share=on_share)
 
 
 def _simulate(
@@ -123,6 +123,7 @@ def _simulate(
     files: ExperimentFiles,
     variants: Mapping[str, ExperimentFiles],
     folder: SimulationFolder,
+    *,
     on_share: Callable[[float], None],
 ) -> list[Planned]:
     done: dict[tuple[str, int], Planned] = {}

@@ -64,7 +64,7 @@ class RankStatus:
 
 
 def whereabouts_of(
-    rank: int, host: str, process: str, for_s: float, position: Position, cluster: Cluster
+    rank: int, host: str, process: str, *, for_s: float, position: Position, cluster: Cluster
 ) -> RankStatus:
     """Reads a position; peers are numbered as the job does, not as plans do."""
     standing = position.look()

@@ -107,7 +107,9 @@ class Watchdog:
         for_s = self._awake_s - self._since[neighbour.rank][1]
         position, process = self._positions[neighbour.rank], state_of(neighbour.pid)
         host = self._positions.host
-        return whereabouts_of(neighbour.rank, host, process, for_s, position, self._cluster)
+        return whereabouts_of(
+            neighbour.rank, host, process, for_s=for_s, position=position, cluster=self._cluster
+        )
 
     def _end_because_of(self, neighbour: Neighbour) -> NoReturn:
         where = self._whereabouts(neighbour)

@@ -32,5 +32,5 @@ def check_fit(
             costs.take(misfits[:1]),
             cost,
             cluster,
-            way_out,
+            way_out=way_out,
         )

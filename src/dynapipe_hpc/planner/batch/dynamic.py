@@ -37,7 +37,12 @@ class DynamicBatches:
         """Groups the samples of all replicas, see `BatchRule`."""
         ordered, *_ = orders(samples, cost.is_encoder_decoder).values()
         return split_samples(
-            ordered, cost, cluster, self.memory_share, self.layouts, self.token_multiple
+            ordered,
+            cost,
+            cluster,
+            memory_share=self.memory_share,
+            layouts=self.layouts,
+            token_multiple=self.token_multiple,
         )
 
 

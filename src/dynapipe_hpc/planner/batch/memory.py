@@ -37,7 +37,7 @@ def fits(costs: StageCosts, room_bytes: FloatArray) -> BoolArray:
 
 
 def misfit_error(
-    subject: str, costs: StageCosts, cost: CostModel, cluster: Cluster, way_out: str
+    subject: str, costs: StageCosts, cost: CostModel, cluster: Cluster, *, way_out: str
 ) -> InputError:
     """The error for something that cannot run.
 

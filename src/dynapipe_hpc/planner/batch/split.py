@@ -22,6 +22,7 @@ def split_samples(
     samples: Sequence[Sample],
     cost: CostModel,
     cluster: Cluster,
+    *,
     memory_share: float = 1.0,
     layouts: Sequence[Layout] = PADDED_ONLY,
     token_multiple: int = ROW_MULTIPLE,
@@ -63,7 +64,7 @@ def split_samples(
     Source:
         Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, equations 1 and 2.
     """
-    table = price_bundled_windows(samples, cost, cluster, layouts, token_multiple)
+    table = price_bundled_windows(samples, cost, cluster, layouts, token_multiple=token_multiple)
     return [table.microbatch(*window) for window in split(table, cluster.n_replicas, memory_share)]
 
 
@@ -129,7 +130,11 @@ class _Split:
     ) -> Self:
         length = table.row_of_sample
         sizes = _kernels.split_samples(
-            length, cheapest.begin, cheapest.work_ms, cheapest.fill_ms, n_replicas
+            length,
+            cheapest.begin,
+            cheapest.work_ms,
+            cheapest.fill_ms,
+            n_replicas,
         ).sizes
         firsts = np.cumsum([0, *sizes[:-1]])
         places = cheapest.begin[length[firsts]] + np.array(sizes) - 1

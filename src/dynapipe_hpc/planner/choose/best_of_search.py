@@ -73,8 +73,8 @@ class BestOfSearch:
             samples,
             self.cost,
             self.cluster,
-            self.layouts,
-            self.token_multiple,
+            layouts=self.layouts,
+            token_multiple=self.token_multiple,
             split_backward=splits,
         ):
             modes = {mode for space in spaces.values() for mode in space.windows.modes}

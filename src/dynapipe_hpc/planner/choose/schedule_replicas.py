@@ -71,7 +71,7 @@ class ReplicaScheduler:
         if replica.slowness:
             costs = costs.slowed(np.array(replica.slowness))
         scheduled = schedule_priced(
-            replica.microbatches, costs, self.cost, self.cluster, self.rules
+            replica.microbatches, costs, self.cost, self.cluster, rules=self.rules
         )
         self._known[replica] = scheduled
         return scheduled

@@ -21,6 +21,7 @@ def rank_plans(
     pipelines: Sequence[Pipeline],
     cluster: Cluster,
     cost: CostModel,
+    *,
     hidden_size: int,
     boundaries: Sequence[Boundary],
 ) -> list[RankPlan]:

@@ -55,7 +55,11 @@ class AnalyticCost(CostModel):
         self._counts = parts_of_stages(shape, placement)
         self._estimates = {
             mode: layer_estimates(
-                shape, config.element_bytes, cluster.n_shards, cluster.n_stream_shards, mode
+                shape,
+                config.element_bytes,
+                n_shards=cluster.n_shards,
+                n_stream_shards=cluster.n_stream_shards,
+                recompute=mode,
             )
             for mode in config.recompute_modes
         }

@@ -55,7 +55,9 @@ def costs_of(
     """
     if isinstance(source, AnalyticConfig):
         return AnalyticCost(shape, placement, cluster, source), cluster.link
-    cost = ProfiledCost(source.table, shape, placement, cluster, source.config, source.accounting)
+    cost = ProfiledCost(
+        source.table, shape, placement, cluster, config=source.config, accounting=source.accounting
+    )
     return cost, source.table.link or cluster.link
 
 

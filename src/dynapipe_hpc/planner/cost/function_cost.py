@@ -152,14 +152,14 @@ class FunctionCost(CostModel):
 
 def _values(name: str, function: OfRows, sizes: FloatArray, least: float) -> FloatArray:
     """Results of a cost function for distinct sizes, which ascend by rows, then by length."""
-    values = np.array([_value(name, function, n, m, least) for n, m in sizes.tolist()])
+    values = np.array([_value(name, function, n, m, least=least) for n, m in sizes.tolist()])
     by_rows = np.arange(len(sizes))
     for same, order in ((0, by_rows), (1, np.lexsort(sizes.T))):
         _check_never_falls(name, sizes[order], values[order], same)
     return values
 
 
-def _value(name: str, function: OfRows, n_rows: float, row_tokens: float, least: float) -> float:
+def _value(name: str, function: OfRows, n_rows: float, row_tokens: float, *, least: float) -> float:
     n, tokens = (int(size) if size.is_integer() else size for size in (n_rows, row_tokens))
     answer = function(n, tokens)
     try:

@@ -56,6 +56,7 @@ class LayerEstimate:
 def layer_estimates(
     shape: ModelShape,
     element_bytes: int,
+    *,
     n_shards: int = 1,
     n_stream_shards: int = 1,
     recompute: Recompute = Recompute.NONE,

@@ -66,6 +66,7 @@ class ProfiledCost(CostModel):
         shape: ModelShape,
         placement: Placement,
         cluster: Cluster,
+        *,
         config: ProfiledConfig,
         accounting: Accounting = MEASURED,
     ) -> None:

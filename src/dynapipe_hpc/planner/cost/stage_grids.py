@@ -59,7 +59,12 @@ class StageMeasurements:
         """Times of split backward passes by kind, on the same axes."""
         return {
             kind: split_times(
-                kind, layer, self.plain.at(kind, self.axes), self.shape, self.axes, self.mode
+                kind,
+                layer,
+                self.plain.at(kind, self.axes),
+                shape=self.shape,
+                axes=self.axes,
+                recompute=self.mode,
             )
             for kind, layer in self.layers.items()
         }

@@ -59,6 +59,7 @@ def split_times(
     kind: str,
     layer: LayerProfile,
     plain_ms: FloatArray,
+    *,
     shape: ModelShape,
     axes: Axes,
     recompute: Recompute,
@@ -95,7 +96,9 @@ def split_times(
     """
     weight_ms = layer.weight_ms
     if weight_ms is None:
-        weight_ms = _estimated_ms(kind, layer, plain_ms, shape, axes, recompute)
+        weight_ms = _estimated_ms(
+            kind, layer, plain_ms, shape=shape, axes=axes, recompute=recompute
+        )
     elif layer.input_ms is not None:
         return _measured(layer.backward_ms, layer.input_ms, weight_ms)
     return SplitTimes(np.minimum(weight_ms, layer.backward_ms), np.zeros_like(layer.backward_ms))
@@ -115,6 +118,7 @@ def _estimated_ms(
     kind: str,
     layer: LayerProfile,
     plain_ms: FloatArray,
+    *,
     shape: ModelShape,
     axes: Axes,
     recompute: Recompute,

@@ -23,6 +23,7 @@ def placements(
     shape: ModelShape,
     cluster: Cluster,
     sizes: TypicalSizes,
+    *,
     layout: Layout = Layout.PADDED,
 ) -> list[Placement]:
     """Placements to choose from: equal shares, and one balanced placement per recomputation mode.

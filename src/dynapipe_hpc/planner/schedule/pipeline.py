@@ -58,7 +58,9 @@ def schedule_pipeline(
     Raises:
         InfeasibleScheduleError: No rule keeps within memory; gives the reason for each.
     """
-    return schedule_priced(microbatches, microbatch_costs(microbatches, cost), cost, cluster, rules)
+    return schedule_priced(
+        microbatches, microbatch_costs(microbatches, cost), cost, cluster, rules=rules
+    )
 
 
 def schedule_priced(
@@ -66,6 +68,7 @@ def schedule_priced(
     costs: StageCosts,
     cost: CostModel,
     cluster: Cluster,
+    *,
     rules: Sequence[ScheduleRule],
 ) -> Pipeline:
     """Schedules micro-batches whose costs are known, see `schedule_pipeline`.

@@ -47,7 +47,7 @@ class CellCosts(NamedTuple):
 
     @classmethod
     def from_shapes(
-        cls, few: StageCosts, many: StageCosts, ratio: FloatArray, cluster: Cluster, split: bool
+        cls, few: StageCosts, many: StageCosts, ratio: FloatArray, cluster: Cluster, *, split: bool
     ) -> Self:
         """Costs of cells between fewer and more rows of the same length.
 
@@ -126,7 +126,7 @@ class RowCells:
             ratio = rows_of_cells[few[runs]] / rows_of_cells[runs]
             at_few, at_many = costs.take(few[runs]), costs.take(runs)
             places.append(runs)
-            parts.append(CellCosts.from_shapes(at_few, at_many, ratio, cluster, may_split))
+            parts.append(CellCosts.from_shapes(at_few, at_many, ratio, cluster, split=may_split))
         place = np.concatenate(places)
         order = np.argsort(place, kind="stable")
         columns = (np.concatenate(column)[order] for column in zip(*parts, strict=True))

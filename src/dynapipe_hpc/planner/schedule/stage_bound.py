@@ -73,7 +73,11 @@ class LengthWindows:
         added = max(0.0, float((-entries / n_rows)[self.can_run].max()))
         table = self.windows.least(np.where(self.can_run, entries + added * n_rows, np.inf))
         least = _kernels.split_samples(
-            self.windows.row_of_sample, table.begin, table.work_ms, table.fill_ms, 1
+            self.windows.row_of_sample,
+            table.begin,
+            table.work_ms,
+            table.fill_ms,
+            1,
         )
         return float(least.objective_ms - added * len(self.windows.samples))
 

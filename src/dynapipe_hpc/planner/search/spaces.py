@@ -28,9 +28,9 @@ def search_spaces(
     samples: Sequence[Sample],
     cost: CostModel,
     cluster: Cluster,
+    *,
     layouts: Sequence[Layout] = PADDED_ONLY,
     token_multiple: int = ROW_MULTIPLE,
-    *,
     split_backward: bool,
 ) -> Iterator[Mapping[str, SearchSpace]]:
     """Search spaces with all layouts and modes of recomputation together, then with fewer.
@@ -64,7 +64,7 @@ def search_spaces(
         split_backward=split_backward,
         slowness=_slowness(cost, cluster.n_replicas),
     )
-    tables = _tables(samples, cost, cluster, layouts, token_multiple)
+    tables = _tables(samples, cost, cluster, layouts, token_multiple=token_multiple)
     spaces = [{order: to_space(table) for order, table in each.items()} for each in tables]
     yield from spaces
     modes = range(len(cost.recompute_modes))
@@ -80,6 +80,7 @@ def _tables(
     cost: CostModel,
     cluster: Cluster,
     layouts: Sequence[Layout],
+    *,
     token_multiple: int,
 ) -> list[dict[str, WindowTable]]:
     """Windows by order of the samples, as `price_layouts` has them in the plainest order.
@@ -89,7 +90,7 @@ def _tables(
     (plainest, ordered), *others = orders(samples, cost.is_encoder_decoder).items()
     tables_by_mode = [
         {plainest: table}
-        for table in price_layouts(ordered, cost, cluster, layouts, token_multiple)
+        for table in price_layouts(ordered, cost, cluster, layouts, token_multiple=token_multiple)
     ]
     price = partial(
         price_bundled_windows, cost=cost, cluster=cluster, token_multiple=token_multiple

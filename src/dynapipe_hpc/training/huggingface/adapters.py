@@ -52,7 +52,7 @@ def adapter_maps(origin: Origin, lora: Lora) -> Iterator[AdapterMap]:
                 start += n_rows
 
 
-def write_adapters(folder: Path, origin: Origin, lora: Lora, read: ReadRows, dtype: str) -> None:
+def write_adapters(folder: Path, origin: Origin, lora: Lora, read: ReadRows, *, dtype: str) -> None:
     """Writes adapters as files that `peft` loads beside the model.
 
     Args:

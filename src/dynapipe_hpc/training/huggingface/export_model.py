@@ -85,7 +85,7 @@ def export_model(
                 written = write_model(partial, origin, read, dtype)
             elif base is None:
                 written = dtype or "float32"
-                write_adapters(partial, origin, origin.shape.lora, read, written)
+                write_adapters(partial, origin, origin.shape.lora, read, dtype=written)
             else:
                 beside_adapters = _same_model(find_origin(base), origin)
                 read_base = _reader(beside_adapters)

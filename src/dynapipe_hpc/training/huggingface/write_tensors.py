@@ -53,6 +53,7 @@ def write_tensors(
     maps: Iterable[TensorMap],
     read: ReadRows,
     dtype: torch.dtype,
+    *,
     most_bytes: int = MAX_BYTES,
 ) -> None:
     """Writes all weights of a model into one file, or into several with an index.

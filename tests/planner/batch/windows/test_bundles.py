@@ -143,7 +143,9 @@ def test_bundles_have_few_tokens_in_rows_of_the_multiple_that_plans_have() -> No
 def test_samples_of_rows_that_are_filled_up_by_much_are_bundled() -> None:
     samples, cluster = order_samples(drawn(4000)), Cluster(n_stages=2, device_memory_bytes=10**9)
     of_128, of_2048 = (
-        price_bundled_windows(samples, COST, cluster, [Layout.PACKED], multiple).begin
+        price_bundled_windows(
+            samples, COST, cluster, [Layout.PACKED], token_multiple=multiple
+        ).begin
         for multiple in (128, 2048)
     )
     assert of_128.tolist() == of_2048.tolist()
@@ -153,7 +155,7 @@ def test_samples_of_rows_that_are_filled_up_by_much_are_bundled() -> None:
 def test_a_bundle_alone_may_keep_more_than_its_share_of_memory() -> None:
     samples = order_samples([Sample(0, 99, 1), *(Sample(i, 39, 1) for i in range(1, 9))])
     with even_of_few_samples():
-        found = split_samples(samples, COST, Cluster(device_memory_bytes=400), 0.1)
+        found = split_samples(samples, COST, Cluster(device_memory_bytes=400), memory_share=0.1)
     assert [m.n_rows for m in found] == [1, 2, 2, 2, 2]
 
 

@@ -108,7 +108,7 @@ def test_windows_of_both_layouts_are_those_of_their_samples(
     samples = order_samples(samples) if is_sorted else samples
     n_bytes *= multiple // 8  # of each sample alone
     for layouts in ((Layout.PACKED,), BOTH):
-        table = price_windows(samples, LAYOUT_COST, room(n_bytes), layouts, multiple)
+        table = price_windows(samples, LAYOUT_COST, room(n_bytes), layouts, token_multiple=multiple)
         assert table.modes == tuple(
             ExecutionMode(layout, mode)
             for layout in layouts
@@ -160,7 +160,7 @@ def test_windows_of_large_batches_keep_every_stage_busy() -> None:
             of_one_side(lengths), np.arange(33), KnownRows(), room(1)
         )
         filled = PackedWindows.from_lengths(
-            of_one_side(lengths), np.arange(33), KnownRows(), room(1), 256
+            of_one_side(lengths), np.arange(33), KnownRows(), room(1), token_multiple=256
         )
     small = PackedWindows.from_lengths(of_one_side(lengths), np.arange(33), KnownRows(), room(1))
     assert windows.most(np.array([0, 1, 2, 25, 31])).tolist() == [4, 9, 12, 7, 1]
@@ -221,4 +221,6 @@ def test_a_sample_that_does_not_fit_is_told_with_the_memory_that_it_needs_packed
     with pytest.raises(DoesNotFitError, match="needs 117 bytes"):  # 156 if it is padded
         price_windows(samples_of([100]), LAYOUT_COST, room(100), [Layout.PACKED])
     with pytest.raises(DoesNotFitError, match="needs 288 bytes"):  # in a row of 256 tokens
-        price_windows(samples_of([100]), LAYOUT_COST, room(100), [Layout.PACKED], 256)
+        price_windows(
+            samples_of([100]), LAYOUT_COST, room(100), [Layout.PACKED], token_multiple=256
+        )

@@ -226,7 +226,9 @@ def costs_one_by_one(samples: list[Sample], cost: CostModel, share: float) -> li
 def test_nothing_that_fits_is_missed_on_a_measured_table(share: float) -> None:
     profiles = shared_folder("profiles") / "a100_40gb_gpt_6.7b.csv"
     table = import_csv(profiles, profiles.with_stem(f"{profiles.stem}_parameters"), GPT)
-    cost = ProfiledCost(table, GPT, equal_shares(GPT, A100S), A100S, ProfiledConfig(path=profiles))
+    cost = ProfiledCost(
+        table, GPT, equal_shares(GPT, A100S), A100S, config=ProfiledConfig(path=profiles)
+    )
     lengths = json.loads((shared_folder("lengths") / "gpt_max2048_gbs16384.json").read_text())
     samples = order_samples(samples_of(lengths["batches"][0]))
 

@@ -121,7 +121,11 @@ def test_the_a100_table_predicts_stages(a100: ProfileTable) -> None:
     cluster = Cluster(n_stages=4, device_memory_bytes=40 * 10**9)
     shape = GPT.model_copy(update={"n_layers": 32})
     cost = ProfiledCost(
-        a100, shape, equal_shares(shape, cluster), cluster, ProfiledConfig(path=Path("a100.h5"))
+        a100,
+        shape,
+        equal_shares(shape, cluster),
+        cluster,
+        config=ProfiledConfig(path=Path("a100.h5")),
     )
     costs = cost.stage_costs(decoder_shapes(np.array([1, 2]), np.array([2048, 8192])))
     assert costs.forward_ms[0].tolist() == pytest.approx([46.24, 46.24, 46.24, 52.59], rel=1e-3)

@@ -76,7 +76,9 @@ class AuthorsBatches:
         least_bytes = activation_room_bytes(cost, cluster).min()
         room_bytes = np.full(cluster.n_stages, least_bytes)
         for memory_share, mode in product((1 / cluster.n_stages, 1.0), cost.recompute_modes):
-            times_ms = window_times_ms(ordered, cost, room_bytes, memory_share, mode)
+            times_ms = window_times_ms(
+                ordered, cost, room_bytes, memory_share=memory_share, recompute=mode
+            )
             singles = times_ms.astype(np.float32)
             cut = grid_split(singles, cluster.n_stages, cluster.n_replicas, self.interval_ms)
             if cut is not None:

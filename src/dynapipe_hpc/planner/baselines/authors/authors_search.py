@@ -83,7 +83,7 @@ def _cyclic(orders: Sequence[_Order], cost: CostModel, cluster: Cluster) -> list
     """Cyclic schedules without a memory limit; within the limit if none of those fits."""
     room_bytes = activation_room_bytes(cost, cluster)
     return _without_limit(orders, cyclic, cost, cluster) or [
-        _simulated(order, cyclic, cyclic(order.costs, room_bytes), cost, cluster)
+        _simulated(order, cyclic, cyclic(order.costs, room_bytes), cost=cost, cluster=cluster)
         for order in orders
     ]
 
@@ -98,13 +98,13 @@ def _without_limit(
     """Pipelines scheduled without a memory limit that nevertheless fit."""
     # Without a limit, passes are in the same order whatever the micro-batches cost.
     schedule = rule(orders[0].costs, np.full(cluster.n_stages, np.inf))
-    pipelines = (_simulated(order, rule, schedule, cost, cluster) for order in orders)
+    pipelines = (_simulated(order, rule, schedule, cost=cost, cluster=cluster) for order in orders)
     limit_bytes = cluster.device_memory_bytes
     return [p for p in pipelines if (p.timeline.peak_bytes <= limit_bytes).all()]
 
 
 def _simulated(
-    order: _Order, rule: ScheduleRule, schedule: Schedule, cost: CostModel, cluster: Cluster
+    order: _Order, rule: ScheduleRule, schedule: Schedule, *, cost: CostModel, cluster: Cluster
 ) -> Pipeline:
     timeline = simulate(schedule, order.costs, cluster.link, cost.static_bytes)
     return Pipeline(order.microbatches, order.costs, rule, schedule, timeline)

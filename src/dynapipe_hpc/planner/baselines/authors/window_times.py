@@ -16,6 +16,7 @@ def window_times_ms(
     samples: Sequence[Sample],
     cost: CostModel,
     room_bytes: FloatArray,
+    *,
     memory_share: float,
     recompute: Recompute,
 ) -> FloatArray:

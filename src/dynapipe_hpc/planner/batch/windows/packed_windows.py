@@ -53,6 +53,7 @@ class PackedWindows:
         begin: IntArray,
         known: KnownRows,
         cluster: Cluster,
+        *,
         token_multiple: int = ROW_MULTIPLE,
     ) -> Self:
         """Windows of bundles of samples that take the given positions in packed rows."""

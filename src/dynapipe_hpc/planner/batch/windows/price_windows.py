@@ -34,6 +34,7 @@ def price_windows(
     cost: CostModel,
     cluster: Cluster,
     layouts: Sequence[Layout] = PADDED_ONLY,
+    *,
     token_multiple: int = ROW_MULTIPLE,
 ) -> WindowTable:
     """Costs of every micro-batch of neighbouring samples, looked up once for all uses.
@@ -50,7 +51,7 @@ def price_windows(
         NotMeasuredError: The cost model does not know what a sample alone costs.
     """
     alone = np.arange(len(samples) + 1)
-    table = _priced(samples, alone, cost, cluster, layouts, token_multiple)
+    table = _priced(samples, alone, cost, cluster, layouts=layouts, token_multiple=token_multiple)
     _check_samples(table, cost, cluster, token_multiple)
     return table
 
@@ -60,6 +61,7 @@ def price_bundled_windows(
     cost: CostModel,
     cluster: Cluster,
     layouts: Sequence[Layout] = PADDED_ONLY,
+    *,
     token_multiple: int = ROW_MULTIPLE,
 ) -> WindowTable:
     """Looks up what every micro-batch of whole bundles costs, if the batch is large.
@@ -71,12 +73,14 @@ def price_bundled_windows(
     begin = bundles(rows, cluster.n_replicas, layouts)
     n_samples = np.diff(begin)
     if n_samples.max() > 1:
-        tables = _priced(samples, begin, cost, cluster, layouts, token_multiple)
+        tables = _priced(
+            samples, begin, cost, cluster, layouts=layouts, token_multiple=token_multiple
+        )
         runs = tables.runs_alone[:, tables.row_of_sample]
         may_all_run = runs[:, n_samples == 1].all(axis=1)
         if runs.any(axis=0).all() and runs[may_all_run].all():
             return tables
-    return price_windows(samples, cost, cluster, layouts, token_multiple)
+    return price_windows(samples, cost, cluster, layouts, token_multiple=token_multiple)
 
 
 def price_layouts(
@@ -84,6 +88,7 @@ def price_layouts(
     cost: CostModel,
     cluster: Cluster,
     layouts: Sequence[Layout],
+    *,
     token_multiple: int = ROW_MULTIPLE,
 ) -> list[WindowTable]:
     """Tables of `price_bundled_windows`: of all layouts together, then of each layout alone.
@@ -93,7 +98,9 @@ def price_layouts(
     cost what equal padded rows do: packed, samples need no more rows, nor longer ones, than padded.
     """
     alone = {
-        layout: price_bundled_windows(samples, cost, cluster, [layout], token_multiple)
+        layout: price_bundled_windows(
+            samples, cost, cluster, [layout], token_multiple=token_multiple
+        )
         for layout in layouts
     }
     if len(alone) == 1:
@@ -104,7 +111,9 @@ def price_layouts(
     in_bundles = plain
     if len(plain.begin) > len(packed.begin):
         bundled = packed.begin
-        in_bundles = _priced(samples, bundled, cost, cluster, [Layout.PADDED], token_multiple)
+        in_bundles = _priced(
+            samples, bundled, cost, cluster, layouts=[Layout.PADDED], token_multiple=token_multiple
+        )
     better = better_windows(in_bundles, packed)
     if better is None:
         return [packed, plain]
@@ -116,10 +125,14 @@ def _priced(
     begin: IntArray,
     cost: CostModel,
     cluster: Cluster,
+    *,
     layouts: Sequence[Layout],
     token_multiple: int,
 ) -> WindowTable:
-    of_layouts = (_windows(samples, begin, cost, cluster, each, token_multiple) for each in layouts)
+    of_layouts = (
+        _windows(samples, begin, cost, cluster, layout=each, token_multiple=token_multiple)
+        for each in layouts
+    )
     return WindowTable.joined(
         [_of_layout(samples, windows, cost, cluster) for windows in of_layouts]
     )
@@ -130,13 +143,16 @@ def _windows(
     begin: IntArray,
     cost: CostModel,
     cluster: Cluster,
+    *,
     layout: Layout,
     token_multiple: int,
 ) -> LayoutWindows:
     if layout is Layout.PADDED:
         return PaddedWindows.from_lengths(_row_lengths(samples, cost, token_multiple), begin)
     lengths = document_lengths(samples, cost.is_encoder_decoder)
-    return PackedWindows.from_lengths(lengths, begin, cost.known_rows, cluster, token_multiple)
+    return PackedWindows.from_lengths(
+        lengths, begin, cost.known_rows, cluster, token_multiple=token_multiple
+    )
 
 
 def _of_layout(
@@ -180,7 +196,9 @@ def _check_samples(
         sample = table.samples[misfits[0]]
         # That of the mode that keeps least.
         layout, recompute = table.modes[-1]
-        windows = _windows([sample], np.arange(2), cost, cluster, layout, token_multiple)
+        windows = _windows(
+            [sample], np.arange(2), cost, cluster, layout=layout, token_multiple=token_multiple
+        )
         alone = windows.shapes(np.zeros(1, np.int64), np.ones(1, np.int64))
         raise misfit_error(
             f"sample {sample.sample_id} ({sample.input_tokens} input + "
@@ -188,7 +206,7 @@ def _check_samples(
             cost.of_layout(layout).stage_costs(alone, recompute),
             cost,
             cluster,
-            "cut long samples with data.max_tokens",
+            way_out="cut long samples with data.max_tokens",
         )
 
 

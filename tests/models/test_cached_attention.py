@@ -1,0 +1,104 @@
+"""Attention of slices to a cache, against attention of the whole sample."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+
+from dynapipe_hpc.models.attention import causal_attention
+from dynapipe_hpc.models.cached_attention import cached_attention
+from dynapipe_hpc.models.key_value_cache import KeyValueCache, LayerCache
+from dynapipe_hpc.models.slice_documents import SliceDocuments
+from dynapipe_hpc.models.tokens.documents import Documents
+
+HEADS, KEY_HEADS, HEAD_SIZE = 4, 2, 8
+
+
+def drawn(n_tokens: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Queries, keys, values, and gradients of the mixed values."""
+    stream = torch.manual_seed(1)
+    return [
+        torch.randn(n_tokens, heads, HEAD_SIZE, dtype=torch.float64, generator=stream).to(dtype)
+        for heads in (HEADS, KEY_HEADS, KEY_HEADS, HEADS)
+    ]
+
+
+def whole(inputs: Sequence[Tensor], towards: Tensor) -> list[Tensor]:
+    """Mixed values and gradients of the whole sample."""
+    leaves = [each.clone().requires_grad_() for each in inputs]
+    query, key, value = (each.transpose(0, 1)[None] for each in leaves)
+    mixed = causal_attention(query, key, value)[0].transpose(0, 1)
+    return [mixed.detach(), *torch.autograd.grad(mixed, leaves, towards)]
+
+
+def sliced(inputs: Sequence[Tensor], towards: Tensor, bounds: Sequence[int]) -> list[Tensor]:
+    """The same slice by slice: forward in ascending, backward in descending order."""
+    cache = LayerCache(bounds[-1])
+    passes = []
+    for begin, end in pairwise(bounds):
+        leaves = [each[begin:end].clone().requires_grad_() for each in inputs]
+        part = SliceDocuments.from_documents(Documents.from_lengths([end - begin]), begin)
+        query, key, value = leaves
+        passes.append((leaves, cached_attention(query, key, value, cache=cache, part=part)))
+    gradients = [
+        torch.autograd.grad(mixed, leaves, towards[begin:end])
+        for (leaves, mixed), (begin, end) in reversed(
+            list(zip(passes, pairwise(bounds), strict=True))
+        )
+    ]
+    assert len(cache.tensors) == 2  # the sums of gradients are gone
+    mixed_values = torch.cat([mixed.detach() for _, mixed in passes])
+    return [mixed_values, *(torch.cat(each[::-1]) for each in zip(*gradients, strict=True))]
+
+
+@pytest.mark.parametrize(
+    "bounds", [[0, 20], [0, 1, 20], [0, 19, 20], [0, 7, 8, 20], list(range(21))]
+)
+def test_slices_give_what_the_whole_sample_gives(bounds: Sequence[int]) -> None:
+    *inputs, towards = drawn(20)
+    pairs = zip(sliced(inputs, towards, bounds), whole(inputs, towards), strict=True)
+    for found, wanted in pairs:
+        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sixty_four_slices_in_16_bits_are_as_exact_as_the_whole_sample(dtype: torch.dtype) -> None:
+    n_tokens = 512
+    *inputs, towards = drawn(n_tokens, dtype)
+    exact = whole([each.double() for each in inputs], towards.double())
+    bounds = range(0, n_tokens + 1, n_tokens // 64)
+    found, unsliced = sliced(inputs, towards, bounds), whole(inputs, towards)
+    for one, other, right in zip(found, unsliced, exact, strict=True):
+        error, unsliced_error = ((each.double() - right).norm() for each in (one, other))
+        assert error <= 2 * unsliced_error
+
+
+def test_sums_of_gradients_are_float32_and_only_of_what_comes_before() -> None:
+    cache = LayerCache(8)
+    key, value = torch.zeros(2, 8, 1, 4, dtype=torch.bfloat16).unbind()
+    cache.write(0, key, value)
+    gradients = torch.ones(8, 1, 4, dtype=torch.bfloat16), torch.ones(8, 1, 4, dtype=torch.bfloat16)
+    complete = cache.sum_gradients(6, gradients)
+    assert [(each.shape[0], each.dtype) for each in complete] == [(2, torch.bfloat16)] * 2
+    *_, sums = cache.tensors
+    assert (sums.shape[0], sums.dtype) == (6, torch.float32)
+
+
+def test_a_cache_grows_and_keeps_what_it_holds() -> None:
+    cache, written = KeyValueCache().layer(3), torch.randn(9, 2, 4)
+    for begin in range(9):
+        keys, values = cache.write(begin, written[begin : begin + 1], -written[begin : begin + 1])
+        assert torch.equal(keys, written[: begin + 1])
+        assert torch.equal(values, -written[: begin + 1])
+    assert len(cache.tensors[0]) == 16
+
+
+def test_a_cache_of_known_size_is_allocated_once() -> None:
+    kv_cache = KeyValueCache(9)
+    kv_cache.layer(0).write(0, torch.zeros(2, 1, 4), torch.zeros(2, 1, 4))
+    before = [tensor.data_ptr() for tensor in kv_cache.tensors]
+    kv_cache.layer(0).write(2, torch.zeros(7, 1, 4), torch.zeros(7, 1, 4))
+    assert [tensor.data_ptr() for tensor in kv_cache.tensors] == before
+    assert [len(tensor) for tensor in kv_cache.tensors] == [9, 9]
