@@ -1,14 +1,14 @@
-"""The fixed inputs of planner benchmarks: A100 layer profiles and batches of sample lengths.
+"""Inputs and planners of benchmarks: A100 layer profiles and batches of sample lengths.
 
-Both are read from a folder with profiles/ (CSV) and lengths/ (JSON), which is not part of the
-project; docs/formats.md describes the CSV.
+Profiles and lengths are read from a folder with profiles/ (CSV) and lengths/ (JSON), which is not
+part of the project; docs/formats.md describes the CSV.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
@@ -17,10 +17,17 @@ from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.lengths_file import read_lengths, samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
+from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
+from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.planner.search.config import SearchConfig
 
 GPT = GptShape(
     n_layers=16, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
@@ -36,6 +43,10 @@ T5 = T5Shape(
 )
 MODELS = {"gpt": ("a100_40gb_gpt_6.7b", GPT), "t5": ("a100_40gb_t5_11b", T5)}
 Mode = Literal["none", "selective", "full"]
+ONE_MODE: tuple[Mode, ...] = ("none",)
+THREE_MODES: tuple[Mode, ...] = ("none", "selective", "full")
+PADDED, BOTH = DynamicConfig(), DynamicConfig(layouts=("padded", "packed"))
+DEFAULT = SearchConfig()
 LENGTHS = ("gpt_max2048_gbs16384", "gpt_max2048_gbs65536", "gpt_max2048_gbs262144")
 
 
@@ -49,13 +60,42 @@ def equal_shares(shape: ModelShape, cluster: Cluster) -> Placement:
     return Placement.equal_shares(shape.n_all_layers, cluster.n_stages)
 
 
-def a100_cost(
-    folder: Path, cluster: Cluster, recompute: tuple[Mode, ...] = ("none",)
-) -> ProfiledCost:
-    """The cost of the 16-layer model."""
-    config = ProfiledConfig(path=folder, recompute=recompute)
-    return ProfiledCost(
-        a100_table(folder / "profiles"), GPT, equal_shares(GPT, cluster), cluster, config=config
+class Devices(NamedTuple):
+    """A model on devices, with its costs there."""
+
+    shape: ModelShape
+    cluster: Cluster
+    cost: CostModel
+
+    def planner(
+        self, batch: DynamicConfig = PADDED, search: SearchConfig = DEFAULT, *, split: bool = False
+    ) -> Planner:
+        """A planner of dynamic micro-batches; backward passes may be split."""
+        rules = schedule_rules(ScheduleConfig(split_backward=split))
+        chooser = dynamic_chooser(batch, search, rules, cost=self.cost, cluster=self.cluster)
+        boundaries, width = self.placement.boundaries(self.shape), self.shape.hidden_size
+        return Planner(chooser, self.cost, self.cluster, width, boundaries, split_backward=split)
+
+    @property
+    def placement(self) -> Placement:
+        """The layers of every stage."""
+        return equal_shares(self.shape, self.cluster)
+
+
+def a100_devices(
+    table: ProfileTable,
+    cluster: Cluster,
+    shape: ModelShape = GPT,
+    modes: tuple[Mode, ...] = THREE_MODES,
+    accounting: Accounting = MEASURED,
+) -> Devices:
+    """A model with measured costs."""
+    config = ProfiledConfig(path=Path("a100.csv"), recompute=modes)
+    placement = equal_shares(shape, cluster)
+    return Devices(
+        shape,
+        cluster,
+        ProfiledCost(table, shape, placement, cluster, config=config, accounting=accounting),
     )
 
 
@@ -78,7 +118,8 @@ def in_authors_rows(samples: Sequence[Sample], family: str) -> list[Sample]:
 
 
 @cache
-def a100_table(profiles: Path, family: str = "gpt") -> ProfileTable:
+def a100_table(folder: Path, family: str = "gpt") -> ProfileTable:
     """The layers of the authors' GPT 6.7B or T5 11B."""
     name, shape = MODELS[family]
+    profiles = folder / "profiles"
     return import_csv(profiles / f"{name}.csv", profiles / f"{name}_parameters.csv", shape)

@@ -32,24 +32,28 @@ from typing import TypeVar
 
 import numpy as np
 
-from a100_inputs import GPT, T5, Mode, a100_cost, a100_table, batches, equal_shares
+from a100_inputs import (
+    BOTH,
+    GPT,
+    ONE_MODE,
+    T5,
+    THREE_MODES,
+    Mode,
+    a100_devices,
+    a100_table,
+    batches,
+)
 from dynapipe_hpc.data.multitask_lengths import draw_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.job.freed_memory import keep_freed_memory
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.split import split
 from dynapipe_hpc.planner.batch.windows.price_windows import price_bundled_windows
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
-from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
-from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.planner.schedule.config import ScheduleConfig
-from dynapipe_hpc.planner.search.config import SearchConfig
 from measured import run_over_inputs
 
 COLUMNS = {
@@ -67,8 +71,6 @@ COLUMNS = {
     "bound": "{:.0f}",
     "MB": "{:.0f}",
 }
-ONE_MODE: tuple[Mode, ...] = ("none",)
-THREE_MODES: tuple[Mode, ...] = ("none", "selective", "full")
 SAMPLES = (1_000, 10_000, 100_000)
 REPLICAS = (128, 1024)
 PAIRS = (2_500, 5_000, 10_000)
@@ -121,35 +123,17 @@ def planner_of(
     folder: Path, n_stages: int, n_replicas: int, modes: tuple[Mode, ...] = ONE_MODE
 ) -> Planner:
     cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=40_000_000_000)
-    cost, rules = a100_cost(folder, cluster, modes), schedule_rules(ScheduleConfig())
-    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost=cost, cluster=cluster)
-    boundaries = equal_shares(GPT, cluster).boundaries(GPT)
-    return Planner(chooser, cost, cluster, GPT.hidden_size, boundaries)
+    return a100_devices(a100_table(folder), cluster, modes=modes).planner()
 
 
 def planner_of_pairs(folder: Path) -> Planner:
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=36_000_000_000)
-    placement = equal_shares(T5, cluster)
-    config = ProfiledConfig(path=folder, recompute=THREE_MODES)
-    cost = ProfiledCost(
-        a100_table(folder / "profiles", "t5"), T5, placement, cluster, config=config
-    )
-    rules = schedule_rules(ScheduleConfig())
-    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost=cost, cluster=cluster)
-    boundaries = placement.boundaries(T5)
-    return Planner(chooser, cost, cluster, T5.hidden_size, boundaries)
+    return a100_devices(a100_table(folder, "t5"), cluster, T5).planner()
 
 
 def planner_of_everything(folder: Path, n_replicas: int, modes: tuple[Mode, ...]) -> Planner:
     cluster = Cluster(n_replicas=n_replicas, n_stages=64, device_memory_bytes=40_000_000_000)
-    placement = equal_shares(DEEP, cluster)
-    config = ProfiledConfig(path=folder, recompute=modes)
-    cost = ProfiledCost(a100_table(folder / "profiles"), DEEP, placement, cluster, config=config)
-    rules = schedule_rules(ScheduleConfig(split_backward=True))
-    batch = DynamicConfig(layouts=("padded", "packed"))
-    chooser = dynamic_chooser(batch, SearchConfig(), rules, cost=cost, cluster=cluster)
-    boundaries = placement.boundaries(DEEP)
-    return Planner(chooser, cost, cluster, DEEP.hidden_size, boundaries, split_backward=True)
+    return a100_devices(a100_table(folder), cluster, DEEP, modes).planner(BOTH, split=True)
 
 
 def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:

@@ -29,7 +29,7 @@ from statistics import median
 
 import numpy as np
 
-from a100_inputs import MODELS, a100_table, equal_shares
+from a100_inputs import MODELS, Devices, a100_devices, a100_table
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
@@ -37,17 +37,15 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.fixed_rows import NaivePadding
 from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
-from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
+from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.split import padded_microbatch
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.choice import Choice
-from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile, ProfileTable
-from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
+from dynapipe_hpc.planner.from_config import schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
@@ -63,6 +61,7 @@ AMPLE_BYTES = 2_000_000_000_000
 SLACK = 1.02
 SEED = 5
 RULES = schedule_rules(ScheduleConfig())
+ONE_FOR_ALL = DynamicConfig(recompute_choice="per_iteration")
 RATIOS = ("rules", "padding", "modes", "1f1b", "half", "double")
 COLUMNS = {"cases": "{:.0f}", **dict.fromkeys(RATIOS, "{:.4f}"), "planning": "{:.1f}"}
 
@@ -105,31 +104,23 @@ BATCHES = ("Zipf", "bimodal", "constant", "one giant", "all ones", "one per repl
            "T5 Zipf")  # fmt: skip
 
 
-def clusters(
+def devices_for(
     name: str, samples: Sequence[Sample], n_replicas: int, folder: Path
-) -> Iterator[tuple[CostModel, Cluster]]:
+) -> Iterator[Devices]:
     """Every pipeline and memory."""
     distinct = {(s.input_tokens, s.target_tokens): s for s in samples}.values()
     for n_stages in STAGES if n_replicas <= len(samples) else ():
         ample = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=AMPLE_BYTES)
-        cost = cost_of(name, folder, ample)
-        yield cost, ample
-        tight = {
-            "device_memory_bytes": math.ceil(SLACK * max(least_bytes(s, cost) for s in distinct))
-        }
-        yield cost_of(name, folder, ample.model_copy(update=tight)), ample.model_copy(update=tight)
+        yield (devices := devices_of(name, folder, ample))
+        least = math.ceil(SLACK * max(least_bytes(s, devices.cost) for s in distinct))
+        yield devices_of(name, folder, ample.model_copy(update={"device_memory_bytes": least}))
 
 
-def family_of(name: str) -> str:
-    return "t5" if name.startswith("T5") else "gpt"
-
-
-def cost_of(name: str, folder: Path, cluster: Cluster) -> CostModel:
-    _, shape = MODELS[family_of(name)]
-    table = a100_table(folder / "profiles", family_of(name))
-    config = ProfiledConfig(path=folder, recompute=("none", "selective", "full"))
-    used = noisy(table) if "noisy" in name else table
-    return ProfiledCost(used, shape, equal_shares(shape, cluster), cluster, config=config)
+def devices_of(name: str, folder: Path, cluster: Cluster) -> Devices:
+    family = "t5" if name.startswith("T5") else "gpt"
+    table = a100_table(folder, family)
+    _, shape = MODELS[family]
+    return a100_devices(noisy(table) if "noisy" in name else table, cluster, shape)
 
 
 def noisy(table: ProfileTable) -> ProfileTable:
@@ -156,8 +147,9 @@ def least_bytes(sample: Sample, cost: CostModel) -> float:
     ]))  # fmt: skip
 
 
-def measure(planner: Planner, samples: Sequence[Sample]) -> Row:
+def measure(devices: Devices, samples: Sequence[Sample]) -> Row:
     """One batch on one cluster: the default plan over others."""
+    planner = devices.planner()
     started_s = time.thread_time()
     choice = planner.choose(samples)
     planning_ms = 1e3 * (time.thread_time() - started_s)
@@ -165,7 +157,7 @@ def measure(planner: Planner, samples: Sequence[Sample]) -> Row:
     effort = SearchConfig().effort
 
     def with_effort(n: int) -> float:
-        return choose_ms(planner_with(planner, SearchConfig(effort=n)), samples)
+        return choose_ms(devices.planner(search=SearchConfig(effort=n)), samples)
 
     def by_rule(rule: BatchRule) -> BestOfRules:
         return BestOfRules([rule], RULES, planner.cost, planner.cluster)
@@ -177,7 +169,7 @@ def measure(planner: Planner, samples: Sequence[Sample]) -> Row:
         "padding": min(
             choose_ms(replace(planner, chooser=by_rule(rule)), samples) for rule in padding
         ),
-        "modes": choose_ms(planner_with(planner, SearchConfig(), "per_iteration"), samples),
+        "modes": choose_ms(devices.planner(ONE_FOR_ALL), samples),
         "1f1b": one_f_one_b_ms(planner, choice),
         "half": with_effort(effort // 2),
     }
@@ -209,28 +201,12 @@ def one_f_one_b_ms(planner: Planner, choice: Choice) -> float:
     return iteration_ms([pipeline.timeline for pipeline in pipelines], planner.cost)
 
 
-def planner_of(name: str, cost: CostModel, cluster: Cluster) -> Planner:
-    _, shape = MODELS[family_of(name)]
-    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), RULES, cost=cost, cluster=cluster)
-    boundaries = equal_shares(shape, cluster).boundaries(shape)
-    return Planner(chooser, cost, cluster, shape.hidden_size, boundaries)
-
-
-def planner_with(
-    planner: Planner, search: SearchConfig, choice: RecomputeChoice = "per_microbatch"
-) -> Planner:
-    batch = DynamicConfig(recompute_choice=choice)
-    chooser = dynamic_chooser(batch, search, RULES, cost=planner.cost, cluster=planner.cluster)
-    return replace(planner, chooser=chooser)
-
-
 def measure_all(folder: Path) -> dict[str, Row]:
     rows: dict[str, list[Row]] = {}
     for name, n_replicas in product(BATCHES, REPLICAS):
         samples = samples_in(name, n_replicas)
-        for cost, cluster in clusters(name, samples, n_replicas, folder):
-            row = measure(planner_of(name, cost, cluster), samples)
-            rows.setdefault(name, []).append(row)
+        for devices in devices_for(name, samples, n_replicas, folder):
+            rows.setdefault(name, []).append(measure(devices, samples))
     found = {name: summary(measured) for name, measured in rows.items()}
     return found | {"all": summary([row for measured in rows.values() for row in measured])}
 

@@ -14,13 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
 from pathlib import Path
 
-from a100_inputs import GPT, LENGTHS, a100_cluster, a100_cost, batches, equal_shares
+from a100_inputs import LENGTHS, ONE_MODE, a100_cluster, a100_devices, a100_table, batches
 from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.planner.schedule.config import ScheduleConfig
-from dynapipe_hpc.planner.search.config import SearchConfig
 from measured import run_over_inputs
 
 COLUMNS = {
@@ -30,14 +26,6 @@ COLUMNS = {
     "cores_busy": "{:.2f}",
 }
 RUN_S = 2.0
-
-
-def planner_of(folder: Path, n_replicas: int) -> Planner:
-    cluster = a100_cluster(n_replicas)
-    cost, rules = a100_cost(folder, cluster), schedule_rules(ScheduleConfig())
-    chooser = dynamic_chooser(DynamicConfig(), SearchConfig(), rules, cost=cost, cluster=cluster)
-    boundaries = equal_shares(GPT, cluster).boundaries(GPT)
-    return Planner(chooser, cost, cluster, GPT.hidden_size, boundaries)
 
 
 def plan_for(plan: Callable[[int], object], run_s: float) -> int:
@@ -79,7 +67,11 @@ def measure(planner: Planner, folder: Path, name: str) -> dict[str, float]:
 
 def measure_all(folder: Path) -> dict[str, dict[str, float]]:
     return {
-        f"{name} x{n_replicas}": measure(planner_of(folder, n_replicas), folder, name)
+        f"{name} x{n_replicas}": measure(
+            a100_devices(a100_table(folder), a100_cluster(n_replicas), modes=ONE_MODE).planner(),
+            folder,
+            name,
+        )
         for name in LENGTHS
         for n_replicas in (1, 2)
     }

@@ -25,13 +25,13 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.planner.choose.best_of_search import MAX_REFINEMENT
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
-from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
 from dynapipe_hpc.planner.schedule.refine import refine
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     INSTANT,
     InfeasibleScheduleError,
     Schedule,
     ScheduleRule,
+    kernel_link,
 )
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.search.config import SearchConfig

@@ -20,8 +20,8 @@ from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
-from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.schedule_rule import kernel_link
 from dynapipe_hpc.planner.schedule.simulate import simulate
 
 SIZES = ((13, 4), (35, 4), (115, 4), (32, 8))  # (n_microbatches, n_stages)

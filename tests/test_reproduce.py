@@ -31,7 +31,7 @@ from reproduce.settings import Division, Setting
 from reproduce.studies import HERE, TABLES, Study
 
 from dynapipe_hpc.experiment.load import load_config, with_tables
-from dynapipe_hpc.experiment.study.methods import methods_of
+from dynapipe_hpc.experiment.study.variants import methods_of
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.report.planned_iteration import PlannedIteration
@@ -263,10 +263,11 @@ def test_every_method_can_be_configured(family: str) -> None:
         compared: list[Mapping[str, Any]] = best_division.compared(setting)
         for division in settings.divisions(n_gpus):
             tables = settings.tables_of(setting, division, 1) | {"study": {"methods": compared}}
-            found = methods_of(with_tables(config, "test", tables))
-            assert [method.name for method in found] == [method["name"] for method in compared]
-            assert {m.config.cluster.n_ranks for m in found} == {n_gpus}
-            [layers] = {m.config.model.layers_per_stage for m in found}
+            study = with_tables(config, "test", tables)
+            found = methods_of(study)
+            assert [method.method for method in found] == [method["name"] for method in compared]
+            assert {m.cluster.n_ranks for m in found} == {n_gpus}
+            [layers] = {m.of(study).model.layers_per_stage for m in found}
             assert sum(layers or ()) == settings.N_LAYERS[family][n_gpus]
 
 

@@ -13,7 +13,7 @@ from reproduce.settings import tables_of
 from reproduce.studies import HERE, Study
 
 from dynapipe_hpc.experiment.load import load_config, with_tables
-from dynapipe_hpc.experiment.study.methods import methods_of
+from dynapipe_hpc.experiment.study.variants import methods_of
 from dynapipe_hpc.report.planned_iteration import PlannedIteration
 from dynapipe_hpc.report.simulation_folder import Planned
 
@@ -102,7 +102,7 @@ def test_every_step_changes_what_it_says(title: str) -> None:
     every = [*ingredients.ADDED, *ingredients.LEFT_OUT, ingredients.ALL]
     tables = tables_of(setting, division, 1) | {"study": {"methods": every}}
     config = with_tables(load_config(HERE / f"{setting.family}.toml"), "test", tables)
-    of = {method.name: method.config.planner.model_dump() for method in methods_of(config)}
+    of = {method.method: method.planner.model_dump() for method in methods_of(config)}
     assert len(of) == len(every)
     whole = of.pop(ingredients.PLACED)
     for method in ingredients.LEFT_OUT:

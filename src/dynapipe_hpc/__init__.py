@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from dynapipe_hpc.planner.batch.config import DynamicConfig
     from dynapipe_hpc.planner.cost.analytic import AnalyticCost
     from dynapipe_hpc.planner.cost.config import AnalyticConfig
+    from dynapipe_hpc.planner.cost.from_config import read_cost_table
     from dynapipe_hpc.planner.cost.function_cost import FunctionCost
-    from dynapipe_hpc.planner.cost.read_cost_table import read_cost_table
     from dynapipe_hpc.planner.make_plans import Planner
     from dynapipe_hpc.planner.plan_iteration import plan_iteration
     from dynapipe_hpc.planner.schedule.simulate import simulate
@@ -93,7 +93,7 @@ _HOME = {
     "check_plans": "plan.check",
     "format_plans": "plan.text",
     "plan_iteration": "planner.plan_iteration",
-    "read_cost_table": "planner.cost.read_cost_table",
+    "read_cost_table": "planner.cost.from_config",
     "simulate": "planner.schedule.simulate",
 }
 _NAME_AT_HOME = {"format_plans": "grid"}

@@ -197,7 +197,11 @@ def test_a_bad_file_is_named(
             b"inputs\ttargets\na\tb\n",
             r"in.tsv:1: the file is a table .*delimiter",
         ),
-        ("in.csv.gz", gzip.compress(b"inputs,targets\n"), r"in.csv.gz:1: the file is a table"),
+        (
+            "in.csv.gz",
+            gzip.compress(b"inputs,targets\n", mtime=0),
+            r"in.csv.gz:1: the file is a table",
+        ),
         ("in.txt", b"Once upon a time.\n", r"in.txt:1: the file is text; .*jq -Rc"),
         ("in.txt", b'{"inputs": "a', "in.txt:1: not JSON"),
     ],

@@ -32,15 +32,13 @@ from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Part, Side
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.value_kind import ValueKind
 from dynapipe_hpc.models import gpt_layers, llama_layers
-from dynapipe_hpc.models.add_adapters import add_adapters
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.attention_masks import AttentionMasks
 from dynapipe_hpc.models.decoder import Embedding
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
-from dynapipe_hpc.models.family import family_of
+from dynapipe_hpc.models.family import add_adapters, family_of
 from dynapipe_hpc.models.head import Head
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.rotary import Angles
@@ -365,7 +363,7 @@ def own_tokens(case: Case) -> int:
 
 
 def test_every_family_and_kind_of_part_is_tested() -> None:
-    families = ValueKind(ExperimentConfig.model_fields["model"]).variants
+    families = ValueKind.of_config().keys["model"].variants
     assert MODULES.keys() == families.keys() == {shape.family for shape in SHAPES}
     for shape in SHAPES:
         assert MODULES[shape.family].keys() == shape.parts().keys()

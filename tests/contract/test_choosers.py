@@ -20,7 +20,7 @@ from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Candidate
 from dynapipe_hpc.planner.choose.chooser import Chooser
-from dynapipe_hpc.planner.cost.one_mode import OneMode
+from dynapipe_hpc.planner.cost.derived_cost import OneMode
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.search.config import SearchConfig

@@ -16,15 +16,14 @@ from tests.jobs.shared_folder import shared_folder
 from dynapipe_hpc.data.lengths_file import read_lengths, samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
+from dynapipe_hpc.planner.baselines.authors.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 
 TARGET_MARKERS = 2  # the authors' decoder rows of a T5 hold a token before and after the target
 LINK = Link(latency_ms=0, bytes_per_ms=4800e9 / 8 / 1e3, full_duplex=False)
-COSTS = ProfiledConfig(
-    path=Path("costs.h5"), recompute=("none", "selective", "full"), accounting="authors"
-)
+COSTS = ProfiledConfig(path=Path("costs.h5"), recompute=("none", "selective", "full"))
 
 
 class Published(NamedTuple):
@@ -59,8 +58,9 @@ def _batches(family: Family, entry: Mapping[str, Any]) -> Iterator[Published]:
         link=LINK,
     )
     shape = SHAPES[family].model_copy(update={"n_layers": config["layers"]})
+    placement = equal_shares(shape, cluster)
     cost = ProfiledCost(
-        a100_table(family), shape, equal_shares(shape, cluster), cluster, config=COSTS
+        a100_table(family), shape, placement, cluster, config=COSTS, accounting=AUTHORS
     )
     markers = TARGET_MARKERS if shape.has_target_rows else 0
     lengths = read_lengths(shared_folder("lengths") / f"{entry['input']}.json")

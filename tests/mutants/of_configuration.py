@@ -7,15 +7,15 @@ PROPOSAL = ("tests/experiment/study/test_propose.py",)
 
 CONFIGURATION = (
     Mutant(
-        "experiment/config_keys.py",
-        "reversed(model.__mro__)",
-        "(model,)",
+        "data/config_table.py",
+        "reversed(cls.__mro__)",
+        "(cls,)",
         "keys of parent classes have no description",
         KEYS,
     ),
     Mutant(
         "experiment/config_keys.py",
-        "REQUIRED if field.is_required() else",
+        "REQUIRED if is_required else",
         "REQUIRED if False else",
         "a required key seems to have a default",
         KEYS,
@@ -28,7 +28,7 @@ CONFIGURATION = (
         KEYS,
     ),
     Mutant(
-        "experiment/explain/config_schema.py",
+        "experiment/explain/describe_keys.py",
         '"anyOf" if key == "oneOf" else key',
         "key",
         "a table that fits two variants is refused",
@@ -43,14 +43,14 @@ CONFIGURATION = (
     ),
     Mutant(
         "data/byte_size.py",
-        '{"anyOf": [handler(core_schema), written]}',
+        '{"anyOf": [handler(core_schema), WRITTEN]}',
         "handler(core_schema)",
         "editors refuse sizes with a unit",
         KEYS,
     ),
     Mutant(
         "experiment/value_kind.py",
-        '    "multiple_of": "a multiple of",\n',
+        '    "multipleOf": "a multiple of {}",\n',
         "",
         "a limit is not named",
         KEYS,

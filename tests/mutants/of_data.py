@@ -191,7 +191,7 @@ DATA = (
            "parts of text are refused", MESSAGES),
     Mutant("data/text/known_fields.py", "known is None or is_empty(value)",
            "known is None", "fields are refused that say nothing", KNOWN),
-    Mutant("data/text/padded_rows.py", "if each is not None", "if True",
+    Mutant("data/text/open_lines.py", "if each is not None", "if True",
            "a table adds fields to calls and tools", CHAT),
     Mutant("data/text/tokenize_chat.py", "merged[-1] = (merged[-1][0], end)",
            "merged[-1] = (start, end)", "of a token of two turns, the first is not trained", CHAT),

@@ -447,7 +447,7 @@ MODELS = (
            ("tests/end_to_end/test_lora.py::test_gradients_are_those_of_peft",)),
     Mutant("models/initialize.py", "_stream(seed, name, WHOLE))",
            "_stream(seed, name, splits.get(name, WHOLE)))", "shards draw A apart", ADAPTERS),
-    Mutant("models/add_adapters.py", "    module.requires_grad_(False)\n", "",
+    Mutant("models/family.py", "    module.requires_grad_(False)\n", "",
            "weights are trained beside adapters", ADAPTERS),
     Mutant("training/optimizer.py", " or has_adapters(module)", "",
            "shards keep their parts of gradients of adapters",

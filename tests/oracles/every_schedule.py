@@ -11,8 +11,7 @@ from tests.examples.stage_costs import drawn_costs
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
-from dynapipe_hpc.planner.schedule.schedule_rule import CodeArray
+from dynapipe_hpc.planner.schedule.schedule_rule import CodeArray, kernel_link
 
 
 def tiny_costs() -> st.SearchStrategy[StageCosts]:

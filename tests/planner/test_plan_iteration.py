@@ -20,9 +20,9 @@ from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
-from dynapipe_hpc.planner.cost.from_config import read_costs
-from dynapipe_hpc.planner.cost.read_cost_table import read_cost_table
+from dynapipe_hpc.planner.cost.from_config import read_cost_table
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
+from dynapipe_hpc.planner.from_config import read_costs
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.plan_iteration import plan_iteration
 from dynapipe_hpc.planner.search.config import SearchConfig

@@ -34,14 +34,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the description."""
     import json
 
-    from dynapipe_hpc.experiment.explain.config_page import config_page
-    from dynapipe_hpc.experiment.explain.config_schema import config_schema
-    from dynapipe_hpc.experiment.explain.describe_keys import describe_keys
+    from dynapipe_hpc.experiment.explain.describe_keys import (
+        config_page,
+        describe_keys,
+        editor_schema,
+    )
 
     if arguments.key and (arguments.schema or arguments.markdown):
         raise InputError(f"KEY '{arguments.key}' cannot be combined with --schema or --markdown")
     if arguments.schema:
-        print(json.dumps(config_schema(), indent=2))
+        print(json.dumps(editor_schema(), indent=2))
     elif arguments.markdown:
         print(config_page(), end="")
     else:

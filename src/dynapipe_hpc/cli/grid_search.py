@@ -55,8 +55,14 @@ def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.files import ExperimentFiles
     from dynapipe_hpc.experiment.load import load_config
     from dynapipe_hpc.experiment.study.describe_outcomes import describe_grid
-    from dynapipe_hpc.experiment.study.grid_search import GRID, grid_search, write_grid
-    from dynapipe_hpc.experiment.study.write_runs import VARIANTS, check_runs, write_runs
+    from dynapipe_hpc.experiment.study.grid_search import (
+        GRID,
+        VARIANTS,
+        check_runs,
+        grid_search,
+        write_grid,
+        write_runs,
+    )
 
     if arguments.batches < 1:
         raise InputError(f"--batches {arguments.batches}: at least one batch is needed")

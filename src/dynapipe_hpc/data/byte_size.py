@@ -22,14 +22,17 @@ def _parse_bytes(value: object) -> object:
     return value if rest else size
 
 
+WRITTEN = {"type": "string", "pattern": rf"^\s*\d+(\.\d+)?\s*{_UNIT}\s*$"}
+"""JSON Schema of a text with a unit."""
+
+
 class _OrWritten:
     """Note for JSON schemas that text with a unit is allowed besides an integer."""
 
     def __get_pydantic_json_schema__(
         self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        written = {"type": "string", "pattern": rf"^\s*\d+(\.\d+)?\s*{_UNIT}\s*$"}
-        return {"anyOf": [handler(core_schema), written]}
+        return {"anyOf": [handler(core_schema), WRITTEN]}
 
 
 Bytes = Annotated[int, BeforeValidator(_parse_bytes), _OrWritten()]

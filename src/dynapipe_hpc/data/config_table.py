@@ -1,9 +1,13 @@
 """Base class of the tables of a configuration file."""
 
+import inspect
+import re
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema, PydanticCustomError
+
+_ENTRY = re.compile(r"^(\w+): ((?:.*)(?:\n {4,}.*)*)", re.MULTILINE)
 
 
 class ConfigTable(BaseModel):
@@ -22,3 +26,22 @@ class ConfigTable(BaseModel):
             if isinstance(value, bool) and bool not in allowed:
                 raise PydanticCustomError("truth", "{key} is no truth value", {"key": key})
         return table
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """The schema of the table, which its docstring and those of its bases describe."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for each in reversed(cls.__mro__):
+            text, _, attributes = (inspect.getdoc(each) or "").partition("Attributes:\n")
+            schema["description"] = _one_line(text)
+            attributes, _, _ = attributes.partition("\n\n")
+            for key, entry in _ENTRY.findall(inspect.cleandoc(attributes)):
+                if key in schema["properties"]:
+                    schema["properties"][key]["description"] = _one_line(entry)
+        return schema
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,20 +1,17 @@
 """Error messages for a configuration: wrong values, and the values allowed instead."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import quoted
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.value_kind import TAGS, ValueKind, one_of
+from dynapipe_hpc.experiment.value_kind import ValueKind, one_of
 
 Tables = dict[str, Any]
-_NO_VARIANTS: Mapping[str, type[BaseModel]] = MappingProxyType({})
 _REMOVED = {
     "planner.cost.element_bytes": "it follows from training.dtype; set that, and leave this out",
     "planner.cost.state_factor": "it follows from training.optimizer and training.dtype, or is in "
@@ -55,29 +52,22 @@ class _Place(NamedTuple):
     Attributes:
         keys: Names as the file spells them; entries of lists have numbers.
         kind: Kind of value that is allowed there.
-        table: Table that holds the last key; None for entries of lists.
-        variants: Tables that could have been chosen for that one, by their tags.
+        table: Table that holds the last key.
+        union: Tables that could have been chosen for that one; None without a choice.
+        chosen: Value that selects the table among these.
     """
 
     keys: tuple[str, ...]
     kind: ValueKind
-    table: type[BaseModel] | None
-    variants: Mapping[str, type[BaseModel]] = _NO_VARIANTS
+    table: ValueKind
+    union: ValueKind | None = None
+    chosen: str = ""
 
     @property
     def owners(self) -> list[str]:
         """Variants of the table that have the last key."""
-        return [tag for tag, each in self.variants.items() if self.keys[-1] in each.model_fields]
-
-    @property
-    def choice(self) -> tuple[str, str]:
-        """The key that selects the variant of the table, and its value."""
-        (value,) = [tag for tag, each in self.variants.items() if each is self.table]
-        return next(key for key in TAGS if key in self.variants[value].model_fields), value
-
-    def with_tag(self, key: str) -> "_Place":
-        """The key that chooses between the variants of this table."""
-        return _Place((*self.keys, key), ValueKind(Literal[tuple(self.kind.variants)]), None)
+        variants = self.union.variants if self.union else {}
+        return [value for value, each in variants.items() if self.keys[-1] in each.keys]
 
 
 def explain(path: Path, sources: Sequence[Source], error: ValidationError) -> str:
@@ -106,13 +96,13 @@ def _explain(path: Path, sources: Sequence[Source], detail: ErrorDetails) -> str
         case "extra_forbidden" if key in _REMOVED:
             return f"{source} {key}: there is no such key any more: {_REMOVED[key]}"
         case "extra_forbidden" if owners := place.owners:
-            tag, chosen = place.choice
+            tag = place.union.tag if place.union else ""
             return (
-                f"{source} {key}{_shown(value)}: {tag} is {chosen!r}, and only {one_of(owners)} "
-                f"has this key; leave it out, or change {tag}"
+                f"{source} {key}{_shown(value)}: {tag} is {place.chosen!r}, and only "
+                f"{one_of(owners)} has this key; leave it out, or change {tag}"
             )
         case "extra_forbidden":
-            names = list(place.table.model_fields) if place.table else []
+            names = list(place.table.keys)
             hint = did_you_mean(place.keys[-1], names) or f"; known keys here: {', '.join(names)}"
             return f"{source} unknown key '{key}'{hint}"
         case "missing" if isinstance(detail["loc"][-1], str):
@@ -136,7 +126,9 @@ def _look_up(detail: ErrorDetails) -> tuple[_Place, object]:
             return _find((*location, key)), value[key]
         case "union_tag_invalid":
             key = detail["ctx"]["discriminator"].strip("'")
-            return _find(location).with_tag(key), value[key]
+            union = _find(location)
+            choices = ValueKind({"enum": list(union.kind.variants)})
+            return _Place((*union.keys, key), choices, union.kind), value[key]
         case "missing" if isinstance(location[-1], int):  # in a list of fixed length
             return _find(location[:-1]), value
     return _find(location), value
@@ -150,15 +142,16 @@ def _shown(value: object) -> str:
 
 def _find(location: Sequence[int | str]) -> _Place:
     """Follows an error's location, in which a chosen variant is one more key than in the file."""
-    place, variants = _Place((), ValueKind(ExperimentConfig), None), _NO_VARIANTS
-    for key in location:
+    root = ValueKind.of_config()
+    place, union, chosen = _Place((), root, root), None, ""
+    for key in map(str, location):
         kind = place.kind
         if kind.alternatives:  # the key is one of them
             continue
         if key in kind.variants:
-            chosen = ValueKind(kind.variants[str(key)])
-            place, variants = _Place(place.keys, chosen, None), kind.variants
+            union, chosen = kind, key
+            place = place._replace(kind=kind.variants[key])
             continue
-        place = _Place((*place.keys, str(key)), kind.inside(key), kind.table, variants)
-        variants = _NO_VARIANTS
+        place = _Place((*place.keys, key), kind.keys.get(key, kind.entry), kind, union, chosen)
+        union, chosen = None, ""
     return place

@@ -1,19 +1,14 @@
 """All keys of a configuration, as its tables declare them."""
 
-import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import tomli_w
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.value_kind import TAGS, ValueKind
+from dynapipe_hpc.experiment.value_kind import ValueKind
 
 REQUIRED = "required"
 _SIGNS = {
@@ -35,7 +30,6 @@ _UNITS = {
     "iterations": "iterations",
 }
 _LARGE = re.compile(r"\d{6,}")
-_ENTRY = re.compile(r"^(\w+): ((?:.*)(?:\n {4,}.*)*)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,69 +77,39 @@ class KeyTable:
 def key_tables() -> tuple[KeyTable, ...]:
     """All tables of a configuration; a table before those inside it."""
     tables = (
-        table
-        for name, field in ExperimentConfig.model_fields.items()
-        for table in _tables(name, ValueKind(field))
+        table for name, kind in ValueKind.of_config().keys.items() for table in _tables(name, kind)
     )
     return tuple(dict.fromkeys(tables))  # what is inside several variants is one table
 
 
-def models() -> Iterator[type[BaseModel]]:
-    """The models of all tables and variants."""
-    waiting: list[type[BaseModel]] = [ExperimentConfig]
-    while waiting:
-        model = waiting.pop()
-        yield model
-        for field in model.model_fields.values():
-            waiting += _inside(ValueKind(field))
-
-
-def texts_of(model: type[BaseModel]) -> Mapping[str, str]:
-    """Descriptions of the keys of a table, one paragraph each, from its docstring."""
-    texts: dict[str, str] = {}
-    for each in reversed(model.__mro__):
-        _, _, attributes = (inspect.getdoc(each) or "").partition("Attributes:\n")
-        attributes, _, _ = attributes.partition("\n\n")
-        texts |= {
-            key: _one_line(text) for key, text in _ENTRY.findall(inspect.cleandoc(attributes))
-        }
-    return {key: text for key, text in texts.items() if key in model.model_fields}
-
-
-def _inside(kind: ValueKind) -> list[type[BaseModel]]:
-    """Models of a value that is a table, one of several, or a list of tables."""
-    if kind.variants:
-        return list(kind.variants.values())
-    table = kind.table or kind.inside(0).table
-    return [table] if table else []
-
-
 def _tables(path: str, kind: ValueKind) -> Iterator[KeyTable]:
-    for model in _inside(kind):
-        heading = f"[{path}]" if kind.table or kind.variants else f"[[{path}]]"
-        tag = next((tag for tag, each in kind.variants.items() if each is model), None)
-        if tag is not None:
-            key = next(key for key in TAGS if key in model.model_fields)
-            heading = f'{heading} {key} = "{tag}"'
-        fields = {name: ValueKind(field) for name, field in model.model_fields.items()}
-        keys = tuple(
-            _key(model, name, model.model_fields[name])
-            for name, inner in fields.items()
-            if not _inside(inner)
+    """The tables that a value is or may be, or that are entries of its list, and those inside."""
+    heading = f"[[{path}]]" if kind.entry.keys else f"[{path}]"
+    for value, table in kind.variants.items() or [("", kind.entry if kind.entry.keys else kind)]:
+        if not table.keys:
+            continue
+        yield KeyTable(
+            path,
+            f'{heading} {kind.tag} = "{value}"' if value else heading,
+            table.schema["description"],
+            tuple(
+                _key(name, inner, is_required=name in table.schema.get("required", []))
+                for name, inner in table.keys.items()
+                if not any(_tables(name, inner))
+            ),
         )
-        yield KeyTable(path, heading, _text_of(model), keys)
-        for name, inner in fields.items():
+        for name, inner in table.keys.items():
             yield from _tables(f"{path}.{name}", inner)
 
 
-def _key(model: type[BaseModel], name: str, field: FieldInfo) -> ConfigKey:
-    value = ValueKind(field).describe("").replace("'", '"')
+def _key(name: str, kind: ValueKind, *, is_required: bool) -> ConfigKey:
+    value = kind.describe("").replace("'", '"')
     for words, sign in _SIGNS.items():
         value = value.replace(words, sign)
     value = _LARGE.sub(lambda match: _short(int(match[0])), value)
-    default = REQUIRED if field.is_required() else _toml(field.get_default())
+    default = REQUIRED if is_required else _toml(kind.schema["default"])
     unit = next((unit for end, unit in _UNITS.items() if name.endswith(end)), "")
-    return ConfigKey(name, value, default, unit, texts_of(model)[name])
+    return ConfigKey(name, value, default, unit, kind.schema["description"])
 
 
 def _short(number: int) -> str:
@@ -161,15 +125,5 @@ def _toml(value: Any) -> str:
         return ""
     if value == {}:
         return "{}"
-    plain = str(value) if isinstance(value, Path) else value
-    written = tomli_w.dumps({"x": list(plain) if isinstance(plain, tuple) else plain})
-    return _one_line(written.strip().removeprefix("x = ")).replace("[ ", "[").replace(", ]", "]")
-
-
-def _text_of(model: type[BaseModel]) -> str:
-    text, _, _ = (inspect.getdoc(model) or "").partition("Attributes:\n")
-    return _one_line(text)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    text = " ".join(tomli_w.dumps({"x": value}).split()).removeprefix("x = ")
+    return text.replace("[ ", "[").replace(", ]", "]")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -28,8 +27,9 @@ from dynapipe_hpc.experiment.evaluation_samples import (
 from dynapipe_hpc.experiment.sizes_of_origin import more_rows
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
-from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, read_costs
+from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
 from dynapipe_hpc.planner.cost.model_state import state_factor
+from dynapipe_hpc.planner.from_config import measured_costs, read_costs
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.training.checkpoint.stored_tensors import ITEM_BYTES
 from dynapipe_hpc.training.config import LENGTHS, MAX_ITERATIONS, N_AVERAGES, TrainingConfig
@@ -200,7 +200,7 @@ class ExperimentFiles:
         match self.costs, other._cost_config:
             # The same table, used in another way.
             case MeasuredCosts() as ours, ProfiledConfig() as used if used.path == ours.config.path:
-                other.costs = replace(ours, config=used)
+                other.costs = measured_costs(used, ours.table)
         return other
 
 

@@ -1,26 +1,28 @@
 """Kinds of values that a configuration key may have, in words."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from typing import Any, Self
 
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
+from dynapipe_hpc.data.byte_size import WRITTEN
+from dynapipe_hpc.experiment.config import ExperimentConfig
+
+Schema = Mapping[str, Any]
 
 _LIMITS = {
-    "gt": "greater than",
-    "ge": "greater than or equal to",
-    "lt": "less than",
-    "le": "less than or equal to",
-    "multiple_of": "a multiple of",
+    "exclusiveMinimum": "greater than {}",
+    "minimum": "greater than or equal to {}",
+    "exclusiveMaximum": "less than {}",
+    "maximum": "less than or equal to {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "of at least {} character",
 }
 _WORDS = {
-    bool: "true or false",
-    int: "an integer",
-    float: "a finite number",
-    str: "text in quotes",
-    Path: "a path in quotes",
+    "boolean": "true or false",
+    "integer": "an integer",
+    "number": "a finite number",
+    "string": "text in quotes",
+    "object": "a table",
 }
 # By suffix of the key, the longest first.
 _UNITS = {
@@ -29,45 +31,58 @@ _UNITS = {
     "_s": "in seconds",
     "_bytes": "in bytes, or text with a unit, such as 80GB, 80GiB or 512MiB",
 }
-TAGS = ("kind", "rule", "family")
-"""Keys whose value selects a variant of a table."""
+
+
+@cache
+def config_schema() -> Schema:
+    """The JSON Schema that pydantic derives from the tables of a configuration."""
+    return ExperimentConfig.model_json_schema()
 
 
 class ValueKind:
-    """The declared type of a key, or of an entry of its list.
+    """The values that a key, or an entry of its list, may have.
 
     Attributes:
-        table: Type of the table, if the value is one; None otherwise.
-        variants: Types of tables to choose from, by the value of one of `TAGS`.
-        choices: Values of an enumeration, also of one among alternatives; empty if there is none.
+        schema: JSON Schema without references, and without null for keys that may be left out.
+        tag: Key whose value selects one of several tables; empty if there are none to choose from.
+        variants: Tables to choose from, by the value of that key.
         alternatives: Kinds to choose from, if they are not tables.
     """
 
-    def __init__(self, declared: Any) -> None:
-        """Reads a type, an annotated one, or a field of a table."""
-        self._type, self._metadata = _unpacked(declared)
-        members = [each for each in get_args(self._type) if each is not NoneType]
-        if NoneType in get_args(self._type):
-            self._type, inner = _unpacked(members[0])
-            self._metadata = [*self._metadata, *inner]
-            members = list(get_args(self._type))
-        self.table = self._type if _is_table(self._type) else None
-        tables = [each for each in members if _is_table(each)]
-        several = tables if len(tables) > 1 else []
-        self.variants: Mapping[str, type[BaseModel]] = {_tag(table): table for table in several}
-        is_union = get_origin(self._type) in (Union, UnionType)
-        self.alternatives = [ValueKind(each) for each in members if is_union and not tables]
-        is_choice = get_origin(self._type) is Literal
-        of_alternatives = tuple(choice for each in self.alternatives for choice in each.choices)
-        self.choices: tuple[Any, ...] = get_args(self._type) if is_choice else of_alternatives
-        self._may_be_infinite = any(getattr(note, "allow_inf_nan", 0) for note in self._metadata)
+    def __init__(self, schema: Schema) -> None:
+        members = list(_members(schema))
+        self.schema = {**schema, **members[0]} if len(members) == 1 else schema
+        self.alternatives = [ValueKind(each) for each in members] if len(members) > 1 else []
+        discriminator = self.schema.get("discriminator", {"propertyName": "", "mapping": {}})
+        self.tag: str = discriminator["propertyName"]
+        value_of = {name: value for value, name in discriminator["mapping"].items()}
+        self.variants = {
+            value_of[each["$ref"]]: ValueKind(each) for each in self.schema.get("oneOf", [])
+        }
 
-    def inside(self, key: int | str) -> "ValueKind":
-        """The kind of a key of this table, or of an entry of this list."""
-        if self.table and key in self.table.model_fields:
-            return ValueKind(self.table.model_fields[str(key)])
-        entries = get_args(self._type)
-        return ValueKind(entries[0] if get_origin(self._type) is tuple else Any)
+    @classmethod
+    def of_config(cls) -> Self:
+        """The kind of a configuration: the table of its tables."""
+        return cls(config_schema())
+
+    @cached_property
+    def keys(self) -> Mapping[str, "ValueKind"]:
+        """Kinds of the keys of a table that has certain keys."""
+        return {name: ValueKind(each) for name, each in self.schema.get("properties", {}).items()}
+
+    @cached_property
+    def entry(self) -> "ValueKind":
+        """The kind of the entries of a list."""
+        return ValueKind(self.schema.get("items") or self.schema.get("prefixItems", [{}])[0])
+
+    @property
+    def choices(self) -> Sequence[Any]:
+        """Values of an enumeration, also of one among alternatives; empty if there is none."""
+        if "const" in self.schema:
+            return [self.schema["const"]]
+        if "enum" in self.schema:
+            return tuple(self.schema["enum"])
+        return [choice for each in self.alternatives for choice in each.choices]
 
     def describe(self, key: str) -> str:
         """Words that complete "must be ...".
@@ -79,23 +94,27 @@ class ValueKind:
             return " or ".join(each.describe(key) for each in self.alternatives)
         if self.choices:
             return one_of(self.choices)
-        if self.table or self.variants or get_origin(self._type) is dict:
+        if self.variants:
             return "a table"
-        if get_origin(self._type) is tuple:
+        kind = self.schema.get("type", "")
+        if kind == "array":
             return self._describe_list(key)
-        limits = " and ".join(_limits(self._metadata))
+        words = _WORDS.get(kind, "of another kind")
+        if self.schema.get("format") == "path":
+            words = "a path in quotes"
+        if self.schema.get("infinite"):
+            words = "a number"
+        limits = " and ".join(_limits(self.schema))
         unit = next((unit for end, unit in _UNITS.items() if key.endswith(end)), "")
-        is_number = self._type in (int, float)
-        words = "a number" if self._may_be_infinite else _WORDS.get(self._type, "of another kind")
+        is_number = kind in ("integer", "number")
         return " ".join(filter(None, [words, limits])) + (f", {unit}" if is_number and unit else "")
 
     def _describe_list(self, key: str) -> str:
-        entry, *others = get_args(self._type)
-        least = [note.min_length for note in self._metadata if _is_least(note)]
-        each = ValueKind(entry).describe(key)
-        if Ellipsis not in others:
-            return f"a list of {1 + len(others)} entries, each {each}"
-        return f"a list{f' of at least {least[0]} entry' if least else ''}, each entry {each}"
+        entry = self.entry.describe(key)
+        if entries := self.schema.get("prefixItems"):
+            return f"a list of {len(entries)} entries, each {entry}"
+        least = self.schema.get("minItems")
+        return f"a list{f' of at least {least} entry' if least else ''}, each entry {entry}"
 
 
 def one_of(values: Sequence[object]) -> str:
@@ -104,38 +123,21 @@ def one_of(values: Sequence[object]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def _unpacked(declared: Any) -> tuple[Any, list[Any]]:
-    """A type without its annotations, and these."""
-    if isinstance(declared, FieldInfo):
-        return declared.annotation, declared.metadata
-    if get_origin(declared) is Annotated:
-        bare, *notes = get_args(declared)
-        inner = [note.metadata if isinstance(note, FieldInfo) else [note] for note in notes]
-        return bare, [each for notes in inner for each in notes]
-    return declared, []
+def _members(schema: Schema) -> Iterator[Schema]:
+    """Schemas of a union without null and what is written for a number; else the schema alone."""
+    if "$ref" in schema:
+        yield config_schema()["$defs"][schema["$ref"].rpartition("/")[2]]
+    elif "anyOf" in schema:
+        for each in schema["anyOf"]:
+            if each != {"type": "null"} and each != WRITTEN:
+                yield from _members(each)
+    else:
+        yield schema
 
 
-def _limits(metadata: Sequence[Any]) -> list[str]:
-    found = [
-        (words, getattr(note, name, None)) for name, words in _LIMITS.items() for note in metadata
-    ]
-    # Integral limits of floating-point numbers are written without a decimal point.
-    numbers = [(words, int(n) if n == int(n) else n) for words, n in found if n is not None]
-    lengths = [note.min_length for note in metadata if _is_least(note)]
-    return [f"{words} {number}" for words, number in numbers] + [
-        f"of at least {length} character" for length in lengths
-    ]
-
-
-def _is_least(note: object) -> bool:
-    return getattr(note, "min_length", None) is not None
-
-
-def _is_table(declared: Any) -> bool:
-    return isinstance(declared, type) and issubclass(declared, BaseModel)
-
-
-def _tag(table: type[BaseModel]) -> str:
-    """The value that selects a variant of a table."""
-    (field,) = [table.model_fields[name] for name in TAGS if name in table.model_fields]
-    return str(get_args(field.annotation)[0])
+def _limits(schema: Schema) -> Iterator[str]:
+    for name, words in _LIMITS.items():
+        if name in schema:
+            number = schema[name]
+            # Integral limits of floating-point numbers are written without a decimal point.
+            yield words.format(int(number) if number == int(number) else number)

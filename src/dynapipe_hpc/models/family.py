@@ -1,21 +1,23 @@
 """The families of models, as torch modules."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
+from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.models.add_adapters import add_adapters
 from dynapipe_hpc.models.attention import choose_kernels, packed_obstacle
 from dynapipe_hpc.models.dropout import set_dropout
 from dynapipe_hpc.models.initialize import Deviation, initialize
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
-from dynapipe_hpc.models.unset_weights import UnsetWeights
 
 CPU = torch.device("cpu")
 
@@ -54,7 +56,7 @@ class StageOfFamily(nn.Module, ABC):
         # The first call waits for the device, as no pass of an iteration may.
         packed_obstacle(shape, dtype, device)
         self.is_first, self.is_last, self.drops = first, last, shape.dropout_rate > 0
-        with UnsetWeights(dtype, device):
+        with _UnsetWeights(dtype, device):
             self.build(shape, layers, shards)
             if shape.lora:
                 add_adapters(self, shape.linear_layers, shape.lora)
@@ -92,3 +94,40 @@ def family_of(shape: ModelShape) -> type[StageOfFamily]:
     """Stages of a model: `STAGE` of the file here that has the name of its family."""
     stage: type[StageOfFamily] = import_module(f"{__package__}.{shape.family}").STAGE
     return stage
+
+
+class _UnsetWeights(TorchFunctionMode):
+    """Mode in which `torch.empty` makes weights of one type on one device, and none are drawn.
+
+    Unlike construction on the device `meta`, this does not import torch's compiler, which takes
+    seconds of processor time at the start of every rank.
+    """
+
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+        super().__init__()
+        self._options = {"dtype": dtype, "device": device}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Calls `func`, unless it draws initial values."""
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        if func is torch.empty:
+            kwargs = kwargs | self._options
+        return func(*args, **kwargs)
+
+
+def add_adapters(module: nn.Module, linear_layers: Mapping[str, Sequence[str]], lora: Lora) -> None:
+    """Freezes the weights of a module, and adds adapters without values.
+
+    Args:
+        module: Module that holds linear layers.
+        linear_layers: Linear layers by name, see `ModelShape.linear_layers`.
+        lora: Rank and scale of the adapters, and which layers have one.
+    """
+    module.requires_grad_(False)
+    for path, layer in list(module.named_modules()):
+        if isinstance(layer, ColumnLinear | RowLinear):
+            for name, blocks in linear_layers.items():
+                if path.endswith(name):
+                    layer.adapt(blocks, lora)

@@ -22,7 +22,9 @@ class Link(ConfigTable):
     """
 
     latency_ms: float = Field(default=0.02, ge=0, le=1e6)
-    bytes_per_ms: float = Field(default=2e6, ge=1, allow_inf_nan=True)
+    bytes_per_ms: float = Field(
+        default=2e6, ge=1, allow_inf_nan=True, json_schema_extra={"infinite": True}
+    )
     full_duplex: bool = True
 
 

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import assert_never
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
 from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
+from dynapipe_hpc.planner.baselines.authors.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.baselines.config import (
     AuthorsConfig,
     BaselineConfig,
@@ -41,9 +43,14 @@ from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.config import PlannerConfig
+from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.derived_cost import OneMode
 from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
-from dynapipe_hpc.planner.cost.one_mode import OneMode
+from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
+from dynapipe_hpc.planner.cost.table.load_table import load_table
+from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import RuleName, ScheduleConfig
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
@@ -70,6 +77,30 @@ SPLIT_RULES: Mapping[RuleName, ScheduleRule] = {
     "adaptive": adaptive_split,
 }
 """Schedule rules to choose from where backward passes may be split."""
+
+
+ACCOUNTINGS: Mapping[str, Accounting] = {"measured": MEASURED, "authors": AUTHORS}
+"""Ways of counting that planner.cost.accounting names."""
+
+
+def read_costs(config: AnalyticConfig | ProfiledConfig, shape: ModelShape) -> CostSource:
+    """Reads the cost table that a configuration names, if it names one.
+
+    Args:
+        config: Peak rates, or the name of a cost table.
+        shape: The model that was measured.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    if isinstance(config, AnalyticConfig):
+        return config
+    return measured_costs(config, load_table(config.path, shape))
+
+
+def measured_costs(config: ProfiledConfig, table: ProfileTable) -> MeasuredCosts:
+    """A cost table that was read, counted as a [planner.cost] table says."""
+    return MeasuredCosts(config, table, ACCOUNTINGS[config.accounting])
 
 
 def name_of(rule: ScheduleRule) -> str:

@@ -10,7 +10,6 @@ from dynapipe_hpc.report.comparison import MIB, Comparison
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.recorded import n_warm_up
 from dynapipe_hpc.report.svg import MUTED, SERIES, draw
-from dynapipe_hpc.report.throughput import padding_efficiency, real_tokens_per_s
 
 DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 MARKERS = "os^Dvx"
@@ -78,7 +77,7 @@ def _gradient_norm(comparison: Comparison) -> str:
 
 def _throughput(comparison: Comparison) -> str:
     def paint(axes: Axes) -> None:
-        _by_iteration(axes, comparison, real_tokens_per_s)
+        _by_iteration(axes, comparison, lambda r: r.tokens_per_s)
         axes.set(ylabel="real tokens [1/s]")
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter("{x:,.0f}")
@@ -88,7 +87,7 @@ def _throughput(comparison: Comparison) -> str:
 
 def _padding(comparison: Comparison) -> str:
     def paint(axes: Axes) -> None:
-        _by_iteration(axes, comparison, lambda r: 100 * padding_efficiency(r))
+        _by_iteration(axes, comparison, lambda r: 100 * r.padding_efficiency)
         axes.set(ylabel="real of all tokens [%]", ylim=(0, 102))
 
     return draw("padding", f"Share of real tokens by iteration of {_all(comparison)}", paint)

@@ -1,5 +1,6 @@
 """Files of JSON lines: one record per line."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
@@ -9,7 +10,6 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from dynapipe_hpc.data.atomic_write import atomic_write, writing
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import why_unreadable
-from dynapipe_hpc.report.complete_lines import complete_lines, last_lines
 
 MAX_LINE_CHARACTERS = 1 << 24
 T = TypeVar("T")
@@ -140,3 +140,26 @@ class LinesFile(Generic[T]):
     def last(self, most_bytes: int) -> list[T]:
         """The last records, see `JsonLines.last`."""
         return self._lines.last(self.path, most_bytes)
+
+
+def complete_lines(path: Path, most_characters: int) -> Iterator[str]:
+    """Lines with their ends, without one that is still being written.
+
+    An overlong line is truncated to `most_characters`, and is the last.
+    """
+    with path.open(encoding="utf-8", errors="replace") as file:
+        while (line := file.readline(most_characters)).endswith("\n"):
+            yield line
+        if len(line) == most_characters:
+            yield line
+
+
+def last_lines(path: Path, most_bytes: int) -> list[str]:
+    """The last complete lines of a file, as many as fit; none if there is no file."""
+    if not path.exists():
+        return []
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes - 1))
+        is_whole = file.tell() == 0
+        lines = file.read().decode(errors="replace").split("\n")
+    return lines[:-1] if is_whole else lines[1:-1]

@@ -1,14 +1,13 @@
 """The plan of an iteration as one self-contained HTML file."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, tokens_held
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.report.page_template import page_template
 from dynapipe_hpc.report.plan_svg import plan_svg
-from dynapipe_hpc.report.planned_passes import planned_passes
+from dynapipe_hpc.report.timeline import microbatch_times_ms
 
 COLUMNS = (
     "replica",
@@ -51,10 +50,7 @@ def plan_page(
 
 
 def _rows(plans: Sequence[RankPlan], length_of: Mapping[int, int]) -> Iterator[tuple[str, ...]]:
-    took_ms = defaultdict[tuple[int, int], float](float)
-    for plan in plans:
-        for each in planned_passes(plan):
-            took_ms[plan.replica, each.step.microbatch] += each.end_ms - each.start_ms
+    took_ms = microbatch_times_ms(plans)
     for plan in plans:
         for i, microbatch in enumerate(plan.microbatches if plan.stage == 0 else ()):
             cells = _cells(microbatch, length_of)
@@ -62,10 +58,10 @@ def _rows(plans: Sequence[RankPlan], length_of: Mapping[int, int]) -> Iterator[t
 
 
 def _cells(microbatch: MicroBatch, length_of: Mapping[int, int]) -> tuple[str, ...]:
-    lengths = [length_of[sample_id] for sample_id in microbatch.sample_ids]
+    lengths = [len(tokens_held(microbatch, i, length_of[i])) for i in microbatch.sample_ids]
     targets = f" + {microbatch.target_tokens:,}" if microbatch.target_tokens else ""
     return (
-        microbatch.layout.text,
+        microbatch.layout.text + (" slice" if microbatch.slice else ""),
         f"{microbatch.n_rows:,}",
         f"{microbatch.row_tokens:,}{targets}",
         f"{len(lengths):,}",

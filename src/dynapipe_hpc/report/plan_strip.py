@@ -1,11 +1,9 @@
-"""Timeline of the plans of an iteration in letters, for a terminal."""
+"""Timeline of an iteration in letters, for a terminal."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dynapipe_hpc.plan.instruction import BackwardWeight, Forward
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.report.planned_passes import AnyPass, planned_passes
-from dynapipe_hpc.report.timeline import Bar, BarKind, IterationTimeline
+from dynapipe_hpc.report.timeline import Bar, BarKind, IterationTimeline, planned_bars
 
 COLUMNS = 84
 MAX_RANKS = 16
@@ -29,11 +27,7 @@ def plan_strip(plans: Sequence[RankPlan]) -> Iterator[str]:
     )
     if any(plan.splits_backward for plan in plans):
         yield "  (A-J: gradients of its weights)"
-    width = len(str(plans[-1].rank))
-    for plan in plans:
-        passes = ((each.start_ms, each.end_ms, _letter(each.step)) for each in planned_passes(plan))
-        yield f"rank {plan.rank:{width}} |{_strip(passes, until_ms / COLUMNS)}|"
-    yield _axis(until_ms, width)
+    yield from _lanes({plan.rank: planned_bars(plan) for plan in plans}, until_ms)
 
 
 def measured_strip(timeline: IterationTimeline) -> Iterator[str]:
@@ -42,41 +36,33 @@ def measured_strip(timeline: IterationTimeline) -> Iterator[str]:
     Args:
         timeline: The iteration, with a measured bar at least.
     """
-    until_ms = timeline.measured_ms
-    width = len(str(timeline.ranks[-1]))
-    for rank in timeline.ranks[:MAX_RANKS]:
-        bars = (
-            (bar.start_ms, bar.end_ms, _letter_of(bar))
-            for bar in timeline.measured
-            if bar.rank == rank and bar.kind in _SHOWN
-        )
-        yield f"rank {rank:{width}} |{_strip(bars, until_ms / COLUMNS)}|"
-    yield _axis(until_ms, width)
+    bars: dict[int, list[Bar]] = {rank: [] for rank in timeline.ranks[:MAX_RANKS]}
+    for bar in timeline.measured:
+        if bar.rank in bars and bar.kind in _SHOWN:
+            bars[bar.rank].append(bar)
+    yield from _lanes(bars, timeline.measured_ms)
 
 
-def _axis(until_ms: float, width: int) -> str:
-    end = f"{until_ms:,.1f} ms"
-    return f"{'0':>{width + 8}}{end:>{COLUMNS - 1}}"
+def _lanes(bars: Mapping[int, Iterable[Bar]], until_ms: float) -> Iterator[str]:
+    """A line per rank, and the axis."""
+    width, end = len(str(max(bars))), f"{until_ms:,.1f} ms"
+    for rank, bars_of_rank in bars.items():
+        yield f"rank {rank:{width}} |{_strip(bars_of_rank, until_ms / COLUMNS)}|"
+    yield f"{'0':>{width + 8}}{end:>{COLUMNS - 1}}"
 
 
-def _strip(bars: Iterable[tuple[float, float, str]], column_ms: float) -> str:
-    """Letters of bars, each given by start, end and letter."""
+def _strip(bars: Iterable[Bar], column_ms: float) -> str:
     letters = ["."] * COLUMNS
-    for start_ms, end_ms, letter in bars:
-        last = min(COLUMNS - 1, int(end_ms / column_ms))
-        for k in range(int(start_ms / column_ms), last + 1):
-            if start_ms <= (k + 0.5) * column_ms < end_ms:
-                letters[k] = letter
+    for bar in bars:
+        last = min(COLUMNS - 1, int(bar.end_ms / column_ms))
+        for k in range(int(bar.start_ms / column_ms), last + 1):
+            if bar.start_ms <= (k + 0.5) * column_ms < bar.end_ms:
+                letters[k] = _letter(bar)
     return "".join(letters)
 
 
-def _letter_of(bar: Bar) -> str:
+def _letter(bar: Bar) -> str:
     if bar.microbatch is None:
         return _UPDATE
-    return (_FORWARD if bar.kind is BarKind.FORWARD else _BACKWARD)[bar.microbatch % 10]
-
-
-def _letter(step: AnyPass) -> str:
-    if isinstance(step, Forward):
-        return _FORWARD[step.microbatch % 10]
-    return (_WEIGHT if isinstance(step, BackwardWeight) else _BACKWARD)[step.microbatch % 10]
+    letters = {"F": _FORWARD, "W": _WEIGHT}.get(bar.label[0], _BACKWARD)
+    return letters[bar.microbatch % 10]

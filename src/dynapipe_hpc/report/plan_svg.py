@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow
-from dynapipe_hpc.plan.instruction import BackwardWeight, Forward
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.report.planned_passes import AnyPass, planned_passes
+from dynapipe_hpc.report.timeline import planned_bars
 
 WIDTH, LEFT, LANE, GAP, TITLE = 1000, 60, 44, 6, 28
 MIN_LABEL = 52
+_LIGHTNESS = {"F": 82, "B": 62, "I": 62, "W": 48}  # by first letter of a pass
 STYLE = "text{font:11px sans-serif;fill:#1b1f24}.axis{fill:#59636e}.title{font-weight:bold}"
 
 
@@ -56,9 +56,10 @@ def _name(plan: RankPlan, plans: Sequence[RankPlan]) -> str:
 
 def _lane(plan: RankPlan, name: str, top: int, per_ms: float) -> Iterator[str]:
     yield f'<text x="0" y="{top + LANE / 2 + 4:g}">{name}</text>'
-    for each in planned_passes(plan):
-        x, width = LEFT + each.start_ms * per_ms, (each.end_ms - each.start_ms) * per_ms
-        colour = f"hsl({each.step.microbatch * 47 % 360},60%,{_lightness(each.step)}%)"
+    for bar in planned_bars(plan):
+        x, width = LEFT + bar.start_ms * per_ms, (bar.end_ms - bar.start_ms) * per_ms
+        microbatch = bar.microbatch or 0
+        colour = f"hsl({microbatch * 47 % 360},60%,{_LIGHTNESS[bar.label[0]]}%)"
         yield (
             f'<rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{LANE}" '
             f'fill="{colour}" stroke="#fff"/>'
@@ -66,14 +67,8 @@ def _lane(plan: RankPlan, name: str, top: int, per_ms: float) -> Iterator[str]:
         if width >= MIN_LABEL:
             yield (
                 f'<text x="{x + width / 2:.1f}" y="{top + LANE / 2 + 4:g}" '
-                f'text-anchor="middle">{_shape(each.microbatch)}</text>'
+                f'text-anchor="middle">{_shape(plan.microbatches[microbatch])}</text>'
             )
-
-
-def _lightness(step: AnyPass) -> int:
-    if isinstance(step, Forward):
-        return 82
-    return 48 if isinstance(step, BackwardWeight) else 62
 
 
 def _shape(microbatch: MicroBatch) -> str:

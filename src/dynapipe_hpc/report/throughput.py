@@ -77,8 +77,8 @@ def summarise(name: str, run: Recorded) -> RunSummary:
         n_iterations=totals.n_iterations,
         n_steady=steady.n_iterations,
         n_skipped=totals.n_skipped,
-        real_tokens_per_s=typical(real_tokens_per_s),
-        padding_efficiency=typical(padding_efficiency),
+        real_tokens_per_s=typical(lambda r: r.tokens_per_s),
+        padding_efficiency=typical(lambda r: r.padding_efficiency),
         n_microbatches=typical(lambda r: r.n_microbatches),
         predicted_ms=typical(lambda r: r.predicted_ms),
         longest_trip_share=typical(lambda r: r.longest_trip_share),
@@ -96,16 +96,6 @@ def summarise(name: str, run: Recorded) -> RunSummary:
         first_loss=run.first.loss,
         last_loss=run.last.loss,
     )
-
-
-def real_tokens_per_s(record: IterationRecord) -> float:
-    """Throughput of an iteration in real tokens per second, without padding."""
-    return 1e3 * record.real_tokens / record.measured_ms
-
-
-def padding_efficiency(record: IterationRecord) -> float:
-    """Share of real tokens among those computed, in (0, 1]."""
-    return record.real_tokens / record.padded_tokens
 
 
 def relative_difference(value: float, reference: float) -> float:

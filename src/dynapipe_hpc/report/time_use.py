@@ -55,8 +55,8 @@ def time_use(
     traced = [record for record in records if record.iteration in timelines]
     steady = [each for each in traced if each.iteration - records[0].iteration >= n_warm_up]
     pairs = [
-        (record, rank_time(timelines[record.iteration], *_measured(record), n_stages))
-        for record in steady or traced
+        (r, rank_time(timelines[r.iteration], r.measured_ms, r.waited_ms, n_stages))
+        for r in steady or traced
     ]
     known = [(record, times_ms) for record, times_ms in pairs if times_ms is not None]
     if not known:
@@ -67,7 +67,3 @@ def time_use(
         n_iterations=len(known),
         in_warm_up=not steady,
     )
-
-
-def _measured(record: IterationRecord) -> tuple[float, float]:
-    return record.measured_ms, record.waited_ms

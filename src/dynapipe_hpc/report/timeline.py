@@ -1,5 +1,6 @@
 """Timeline of one iteration: planned and measured bars of every rank."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -113,7 +114,7 @@ def timeline_of(
     return IterationTimeline(
         iteration=plans[0].iteration,
         planned_ms=plans[0].prediction.iteration_ms,
-        planned=tuple(bar for plan in plans for bar in _planned(plan)),
+        planned=tuple(bar for plan in plans for bar in planned_bars(plan)),
         measured=tuple(bar for each in triples for bar in _measured(*each)),
         planning=tuple(
             Bar(trace.rank, BarKind.PLAN, span.label, None, None, span.start_ms, span.end_ms)
@@ -123,11 +124,21 @@ def timeline_of(
     )
 
 
-def _planned(plan: RankPlan) -> Iterator[Bar]:
+def planned_bars(plan: RankPlan) -> Iterator[Bar]:
+    """The passes of a rank at their predicted times, in the order of execution."""
     passes = [step for step in plan.instructions if isinstance(step, _Pass)]
     times_ms, kept = plan.prediction.passes_ms, _kept_bytes(plan, passes)
     for step, (start_ms, end_ms), kept_bytes in zip(passes, times_ms, kept, strict=True):
         yield _bar(plan, step, start_ms, end_ms, kept_bytes=kept_bytes)
+
+
+def microbatch_times_ms(plans: Iterable[RankPlan]) -> dict[tuple[int, int], float]:
+    """Predicted time of all passes of a micro-batch, by replica and index in it."""
+    times_ms = defaultdict[tuple[int, int], float](float)
+    for plan in plans:
+        for bar in planned_bars(plan):
+            times_ms[plan.replica, bar.microbatch or 0] += bar.end_ms - bar.start_ms
+    return times_ms
 
 
 def _measured(

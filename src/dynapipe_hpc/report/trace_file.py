@@ -11,7 +11,7 @@ from typing import Any
 from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import open_input, why_unreadable
-from dynapipe_hpc.report.complete_lines import last_lines
+from dynapipe_hpc.report.lines_file import last_lines
 from dynapipe_hpc.report.timeline import Bar, BarKind, IterationTimeline
 from dynapipe_hpc.report.work_shares import WorkShares
 

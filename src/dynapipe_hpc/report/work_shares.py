@@ -12,7 +12,7 @@ import numpy as np
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import Part, Side
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute, Slice, tokens_held
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.row_length import RowLengths, positions, tokens_of
@@ -94,6 +94,9 @@ class PassWork:
         samples = [by_id[sample_id] for m in microbatches for sample_id in m.sample_ids]
         inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "target_tokens"))
         lengths = positions(inputs, targets, self.shape.has_target_rows)
+        if any(microbatch.slice for microbatch in microbatches):
+            held = (tokens_held(m, i, by_id[i].tokens) for m in microbatches for i in m.sample_ids)
+            lengths = lengths._replace(row_tokens=np.array([len(tokens) for tokens in held]))
         return {
             side: _Tokens.from_microbatches(side, microbatches, lengths)
             for side in {part.side for part in parts.values()}
@@ -135,6 +138,7 @@ class _Tokens(NamedTuple):
 
         filled = (_sums(of, row_of, len(n_samples)) for of in lengths)
         alone = of_microbatches(lengths, microbatch_of[row_of])
+        alone = alone._replace(pairs=alone.pairs + _earlier_pairs(microbatches))
         in_rows = of_microbatches(filled, microbatch_of)
         row_tokens = np.array([m.row_tokens for m in microbatches])
         target_tokens = np.array([m.target_tokens for m in microbatches])
@@ -145,6 +149,12 @@ class _Tokens(NamedTuple):
             np.where(packed, alone.pairs, of.pairs) for of in (in_rows, computed)
         )
         return cls(alone, in_rows._replace(pairs=rows_pairs), computed._replace(pairs=all_pairs))
+
+
+def _earlier_pairs(microbatches: Sequence[MicroBatch]) -> IntArray:
+    """Pairs of the tokens of slices and those before them; as many count for causal attention."""
+    parts = [microbatch.slice or Slice(0, 0, 0) for microbatch in microbatches]
+    return np.array([2 * part.begin * (part.end - part.begin) for part in parts])
 
 
 def _sums(values: Sizes, owners: IntArray, n_owners: int) -> FloatArray:

@@ -14,10 +14,9 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config, to_toml
-from dynapipe_hpc.experiment.study.grid import ROWS, grid
-from dynapipe_hpc.experiment.study.grid_search import grid_search
+from dynapipe_hpc.experiment.study.grid_search import check_runs, grid_search, write_runs
 from dynapipe_hpc.experiment.study.predict import Pruned, Refusal, VariantPrediction, predict
-from dynapipe_hpc.experiment.study.write_runs import check_runs, write_runs
+from dynapipe_hpc.experiment.study.variants import ROWS, grid
 from dynapipe_hpc.job.ranks import Alone
 
 NAIVE: Mapping[str, Any] = {"name": "naive", "planner": {"batch": {"rule": "naive_padding"}}}

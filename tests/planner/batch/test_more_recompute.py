@@ -1,7 +1,7 @@
 from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
-from dynapipe_hpc.planner.batch.more_recompute import more_recompute
+from dynapipe_hpc.planner.choose.best_of_rules import more_recompute
 
 NONE, FULL = Recompute.NONE, Recompute.FULL
 SHORT, LONG = PaddedRows((0, 1), 8, NONE), PaddedRows((2,), 64, FULL)

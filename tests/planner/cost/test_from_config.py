@@ -7,9 +7,10 @@ from tests.examples.measured_layers import SHAPE, linear_table
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
-from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of, read_costs
+from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
+from dynapipe_hpc.planner.from_config import read_costs
 
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=10**9)
 EQUAL = equal_shares(SHAPE, CLUSTER)

@@ -4,7 +4,7 @@ from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import Layout, PaddedRows, Recompute
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
-from dynapipe_hpc.planner.cost.one_mode import OneMode
+from dynapipe_hpc.planner.cost.derived_cost import OneMode
 
 BOTH = LinearCost(model_bytes=5.0, recomputes=True, weights_ms=(3.0, 7.0))
 

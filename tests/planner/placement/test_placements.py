@@ -21,6 +21,7 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.authors.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
@@ -183,8 +184,7 @@ def test_authors_have_equal_shares() -> None:
     layer = replace(peak, stack_peak_bytes=3 * peak.stored_bytes)
     config = measured(linear_table(layer=layer))
     assert placements(config, SHAPE, cluster_of(2), sizes) == [Placement((3, 3)), Placement((4, 2))]
-    settings = config.config.model_copy(update={"accounting": "authors"})
-    as_authors = replace(config, config=settings)
+    as_authors = replace(config, accounting=AUTHORS)
     assert placements(as_authors, SHAPE, cluster_of(2), sizes) == [Placement((3, 3))]
     assert placements(config, SHAPE, cluster_of(1), sizes) == [Placement((6,))]
 

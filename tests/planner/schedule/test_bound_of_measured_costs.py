@@ -13,11 +13,12 @@ from tests.examples.published_plans import COSTS
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
+from dynapipe_hpc.planner.baselines.authors.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import Cost, Shapes
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
-from dynapipe_hpc.planner.from_config import schedule_rules
+from dynapipe_hpc.planner.from_config import ACCOUNTINGS, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.lower_bound import lower_bound
@@ -28,10 +29,15 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 600), st.integers(1, 200)), min_size
 
 
 def cost_of(family: Family, accounting: Accounting, cluster: Cluster) -> ProfiledCost:
-    config = ProfiledConfig(path=COSTS.path, recompute=COSTS.recompute, accounting=accounting)
     shape = SHAPES[family].model_copy(update={"n_layers": 8})
+    placement = equal_shares(shape, cluster)
     return ProfiledCost(
-        a100_table(family), shape, equal_shares(shape, cluster), cluster, config=config
+        a100_table(family),
+        shape,
+        placement,
+        cluster,
+        config=COSTS,
+        accounting=ACCOUNTINGS[accounting],
     )
 
 
@@ -63,9 +69,10 @@ def test_no_plan_beats_its_bound(
 def test_a_bound_knows_that_two_rows_may_take_less_than_one() -> None:
     link = Link(latency_ms=3)
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=10**12, link=link)
-    config = ProfiledConfig(path=COSTS.path, accounting="authors")
+    config, shape = ProfiledConfig(path=COSTS.path), SHAPES["t5"]
+    placement = equal_shares(shape, cluster)
     cost = ProfiledCost(
-        a100_table("t5"), SHAPES["t5"], equal_shares(SHAPES["t5"], cluster), cluster, config=config
+        a100_table("t5"), shape, placement, cluster, config=config, accounting=AUTHORS
     )
     search = BestOfSearch([], schedule_rules(ScheduleConfig()), SearchConfig(), cost, cluster)
     planner = Planner(search, cost, cluster, 8, rows_only(cluster))

@@ -11,9 +11,8 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import Cost, StageCosts
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
-from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
 from dynapipe_hpc.planner.schedule.refine import refine
-from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule, ScheduleRule
+from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule, ScheduleRule, kernel_link
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.text import parse_schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline

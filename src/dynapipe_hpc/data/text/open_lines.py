@@ -4,14 +4,13 @@ import io
 import json
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
-from dynapipe_hpc.data.text.padded_rows import without_padding
 
 STDIN = Path("-")
 """Path that stands for standard input."""
@@ -156,7 +155,7 @@ class _Rows:
         row = next(self._rows, None)
         if row is None:
             return b""
-        return json.dumps(without_padding(row), default=_no_text).encode() + b"\n"
+        return json.dumps(_without_padding(row), default=_no_text).encode() + b"\n"
 
 
 def _no_text(value: object) -> dict[str, str]:
@@ -183,3 +182,18 @@ def _rows(path: Path, file: BinaryIO, start: bytes) -> Iterator[dict[str, Any]]:
                 yield from batch.slice(first, _ROWS_AT_A_TIME).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: a damaged table: {error}") from None
+
+
+def _without_padding(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row whose objects have no fields that are null; columns that are null stay."""
+    return {name: _without_nulls(value) for name, value in row.items()}
+
+
+def _without_nulls(value: Any) -> Any:
+    match value:
+        case dict():
+            return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+        case list():
+            return [_without_nulls(each) for each in value]
+        case _:
+            return value

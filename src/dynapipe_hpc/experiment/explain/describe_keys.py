@@ -1,13 +1,41 @@
-"""The keys of a configuration, as text for a terminal."""
+"""The keys of a configuration: for a terminal, as a page in Markdown, and for editors."""
 
+import re
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config_keys import REQUIRED, ConfigKey, KeyTable, key_tables
+from dynapipe_hpc.experiment.value_kind import config_schema
 
 _WIDTH = 100
+_INTRODUCTION = """\
+# Configuration
+
+<!-- Written by `make docs-reference` from the models of the tables; not to be edited. -->
+
+A configuration is a TOML file. `extends = "other.toml"`, its first line, names a file whose keys
+it replaces one by one; the path is relative to the file. `--set TABLE.KEY=VALUE` replaces a value
+on the command line. Unknown keys, and values outside their limits, are errors that name file, key
+and limits; so are values that do not go together, as `dynapipe-hpc plan CONFIG` would say.
+
+`dynapipe-hpc config KEY` prints what is below on a terminal. `dynapipe-hpc config --schema` prints
+a [JSON Schema](https://json-schema.org), with which an editor completes keys and marks wrong ones.
+Write it to `config.schema.json` beside the configuration, which `#:schema config.schema.json` as
+its first line connects with it in Taplo, Tombi and VS Code's Even Better TOML.
+
+A key without a default may be left out unless it is required; descriptions call that None. 2^53 is
+a power.
+
+[Examples](configuration_examples.md) use every key that no file in `configs/` uses.
+"""
+_EXTENDS = {
+    "type": "string",
+    "minLength": 1,
+    "description": "File whose keys this one replaces, relative to this one.",
+}
 
 
 def describe_keys(name: str = "") -> Iterator[str]:
@@ -57,3 +85,55 @@ def _listing(table: KeyTable) -> Iterator[str]:
 
 def _default(key: ConfigKey) -> str:
     return {REQUIRED: "(required)", "": "(left out)"}.get(key.default, key.default)
+
+
+def config_page() -> str:
+    """The page, with a section for each table."""
+    return "\n".join([_INTRODUCTION, *map(_page_section, key_tables())])
+
+
+def _page_section(table: KeyTable) -> str:
+    lines = [f"## `{table.heading}`", "", _escaped(table.text), ""]
+    if table.keys:
+        lines += ["| key | value | default | unit | |", "|---|---|---|---|---|"]
+        lines += [_page_row(key) for key in table.keys]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _page_row(key: ConfigKey) -> str:
+    default = f"`{key.default}`" if key.default not in ("", REQUIRED) else key.default
+    cells = (f"`{key.name}`", _escaped(key.value), default, key.unit, _escaped(key.text))
+    return f"| {' | '.join(cells)} |".replace("  |", " |")
+
+
+def _escaped(text: str) -> str:
+    """Text without what Markdown takes for markup, outside of code."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(p if p.startswith("`") else re.sub(r"([*\[\]|<])", r"\\\1", p) for p in parts)
+
+
+def editor_schema() -> dict[str, Any]:
+    """A schema that a file fits if it has no unknown keys and no values outside their limits.
+
+    No key is required, because a file that this one extends may have it; and a table may fit
+    several variants, because that file may choose among them.
+    """
+    relaxed: dict[str, Any] = _relaxed(config_schema())
+    relaxed["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    relaxed["properties"]["extends"] = _EXTENDS
+    return relaxed
+
+
+def _relaxed(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_relaxed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        "anyOf" if key == "oneOf" else key: _relaxed(value)
+        for key, value in schema.items()
+        # Under one of these names, a key of a table has a schema, not a list or text.
+        if not (key in ("required", "title") and not isinstance(value, dict))
+        and not (key == "discriminator" and "propertyName" in value)
+    }

@@ -105,6 +105,7 @@ def _microbatch(microbatch: MicroBatch) -> Record:
         "target_tokens": microbatch.target_tokens,
         "layout": microbatch.layout.text,
         "recompute": microbatch.recompute.text,
+        "slice": microbatch.slice and microbatch.slice._asdict(),
     }
 
 

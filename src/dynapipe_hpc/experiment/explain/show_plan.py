@@ -159,6 +159,10 @@ def _shape(microbatch: MicroBatch) -> str:
     targets = f"+{microbatch.target_tokens}" if microbatch.target_tokens else ""
     if isinstance(microbatch, PackedRow):
         n_samples = len(microbatch.sample_ids)
+        if part := microbatch.slice:
+            behind = f" and {n_samples - 1:,} samples" if n_samples > 1 else ""
+            tokens = f"{part.begin:,} to {part.end:,} of sample {microbatch.sample_ids[0]}"
+            return f"packed tokens {tokens}{behind}{recompute}"
         return f"packed {n_samples:,} samples, {microbatch.row_tokens:,}{targets} tokens{recompute}"
     return f"{microbatch.n_rows}x{microbatch.row_tokens}{targets}{recompute}"
 

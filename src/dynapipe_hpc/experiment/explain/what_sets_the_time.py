@@ -1,11 +1,11 @@
 """Explanation of an iteration's time: its busiest rank, and its longest micro-batches."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from dynapipe_hpc.data.microbatch import tokens_held
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.report.planned_passes import planned_passes
+from dynapipe_hpc.report.timeline import microbatch_times_ms, planned_bars
 
 N_SHOWN = 3
 
@@ -18,13 +18,10 @@ def what_sets_the_time(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> 
         samples: Global batch.
     """
     until_ms = plans[0].prediction.iteration_ms
-    busy_ms = defaultdict[int, float](float)
-    taken_ms = defaultdict[tuple[int, int], float](float)
-    for plan in plans:
-        for each in planned_passes(plan):
-            busy_ms[plan.rank] += each.end_ms - each.start_ms
-            key = plan.replica, each.step.microbatch
-            taken_ms[key] += each.end_ms - each.start_ms
+    busy_ms = {
+        plan.rank: sum(bar.end_ms - bar.start_ms for bar in planned_bars(plan)) for plan in plans
+    }
+    taken_ms = microbatch_times_ms(plans)
     rank = max(busy_ms, key=busy_ms.__getitem__)
     most_ms = busy_ms[rank]
     yield (
@@ -37,10 +34,13 @@ def what_sets_the_time(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> 
     yield "longest micro-batches: time of all passes | share | samples | the longest of them"
     for key in sorted(taken_ms, key=taken_ms.__getitem__, reverse=True)[:N_SHOWN]:
         (replica, index), its_ms = key, taken_ms[key]
-        ids = of_replica[replica][index].sample_ids
-        longest = max(ids, key=lambda sample_id: length_of[sample_id])
+        microbatch = of_replica[replica][index]
+        ids = microbatch.sample_ids
+        held = {i: len(tokens_held(microbatch, i, length_of[i])) for i in ids}
+        longest = max(held, key=held.__getitem__)
+        of_all = f" of {length_of[longest]:,}" if held[longest] < length_of[longest] else ""
         yield (
             f"  replica {replica}, micro-batch {index}: {its_ms:,.1f} ms | "
             f"{100 * its_ms / total_ms:.1f} % | {len(ids)} | sample {longest} "
-            f"({length_of[longest]:,} tokens)"
+            f"({held[longest]:,}{of_all} tokens)"
         )

@@ -2,6 +2,7 @@
 
 import torch
 
+from dynapipe_hpc.experiment.check_costs import configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.assemble import dtype_of
 from dynapipe_hpc.experiment.rank.devices import gpu_name
@@ -13,17 +14,15 @@ def circumstances(config: ExperimentConfig, n_ranks: int) -> dict[str, str]:
     """Facts about a job that runs a configuration on this machine, for a table's provenance."""
     facts = {name: str(value) for name, value in machine_facts(n_ranks).items()}
     gpu = gpu_name(config)
-    return facts | {
-        "device": "cuda" if gpu else "cpu",
-        "processor": gpu or facts["processor"],
-        "threads": str(config.training.threads),
-        "dtype": config.training.dtype,
-        "optimizer": config.training.optimizer,
-        "zero_stage": str(config.cluster.zero_stage),
-        "sequence_parallel": str(config.cluster.sequence_parallel),
-        "shard_sums": config.cluster.shard_sums,
-        "attention": attention_kernels(config),
-    }
+    return (
+        configured(config)
+        | facts
+        | {
+            "device": "cuda" if gpu else "cpu",
+            "processor": gpu or facts["processor"],
+            "attention": attention_kernels(config),
+        }
+    )
 
 
 def attention_kernels(config: ExperimentConfig) -> str:

@@ -2,6 +2,7 @@
 
 from contextlib import closing, nullcontext
 from pathlib import Path
+from signal import Signals
 
 from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.check_costs import check_costs
@@ -17,10 +18,10 @@ from dynapipe_hpc.experiment.rank.circumstances import (
 from dynapipe_hpc.experiment.rank.devices import find_device, slow_dtype
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
-from dynapipe_hpc.experiment.run.end_of_run import record_end
 from dynapipe_hpc.experiment.run.end_record import recorder_of
 from dynapipe_hpc.experiment.run.evaluations import plan_evaluations
 from dynapipe_hpc.experiment.run.log import open_log
+from dynapipe_hpc.experiment.run.loss_history import LossHistory
 from dynapipe_hpc.experiment.run.online_costs import costs_of_run
 from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
 from dynapipe_hpc.experiment.run.plan_share import plan_share
@@ -34,8 +35,9 @@ from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.experiment.run.watched_store import closing_together, open_store
 from dynapipe_hpc.experiment.watch.device_progress import progress_of
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
-from dynapipe_hpc.job.end_stopped import end_stopped
+from dynapipe_hpc.job.end_stopped import STOPPED, end_stopped
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.job_outcome import JobOutcome
 from dynapipe_hpc.job.print_error import warn
 
 
@@ -149,5 +151,23 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
             stop_signal = train(rank, parts, iterations)
         worker.channels.close()  # collective, so not after an error
     if job.is_first:
-        record_end(job, stop_signal, start.history)
+        _record_end(job, stop_signal, start.history)
     return stop_signal
+
+
+def _record_end(job: Job, stop_signal: int, history: LossHistory | None) -> None:
+    """Records an end without an error.
+
+    Args:
+        job: The job, on its first rank.
+        stop_signal: Signal that stopped the run, or 0.
+        history: Losses of evaluations; None if the run does not evaluate.
+    """
+    if stop_signal:
+        stopped_by = f"stopped by {Signals(stop_signal).name}"
+        job.ending.record(JobOutcome.STOPPED, STOPPED, stopped_by)
+        return
+    message = "all iterations are done"
+    if history and history.is_over:
+        message = f"training has ended early: {history.describe()}"
+    job.ending.record(JobOutcome.COMPLETED, 0, message)

@@ -1,10 +1,13 @@
 """Whole runs of several methods, planned but not executed."""
 
+import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+
+import numpy as np
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
@@ -13,12 +16,13 @@ from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.lock.locked import locked
 from dynapipe_hpc.experiment.place_layers import place_layers
-from dynapipe_hpc.experiment.study.inputs import inputs_of
-from dynapipe_hpc.experiment.study.methods import methods_of
+from dynapipe_hpc.experiment.study.variants import methods_of
 from dynapipe_hpc.job.freed_memory import keep_freed_memory
 from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.choose.choice import Choice
+from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
+from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.report.planned_iteration import PlannedIteration
 from dynapipe_hpc.report.simulation_folder import Planned, SimulationFolder
@@ -108,7 +112,8 @@ def simulate(
     """
     keep_freed_memory()
     with ranks.fail_together():
-        variants = {each.name: files.variant(each.config) for each in methods_of(files.config)}
+        methods = methods_of(files.config)
+        variants = {each.method: files.variant(each.of(files.config)) for each in methods}
     with locked(ranks, output):
         return _simulate(ranks, files, variants, SimulationFolder(output), on_share=on_share)
 
@@ -126,7 +131,7 @@ def _simulate(
     with ranks.fail_together():
         every = list(product(variants, range(files.training.n_iterations)))
         if ranks.is_first:
-            folder.begin(to_toml(files.config), inputs_of(files, variants.values()))
+            folder.begin(to_toml(files.config), _inputs_of(files, variants.values()))
             done = folder.planned()
             is_over = folder.is_finished and done.keys() >= set(every)
             if not is_over:
@@ -158,6 +163,26 @@ def _simulate(
         if ranks.is_first:
             folder.end(results)
     return results
+
+
+def _inputs_of(files: ExperimentFiles, variants: Iterable[ExperimentFiles]) -> dict[str, str]:
+    """Checksums of the lengths of samples, and of every cost table.
+
+    Args:
+        files: Files of the experiment.
+        variants: Files of every method, which may have a cost table of its own.
+
+    Raises:
+        InputError: A file cannot be used.
+    """
+    lengths = hashlib.blake2b(digest_size=8)
+    for numbers in files.trained:
+        lengths.update(np.ascontiguousarray(numbers, "<i8").data)
+    checksums = {"the samples": lengths.hexdigest()}
+    for costs in (variant.costs for variant in variants):
+        if isinstance(costs, MeasuredCosts):
+            checksums[f"the cost table {costs.config.path}"] = checksum_of(costs.table)
+    return checksums
 
 
 def _union(of_ranks: Sequence[dict[str, Placement]]) -> dict[str, Placement]:

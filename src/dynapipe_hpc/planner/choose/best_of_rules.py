@@ -1,14 +1,15 @@
 """The best plan of batch rules, as they make it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.batch.more_recompute import more_recompute
 from dynapipe_hpc.planner.batch.replicas import balance_replicas
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
@@ -49,3 +50,17 @@ class BestOfRules:
             costs = [microbatch_costs(replica, self.cost) for replica in chosen]
             way = " = ".join(dict.fromkeys(agreeing))
             yield scheduler.schedule(way, chosen, costs)
+
+
+def more_recompute(
+    microbatches: Sequence[MicroBatch], cost: CostModel
+) -> Iterator[tuple[MicroBatch, ...]]:
+    """The same micro-batches, for each mode of the cost model with at least that mode.
+
+    A micro-batch that takes longer but keeps less memory lets later ones start earlier; only the
+    simulation shows which is better. Modes in which some micro-batch was not measured are left out.
+    """
+    for mode in cost.recompute_modes:
+        changed = tuple(replace(m, recompute=max(m.recompute, mode)) for m in microbatches)
+        if np.isfinite(microbatch_costs(changed, cost).work_ms).all():
+            yield changed

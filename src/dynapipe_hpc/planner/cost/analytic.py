@@ -8,11 +8,11 @@ from dynapipe_hpc.architecture.amount import NOTHING
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import BACKWARD_WORK, MAX_MASK_BYTES
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.microbatch import Layout, Recompute
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.cache_bytes import cache_bytes
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, KnownRows, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.layer_estimates import LayerEstimate, layer_estimates
 from dynapipe_hpc.planner.cost.model_state import (
     factor_of_copies,
@@ -24,7 +24,7 @@ from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stage
 from dynapipe_hpc.planner.cost.tokens import Tokens
 
 
-class AnalyticCost:
+class AnalyticCost(CostModel):
     """A `CostModel` of peak rates: an estimate, good for orders of magnitude.
 
     One direction of a layer takes `launch_ms` plus the longer of computing,
@@ -79,33 +79,9 @@ class AnalyticCost:
         return self._is_encoder_decoder
 
     @property
-    def monotone(self) -> "AnalyticCost":
-        """Itself: estimates have no noise."""
-        return self
-
-    def of_layout(self, _layout: Layout) -> "AnalyticCost":
-        """Itself: estimates do not tell layouts apart."""
-        return self
-
-    @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """Modes that the configuration names."""
         return self._config.recompute_modes
-
-    @property
-    def known_rows(self) -> KnownRows:
-        """Any: what a pass takes besides its tokens is the same for any number of rows."""
-        return KnownRows()
-
-    @property
-    def slowness(self) -> None:
-        """Nothing: replicas are equally fast."""
-        return None
-
-    @property
-    def kind_of_stage(self) -> None:
-        """None: every stage is counted by itself."""
-        return None
 
     @property
     def static_bytes(self) -> FloatArray:

@@ -42,7 +42,7 @@ class Corrections:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CorrectedCost(DerivedCost):
-    """A `CostModel` with the memory of another, and its times corrected.
+    """A `CostModel` with the memory and update of another, and the times of its passes corrected.
 
     Attributes:
         corrections: The corrections.
@@ -58,11 +58,6 @@ class CorrectedCost(DerivedCost):
         return f"{self.cost.description}, corrected by measured passes"
 
     @property
-    def recompute_modes(self) -> tuple[Recompute, ...]:
-        """Modes of recomputation that a plan may use."""
-        return self.cost.recompute_modes
-
-    @property
     def kind_of_stage(self) -> None:
         """None: every stage has factors of its own."""
         return None
@@ -71,16 +66,6 @@ class CorrectedCost(DerivedCost):
     def slowness(self) -> FloatArray | None:
         """Factors by which the stages of replicas take longer, see `CostModel`."""
         return self.corrections.slowness
-
-    @property
-    def reduce_ms(self) -> FloatArray:
-        """Time of the gradient all-reduce over replicas, not corrected, shape (n_stages,)."""
-        return self.cost.reduce_ms
-
-    @property
-    def step_ms(self) -> float:
-        """Time of the optimizer step on the slowest stage, not corrected."""
-        return self.cost.step_ms
 
     def of_layout(self, layout: Layout) -> Self:
         """The costs of rows whose samples lie in a layout; any layout may have its own factors."""

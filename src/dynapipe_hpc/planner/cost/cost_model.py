@@ -1,5 +1,6 @@
 """Predicted time and memory of a micro-batch on every stage."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -252,14 +253,18 @@ class CostModel(Protocol):
 
     Contract: costs are finite and positive where a micro-batch can run, infinite where it cannot.
     A micro-batch with more rows or longer rows never costs less, except for noise in measurements.
+    What is not abstract is so for costs without noise that know any rows and tell neither layouts
+    nor kinds of stages nor replicas apart.
     """
 
     @property
+    @abstractmethod
     def description(self) -> str:
         """Human-readable origin of the costs."""
         ...
 
     @property
+    @abstractmethod
     def is_encoder_decoder(self) -> bool:
         """Whether rows have a target side of their own, see `Shapes`."""
         ...
@@ -271,7 +276,7 @@ class CostModel(Protocol):
         None of its columns is lower for more rows or longer rows, `weight_ms` and the rest of
         `backward_ms` included.
         """
-        ...
+        return self
 
     def of_layout(self, layout: Layout) -> "CostModel":
         """The same model for rows whose samples lie in a layout; unasked, it is of padded rows.
@@ -279,9 +284,11 @@ class CostModel(Protocol):
         Where a layout is not known, costs are those of padded rows, and the result is the one for
         padded rows. Packed micro-batches are looked up as equal rows, see `packed_shapes`.
         """
-        ...
+        del layout
+        return self
 
     @property
+    @abstractmethod
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """Modes of recomputation that a plan may use, ascending; at least one."""
         ...
@@ -289,7 +296,7 @@ class CostModel(Protocol):
     @property
     def known_rows(self) -> KnownRows:
         """Rows whose costs are known."""
-        ...
+        return KnownRows()
 
     @property
     def slowness(self) -> FloatArray | None:
@@ -297,19 +304,21 @@ class CostModel(Protocol):
 
         Each is >= 1, shape (n_replicas, n_stages); None if replicas are equally fast.
         """
-        ...
+        return None
 
     @property
     def kind_of_stage(self) -> Kinds | None:
         """Kind of each stage, shape (n_stages,), or None; see `StageCosts`."""
-        ...
+        return None
 
     @property
+    @abstractmethod
     def static_bytes(self) -> FloatArray:
         """Weights, gradients and optimizer state of every stage, shape (n_stages,)."""
         ...
 
     @property
+    @abstractmethod
     def cache_bytes(self) -> FloatArray:
         """Keys, values and sums of their gradients of a token of a sliced sample.
 
@@ -319,15 +328,18 @@ class CostModel(Protocol):
         ...
 
     @property
+    @abstractmethod
     def reduce_ms(self) -> FloatArray:
         """Time of the gradient all-reduce over replicas, shape (n_stages,)."""
         ...
 
     @property
+    @abstractmethod
     def step_ms(self) -> float:
         """Time of the optimizer step on the slowest stage."""
         ...
 
+    @abstractmethod
     def stage_costs(
         self,
         shapes: Shapes,

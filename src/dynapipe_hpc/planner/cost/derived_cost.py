@@ -1,10 +1,17 @@
-"""Base of cost models that change another one in part."""
+"""Cost models that are another one but for a part: a base, and one mode of recomputation."""
 
 from dataclasses import dataclass, replace
 from typing import Self
 
-from dynapipe_hpc.data.microbatch import Layout
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Kinds, KnownRows
+from dynapipe_hpc.data.microbatch import Layout, Recompute
+from dynapipe_hpc.planner.cost.cost_model import (
+    CostModel,
+    FloatArray,
+    Kinds,
+    KnownRows,
+    Shapes,
+    StageCosts,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,3 +68,43 @@ class DerivedCost:
     def static_bytes(self) -> FloatArray:
         """Weights, gradients and optimizer state of every stage, which stay, shape (n_stages,)."""
         return self.cost.static_bytes
+
+    @property
+    def recompute_modes(self) -> tuple[Recompute, ...]:
+        """Modes of recomputation that a plan may use."""
+        return self.cost.recompute_modes
+
+    @property
+    def reduce_ms(self) -> FloatArray:
+        """Time of the gradient all-reduce over replicas, shape (n_stages,)."""
+        return self.cost.reduce_ms
+
+    @property
+    def step_ms(self) -> float:
+        """Time of the optimizer step on the slowest stage."""
+        return self.cost.step_ms
+
+    def stage_costs(
+        self,
+        shapes: Shapes,
+        recompute: Recompute = Recompute.NONE,
+        out: FloatArray | None = None,
+    ) -> StageCosts:
+        """Costs of micro-batches, see `CostModel`."""
+        return self.cost.stage_costs(shapes, recompute, out)
+
+
+@dataclass(frozen=True, slots=True)
+class OneMode(DerivedCost):
+    """A `CostModel` with one of the modes of another.
+
+    Attributes:
+        mode: One of its modes.
+    """
+
+    mode: Recompute
+
+    @property
+    def recompute_modes(self) -> tuple[Recompute, ...]:
+        """The one mode."""
+        return (self.mode,)

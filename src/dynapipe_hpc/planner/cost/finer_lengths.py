@@ -41,11 +41,6 @@ def with_finer_lengths(axes: Axes, points: FloatArray) -> tuple[Axes, FloatArray
     return finer, np.ascontiguousarray(points)
 
 
-def as_they_are(axes: Axes, points: FloatArray) -> tuple[Axes, FloatArray]:
-    """The axes and points as measured, for linear interpolation between them."""
-    return axes, points
-
-
 def _with_middle_lengths(axis: IntArray) -> IntArray:
     return np.unique(np.concatenate([axis, (axis[1:] + axis[:-1]) // 2]))
 

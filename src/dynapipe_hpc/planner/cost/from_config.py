@@ -1,10 +1,13 @@
 """The costs that a configuration asks for."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster, Link
+from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
@@ -20,29 +23,16 @@ class MeasuredCosts:
     Attributes:
         config: How its numbers are used.
         table: The numbers.
+        accounting: How they are counted.
     """
 
     config: ProfiledConfig
     table: ProfileTable
+    accounting: Accounting = MEASURED
 
 
 CostSource = AnalyticConfig | MeasuredCosts
 """Estimates or measurements that cost models are made of, with nothing left to read."""
-
-
-def read_costs(config: AnalyticConfig | ProfiledConfig, shape: ModelShape) -> CostSource:
-    """Reads the cost table that a configuration names, if it names one.
-
-    Args:
-        config: Peak rates, or the name of a cost table.
-        shape: The model that was measured.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
-    if isinstance(config, AnalyticConfig):
-        return config
-    return MeasuredCosts(config, load_table(config.path, shape))
 
 
 def costs_of(
@@ -65,5 +55,27 @@ def costs_of(
     """
     if isinstance(source, AnalyticConfig):
         return AnalyticCost(shape, placement, cluster, source), cluster.link
-    cost = ProfiledCost(source.table, shape, placement, cluster, config=source.config)
+    cost = ProfiledCost(
+        source.table, shape, placement, cluster, config=source.config, accounting=source.accounting
+    )
     return cost, source.table.link or cluster.link
+
+
+def read_cost_table(path: Path | str, shape: ModelShape, cluster: Cluster) -> MeasuredCosts:
+    """Measured costs of a model, with every mode of recomputation that was measured.
+
+    Args:
+        path: A table of `dynapipe-hpc profile` (HDF5, needs the extra [hdf5]); or measurements
+            NAME.csv with NAME_parameters.csv beside them.
+        shape: The model that was measured.
+        cluster: What the plans are for; modes are those measured for its `n_shards`.
+
+    Raises:
+        InputError: A file cannot be read.
+    """
+    path = Path(path)
+    table = load_table(path, shape)
+    measured = {key.recompute for key in table.layers if key.tensor_parallel == cluster.n_shards}
+    modes = tuple(mode.text for mode in Recompute if mode.text in measured)
+    config = ProfiledConfig.model_validate({"path": path, "recompute": modes or ("none",)})
+    return MeasuredCosts(config, table)

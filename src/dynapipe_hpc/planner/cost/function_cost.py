@@ -8,11 +8,11 @@ from typing import Self
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.data.microbatch import Layout, Recompute
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.planner.cost.cost_model import (
+    CostModel,
     FloatArray,
     IntArray,
-    KnownRows,
     Shapes,
     StageCosts,
 )
@@ -30,7 +30,7 @@ def _nothing(_n_rows: float, _row_tokens: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionCost:
+class FunctionCost(CostModel):
     """A `CostModel` of plain functions of the padded lengths of a micro-batch.
 
     All rows of a micro-batch have one length, so that `[row_tokens] * n_rows` are its lengths. Both
@@ -96,33 +96,9 @@ class FunctionCost:
         return False
 
     @property
-    def monotone(self) -> Self:
-        """Itself: functions have no noise."""
-        return self
-
-    def of_layout(self, _layout: Layout) -> Self:
-        """Itself: the functions do not tell layouts apart."""
-        return self
-
-    @property
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """No recomputation."""
         return (Recompute.NONE,)
-
-    @property
-    def known_rows(self) -> KnownRows:
-        """Rows of all numbers and lengths."""
-        return KnownRows()
-
-    @property
-    def slowness(self) -> None:
-        """Nothing: replicas are equally fast."""
-        return None
-
-    @property
-    def kind_of_stage(self) -> None:
-        """None: every stage has a share of its own."""
-        return None
 
     @property
     def static_bytes(self) -> FloatArray:

@@ -104,8 +104,9 @@ def _held_once(
     weights: Mapping[str, Weights],
 ) -> tuple[FloatArray, FloatArray]:
     """Weights on every stage: those of which it has the first or only copy, and other copies."""
-    own, copied, _ = untied_weights(parameter_bytes, shape, placement)
     counts = parts_of_stages(shape, placement)
+    own: FloatArray = np.sum([counts[kind] * n for kind, n in parameter_bytes.items()], axis=0)
+    copied = np.zeros_like(own)
     for kinds in shape.tied.values():
         uses: FloatArray = np.sum([counts[kind] for kind in kinds], axis=0)
         tied, owner = weights[kinds[0]], np.flatnonzero(uses)[0]
@@ -115,12 +116,3 @@ def _held_once(
         copied += n_bytes * uses.clip(max=1)
         copied[owner] -= n_bytes
     return own, copied
-
-
-def untied_weights(
-    parameter_bytes: Mapping[str, float], shape: ModelShape, placement: Placement
-) -> HeldWeights:
-    """Weights on every stage as in `held_weights`, if every part had its own."""
-    counts = parts_of_stages(shape, placement)
-    own: FloatArray = np.sum([counts[kind] * n for kind, n in parameter_bytes.items()], axis=0)
-    return HeldWeights(own, np.zeros_like(own), np.zeros_like(own))

@@ -35,8 +35,3 @@ def make_monotone(measured: FloatArray) -> Repaired:
     feasible = np.isfinite(grid)
     changed = ~np.isclose(grid[feasible], known[feasible], rtol=1e-3, atol=0)
     return Repaired(grid, int(changed.sum()))
-
-
-def as_measured(measured: FloatArray) -> Repaired:
-    """The measurements without repair; infinite where NaN."""
-    return Repaired(np.where(np.isnan(measured), np.inf, measured), 0)

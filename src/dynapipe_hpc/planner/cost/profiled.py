@@ -13,20 +13,20 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.cost.authors_accounting import as_authors_count, authors_state_factor
+from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
 from dynapipe_hpc.planner.cost.cache_bytes import cache_bytes
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, Kinds, KnownRows, Shapes, StageCosts
-from dynapipe_hpc.planner.cost.finer_lengths import as_they_are, with_finer_lengths
+from dynapipe_hpc.planner.cost.cost_model import (
+    CostModel,
+    FloatArray,
+    Kinds,
+    KnownRows,
+    Shapes,
+    StageCosts,
+)
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
 from dynapipe_hpc.planner.cost.measured_axes import common_axes
-from dynapipe_hpc.planner.cost.model_state import (
-    factor_of_copies,
-    held_weights,
-    state_factor_of_rank,
-    untied_weights,
-)
-from dynapipe_hpc.planner.cost.monotone import as_measured, make_monotone
+from dynapipe_hpc.planner.cost.model_state import factor_of_copies
 from dynapipe_hpc.planner.cost.slice_costs import costs_of_slices
 from dynapipe_hpc.planner.cost.stage_grids import StageMeasurements
 from dynapipe_hpc.planner.cost.stage_parts import StageKinds, boundary_sizes, parts_of_stages
@@ -41,7 +41,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
 from dynapipe_hpc.planner.cost.weight_gradients import PlainBackward
 
 
-class ProfiledCost:
+class ProfiledCost(CostModel):
     """A `CostModel` that interpolates in a table of measurements.
 
     A stage takes the sum of its layers' times and stored bytes, and the largest of their
@@ -57,6 +57,7 @@ class ProfiledCost:
         placement: The layers of every stage.
         cluster: The ranks.
         config: Which of the table's layers to use.
+        accounting: How they are counted.
 
     Raises:
         InputError: The table is of another model, or lacks what is asked of it.
@@ -70,6 +71,7 @@ class ProfiledCost:
         cluster: Cluster,
         *,
         config: ProfiledConfig,
+        accounting: Accounting = MEASURED,
     ) -> None:
         check_model(table.model, shape, config.path)
         self._recomputes = config.recompute_modes
@@ -77,22 +79,20 @@ class ProfiledCost:
         selection = _Selection(table, config, cluster.n_shards)
         layouts = selection.layouts(self._recomputes, counts)
         layers_of_mode = {
-            mode: selection.layers(mode, counts)
+            mode: accounting.layers(selection.layers(mode, counts), config.path)
             for mode in starmap(ExecutionMode, product(layouts, self._recomputes))
         }
         layers = next(iter(layers_of_mode.values()))  # all have the same weights
         parameter_bytes = {kind: layers[kind].parameter_bytes for kind in counts}
-        self._held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
+        self._held = accounting.weights(parameter_bytes, shape, placement, cluster.n_shards)
         self._cache_bytes = cache_bytes(
             shape, placement, cluster.n_shards, element_bytes=table.element_bytes
         )
-        self._state_factor = state_factor_of_rank(table.state_factor, table.element_bytes, cluster)
+        self._state_factor = accounting.state_factor(
+            table.state_factor, table.element_bytes, cluster
+        )
         self._copy_factor = factor_of_copies(table.element_bytes)
-        self._update, repair, finer = table.update, make_monotone, with_finer_lengths
-        if config.accounting == "authors":
-            self._state_factor = authors_state_factor(table.state_factor, cluster.n_replicas)
-            self._held = untied_weights(parameter_bytes, shape, placement)
-            self._update, repair, finer = UpdateProfile(), as_measured, as_they_are
+        self._update = table.update if accounting.has_update else UpdateProfile()
         self._is_encoder_decoder = shape.has_target_rows
         self._path = config.path
         self._n_replicas = cluster.n_replicas
@@ -111,8 +111,8 @@ class ProfiledCost:
                 plain[mode.layout],
                 shape,
                 stages,
-                repair,
-                finer,
+                accounting.repair,
+                accounting.finer,
             )
             for mode, each in layers_of_mode.items()
         }
@@ -169,11 +169,6 @@ class ProfiledCost:
         shortest = max(int(lengths[0]) for lengths in (*every_length, *every_target_length))
         longest = min(int(lengths[-1]) for lengths in every_length)
         return KnownRows(n_rows, most, shortest, longest)
-
-    @property
-    def slowness(self) -> None:
-        """Nothing: replicas are equally fast."""
-        return None
 
     @property
     def kind_of_stage(self) -> Kinds:
@@ -242,14 +237,12 @@ class _Selection(NamedTuple):
         return [Layout.PADDED, Layout.PACKED] if has_packed else [Layout.PADDED]
 
     def layers(self, mode: ExecutionMode, kinds: Iterable[str]) -> dict[str, LayerProfile]:
-        """Measurements of layers by kind, as they are counted.
+        """Measurements of layers by kind.
 
         Raises:
             InputError: They were not measured.
         """
-        layers = {kind: self._layer(self.key(mode, kind)) for kind in kinds}
-        is_authors = self.config.accounting == "authors"
-        return as_authors_count(layers, self.config.path) if is_authors else layers
+        return {kind: self._layer(self.key(mode, kind)) for kind in kinds}
 
     def measured_plain(self, layout: Layout, kinds: Iterable[str]) -> dict[str, LayerProfile]:
         """Measurements without recomputation, if all of these layers were measured so."""

@@ -41,8 +41,8 @@ def placements(
     many common micro-batches as 1F1B has in flight on the stage, or the longest sample in the
     mode that keeps least.
 
-    Equal shares are the only placement with the cost accounting of the paper's authors, who use
-    them, and for a model whose costs are not known at these sizes.
+    Equal shares are the only placement with an accounting that does not balance stages, and for a
+    model whose costs are not known at these sizes.
 
     Args:
         source: Estimates or measurements.
@@ -58,8 +58,8 @@ def placements(
         InputError: The measurements are of another model.
     """
     equal = Placement.equal_shares(shape.n_all_layers, cluster.n_stages)
-    is_authors = isinstance(source, MeasuredCosts) and source.config.accounting == "authors"
-    if is_authors or cluster.n_stages == 1:
+    has_equal_shares = isinstance(source, MeasuredCosts) and not source.accounting.balances_stages
+    if has_equal_shares or cluster.n_stages == 1:
         return [equal]
     probe = _Probe(probe_costs(source, shape, cluster).of_layout(layout), shape, cluster)
     candidates = (probe.placement(sizes, mode) for mode in probe.cost.recompute_modes)

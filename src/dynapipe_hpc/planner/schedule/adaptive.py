@@ -4,8 +4,7 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
-from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
-from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule, kernel_link
 
 
 def adaptive(

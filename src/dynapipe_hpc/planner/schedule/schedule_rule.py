@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
@@ -112,3 +113,8 @@ class ScheduleRule(Protocol):
             InfeasibleScheduleError: The rule has no order within the limit.
         """
         ...
+
+
+def kernel_link(link: Link) -> _kernels.Link:
+    """The same link as an argument for kernels."""
+    return _kernels.Link(link.latency_ms, link.bytes_per_ms, link.full_duplex)

@@ -6,8 +6,7 @@ import numpy.typing as npt
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
-from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import Schedule, kernel_link
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
 

@@ -12,7 +12,7 @@ from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.kernel_link import kernel_link
+from dynapipe_hpc.planner.schedule.schedule_rule import kernel_link
 
 Windows = npt.NDArray[np.uint32]
 Replicas = Sequence[Windows]

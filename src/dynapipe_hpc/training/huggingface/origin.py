@@ -10,8 +10,9 @@ from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.hub_name import download_advice
-from dynapipe_hpc.training.checkpoint.description import Description, Facts
-from dynapipe_hpc.training.checkpoint.find_checkpoint import CHECKPOINTS, find_checkpoint
+from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
+from dynapipe_hpc.training.checkpoint.description import NAME, Description, Facts
+from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.huggingface.dtypes import configured_dtype
 from dynapipe_hpc.training.huggingface.model_type_mapping import ModelTypeMapping, Values
 from dynapipe_hpc.training.huggingface.pages import page_for, page_of
@@ -147,3 +148,23 @@ def _shape(path: Path, values: dict[str, Any]) -> ModelShape:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"][1:])) or "sizes"
         raise InputError(f"{path}: {key}: {first['msg']}") from None
+
+
+CHECKPOINTS = "checkpoints"
+"""Folder of a run that holds its checkpoints."""
+
+
+def find_checkpoint(path: Path) -> Path | None:
+    """A checkpoint itself, or the newest complete one of a run folder; None for another folder.
+
+    Raises:
+        InputError: It is a run folder without a complete checkpoint, or may not be read.
+    """
+    if (path / NAME).exists():
+        return path
+    if not (path / CHECKPOINTS).is_dir():
+        return None
+    complete = CheckpointFolder(path / CHECKPOINTS, CheckpointConfig()).complete()
+    if not complete:
+        raise InputError(f"{path}: is a run without a complete checkpoint; name another")
+    return complete[0]

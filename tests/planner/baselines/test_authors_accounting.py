@@ -16,6 +16,7 @@ from tests.examples.published_plans import LINK, Published, published_plans
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.authors.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
@@ -26,7 +27,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
-AUTHORS = ProfiledConfig(path=Path("costs.h5"), accounting="authors")
+CONFIG = ProfiledConfig(path=Path("costs.h5"))
 RULE_OF = {"wait-free-cyclic": RULES["cyclic"], "1F1B": RULES["1f1b"]}
 
 
@@ -65,11 +66,15 @@ def table_with_stack_peaks() -> ProfileTable:
     return linear_table(layer=replace(layer, stack_peak_bytes=3.5 * layer.stored_bytes))
 
 
+def cost_of(table: ProfileTable, cluster: Cluster) -> ProfiledCost:
+    return ProfiledCost(
+        table, SHAPE, equal_shares(SHAPE, cluster), cluster, config=CONFIG, accounting=AUTHORS
+    )
+
+
 def test_a_stage_peaks_at_what_all_layers_but_one_store_and_the_peak_of_a_stack() -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
-    cost = ProfiledCost(
-        table_with_stack_peaks(), SHAPE, equal_shares(SHAPE, cluster), cluster, config=AUTHORS
-    )
+    cost = cost_of(table_with_stack_peaks(), cluster)
     costs = cost.stage_costs(decoder_shapes(np.array([2]), np.array([32])))
     peak = costs.stored_bytes + costs.forward_transient_bytes
     assert peak.tolist() == [[640 * (2 - 1 + 3.5)] * 3]
@@ -78,9 +83,7 @@ def test_a_stage_peaks_at_what_all_layers_but_one_store_and_the_peak_of_a_stack(
 
 def test_the_head_takes_time_but_no_memory_and_the_embedding_the_opposite() -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
-    cost = ProfiledCost(
-        table_with_stack_peaks(), SHAPE, equal_shares(SHAPE, cluster), cluster, config=AUTHORS
-    )
+    cost = cost_of(table_with_stack_peaks(), cluster)
     assert cost.stage_costs(decoder_shapes(np.array([2]), np.array([32]))).forward_ms.tolist() == [
         [64 * 2.0, 64 * 2.0, 64 * 5.0]
     ]
@@ -91,9 +94,7 @@ def test_the_head_takes_time_but_no_memory_and_the_embedding_the_opposite() -> N
 
 def test_replicas_share_the_state_of_the_optimizer() -> None:
     cluster = Cluster(n_replicas=2, n_stages=3, device_memory_bytes=10**9)
-    cost = ProfiledCost(
-        table_with_stack_peaks(), SHAPE, equal_shares(SHAPE, cluster), cluster, config=AUTHORS
-    )
+    cost = cost_of(table_with_stack_peaks(), cluster)
     assert cost.static_bytes.tolist() == [3 * 400, 3 * 300, 3 * 300]
 
 
@@ -102,4 +103,4 @@ def test_a_table_without_stack_peaks_cannot_be_counted_so() -> None:
     with pytest.raises(
         InputError, match=r"costs.h5: has no stack_peak_bytes .* use a table of .*--from-csv"
     ):
-        ProfiledCost(linear_table(), SHAPE, equal_shares(SHAPE, cluster), cluster, config=AUTHORS)
+        cost_of(linear_table(), cluster)
