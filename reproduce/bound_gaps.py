@@ -76,14 +76,14 @@ def _claims(rows: Sequence[Row]) -> Iterator[Claim]:
         f"plans with all layouts and split backward passes are within {MOST:g} % of the bound, one "
         "replica, 65,536 tokens or more",
         "-",
-        "; ".join(_found(row) for row in asked),
+        "; ".join(_gap(row) for row in asked),
         all(float(row["gap"]) <= MOST for row in asked),
         "medians of three batches; in parentheses the share of the iteration that the longest "
         "sample's own trip takes, a part of the bound. With fused attention, by times estimated "
-        f"from an A100's rates: {'; '.join(map(_found, fused))}. So the largest gap belongs to the "
+        f"from an A100's rates: {'; '.join(map(_gap, fused))}. So the largest gap belongs to the "
         "table of 2023, in which attention writes all scores",
     )
 
 
-def _found(row: Row) -> str:
+def _gap(row: Row) -> str:
     return f"{row['method']}: {float(row['gap']):.1f} % ({float(row['trip']):.0f} %)"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "dynapipe_hpc"
-FOLDERS = (PACKAGE, ROOT / "benchmarks", ROOT / "reproduce")
+FOLDERS = (PACKAGE, ROOT / "benchmarks", ROOT / "reproduce", ROOT / "tests")
 QUESTIONS = ("What ", "How ", "Where ", "That ", "Why ")
 LIMITS = ("MOST_", "LEAST_", "LARGEST_", "SMALLEST_", "LONGEST_", "SHORTEST_")
 BARE = frozenset(
@@ -39,8 +39,10 @@ def violations() -> Iterator[str]:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and is_ours and not node.name.startswith("_"):
                 classes[node.name].append(f"{name}:{node.lineno}")
-            elif isinstance(node, ast.FunctionDef) and is_ours:
-                if f"{name} {node.name}" not in EXCEPTIONS:
+            elif isinstance(node, ast.FunctionDef):
+                if node.name.lstrip("_") in BARE:
+                    yield f"{name}:{node.lineno}: {node.name}: add the noun"
+                if is_ours and f"{name} {node.name}" not in EXCEPTIONS:
                     yield from (f"{name}:{line}" for line in _of_function(node))
             elif isinstance(node, ast.Call) and is_ours:
                 yield from (f"{name}:{line}" for line in _misnamed_validators(node))

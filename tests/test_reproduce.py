@@ -86,7 +86,7 @@ class Simulations:
         self.asked: list[str] = []
 
     def run(self, studies: Sequence[Study]) -> dict[str, list[list[Planned]]]:
-        """What `Studies.run` returns; published micro-batches do not fit into later batches."""
+        """Results as of `Studies.run`; published micro-batches do not fit into later batches."""
         found = {}
         for study in studies:
             self.asked.append(study.name)

@@ -14,8 +14,8 @@ READY = ".ready"
 """Name of the file that says that an environment is complete."""
 
 
-def found(name: str, value: object, expected: str = "", holds: bool | None = None) -> None:
-    """Reports a finding.
+def note(name: str, value: object, expected: str = "", holds: bool | None = None) -> None:
+    """Notes a finding.
 
     Args:
         name: What was looked at.

@@ -27,7 +27,7 @@ class Outcome:
         status: "done", "failed", "over its limit", or "lacks" and what.
         seconds: Time it took.
         limit_s: Time it might take.
-        findings: What it found, see `found`.
+        findings: What it found, see `note`.
         log: Last lines of what it printed, if it failed or ran over its limit.
     """
 

@@ -19,7 +19,7 @@ from dynapipe_hpc.job.job import Job, open_job
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload
 from gpu.device import backend_of, find_device, library_bytes, wait_for
-from gpu.finding import found
+from gpu.finding import note
 
 LIMIT_S = 30.0
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=1_000_000)
@@ -38,16 +38,16 @@ def main(what: str) -> None:
         wait_for(device)
         job.barrier()
         if job.is_first:
-            found("memory of both ranks' communicators", library_bytes(device) - before)
+            note("memory of both ranks' communicators", library_bytes(device) - before)
         if what == "kill":
             die(job, channels.transport, device)
         right = sum(exchange(job, channels.transport, n, device) for n in SIZES)
         if job.is_first:
-            found("transfers both ways that arrive", right, str(len(SIZES)), right == len(SIZES))
+            note("transfers both ways that arrive", right, str(len(SIZES)), right == len(SIZES))
         outcome, splits = train(SHAPE, CLUSTER, BATCHES, channels, device)
         assert_equal(outcome, own_part(SHAPE, splits))
         if job.is_first:
-            found("weights after three steps", "equal", "those of one process", True)
+            note("weights after three steps", "equal", "those of one process", True)
         channels.close()
 
 

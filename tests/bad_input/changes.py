@@ -41,7 +41,7 @@ def be_a_device(path: Path) -> None:
 
 
 def be_a_pipe(path: Path) -> None:
-    """That nobody writes."""
+    """A pipe that nobody writes into."""
     path.unlink()
     os.mkfifo(path)
 

@@ -1,4 +1,4 @@
-"""What a clear error is."""
+"""Definition of a clear error."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""What a run refuses of its folder, the doctor finds, and leaves as it is."""
+"""The doctor finds all that a run refuses of its folder, and leaves it as it is."""
 
 import os
 import re

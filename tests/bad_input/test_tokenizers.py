@@ -18,7 +18,7 @@ from tests.bad_input.oracle import assert_refused, listing
 from tests.bad_input.worker import Worker
 
 
-def of(**changes: Any) -> Change:
+def with_entries(**changes: Any) -> Change:
     """A tokenizer file with other entries."""
     return be(json.dumps(TOKENIZER | changes))
 
@@ -26,7 +26,7 @@ def of(**changes: Any) -> Change:
 def of_model(**changes: Any) -> Change:
     """With other entries of its model."""
     model = {"type": "BPE", "vocab": VOCABULARY, "merges": ["a b"]} | changes
-    return of(model=model)
+    return with_entries(model=model)
 
 
 FILES: dict[str, tuple[Change, str]] = {
@@ -46,12 +46,12 @@ FILES: dict[str, tuple[Change, str]] = {
         be(json.dumps({**VOCABULARY, "model": 4})),
         "not a tokenizer file, it has no 'model'.*merges.txt too",
     ),
-    "a model of null": (of(model=None), "not a tokenizer file, it has no 'model'"),
-    "a model of a number": (of(model=7), "not a tokenizer file, it has no 'model'"),
-    "an empty model": (of(model={}), "cannot be loaded"),
+    "a model of null": (with_entries(model=None), "not a tokenizer file, it has no 'model'"),
+    "a model of a number": (with_entries(model=7), "not a tokenizer file, it has no 'model'"),
+    "an empty model": (with_entries(model={}), "cannot be loaded"),
     "an unknown model": (of_model(type="Guess"), "cannot be loaded"),
-    "another version": (of(version="99.0"), "cannot be loaded"),
-    "no version": (of(version=None), "cannot be loaded"),
+    "another version": (with_entries(version="99.0"), "cannot be loaded"),
+    "no version": (with_entries(version=None), "cannot be loaded"),
     "a vocabulary in a list": (of_model(vocab=["a", "b"]), "cannot be loaded"),
     "ids in words": (of_model(vocab={"a": "zero"}), "cannot be loaded"),
     "ids below 0": (of_model(vocab={"a": -1}), "cannot be loaded"),
@@ -62,10 +62,10 @@ FILES: dict[str, tuple[Change, str]] = {
     "merges of numbers": (of_model(merges=[1, 2]), "cannot be loaded"),
     "an empty vocabulary": (of_model(vocab={}, merges=[]), "end a sequence|no token"),
     "no end of a sequence": (of_model(vocab={"a": 0, "b": 1, "ab": 2}), "known to end a sequence"),
-    "an unknown normalizer": (of(normalizer={"type": "Guess"}), "cannot be loaded"),
-    "an unknown pre-tokenizer": (of(pre_tokenizer={"type": "Guess"}), "cannot be loaded"),
+    "an unknown normalizer": (with_entries(normalizer={"type": "Guess"}), "cannot be loaded"),
+    "an unknown pre-tokenizer": (with_entries(pre_tokenizer={"type": "Guess"}), "cannot be loaded"),
     "a pattern that is none": (
-        of(
+        with_entries(
             pre_tokenizer={
                 "type": "Split",
                 "pattern": {"Regex": "("},
@@ -75,8 +75,8 @@ FILES: dict[str, tuple[Change, str]] = {
         ),
         "cannot be loaded",
     ),
-    "added tokens of a number": (of(added_tokens=7), "cannot be loaded"),
-    "an added token without text": (of(added_tokens=[{"id": 1}]), "cannot be loaded"),
+    "added tokens of a number": (with_entries(added_tokens=7), "cannot be loaded"),
+    "an added token without text": (with_entries(added_tokens=[{"id": 1}]), "cannot be loaded"),
     "an unknown token that is unknown": (of_model(unk_token="<unk>"), "cannot make tokens"),  # noqa: S106
     "a long message": (of_model(type="x" * 10**6), "cannot be loaded"),
 }
@@ -147,7 +147,7 @@ PANICS = {
 
 @pytest.mark.parametrize("n_workers", ["1", "2"])
 def test_a_tokenizer_that_panics_is_named(worker: Worker, folder: Path, n_workers: str) -> None:
-    of(pre_tokenizer=PANICS)(folder / "tokenizer.json")
+    with_entries(pre_tokenizer=PANICS)(folder / "tokenizer.json")
     text = {"inputs": "a" * 40 + "b", "targets": "b"}
     (folder / "in.jsonl").write_text(json.dumps(text) + "\n")
     before = listing(folder)

@@ -27,7 +27,7 @@ def environment() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a verb ended.
+    """End of a verb.
 
     Attributes:
         exit_code: As the shell would see it.

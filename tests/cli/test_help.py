@@ -1,4 +1,4 @@
-"""What every verb says of itself."""
+"""The help of every verb."""
 
 import argparse
 import re

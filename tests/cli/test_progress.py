@@ -1,4 +1,4 @@
-"""How far a long job is."""
+"""Progress of long jobs."""
 
 import pytest
 

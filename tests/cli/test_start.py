@@ -1,4 +1,4 @@
-"""What is wrong with a start is said before torch is loaded."""
+"""A start that is wrong is refused before torch is loaded."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What every `ModelShape` says of its parts, against the torch modules of the family."""
+"""Parts of every `ModelShape`, against the torch modules of the family."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -73,7 +73,7 @@ class OneOf(OneShard):
 
 @dataclass(frozen=True)
 class Rows:
-    """What a part may read; the streams need gradients, masks do not.
+    """Tensors that a part may read; the streams need gradients, masks do not.
 
     Attributes:
         inputs: Of the stream of inputs.
@@ -348,7 +348,7 @@ every_mode = pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.te
 
 
 def counted(amount: Amount, side: Side) -> int:
-    """What an amount comes to for `ROWS` of `INPUTS` and `TARGETS`."""
+    """Value of an amount for `ROWS` of `INPUTS` and `TARGETS`."""
     own, source, pairs, square = {
         Side.INPUTS: (INPUTS, 0, INPUTS * INPUTS, INPUTS * INPUTS),
         Side.TARGETS: (TARGETS, INPUTS, TARGETS * (TARGETS + INPUTS), TARGETS * TARGETS),
@@ -472,7 +472,7 @@ def test_recomputed_work_is_all_but_the_last_map_which_nothing_needs(
 
 
 class SecondHalf(NamedTuple):
-    """What the first half of a split backward pass leaves to the second.
+    """Work that the first half of a split backward pass leaves to the second.
 
     Attributes:
         operations: Operations of the second half.

@@ -1,4 +1,4 @@
-"""What every batch rule promises, see `BatchRule`."""
+"""Contract of every batch rule, see `BatchRule`."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What every chooser promises, see `Chooser`."""
+"""Contract of every chooser, see `Chooser`."""
 
 from collections.abc import Callable
 

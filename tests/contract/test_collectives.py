@@ -1,4 +1,4 @@
-"""What every `Collectives` promises; over several processes in tests/mpi."""
+"""Contract of every `Collectives`; over several processes in tests/mpi."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What every `CostModel` promises."""
+"""Contract of every `CostModel`."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What every plan store does. The MPI store runs on COMM_SELF: one rank, no launcher."""
+"""Contract of every plan store. The MPI store runs on COMM_SELF: one rank, no launcher."""
 
 import time
 from collections.abc import Callable, Iterator

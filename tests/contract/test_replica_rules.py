@@ -1,4 +1,4 @@
-"""What every replica rule promises, see `ReplicaRule`; here those that pack."""
+"""Contract of every replica rule, see `ReplicaRule`; here those that pack."""
 
 from dataclasses import replace
 from itertools import accumulate, pairwise

@@ -1,4 +1,4 @@
-"""What every rule that orders passes promises."""
+"""Contract of every rule that orders passes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What every `Transport` promises, seen from one thread that holds both ends."""
+"""Contract of every `Transport`, seen from one thread that holds both ends."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

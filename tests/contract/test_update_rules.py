@@ -1,4 +1,4 @@
-"""What every rule that updates weights promises, see `UpdateRule`."""
+"""Contract of every rule that updates weights, see `UpdateRule`."""
 
 from collections.abc import Callable
 

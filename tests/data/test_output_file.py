@@ -1,4 +1,4 @@
-"""What a verb may write over."""
+"""Files that a verb may overwrite."""
 
 import os
 import socket

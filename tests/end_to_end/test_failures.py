@@ -1,4 +1,4 @@
-"""What ends a job, and what it says then. Real ranks; each test breaks something real."""
+"""Failures that end a job, and their messages. Real ranks; each test breaks something real."""
 
 import math
 import os

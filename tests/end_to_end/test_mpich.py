@@ -54,7 +54,7 @@ def test_ranks_that_are_faster_do_not_silence_the_one_that_says_why(tmp_path: Pa
 
 
 def broken_off(folder: Path, run: Path, after: int, end: Callable[[RealJob], object]) -> Ended:
-    """What was left of a job that was ended after an iteration; its shared memory is removed."""
+    """Output of a job that was ended after an iteration; its shared memory is removed."""
     with real_job(folder, 2, *RUN, *ENDLESS, *SETTINGS, str(run), mpi=MPICH) as job:
         job.wait_for_line(f"iteration {after}:")
         maps = Path(f"/proc/{job.pid_of(0)}/maps").read_text()

@@ -69,7 +69,7 @@ def refusal(
     turns: Turns = Turns.EACH,
     record_format: RecordFormat = RecordFormat.MESSAGES,
 ) -> str:
-    """Why a record is refused."""
+    """Reason for which a record is refused."""
     made = tokenized([record], template, turns, record_format)
     assert not made.block.tasks
     [bad] = made.bad

@@ -1,4 +1,4 @@
-"""What every `Collectives` promises, checked by each rank of a cluster."""
+"""Contract of every `Collectives`, checked by each rank of a cluster."""
 
 import torch
 

@@ -92,7 +92,7 @@ def drawn_groups(draw: st.DrawFn) -> Groups:
 
 
 def n_microbatches_of(schedule: Schedule) -> int:
-    """How many micro-batches pass through the pipeline."""
+    """Number of micro-batches that pass through the pipeline."""
     return len({pass_.microbatch for pass_ in schedule.passes[0]})
 
 

@@ -206,7 +206,7 @@ def over_replicas(microbatches: Sequence[MicroBatch], n_replicas: int) -> list[l
 
 @dataclass
 class Rank:
-    """What one rank trains with."""
+    """Parts with which one rank trains."""
 
     module: StageOfFamily
     tokens: TokenLoader[Any]
@@ -279,7 +279,7 @@ def make_rank(
 
 @dataclass
 class Outcome:
-    """What training gave: per iteration the loss and norm, at the end gradients or weights."""
+    """Results of training: per iteration the loss and norm, at the end gradients or weights."""
 
     losses: list[float]
     norms: list[float]

@@ -104,7 +104,7 @@ class LateClock(Ticks):
 
 
 class Reached:
-    """What was recorded of the progress of a plan."""
+    """Recorded progress of a plan."""
 
     def __init__(self) -> None:
         self.found: list[tuple[int, object]] = []

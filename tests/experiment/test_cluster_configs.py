@@ -77,7 +77,7 @@ def experiment_on(path: Path, folder: Path) -> Path:
 
 
 def problems(config: Path, dataset: Path, *overrides: str) -> list[str]:
-    """What the doctor objects to, in a job of the right size."""
+    """Problems that the doctor finds, in a job of the right size."""
     settings = [f"data.dataset={dataset}", "planner.search.effort=0", *overrides]
     n_ranks = load_config(config, settings).cluster.n_ranks
     case = Case.from_arguments(JobOf(MPI.COMM_SELF, n_ranks=n_ranks), config, settings, None)

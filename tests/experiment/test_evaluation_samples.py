@@ -1,4 +1,4 @@
-"""What the [evaluation] table chooses, and what it refuses."""
+"""Samples that the [evaluation] table chooses, and tables that are refused."""
 
 from pathlib import Path
 from typing import Any

@@ -40,7 +40,7 @@ SHAPES = [
 
 
 def received(shape: ModelShape, batch: MicroBatch, stage: int) -> torch.Tensor | None:
-    """What the stage before hands over."""
+    """Activation that the stage before hands over."""
     if stage == 0:
         return None
     boundary = equal_shares(shape, CLUSTER).boundaries(shape)[0]

@@ -22,7 +22,7 @@ DATASET, TABLE = "samples.h5", "costs.h5"
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """How often HDF5 opened each file, by name."""
+    """Number of times that HDF5 opened each file, by name."""
     count: Counter[str] = Counter()
     open_file = h5py.File.__init__
 

@@ -1,4 +1,4 @@
-"""What planning does without, and what is said where something is missing."""
+"""Packages that planning does without, and messages where one is missing."""
 
 import json
 import tomllib

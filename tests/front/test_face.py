@@ -1,4 +1,4 @@
-"""What `import dynapipe_hpc` offers."""
+"""Names that `import dynapipe_hpc` offers."""
 
 import ast
 import importlib
@@ -16,7 +16,7 @@ SOURCE = ast.parse(Path(inspect.getfile(dynapipe_hpc)).read_text(encoding="utf-8
 
 
 def typed_names() -> dict[str, object]:
-    """What type checkers find under TYPE_CHECKING, by name."""
+    """Modules that type checkers find under TYPE_CHECKING, by name."""
     blocks = [node.body for node in SOURCE.body if isinstance(node, ast.If)]
     imports = [node for block in blocks for node in block if isinstance(node, ast.ImportFrom)]
     return {

@@ -57,7 +57,7 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     ),
     "type_of_weights_in_config": ("BF16", '"torch_dtype": "bfloat16"'),
 }
-"""What the outputs of a folder's `run.sh` hold, by folder."""
+"""Contents of the outputs of a folder's `run.sh`, by folder."""
 NEEDS = {"compressed_text": "zstandard", "parquet_pads_with_null": "pyarrow"}
 
 

@@ -1,4 +1,4 @@
-"""What the README shows is what the code does."""
+"""Examples of the README, against the code."""
 
 import contextlib
 import importlib.util

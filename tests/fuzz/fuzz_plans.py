@@ -47,7 +47,7 @@ def fuzz(n_cases: int, seed: int) -> Counts:
 
 
 def error_of(plans: Sequence[RankPlan]) -> PlanError | None:
-    """Why the plans are refused."""
+    """Reason for which the plans are refused."""
     try:
         check_plans(plans)
     except PlanError as error:

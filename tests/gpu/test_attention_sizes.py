@@ -78,7 +78,7 @@ def pass_both_ways(
 
 @cache
 def unsplit(shape: ModelShape) -> Outcome:
-    """What one pass over all samples gives, in float64 on the processor."""
+    """Result of one pass over all samples, in float64 on the processor."""
     samples = [sample for batch in batches() for sample in batch]
     return unsplit_gradients(samples, padded(samples, shape), shape=shape)
 

@@ -98,7 +98,7 @@ def test_the_host_does_not_wait_within_an_iteration(
 
 
 def device_calls(device: torch.device) -> tuple[int, int]:
-    """How often memory was asked of the device and given back, which waits for it."""
+    """Number of calls that take memory from the device or give it back, which waits for it."""
     counts = torch.cuda.memory_stats(device)
     return counts["num_device_alloc"], counts["num_device_free"]
 

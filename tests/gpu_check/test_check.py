@@ -15,7 +15,7 @@ from gpu import check
 ROOT = Path(__file__).parents[2]
 STEPS = {
     "fails": "raise ValueError('out of luck')",
-    "differs": "from gpu.finding import found\nfound('speed', 2, '> 3', False)",
+    "differs": "from gpu.finding import note\nnote('speed', 2, '> 3', False)",
     "hangs": "import time\ntime.sleep(60)",
     "lacking": "from gpu.finding import lacks\nlacks('a CUDA device')",
 }

@@ -12,7 +12,7 @@ from gpu.run_step import Outcome, run_step
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 FOUND = {"name": "speed", "found": 1.235, "expected": "> 1", "holds": True}
-FINDS = "from gpu.finding import found, lacks\nfound('speed', 1.23456, '> 1', True)\n"
+FINDS = "from gpu.finding import note, lacks\nnote('speed', 1.23456, '> 1', True)\n"
 # As mpiexec does: a child in a process group of its own, which is deaf to polite requests.
 HANGS = """
 import os, signal, sys, time
@@ -87,7 +87,7 @@ def test_a_step_that_is_cut_off_within_a_line_keeps_those_before(tmp_path: Path)
 
 @pytest.mark.parametrize(("value", "shown"), [("float('nan')", None), ("7", 7), ("'on'", "on")])
 def test_what_was_found_can_be_written_as_json(tmp_path: Path, value: str, shown: object) -> None:
-    outcome = run(tmp_path, f"from gpu.finding import found\nfound('x', {value})")
+    outcome = run(tmp_path, f"from gpu.finding import note\nnote('x', {value})")
     assert [finding["found"] for finding in outcome.findings] == [shown]
 
 

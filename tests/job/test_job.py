@@ -1,4 +1,4 @@
-"""How the ranks of a job end together. Real processes: ending takes all of them along."""
+"""Ranks of a job end together. Real processes: ending takes all of them along."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What environments say: each as its launcher was seen to write it."""
+"""Environments of launchers: each as its launcher was seen to write it."""
 
 import pytest
 

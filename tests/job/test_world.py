@@ -26,7 +26,7 @@ def run(launcher: Path, library: Path, program: str) -> "subprocess.CompletedPro
     )
 
 
-def said(job: "subprocess.CompletedProcess[str]") -> list[str]:
+def messages_of(job: "subprocess.CompletedProcess[str]") -> list[str]:
     return [line for line in job.stderr.splitlines() if line.startswith("dynapipe-hpc: ")]
 
 
@@ -49,8 +49,8 @@ def test_ranks_of_another_mpi_never_start_alone(
     job = run(launcher, library, program)
     assert job.returncode == 2
     assert set(job.stdout.split()) == {"False"}  # found before anything large was loaded
-    assert len(said(job)) == 1
-    assert message in said(job)[0]
+    assert len(messages_of(job)) == 1
+    assert message in messages_of(job)[0]
     assert "suspicious" not in job.stderr
 
 
@@ -86,5 +86,5 @@ def test_a_program_that_started_mpi_for_one_thread_is_refused() -> None:
     )
     job = run(OPEN_MPI, OPEN_MPI, program)
     assert job.returncode == 2
-    assert len(said(job)) == 1
-    assert "grants MPI_THREAD_SERIALIZED" in said(job)[0]
+    assert len(messages_of(job)) == 1
+    assert "grants MPI_THREAD_SERIALIZED" in messages_of(job)[0]

@@ -52,7 +52,7 @@ def _ended(started: "subprocess.Popen[str]", limit_s: float) -> "subprocess.Comp
 
 
 def call(folder: Path, n_ranks: int | None, *arguments: str) -> str:
-    """What a verb prints that succeeds."""
+    """Output of a verb that succeeds."""
     job = finish(folder, n_ranks, *arguments)
     assert job.returncode == 0, job.stderr
     return job.stdout

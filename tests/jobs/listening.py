@@ -1,4 +1,4 @@
-"""Where a process listens, as the system's own tables say."""
+"""Addresses at which a process listens, by the system's own tables."""
 
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address

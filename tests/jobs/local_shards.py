@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 def on_shards(
     n_shards: int, work: Callable[[Shards], Result], *, sequence_parallel: bool = False
 ) -> list[Result]:
-    """What `work` gives on each of them."""
+    """Results of `work` on each of them."""
     world = LocalWorld(n_shards)
     cluster = Cluster(n_shards=n_shards, sequence_parallel=sequence_parallel, device_memory_bytes=1)
     sums = LocalSums(world, cluster)
@@ -26,4 +26,4 @@ def on_shards(
 
 def of_stream(stream: ResidualStream, whole: Tensor) -> Tensor:
     """Tensor of the stream that holds what a whole one does."""
-    return stream.own(whole) if isinstance(stream, SpreadStream) else whole
+    return stream.own_tokens(whole) if isinstance(stream, SpreadStream) else whole

@@ -24,7 +24,7 @@ _PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What was left of a job.
+    """Output and exit code of a job that has ended.
 
     Attributes:
         exit_code: Of mpiexec.
@@ -38,7 +38,7 @@ class Ended:
 
     @property
     def messages(self) -> list[str]:
-        """What the command said there, without warnings: few cores would add some."""
+        """Messages of the command there, without warnings: few cores would add some."""
         # The launcher puts characters of its own before some lines.
         found = (re.search("dynapipe-hpc: (?!warning: ).*", line) for line in self.err.splitlines())
         return [message[0] for message in found if message]
@@ -77,7 +77,7 @@ class RealJob:
         err.close()
 
     def out(self) -> str:
-        """What it has printed so far."""
+        """Text that it has printed so far."""
         return self._outputs[0].read_text()
 
     def wait_for_line(self, text: str, timeout_s: float = 280.0) -> None:
@@ -107,7 +107,7 @@ class RealJob:
         return False
 
     def wait(self, timeout_s: float) -> Ended:
-        """What was left when all its processes had ended, which took no longer."""
+        """Waits until all its processes have ended, no longer than this."""
         end_s = time.monotonic() + timeout_s
         while self.process.poll() is None or any(True for _ in self._marked()):
             assert time.monotonic() < end_s, self._left_behind()

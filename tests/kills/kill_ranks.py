@@ -34,7 +34,7 @@ MAX_START_S, MAX_RUN_S, MAX_END_S = 10.0, 600.0, 60.0
 
 @dataclass(frozen=True)
 class Kill:
-    """What one kill led to.
+    """Consequence of one kill.
 
     Attributes:
         run: Number of the run.

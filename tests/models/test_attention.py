@@ -108,7 +108,7 @@ def test_a_document_has_the_bits_that_it_has_alone(length: int) -> None:
 def with_gradients(
     inputs: list[Tensor], documents: Documents, own: slice, towards: Tensor
 ) -> list[Tensor]:
-    """What attention gives some tokens, and the gradients of what it was given of them."""
+    """Output of attention for some tokens, and the gradients of their inputs."""
     query, key, value = (each.requires_grad_() for each in inputs)
     mixed = causal_attention(query, key, value, documents)[:, :, own]
     gradients = torch.autograd.grad(mixed, (query, key, value), towards)

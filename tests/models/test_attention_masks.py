@@ -1,4 +1,4 @@
-"""What positions of a T5 see, by the definition of attention, and bit for bit."""
+"""Positions that those of a T5 attend to, by the definition of attention, and bit for bit."""
 
 from collections.abc import Sequence
 from itertools import accumulate
@@ -30,7 +30,7 @@ def packed(lengths: Pairs) -> PairBatch:
     return PairBatch(documents, False, inputs, torch.tensor([1]), TokenBatch(*[targets] * 4))
 
 
-def seen(kind: str, batch: PairBatch) -> AttentionMasks:
+def masks_of(kind: str, batch: PairBatch) -> AttentionMasks:
     causal = kind == "targets"
     bias = RelativeBias(T5_SHAPE, ONE_SHARD, causal=causal).double()
     torch.nn.init.normal_(bias.weight, generator=torch.manual_seed(9))
@@ -59,7 +59,7 @@ def test_documents_see_all_of_their_own_and_nothing_else(kind: str) -> None:
     own, sources = rows_of(kind, lengths)
     query, key, value = (random_heads(sum(n), i) for i, n in enumerate((own, sources, sources)))
     batch = packed(lengths)
-    found = seen(kind, batch).attend(query, key, value)
+    found = masks_of(kind, batch).attend(query, key, value)
     biases = RelativeBias(T5_SHAPE, ONE_SHARD, causal=kind == "targets").double()
     torch.nn.init.normal_(biases.weight, generator=torch.manual_seed(9))
     start = source = 0
@@ -89,7 +89,7 @@ def test_a_document_has_the_bits_that_it_has_alone(kind: str, length: tuple[int,
             row = random_heads(sum(n), 10 + i)
             row[:, :, at] = random_heads(at.stop - at.start, i)
             inputs.append(row.requires_grad_())
-        mixed = seen(kind, packed(lengths)).attend(*inputs)[:, :, mine]
+        mixed = masks_of(kind, packed(lengths)).attend(*inputs)[:, :, mine]
         towards = random_heads(mine.stop - mine.start, 5)
         query, key, value = torch.autograd.grad(mixed, inputs, towards)
         found.append([mixed, query[:, :, mine], key[:, :, seen_by_mine], value[:, :, seen_by_mine]])
@@ -99,7 +99,7 @@ def test_a_document_has_the_bits_that_it_has_alone(kind: str, length: tuple[int,
 def test_nothing_as_large_as_the_square_of_a_packed_row_is_made() -> None:
     lengths = [(16, 16)] * 64
     for kind in KINDS:
-        biases = seen(kind, packed(lengths)).biases
+        biases = masks_of(kind, packed(lengths)).biases
         assert sum(bias.numel() for bias in biases if bias is not None) <= 64 * 16 * 16 * 4
 
 
@@ -120,16 +120,15 @@ def test_what_recomputation_adds_to_scores_is_seen_by_whoever_counts_what_is_kep
         return tensor
 
     kinds = ["inputs"] if side == "encoder" else ["targets", "across"]
-    seens = [seen(kind, batch) for kind in kinds]
+    masks = [masks_of(kind, batch) for kind in kinds]
     with saved_tensors_hooks(keep, lambda tensor: tensor):
         if side == "encoder":
             layer: nn.Module = EncoderLayer(T5_SHAPE, ONE_SHARD).double()
-            layer(inputs, residual_stream(ONE_SHARD, 1, n_inputs), *seens, mode)
+            layer(inputs, residual_stream(ONE_SHARD, 1, n_inputs), *masks, mode)
         else:
             layer = DecoderLayer(T5_SHAPE, ONE_SHARD).double()
             stream = residual_stream(ONE_SHARD, 1, n_targets)
-            masks, cross_masks = seens
-            layer(targets, stream, inputs, masks, cross_masks=cross_masks, recompute=mode)
+            layer(targets, stream, inputs, masks[0], cross_masks=masks[1], recompute=mode)
     kept = {tensor.untyped_storage().data_ptr() for tensor in saved}
-    for bias in (bias for each in seens for bias in each.biases if bias is not None):
+    for bias in (bias for each in masks for bias in each.biases if bias is not None):
         assert bias.untyped_storage().data_ptr() in kept

@@ -39,7 +39,7 @@ def made(shape: ModelShape, shard: int = 0, n_shards: int = 1) -> StageOfFamily:
 
 
 def drawn(weight: Tensor, name: str) -> Tensor:
-    """What the documents say that a weight is, but for its scale."""
+    """Initial weight by the documents, but for its scale."""
     digest = hashlib.sha256(f"11/{name}".encode()).digest()
     stream = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
     return torch.randn(weight.shape, generator=stream)

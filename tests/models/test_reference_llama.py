@@ -128,7 +128,7 @@ def translated(given: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
 
 
 def rows() -> Iterator[tuple[Tensor, Tensor, int]]:
-    """What each sample reads and is to predict, and how many of its first tokens are no targets."""
+    """Tokens of each sample, its targets, and the number of first tokens that are no targets."""
     for sample in SAMPLES:
         tokens = torch.cat([torch.from_numpy(side) for side in TOKENS.read(sample)])
         yield torch.cat([torch.tensor([START_ID]), tokens[:-1]]), tokens, sample.input_tokens

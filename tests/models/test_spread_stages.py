@@ -1,4 +1,4 @@
-"""What stages hand over where their shards divide the tokens of the residual stream."""
+"""Boundaries of stages where their shards divide the tokens of the residual stream."""
 
 from collections.abc import Callable
 

@@ -62,7 +62,7 @@ def config_of(**choices: object) -> DataConfig:
 
 
 class Used(NamedTuple):
-    """What a model reads first of a sample, what it then reads and predicts, and marks of that."""
+    """Tokens of a sample: the first that is read, those read and predicted, and their marks."""
 
     start: int
     inputs: list[int]

@@ -1,4 +1,4 @@
-"""What every `Collectives` promises, over processes."""
+"""Contract of every `Collectives`, over processes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

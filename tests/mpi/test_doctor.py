@@ -1,4 +1,4 @@
-"""What the doctor says of a whole job."""
+"""Findings of the doctor in a job of several ranks."""
 
 import re
 from pathlib import Path

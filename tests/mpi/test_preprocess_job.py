@@ -75,7 +75,7 @@ def together(
 def alone(
     sources: Sequence[Path], output: Path, recipe: Recipe | None = None
 ) -> tuple[PreprocessTotals, str]:
-    """What one process writes: its totals, and the hash of its samples."""
+    """Result of one process: its totals, and the hash of its samples."""
     found = None
     if RANK == 0:
         totals = preprocess(sources, output, recipe or Recipe(ByteTokenizer()), ONE)
@@ -91,7 +91,7 @@ def ended_with(
     output: Path,
     options: PreprocessOptions = ONE,
 ) -> str:
-    """What the job said as it ended on all ranks."""
+    """Message of the job as it ended on all ranks."""
     with pytest.raises(SystemExit) as raised:
         preprocess_together(Job(WORLD), sources, output, Recipe(ByteTokenizer()), options=options)
     assert raised.value.code == code

@@ -105,7 +105,7 @@ def unsplit(shape: ModelShape, *, is_small: bool) -> Outcome:
 
 
 def own_part(shape: ModelShape, splits: dict[str, Split], *, is_small: bool = False) -> Outcome:
-    """What one process that holds the whole model gives, of its weights this rank's part."""
+    """Result of one process with the unsplit model, of its weights this rank's part."""
     whole = unsplit(shape, is_small=is_small)
     parts = {name: split.part_of(whole.tensors[name]) for name, split in splits.items()}
     return replace(whole, tensors=parts)

@@ -40,7 +40,7 @@ CHOICE = (
 
 
 class Outcome(NamedTuple):
-    """What became of tests.
+    """Outcome of tests.
 
     Attributes:
         code: Exit code of pytest: 0 all passed, 1 some failed, others say that it did not work; the

@@ -11,7 +11,7 @@ from dynapipe_hpc.plan.rank_plan import RankPlan
 
 
 def error_of(pipeline: Sequence[RankPlan]) -> str | None:
-    """What is wrong with the plans of one replica, by stage."""
+    """First fault in the plans of one replica, by stage."""
     ranks = [None, *(plan.rank for plan in pipeline), None]
     try:
         for stage, plan in enumerate(pipeline):

@@ -111,7 +111,7 @@ class EventSimulation:
         return True
 
     def duration_ms(self, pass_: Pass, s: int) -> float:
-        """How long a pass takes."""
+        """Duration of a pass."""
         cell = (pass_.microbatch, s)
         weight_ms = float(self.costs.weight_ms[cell])
         match pass_.kind:

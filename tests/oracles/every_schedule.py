@@ -44,7 +44,7 @@ def every_order(n_microbatches: int, *, split: bool) -> CodeArray:
 
 
 def _orders(done: tuple[int, ...], n_kinds: int) -> Iterator[list[int]]:
-    """What may follow when so many passes of each micro-batch are done."""
+    """Orders that may follow when so many passes of each micro-batch are done."""
     if all(n == n_kinds for n in done):
         yield []
     for i, n in enumerate(done):

@@ -105,7 +105,7 @@ class _Network:
 
 @dataclass
 class _Kept:
-    """What a micro-batch leaves on a stage between its passes: values, and where they lie."""
+    """Data that a micro-batch leaves on a stage between its passes: values, and where they lie."""
 
     inputs: Value
     inputs_in: _Transfer | None
@@ -242,7 +242,7 @@ class _Rank:
         return self.inbox.pop((payload, i))
 
     def _read(self, received: _Transfer | None) -> Value:
-        """What a receive buffer holds, if nothing else was received into it since."""
+        """Content of a receive buffer, if nothing else was received into it since."""
         if received is None:
             return NONE
         _require(self.in_slot[received.slot] is received)

@@ -44,12 +44,16 @@ def t5_losses(
     vectors = weights["embedding.weight"]
     z = vectors[list(inputs) or [start]]
     for i in range(model["n_layers"]):
-        z = z + _own(weights, model, f"encoder.{i}", z, _bias(weights, "encoder", len(z)))
+        z = z + _self_attention(
+            weights, model, f"encoder.{i}", z, _bias(weights, "encoder", len(z))
+        )
         z = z + _feed_forward(weights, f"encoder.{i}", z)
     encoded = _rms_norm(z, weights["encoder_norm.weight"])
     z = vectors[[start, *targets[:-1]]]
     for i in range(model["n_layers"]):
-        z = z + _own(weights, model, f"decoder.{i}", z, _bias(weights, "decoder", len(z)))
+        z = z + _self_attention(
+            weights, model, f"decoder.{i}", z, _bias(weights, "decoder", len(z))
+        )
         normed = _rms_norm(z, weights[f"decoder.{i}.cross_attention_norm.weight"])
         z = z + _t5_attention(weights, model, f"decoder.{i}.cross_attention", normed, encoded, 0.0)
         z = z + _feed_forward(weights, f"decoder.{i}", z)
@@ -57,7 +61,7 @@ def t5_losses(
     return _cross_entropies(z @ vectors.T, targets)
 
 
-def _own(weights: Weights, model: Model, name: str, z: Tensor, bias: Tensor) -> Tensor:
+def _self_attention(weights: Weights, model: Model, name: str, z: Tensor, bias: Tensor) -> Tensor:
     normed = _rms_norm(z, weights[f"{name}.attention_norm.weight"])
     return _t5_attention(weights, model, f"{name}.attention", normed, normed, bias)
 

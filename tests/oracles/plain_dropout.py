@@ -11,7 +11,7 @@ GOLDEN = 0x9E3779B97F4A7C15
 def factors(
     seed: int, name: str, rate: float, tokens: list[tuple[int, int, int] | None], n_columns: int
 ) -> npt.NDArray[np.float64]:
-    """What each number is multiplied by, shape (tokens, columns).
+    """Factor of each number, shape (tokens, columns).
 
     Args:
         seed: Seed of the weights.

@@ -32,7 +32,7 @@ class Sample(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What an iteration did."""
+    """Results of an iteration."""
 
     loss: float
     norm: float
@@ -240,7 +240,7 @@ def _drawn(
 
 
 class Cut(NamedTuple):
-    """How shards cut a weight: along a dimension, in so many blocks separately."""
+    """Division of a weight among shards: along a dimension, in so many blocks separately."""
 
     dimension: int
     n_blocks: int

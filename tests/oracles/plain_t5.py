@@ -12,7 +12,7 @@ Weights = Mapping[str, Array]
 
 
 class Settings(NamedTuple):
-    """What the weights do not tell."""
+    """Settings of a T5 that its weights do not tell."""
 
     n_heads: int
     epsilon: float

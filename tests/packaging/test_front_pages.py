@@ -1,4 +1,4 @@
-"""What a hosting site and a library read of the project: citation, issue forms, pages."""
+"""Files that a hosting site and a library read of the project: citation, issue forms, pages."""
 
 import re
 import tomllib

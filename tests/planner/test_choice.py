@@ -1,4 +1,4 @@
-"""What a plan was chosen from."""
+"""Candidates from which a plan was chosen."""
 
 import re
 

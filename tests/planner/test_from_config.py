@@ -1,4 +1,4 @@
-"""What a [planner] table stands for."""
+"""Planners that a [planner] table stands for."""
 
 import pytest
 from pydantic import TypeAdapter, ValidationError

@@ -137,7 +137,7 @@ def spoiled(draw: st.DrawFn, good: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]
 
 
 def refusal_of(name: str, arguments: Arguments) -> str | None:
-    """What a kernel says of arguments that it refuses."""
+    """Message of a kernel that refuses its arguments."""
     kernel, _ = KERNELS[name]
     try:
         kernel(*copied(arguments))

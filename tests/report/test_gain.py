@@ -1,4 +1,4 @@
-"""What was gained, in a sentence."""
+"""The gain of a run, in a sentence."""
 
 from pathlib import Path
 
@@ -16,25 +16,25 @@ def run_of(path: Path, rule: str, measured_ms: float) -> RunFolder:
     return folder
 
 
-def said(*runs: RunFolder) -> str:
+def gain(*runs: RunFolder) -> str:
     return str(compare(runs).gain)
 
 
 def test_the_dynamic_run_is_compared_with_the_best_of_the_others(tmp_path: Path) -> None:
     slow, best = run_of(tmp_path / "pad", "naive_padding", 900), run_of(tmp_path / "tb", "x", 330)
     own = run_of(tmp_path / "ours", "dynamic", 300)
-    told = "processes 1.10x the real tokens per second of tb, the best of the other runs"
-    assert said(slow, own, best) == f"ours {told}"
+    expected = "processes 1.10x the real tokens per second of tb, the best of the other runs"
+    assert gain(slow, own, best) == f"ours {expected}"
 
 
 def test_a_dynamic_run_that_loses_says_so(tmp_path: Path) -> None:
     best, own = run_of(tmp_path / "tb", "x", 270), run_of(tmp_path / "ours", "dynamic", 300)
-    assert said(best, own) == "ours processes 0.90x the real tokens per second of tb, the other run"
+    assert gain(best, own) == "ours processes 0.90x the real tokens per second of tb, the other run"
 
 
 def test_without_one_dynamic_run_the_fastest_is_compared(tmp_path: Path) -> None:
     runs = [run_of(tmp_path / f"r{ms}", "dynamic", ms) for ms in (400, 200, 300)]
-    assert said(*runs).startswith("r200 processes 1.50x the real tokens per second of r300, the b")
+    assert gain(*runs).startswith("r200 processes 1.50x the real tokens per second of r300, the b")
 
 
 def test_one_run_has_gained_nothing(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_the_reason_is_where_time_per_token_differs(tmp_path: Path) -> None:
     own = hand_made(tmp_path / "ours", "dynamic", real_tokens=500)
     # Of 205 ms: 104 less 8 ms of waiting for plans; 42 more of bubble, 17.5 of real work, 8.75 of
     # padding and of documents, 8 of transfers and of the update, 5 of recomputation, 3 of the rest.
-    assert said(other, own) == (
+    assert gain(other, own) == (
         "ours processes 0.98x the real tokens per second of tb, the other run: per token of "
         "one traced iteration it spends less on waiting for plans (47 %) and more on bubble "
         "(20 %), real work (9 %), padding (4 %), attention across documents (4 %), "
@@ -62,7 +62,7 @@ def test_where_time_went_in_the_warm_up_is_no_reason(tmp_path: Path) -> None:
     for run in runs:
         for k in range(1, 8):
             run.add(record(k))
-    assert said(*runs) == "ours processes 1.00x the real tokens per second of tb, the other run"
+    assert gain(*runs) == "ours processes 1.00x the real tokens per second of tb, the other run"
 
 
 def test_the_title_of_the_page_is_what_was_gained(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where bars go."""
+"""Places of bars in a chart."""
 
 from dataclasses import replace
 

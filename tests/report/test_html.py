@@ -17,7 +17,7 @@ EMPTY_ELEMENTS = {"meta", "br", "link", "img", "input"}
 
 
 class Page(HTMLParser):
-    """What a page holds; elements must be closed in order."""
+    """Elements of a page, which must be closed in order."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

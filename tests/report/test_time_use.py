@@ -1,4 +1,4 @@
-"""Where time went, in a run folder made by hand with known answers."""
+"""Uses of time, in a run folder made by hand with known answers."""
 
 from dataclasses import replace
 from pathlib import Path

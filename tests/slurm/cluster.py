@@ -67,7 +67,7 @@ exec slurmd -N {name} -f {folder}/{name}/slurm.conf
 
 
 def missing() -> str | None:
-    """Why no cluster can be started here; None if it can."""
+    """Reason for which no cluster can be started here; None if it can."""
     absent = [name for name in PROGRAMS if shutil.which(name) is None]
     if absent:
         return f"{', '.join(absent)} not found: tests/slurm/install.sh says how to get them"
@@ -97,7 +97,7 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What commands of Slurm need."""
+        """Environment that commands of Slurm need."""
         return {"SLURM_CONF": str(self.folder / "slurm.conf")}
 
     def call(self, *words: str) -> str:

@@ -51,7 +51,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(project: Path, tmp_path: Path) -> Path:
-    """Where a job of one test runs."""
+    """Folder in which a job of one test runs."""
     for name in ("corpus.jsonl", "corpus.h5", "config.toml"):
         (tmp_path / name).symlink_to(project / name)
     return tmp_path

@@ -42,11 +42,11 @@ class BatchJob:
 
     @property
     def n_restarts(self) -> int:
-        """How often it was put back in the queue."""
+        """Number of times that it was put back in the queue."""
         return int(self.fact("Restarts"))
 
     def fact(self, name: str) -> str:
-        """What Slurm says of the job."""
+        """A fact about the job, from Slurm."""
         facts = self.cluster.call("scontrol", "show", "job", str(self.job_id))
         found = re.search(rf"\b{name}=(\S*)", facts)
         assert found is not None, facts

@@ -36,7 +36,7 @@ def goes_on(job: BatchJob) -> list[int]:
 
 
 def after_restart(job: BatchJob) -> list[int]:
-    """What the second start went on after, if it has begun, and the iterations since then."""
+    """Iteration after which the second start continued, if it has begun, and those since then."""
     _, *rest = re.split(r"continues after (\d+) iterations", job.text())
     return (
         [int(rest[0]), *(int(k) for k in re.findall(r"iteration +(\d+):", rest[1]))] if rest else []

@@ -1,4 +1,4 @@
-"""What Slurm itself says of the scripts; it reads them, and runs nothing."""
+"""Slurm's own check of the scripts; it reads them, and runs nothing."""
 
 import os
 import subprocess

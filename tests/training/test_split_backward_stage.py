@@ -46,7 +46,7 @@ def rank_of(shape: ModelShape, stage: int, dtype: torch.dtype = torch.float64) -
 
 
 def boundary(rank: Rank, shape: ModelShape, stage: int, batch: MicroBatch) -> Tensor:
-    """What the stage receives or, if it is one less, sends."""
+    """Boundary that the stage receives or, if it is one less, sends."""
     tokens = batch.row_tokens
     # Of three encoder and three decoder layers, the middle stage holds the last of one side.
     if shape is T5_SHAPE and stage > 1:

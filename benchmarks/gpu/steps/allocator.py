@@ -18,7 +18,7 @@ from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
 from gpu.device import allocated_bytes, find_device, peak_bytes
-from gpu.finding import found, rehearses
+from gpu.finding import note, rehearses
 
 SHAPE = GptShape(
     n_layers=6, hidden_size=2048, n_heads=16, ffn_size=8192, vocab_size=64, max_tokens=4096
@@ -45,7 +45,7 @@ def main() -> None:
     device = find_device()
     stage = make_stage(device)
     per_token = token_bytes(stage, device)
-    found("stored bytes per token", per_token.stored)
+    note("stored bytes per token", per_token.stored)
     stage.step_optimizer()  # its state is allocated here
     stage.finish_iteration()
     if device.type == "cuda":
@@ -60,10 +60,10 @@ def main() -> None:
             asked = value - before[name]
             is_planned = share <= PLANNED_SHARE  # beyond, the device is asked for more
             holds = asked == 0 if is_planned else None
-            found(f"{share:.0%} of the limit: {name}", asked, "0" if is_planned else "", holds)
+            note(f"{share:.0%} of the limit: {name}", asked, "0" if is_planned else "", holds)
         if device.type == "cuda":
             beyond = torch.cuda.memory_reserved(device) / LIMIT_BYTES - 1
-            found(f"{share:.0%} of the limit: taken beyond it", beyond)
+            note(f"{share:.0%} of the limit: taken beyond it", beyond)
 
 
 def make_stage(device: torch.device) -> Stage:

@@ -12,7 +12,7 @@ from torch.nn import functional
 from dynapipe_hpc.models.flash_attention import flash_attention, flash_obstacle
 from dynapipe_hpc.models.tokens.documents import Documents
 from gpu.device import Times, find_device, library_bytes, once_ms, typical_ms
-from gpu.finding import found, rehearses
+from gpu.finding import note, rehearses
 
 HEADS, HEAD_SIZE = (2, 16) if rehearses() else (32, 128)
 N_SHAPES, MAX_TOKENS = (3, 128) if rehearses() else (40, 16384)
@@ -51,10 +51,10 @@ def report(device: torch.device, way: str, of: Sequence[Shape], expected: str, h
     pairs = list(first_and_second(device, of))
     first, second = ([times.device_ms for times in column] for column in zip(*pairs, strict=True))
     extra_ms = median(a - b for a, b in zip(first, second, strict=True))
-    found(f"{way}: shapes tried", len(pairs))
-    found(f"{way}: a new shape adds ms", extra_ms, expected, holds(extra_ms))
-    found(f"{way}: second calls in ms", median(second))
-    found(f"{way}: libraries took bytes", library_bytes(device) - before)
+    note(f"{way}: shapes tried", len(pairs))
+    note(f"{way}: a new shape adds ms", extra_ms, expected, holds(extra_ms))
+    note(f"{way}: second calls in ms", median(second))
+    note(f"{way}: libraries took bytes", library_bytes(device) - before)
 
 
 def first_and_second(device: torch.device, of: Sequence[Shape]) -> Iterator[tuple[Times, Times]]:
@@ -82,7 +82,7 @@ def random(device: torch.device, *shape: int) -> torch.Tensor:
 def report_documents(device: torch.device) -> None:
     """Times the kernel for documents laid end to end, on as many tokens."""
     obstacle = flash_obstacle(device, torch.bfloat16, HEAD_SIZE)
-    found("documents: why flash attention cannot run", obstacle or "it can", "it can")
+    note("documents: why flash attention cannot run", obstacle or "it can", "it can")
     if obstacle:
         return
     lengths = np.random.default_rng(3).integers(16, 1024, 16).tolist()
@@ -93,15 +93,15 @@ def report_documents(device: torch.device) -> None:
         mixed = flash_attention(query, key, value, queries=documents, keys=documents)
         torch.autograd.backward(mixed, torch.ones_like(mixed))
 
-    found("documents: first call in ms", once_ms(device, work).device_ms)
+    note("documents: first call in ms", once_ms(device, work).device_ms)
     again = typical_ms(device, work)
-    found(
+    note(
         f"documents: {sum(lengths)} tokens in ms",
         again.device_ms,
         "< 2",
         again.device_ms < FLASH_MS,
     )
-    found("documents: host ms of a call", again.host_ms)
+    note("documents: host ms of a call", again.host_ms)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpu.finding import READY, folder, found, lacks
+from gpu.finding import READY, folder, lacks, note
 
 ROOT = Path(__file__).parents[3]
 WHEELS = ROOT / "build" / "gpu-wheels"
@@ -23,7 +23,7 @@ def main() -> None:
     if not wheels:
         lacks(f"wheels in {WHEELS.relative_to(ROOT)}: make gpu-wheels")
     n_bytes = sum(wheel.stat().st_size for wheel in wheels)
-    found("wheels in bytes", n_bytes, f"at most {MAX_BYTES:,}", n_bytes <= MAX_BYTES)
+    note("wheels in bytes", n_bytes, f"at most {MAX_BYTES:,}", n_bytes <= MAX_BYTES)
     env = folder() / "env"
     shutil.rmtree(env, ignore_errors=True)
     install(env, wheels)
@@ -45,9 +45,9 @@ def install(env: Path, wheels: list[Path]) -> None:
         build = f"build-dir={folder() / 'cmake'}"
         pip(python, "--no-build-isolation", "--config-settings", build, "--editable", ROOT)
     run(python, "-c", "import dynapipe_hpc._kernels, h5py, mpi4py.MPI, torch")
-    found("kernels, MPI and torch load", "yes", "yes", True)
+    note("kernels, MPI and torch load", "yes", "yes", True)
     run(env / "bin" / "mpiexec", "-n", "2", "true")
-    found("mpiexec -n 2 true", "works", "works", True)
+    note("mpiexec -n 2 true", "works", "works", True)
 
 
 def pip(python: Path, *words: str | Path) -> None:
@@ -63,7 +63,7 @@ def run(*command: str | Path) -> None:
 def timed(name: str) -> Iterator[None]:
     started_s = time.monotonic()
     yield
-    found(name, time.monotonic() - started_s)
+    note(name, time.monotonic() - started_s)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.optimizer import Optimizer
 from gpu.device import Times, find_device, peak_bytes, peak_flops_per_ms, typical_ms
-from gpu.finding import found, rehearses
+from gpu.finding import note, rehearses
 
 SHAPE = GptShape(
     n_layers=32, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
@@ -58,20 +58,20 @@ def report_layer(device: torch.device, layer: StageOfFamily, n: int) -> None:
     for mode in Recompute:
         times = ms_of(device, layer, (1, n), mode)
         name = f"layer, 1 x {n}, recompute {mode.text}"
-        found(f"{name}, ms", times.device_ms)
+        note(f"{name}, ms", times.device_ms)
         if mode is Recompute.NONE:
             share = flops(1, n) / times.device_ms / peak_flops_per_ms(device)
             expected = EXPECTED.get(n)
             told = "" if expected is None else f"{expected:.2f}"
             holds = None if expected is None else share > (1 - TOLERANCE) * expected
-            found(f"{name}, share of peak", share, told, holds)
-            found(f"{name}, host ms", times.host_ms, "< device ms", times.host_ms < times.device_ms)
+            note(f"{name}, share of peak", share, told, holds)
+            note(f"{name}, host ms", times.host_ms, "< device ms", times.host_ms < times.device_ms)
     if n > ROW_TOKENS:
         rows = n // ROW_TOKENS
         padded = ms_of(device, layer, (rows, ROW_TOKENS))
         packed = typical_ms(device, passes(device, layer, (1, n), None, documents=of_rows(rows)))
-        found(f"layer, {rows} x {ROW_TOKENS}, ms", padded.device_ms)
-        found(f"layer, {rows} documents of {ROW_TOKENS}, ms", packed.device_ms)
+        note(f"layer, {rows} x {ROW_TOKENS}, ms", padded.device_ms)
+        note(f"layer, {rows} documents of {ROW_TOKENS}, ms", packed.device_ms)
 
 
 def ms_of(
@@ -110,15 +110,15 @@ def report_sums(
 ) -> None:
     """Reports what adding gradients up in float32 takes, within products and by hooks."""
     in_products = all(adds_in_product(p) for p in layer.parameters())
-    found("float32 sums are within products", str(in_products), "True", in_products)
+    note("float32 sums are within products", str(in_products), "True", in_products)
     within = {n: ms_of(device, layer, (1, n)).device_ms for n in without_sums}
     for parameter in layer.parameters():
         vars(parameter).pop("float32_sum")  # from now on, hooks add rounded products
     for n, before in without_sums.items():
         by_hooks = ms_of(device, layer, (1, n)).device_ms
-        found(f"float32 sums by hooks add, {n} tokens", by_hooks / before.device_ms - 1)
+        note(f"float32 sums by hooks add, {n} tokens", by_hooks / before.device_ms - 1)
         adds = within[n] / before.device_ms - 1
-        found(f"float32 sums in products add, {n} tokens", adds, "< hooks", within[n] < by_hooks)
+        note(f"float32 sums in products add, {n} tokens", adds, "< hooks", within[n] < by_hooks)
 
 
 def of_rows(n_rows: int) -> Documents | None:
@@ -145,11 +145,11 @@ def report_head(device: torch.device) -> None:
     times = typical_ms(device, work)
     n_flops = 6 * HEAD_TOKENS * SHAPE.hidden_size * SHAPE.vocab_size
     name = f"head, {HEAD_TOKENS} tokens"
-    found(f"{name}, ms", times.device_ms)
+    note(f"{name}, ms", times.device_ms)
     share = n_flops / times.device_ms / peak_flops_per_ms(device)
-    found(f"{name}, share of peak", share, f">= {HEAD_SHARE}", share >= HEAD_SHARE)
+    note(f"{name}, share of peak", share, f">= {HEAD_SHARE}", share >= HEAD_SHARE)
     n_bytes = peak_bytes(device, work)
-    found(f"{name}, peak in bytes", n_bytes, f"<= {HEAD_BYTES:,}", n_bytes <= HEAD_BYTES)
+    note(f"{name}, peak in bytes", n_bytes, f"<= {HEAD_BYTES:,}", n_bytes <= HEAD_BYTES)
 
 
 if __name__ == "__main__":

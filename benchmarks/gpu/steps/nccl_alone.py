@@ -13,7 +13,7 @@ from dynapipe_hpc.job.job import open_job
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import Collectives
 from gpu.device import backend_of, find_device, library_bytes, wait_for
-from gpu.finding import found
+from gpu.finding import note
 
 LIMIT_S = 20.0
 SIZES = (1, 1000, 1 << 24)
@@ -29,14 +29,14 @@ def main() -> None:
             groups = open_groups(backend_of(device), ALONE, 0, store, timeout_s=LIMIT_S)
             collectives = TorchCollectives(with_all_groups(groups))
             n_right = sum(is_unchanged(collectives, n, device) for n in SIZES)
-            found("connected and summed in s", time.monotonic() - started_s)
-        found("sums of one rank change nothing", n_right, str(len(SIZES)), n_right == len(SIZES))
-        found("memory of libraries in bytes", library_bytes(device) - before)
+            note("connected and summed in s", time.monotonic() - started_s)
+        note("sums of one rank change nothing", n_right, str(len(SIZES)), n_right == len(SIZES))
+        note("memory of libraries in bytes", library_bytes(device) - before)
         started_s = time.monotonic()
         close_groups()
         store.free()
         closed_s = time.monotonic() - started_s
-        found("closed in s", closed_s, "< 5", closed_s < 5)
+        note("closed in s", closed_s, "< 5", closed_s < 5)
 
 
 def with_all_groups(groups: TorchGroups) -> TorchGroups:

@@ -6,7 +6,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config
-from gpu.finding import folder, found, lacks, rehearses
+from gpu.finding import folder, lacks, note, rehearses
 from gpu.steps.training import SIZES
 from gpu_layouts import BATCHES, CONFIGS, SMOKE
 
@@ -29,10 +29,10 @@ def main() -> None:
             for rule, batches in BATCHES.items()
         }
         for rule, ms in best.items():
-            found(f"simulated, {n_stages} stages, {rule}: ms", ms)
+            note(f"simulated, {n_stages} stages, {rule}: ms", ms)
         others = min(ms for rule, ms in best.items() if rule != "dynamic")
         gain = others / best["dynamic"]
-        found(f"simulated, {n_stages} stages: gain over the next", gain, ">= 1", gain >= 1)
+        note(f"simulated, {n_stages} stages: gain over the next", gain, ">= 1", gain >= 1)
 
 
 def predicted_ms(settings: list[str]) -> float:

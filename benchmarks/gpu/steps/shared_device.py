@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from dynapipe_hpc.report.run_folder import RunFolder
-from gpu.finding import folder, found
+from gpu.finding import folder, note
 from gpu_layouts import COMMAND_LINE, CONFIGS, SMOKE, dynapipe, overrides
 
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
@@ -35,7 +35,7 @@ def compare(n_ranks: int) -> None:
     which = ("-k", f"share_a_device and {device}")
     code = ranks(n_ranks, "-m", "mpi4py", "-m", "pytest", *TESTS, *which)
     told = "equal" if code == 0 else "not equal, see the log"
-    found(f"{n_ranks} ranks on {device}: weights of one process", told, "equal", code == 0)
+    note(f"{n_ranks} ranks on {device}: weights of one process", told, "equal", code == 0)
 
 
 def train() -> None:
@@ -49,12 +49,12 @@ def train() -> None:
     settings = [f'data.dataset="{corpus}"', *SETTINGS]
     verb = ["run", CONFIGS / "gpt.toml", "-o", run, *overrides(settings)]
     code = ranks(N_STAGES, "-c", COMMAND_LINE, *map(str, verb))
-    found(f"run of {N_STAGES} stages ends with", code, "0", code == 0)
+    note(f"run of {N_STAGES} stages ends with", code, "0", code == 0)
     if code:
         return
     losses = [record.loss for record in RunFolder.open(run).records()]
     told = f"{losses[0]:.3f}, {losses[-1]:.3f}"
-    found("first and last loss", told, "falls", losses[-1] < losses[0])
+    note("first and last loss", told, "falls", losses[-1] < losses[0])
 
 
 def ranks(n_ranks: int, *words: str) -> int:

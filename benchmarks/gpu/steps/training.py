@@ -8,7 +8,7 @@ from dynapipe_hpc.report.recorded import read_recorded
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.throughput import summarise
 from gpu.device import find_device
-from gpu.finding import folder, found, rehearses
+from gpu.finding import folder, note, rehearses
 from gpu_layouts import CONFIGS, SMOKE, dynapipe, make_corpus, overrides, trained, usable_bytes
 
 SIZES = (
@@ -38,11 +38,11 @@ def main() -> None:
     largest = ("--microbatch-tokens", MICROBATCH_TOKENS)
     output = ("-o", place / "gpt.h5")
     dynapipe("profile", config, *output, *largest, *overrides(settings))
-    found("profile", "written", "written", True)
+    note("profile", "written", "written", True)
     for name, batch in RULES.items():
         path = place / name.replace(", ", "-").replace(" ", "-")
         if trained(config, [*settings, f"planner.batch={batch}"], path, name) is None:
-            found(f"{name}: run", "failed", "ends", False)
+            note(f"{name}: run", "failed", "ends", False)
         else:
             report(name, path)
 
@@ -58,13 +58,13 @@ def settings_of(place: Path) -> list[str]:
 def report(name: str, path: Path) -> None:
     run = RunFolder.open(path)
     summary = summarise(name, read_recorded(run.records()))
-    found(f"{name}: real tokens/s", summary.real_tokens_per_s)
+    note(f"{name}: real tokens/s", summary.real_tokens_per_s)
     time_error, peak_error = summary.time_error, summary.peak_error
-    found(f"{name}: error of time", time_error, f"< {TIME_ERROR}", time_error < TIME_ERROR)
-    found(f"{name}: error of peak", peak_error, f"< {PEAK_ERROR}", peak_error < PEAK_ERROR)
+    note(f"{name}: error of time", time_error, f"< {TIME_ERROR}", time_error < TIME_ERROR)
+    note(f"{name}: error of peak", peak_error, f"< {PEAK_ERROR}", peak_error < PEAK_ERROR)
     pairs = list(zip(run.records(), run.timelines(), strict=False))
     idle_ms = median(record.measured_ms - line.measured_ms for record, line in pairs[2:])
-    found(f"{name}: ms outside of instructions", idle_ms, f"< {IDLE_MS}", idle_ms < IDLE_MS)
+    note(f"{name}: ms outside of instructions", idle_ms, f"< {IDLE_MS}", idle_ms < IDLE_MS)
 
 
 if __name__ == "__main__":

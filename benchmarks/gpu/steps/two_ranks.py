@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from gpu.device import find_device, nccl_version
-from gpu.finding import found, lacks
+from gpu.finding import lacks, note
 
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
 FIRST_VERSION = (2, 30)
@@ -20,12 +20,12 @@ def main() -> None:
     if device.type == "cuda" and (version := nccl_version()) < FIRST_VERSION:
         lacks(f"NCCL 2.30 (this is {'.'.join(map(str, version))}), which lets ranks share a device")
     code = ranks("compare")
-    found("two ranks end with", code, "0", code == 0)
+    note("two ranks end with", code, "0", code == 0)
     started_s = time.monotonic()
     code = ranks("kill")
     seconds = time.monotonic() - started_s
-    found("a killed rank ends the job with", code, "not 0", code != 0)
-    found("after s, start included", seconds, f"< {MAX_S:.0f}", seconds < MAX_S)
+    note("a killed rank ends the job with", code, "not 0", code != 0)
+    note("after s, start included", seconds, f"< {MAX_S:.0f}", seconds < MAX_S)
 
 
 def ranks(what: str) -> int:

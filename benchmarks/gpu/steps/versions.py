@@ -8,7 +8,7 @@ import torch
 from torch.nn.attention import SDPBackend
 
 from gpu.device import nccl_version
-from gpu.finding import found, lacks
+from gpu.finding import lacks, note
 
 QUERY = ["--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
 SHAPE = (2, 16, 1024, 128)  # rows, heads, tokens, size of a head
@@ -16,27 +16,27 @@ HOPPER = 9  # from this compute capability on, cuDNN comes first
 
 
 def main() -> None:
-    found("python", sys.version.split()[0])
-    found("torch", torch.__version__)
-    found("CUDA of torch", torch.version.cuda)
+    note("python", sys.version.split()[0])
+    note("torch", torch.__version__)
+    note("CUDA of torch", torch.version.cuda)
     nvidia_smi = shutil.which("nvidia-smi")
     if nvidia_smi is not None:
         done = subprocess.run([nvidia_smi, *QUERY], capture_output=True, text=True, check=False)
-        found("nvidia-smi", done.stdout.strip() or done.stderr.strip())
+        note("nvidia-smi", done.stdout.strip() or done.stderr.strip())
     if not torch.cuda.is_available():
         lacks("a CUDA device")
-    found("GPU", torch.cuda.get_device_name())
-    found("memory in bytes", torch.cuda.mem_get_info()[1])
-    found("NCCL", ".".join(map(str, nccl_version())))
-    found("cuDNN", torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+    note("GPU", torch.cuda.get_device_name())
+    note("memory in bytes", torch.cuda.mem_get_info()[1])
+    note("NCCL", ".".join(map(str, nccl_version())))
+    note("cuDNN", torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
     is_hopper = torch.cuda.get_device_capability()[0] >= HOPPER
     preferred = SDPBackend.CUDNN_ATTENTION if is_hopper else SDPBackend.FLASH_ATTENTION
     with_cudnn = chosen_backend()
-    found("attention kernel", with_cudnn.name, preferred.name, with_cudnn == preferred)
+    note("attention kernel", with_cudnn.name, preferred.name, with_cudnn == preferred)
     torch.backends.cuda.enable_cudnn_sdp(False)
     without = chosen_backend()
     is_flash = without == SDPBackend.FLASH_ATTENTION
-    found("attention kernel without cuDNN", without.name, "FLASH_ATTENTION", is_flash)
+    note("attention kernel without cuDNN", without.name, "FLASH_ATTENTION", is_flash)
 
 
 def chosen_backend() -> SDPBackend:

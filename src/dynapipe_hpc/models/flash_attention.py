@@ -109,7 +109,7 @@ def flash_backward(
         gradient: Gradient of the mixed values.
         inputs: Queries, keys and values.
         left: Mixed values, and what the forward pass left.
-        sizes: As in the forward pass.
+        sizes: The sizes of the forward pass.
     """
     mixed, scores, *state = left
     gradients: tuple[Tensor, ...] = torch.ops.aten._flash_attention_backward(

@@ -53,7 +53,7 @@ class LayerCache:
 
         Args:
             begin: Number of tokens before those of the current pass.
-            gradients: Those of all keys and values up to its last token.
+            gradients: Gradients of all keys and values up to its last token.
         """
         if self._sums:
             for before, gradient in zip(self._sums, gradients, strict=True):
@@ -94,7 +94,7 @@ class KeyValueCache:
         self._layers: dict[int, LayerCache] = {}
 
     def layer(self, index: int) -> LayerCache:
-        """Those of a layer, by its index in the stage."""
+        """The cache of a layer, by its index in the stage."""
         return self._layers.setdefault(index, LayerCache(self._n_tokens))
 
     @property

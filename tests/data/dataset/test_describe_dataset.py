@@ -1,4 +1,4 @@
-"""What `inspect` prints of a dataset."""
+"""Description of a dataset, as `inspect` prints it."""
 
 from pathlib import Path
 

@@ -42,7 +42,7 @@ def sampler_of(datasets: list[Mixed], budget: int, seed: int = 0) -> TokenBudget
     return TokenBudgetSampler(used, np.arange(len(tokens)) % 3, batches)
 
 
-def found(sampler: TokenBudgetSampler, datasets: list[Mixed], k: int) -> list[tuple[int, int]]:
+def visits_of(sampler: TokenBudgetSampler, datasets: list[Mixed], k: int) -> list[tuple[int, int]]:
     """(dataset, sample) of an iteration."""
     ends = np.cumsum([len(each.tokens) for each in datasets])
     pairs = []
@@ -67,7 +67,7 @@ def test_batches_agree_with_filling_them_one_by_one(
 ) -> None:
     expected = mixed_batches(datasets, budget, seed, N_BATCHES)
     sampler = sampler_of(datasets, budget, seed)
-    assert [found(sampler, datasets, k) for k in range(len(expected))] == expected
+    assert [visits_of(sampler, datasets, k) for k in range(len(expected))] == expected
     if len(expected) < N_BATCHES:
         with pytest.raises(InputError, match=f"after {len(expected)} iterations all datasets"):
             sampler.iteration(len(expected))

@@ -1,4 +1,4 @@
-"""What `TorchTransport` holds while it executes plans is what each plan asks for."""
+"""Buffers of `TorchTransport`: it holds those that each plan asks for."""
 
 import math
 import random

@@ -109,7 +109,7 @@ def connected(cluster: Cluster, rank: int, holders: Sequence[tuple[int, ...]]) -
 
 @pytest.fixture(scope="module")
 def of_ranks() -> list[list[Operation]]:
-    """What all 256 ranks of a large job do to connect."""
+    """Calls by which all 256 ranks of a large job connect."""
     return [connected(LARGE, rank, HOLDERS) for rank in range(LARGE.n_ranks)]
 
 
@@ -194,7 +194,7 @@ def test_memory_of_communicators_grows_with_what_they_carry() -> None:
 
 
 class NcclOptions:
-    """What `ProcessGroupNCCL.Options` is where torch has NCCL."""
+    """Stand-in for `ProcessGroupNCCL.Options` where torch has no NCCL."""
 
     class Config:
         max_ctas = -1

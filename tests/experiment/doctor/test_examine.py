@@ -1,4 +1,4 @@
-"""What the doctor says of a job of one rank; tests/mpi has what it says of several."""
+"""Findings of the doctor in a job of one rank; tests/mpi has those of several."""
 
 import re
 from dataclasses import replace

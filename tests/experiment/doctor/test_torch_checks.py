@@ -1,4 +1,4 @@
-"""What the doctor says of GPUs, on a machine that pretends to have one."""
+"""Findings of the doctor about GPUs, on a machine that pretends to have one."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ TOTAL_BYTES, FREE_BYTES = 42_400_000_000, 42_000_000_000
 
 
 def memory_of(monkeypatch: pytest.MonkeyPatch, limit: str, **cluster: int) -> Finding:
-    """What is said of the memory of a GPU of 40 GiB."""
+    """Finding about the memory of a GPU of 40 GiB."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "A100")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (FREE_BYTES, TOTAL_BYTES))

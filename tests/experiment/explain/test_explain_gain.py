@@ -1,4 +1,4 @@
-"""What a plan says about 1F1B; micro-batches of one row, whose cost one can compute by hand."""
+"""Comparison of a plan with 1F1B; micro-batches of one row, with costs computed by hand."""
 
 from collections.abc import Sequence
 

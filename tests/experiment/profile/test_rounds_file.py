@@ -26,7 +26,7 @@ def table(tmp_path: Path) -> Iterator[Path]:
     signal.alarm(0)
 
 
-def beside(table: Path) -> Path:
+def rounds_path(table: Path) -> Path:
     return table.with_suffix(".rounds.h5")
 
 
@@ -39,14 +39,14 @@ def test_rounds_are_found_again(table: Path) -> None:
 
 
 def test_a_table_id_of_variable_length_is_read(table: Path) -> None:
-    with h5py.File(beside(table), "a") as file:
+    with h5py.File(rounds_path(table), "a") as file:
         file.attrs["table_id"] = "mine"
     assert RoundsFile(table, "mine").get("layer") is not None
 
 
 def test_a_pipe_is_named_and_not_waited_for(table: Path) -> None:
-    beside(table).unlink()
-    os.mkfifo(beside(table))
+    rounds_path(table).unlink()
+    os.mkfifo(rounds_path(table))
     with pytest.raises(InputError, match=r"t\.rounds\.h5: is not a regular file"):
         RoundsFile(table, "mine")
 
@@ -104,6 +104,6 @@ DAMAGED: dict[str, Callable[[h5py.File], None]] = {
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_what_is_damaged_is_measured_again(table: Path, name: str) -> None:
-    with h5py.File(beside(table), "a") as file:
+    with h5py.File(rounds_path(table), "a") as file:
         DAMAGED[name](file)
     assert RoundsFile(table, "mine").get("layer") is None

@@ -19,7 +19,7 @@ TOKENS = np.array([m.padded_tokens for m in GRID.microbatches()], dtype=np.float
 
 
 def stacks_of(parts: dict[str, FloatArray]) -> FloatArray:
-    """What the four stacks cost that are made of given parts."""
+    """Costs of the four stacks that are made of given parts."""
     stage, layer = parts[STAGE], parts[LAYER]
     stacks = [stage + layer, stage + 2 * layer, stage + parts[EMBEDDING], stage + parts[HEAD]]
     stacks[1][:, 3:] = layer[:, 3:]  # transient bytes do not add up

@@ -1,4 +1,4 @@
-"""How each field of a dataclass is combined over ranks."""
+"""Fields of a dataclass, combined over ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ MAX_S = 60.0
 
 @pytest.fixture
 def errors(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
-    """What left a thread; in a job that ends all ranks."""
+    """Errors that left a thread; in a job they end all ranks."""
     found: list[BaseException | None] = []
     monkeypatch.setattr(threading, "excepthook", lambda uncaught: found.append(uncaught.exc_value))
     return found

@@ -1,4 +1,4 @@
-"""What is said of a run by what it left behind."""
+"""Explanation of a run from the files that it left behind."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What must not change when a run with adapters continues."""
+"""Facts that must not change when a run with adapters continues."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What plans of a run are made by: the same iterations whenever, wherever and after whatever."""
+"""Measurements by which plans are made: of the same iterations on all ranks and after a restart."""
 
 import threading
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a planner did, as a trace of an iteration shows it."""
+"""Activity of a planner, as the trace of an iteration shows it."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Where a run starts again, and which checkpoints it continues from."""
+"""The iteration at which a run starts again, and the checkpoints that it continues from."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the first rank prints and writes about a run."""
+"""Lines that the first rank prints and writes about a run."""
 
 import math
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def log_in(config: ExperimentConfig, folder: Path, lock: RunLock, n_done: int = 
     )
 
 
-def said(folder: Path, config: ExperimentConfig, capsys: Output) -> str:
+def continued_text(folder: Path, config: ExperimentConfig, capsys: Output) -> str:
     lock = RunLock(folder, "")
     RunLog(
         trained_for(10),
@@ -62,13 +62,13 @@ def said(folder: Path, config: ExperimentConfig, capsys: Output) -> str:
 
 
 def test_a_learning_rate_that_is_rewound_is_told(tmp_path: Path, capsys: Output) -> None:
-    out = said(tmp_path / "run", trained_for(20), capsys)
+    out = continued_text(tmp_path / "run", trained_for(20), capsys)
     assert "run: continues after 10 iterations; the learning rate of iteration 10 changes" in out
     assert "training.decay_iterations=10 keeps it" in out
 
 
 def test_a_learning_rate_that_stays_is_not(tmp_path: Path, capsys: Output) -> None:
-    out = said(tmp_path / "run", trained_for(20, decay=10), capsys)
+    out = continued_text(tmp_path / "run", trained_for(20, decay=10), capsys)
     assert out.endswith("run: continues after 10 iterations\n")
 
 
@@ -141,7 +141,7 @@ def test_metrics_count_tokens_and_estimate_what_is_left(tmp_path: Path) -> None:
 
 
 def printed(folder: Path, capsys: Output, **report: int) -> list[str]:
-    """What is printed of ten iterations, of which iteration 4 skips its update."""
+    """Lines printed of ten iterations, of which iteration 4 skips its update."""
     config = trained_for(10).model_copy(update={"report": ReportConfig(**report)})
     lock = RunLock(folder, "")
     lock.acquire()

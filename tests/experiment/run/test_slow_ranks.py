@@ -10,7 +10,7 @@ EVEN = np.array([[1.3, 0.7], [1.3, 0.7]])
 
 
 def lines(*iterations: float) -> list[tuple[int, str]]:
-    """What is said of stage 1 of replica 0 at each iteration after twenty usual ones."""
+    """Warnings about stage 1 of replica 0 at each iteration after twenty usual ones."""
     slow_ranks, found = SlowRanks(CLUSTER), []
     for i, now in enumerate([1.0] * 20 + list(iterations)):
         of_ranks = EVEN.copy()

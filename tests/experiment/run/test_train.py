@@ -1,4 +1,4 @@
-"""What training does at its ends: evaluations that an earlier run owes, and requests to stop."""
+"""Training at its beginning and end: evaluations that an earlier run owes, requests to stop."""
 
 from collections.abc import Mapping
 from signal import SIGTERM

@@ -27,7 +27,7 @@ FILES = "OMPI_MCA_mca_base_param_files"
 
 
 def start_mpi(look: str) -> str:
-    """What a program prints that looks at its own process, alone, after it has started MPI."""
+    """Output of a program that looks at its own process, alone, after it has started MPI."""
     program = f"from pathlib import Path; import dynapipe_hpc.job.world\n{look}"
     launched = ("PMI", "OMPI", "PMIX")
     alone = {name: value for name, value in os.environ.items() if not name.startswith(launched)}

@@ -1,4 +1,4 @@
-"""Where sends, receives and waits go, as pictures and as rules."""
+"""Places of sends, receives and waits, as pictures and as rules."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -205,7 +205,7 @@ def test_a_constructed_plan_says_how_it_was_cut_and_balanced() -> None:
     never = float("inf")
     free = ConstructedPlan([], 9.0, 0.15, never, never, balances_fill=False, n_rebalanced=0)
     assert str(free) == "memory price 0.15, by work"
-    limited = free._replace(memory_price=0.0, longest_ms=12.3, most_kept_share=0.8 / 3)
+    limited = free._replace(memory_price=0.0, longest_ms=12.3, max_kept_share=0.8 / 3)
     both = "memory price 0, at most 12 ms each, at most 26.7 % of memory each, by work"
     assert str(limited) == both
     again = limited._replace(balances_fill=True, n_rebalanced=2)

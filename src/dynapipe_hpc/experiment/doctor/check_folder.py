@@ -22,7 +22,7 @@ def check_folder(case: Case) -> Iterator[Finding]:
     place = _existing(case.folder)
     if not case.job.is_first:
         written = case.job.broadcast(Path())
-        yield from _seen(written)
+        yield from _check_is_visible(written)
         case.job.barrier()
         return
     try:
@@ -59,7 +59,7 @@ def _written(folder: Path, place: Path) -> Finding:
     )
 
 
-def _seen(folder: Path) -> Iterator[Finding]:
+def _check_is_visible(folder: Path) -> Iterator[Finding]:
     if folder != Path() and not (folder / "complete").exists():
         yield Finding(
             f"seen from {platform.node()}",

@@ -166,11 +166,11 @@ class SpreadStream:
         self._rows, self._tokens = rows, tokens
         self.n_own = -(-rows * tokens // shards.n_shards)
         self.keys = keys
-        self.own_keys = None if keys is None else self.own(keys.unsqueeze(-1)).squeeze(-1)
+        self.own_keys = None if keys is None else self.own_tokens(keys.unsqueeze(-1)).squeeze(-1)
 
     def end(self, hidden: Tensor) -> Tensor:
         """All tokens (all-gather); each shard takes the gradient of its own."""
-        return _passed(hidden, self.all, self.own)
+        return _passed(hidden, self.all, self.own_tokens)
 
     def gather(self, hidden: Tensor) -> Tensor:
         """All tokens (all-gather); their gradients are summed where they belong."""
@@ -204,7 +204,7 @@ class SpreadStream:
         numbers = torch.arange(first, first + self.n_own, device=table.device) % self._tokens
         return functional.embedding(numbers if positions is None else positions[numbers], table)
 
-    def own(self, whole: Tensor) -> Tensor:
+    def own_tokens(self, whole: Tensor) -> Tensor:
         """This shard's tokens of a tensor with all of them."""
         first = self._shards.shard * self.n_own
         own = whole.flatten(0, 1)[first : first + self.n_own]

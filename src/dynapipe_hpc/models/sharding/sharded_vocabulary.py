@@ -33,12 +33,12 @@ class TokenEmbedding(nn.Module):
         """Maps ids (rows, tokens) to their vectors; of the stream."""
         if self._shards.n_shards == 1:
             return functional.embedding(tokens, self.weight)
-        own, is_own = _own(tokens, len(self.weight), self._shards)
+        own, is_own = _own_ids(tokens, len(self.weight), self._shards)
         found = functional.embedding(own, self.weight) * is_own.unsqueeze(-1)
         return stream.sum(found)
 
 
-def _own(ids: Tensor, n_own: int, shards: Shards) -> tuple[Tensor, Tensor]:
+def _own_ids(ids: Tensor, n_own: int, shards: Shards) -> tuple[Tensor, Tensor]:
     """Places of ids in this shard's range, 0 for those of others; and which are its own."""
     places = ids - shards.shard * n_own
     is_own = (places >= 0) & (places < n_own)

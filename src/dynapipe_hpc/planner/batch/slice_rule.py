@@ -30,7 +30,7 @@ class Cut(NamedTuple):
 
     Attributes:
         sample: The sample.
-        slices: Its slices, in order; at least two.
+        slices: The slices of it, in order; at least two.
     """
 
     sample: Sample

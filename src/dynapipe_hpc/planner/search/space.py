@@ -27,7 +27,7 @@ class ConstructedPlan(NamedTuple):
         makespan_ms: End of the slowest replica, by the adaptive schedule.
         memory_price: Price of the memory that micro-batches keep, used to cut the samples.
         longest_ms: Most work of a micro-batch of several samples.
-        most_kept_share: Most of a stage's memory that such a micro-batch keeps, as a fraction.
+        max_kept_share: Most of a stage's memory that such a micro-batch keeps, as a fraction.
         balances_fill: Whether the first balance also counted the fill time of the longest
             micro-batch of a replica.
         n_rebalanced: Number of times that replicas were balanced again after a simulation.
@@ -37,7 +37,7 @@ class ConstructedPlan(NamedTuple):
     makespan_ms: float
     memory_price: float
     longest_ms: float
-    most_kept_share: float
+    max_kept_share: float
     balances_fill: bool
     n_rebalanced: int
 
@@ -49,7 +49,7 @@ class ConstructedPlan(NamedTuple):
     def __str__(self) -> str:
         """The parameters of the rules in words."""
         longest = f", at most {self.longest_ms:.0f} ms each" if self.longest_ms < np.inf else ""
-        share = self.most_kept_share
+        share = self.max_kept_share
         kept = f", at most {100 * share:.3g} % of memory each" if share < np.inf else ""
         fill = " and fill" if self.balances_fill else ""
         again = f", balanced {self.n_rebalanced} times more" if self.n_rebalanced else ""

@@ -67,7 +67,7 @@ def drawn(n_samples: int) -> list[Sample]:
 
 
 def n_windows(table: WindowTable) -> int:
-    """What a cut looks at in a mode: from every bundle on, as many windows as there are."""
+    """Number of windows that a cut looks at in a mode, from every bundle on."""
     begin, end = table.spans[0].T
     return int((end - begin)[table.row_of_sample].sum())
 

@@ -151,7 +151,7 @@ def test_a_window_is_padded_to_its_longest_on_either_side(
 
 @dataclass(frozen=True)
 class NoisyCost(LinearCost):
-    """What is kept has noise, by the number of rows."""
+    """Costs whose stored bytes have noise, by the number of rows."""
 
     noise_bytes: tuple[float, ...] = (0.0,)
 

@@ -84,12 +84,12 @@ class _Priced(NamedTuple):
 
     @property
     def table(self) -> FloatArray:
-        """Of the sample, then of its slices, shape (1 + n_slices, n_stages, len(Cost))."""
+        """Costs of the sample, then of its slices, shape (1 + n_slices, n_stages, len(Cost))."""
         return np.concatenate([self.together.table, self.costs.table])
 
     @property
     def ratings(self) -> Ratings:
-        """Of the sample: its work, and the fill of one slice; then of slices, which none uses."""
+        """Ratings of the sample: its work, the fill of a slice; then of slices, never used."""
         work_ms, slice_ms = self.together.work_ms[0], self.costs.work_ms
         fill_ms = float((slice_ms.sum(axis=1) - slice_ms.max(axis=1)).max())
         n = len(self.rows)
@@ -146,7 +146,7 @@ def _joined(
 
 
 def _places(n_before: int, priced: Collection[_Priced]) -> tuple[Cells, Counts]:
-    """Of every micro-batch its first slice, or itself, and the number of slices behind it."""
+    """The first slice of every micro-batch, or itself, and the number of slices behind it."""
     first, later = [np.arange(n_before)], [np.zeros(n_before)]
     for each in priced:
         n = len(each.rows)

@@ -21,8 +21,8 @@ class SliceCells(NamedTuple):
     """Slices of the samples that run as such.
 
     Attributes:
-        first: For every micro-batch of the costs, its first slice, or itself if it has none.
-        later: For every micro-batch, the number of slices of its sample that come behind it.
+        first: The first slice of every micro-batch of the costs, or itself if it has none.
+        later: Number of slices behind every micro-batch in its sample.
         rows: The slices of a sample, by its bundle and the index of a mode.
     """
 
