@@ -63,6 +63,16 @@ class ExperimentConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
+    def _check_slices_need_a_decoder(self) -> Self:
+        if self.planner.slices != "off" and not self.model.cache_width:
+            raise ValueError(
+                f"planner.batch.slices is {self.planner.slices!r}, but samples of family "
+                f"{self.model.family!r} cannot be cut into slices, as their inputs attend to all "
+                'tokens; set it to "off", and cut long samples with data.max_tokens'
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_init_optimizer_needs_init_from(self) -> Self:
         if self.training.init_optimizer and self.model.init_from is None:
             raise ValueError(

@@ -1,8 +1,8 @@
 """The [planner] table."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.data.microbatch import Layout
@@ -20,6 +20,7 @@ from dynapipe_hpc.planner.baselines.config import (
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.dynamic import layouts_of
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
+from dynapipe_hpc.planner.batch.slice_rule import SliceSetting
 from dynapipe_hpc.planner.cost.config import CostConfig
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -58,6 +59,21 @@ class PlannerConfig(ConfigTable):
     batch: BatchConfig
     schedule: ScheduleConfig = ScheduleConfig()
     search: SearchConfig = SearchConfig()
+
+    @property
+    def slices(self) -> SliceSetting:
+        """What long samples are cut into."""
+        return self.batch.slices if isinstance(self.batch, DynamicConfig) else "off"
+
+    @model_validator(mode="after")
+    def _check_slices_need_adaptive_schedules(self) -> Self:
+        if self.slices != "off" and "adaptive" not in self.schedule.chosen_rules:
+            raise ValueError(
+                f"batch.slices is {self.slices!r}, but slices of samples go back in another order "
+                "than they come, which no schedule with a fixed order of passes has; add "
+                "'adaptive' to schedule.rules, or set slices to \"off\""
+            )
+        return self
 
     @property
     def may_pack(self) -> bool:

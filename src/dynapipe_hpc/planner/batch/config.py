@@ -59,6 +59,15 @@ class DynamicConfig(ConfigTable):
         return min(self.token_multiple, MAX_FILL_TOKENS)
 
     @model_validator(mode="after")
+    def _check_slices_need_packed_rows(self) -> Self:
+        if self.slices != "off" and "packed" not in self.layouts:
+            raise ValueError(
+                f"slices is {self.slices!r}, but slices of samples are micro-batches of packed "
+                'rows; set layouts = ["packed"], or slices to "off"'
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_padded_token_multiple(self) -> Self:
         if self.token_multiple > MAX_FILL_TOKENS and "padded" in self.layouts:
             raise ValueError(

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from dynapipe_hpc.data.microbatch import Layout, PackedRow, Recompute, Slice
 from dynapipe_hpc.data.sample import Sample
@@ -13,7 +14,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, padded
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
 
-SliceSetting = Literal["off", "auto"] | int
+SliceSetting = Literal["off", "auto"] | Annotated[int, Field(ge=ROW_MULTIPLE)]
 """Whether samples are cut, and into what: nothing, what the rule says, or so many tokens each."""
 
 MIN_SLICE_TOKENS = 1024
@@ -57,7 +58,8 @@ class SliceRule:
     A sample goes through n stages and back while others wait, unless they fill the gap: its trip
     takes n - 1 stages longer than its work on one. Cut into k parts of equal time, it takes as much
     for one part only. The rule cuts samples whose trips take a share of a replica's work, into as
-    many parts, a power of two, as make that share small; or so many tokens each, as it is told.
+    many parts, a power of two, as make that share small, and samples that do not fit whole. Or it
+    cuts all longer samples into parts of so many tokens, as it is told.
 
     Attributes:
         setting: What samples are cut into.
@@ -67,13 +69,16 @@ class SliceRule:
     setting: SliceSetting = "off"
     token_multiple: int = ROW_MULTIPLE
 
-    def cuts(self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> list[list[Cut]]:
+    def cuts(
+        self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster, n_misfits: int = 0
+    ) -> list[list[Cut]]:
         """Ways to cut the longest samples; nothing if none is worth it.
 
         Args:
             samples: Samples, the longest first.
             cost: Cost model of a decoder-only model.
             cluster: The cluster.
+            n_misfits: Number of the first samples that cannot run whole.
 
         Returns:
             For the first samples, as many as are cut, cuts into fewer and into more slices.
@@ -83,7 +88,7 @@ class SliceRule:
         if isinstance(self.setting, int):
             longer = takewhile(lambda sample: sample.tokens > self._each, samples)
             return [[_cut_at(sample, range(0, sample.tokens, self._each))] for sample in longer]
-        return [*self._worthwhile(samples, cost, cluster)]
+        return [*self._worthwhile(samples, cost, cluster, n_misfits)]
 
     @property
     def _each(self) -> int:
@@ -91,16 +96,17 @@ class SliceRule:
         return padded(self.setting, self.token_multiple)
 
     def _worthwhile(
-        self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster
+        self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster, n_misfits: int
     ) -> Iterator[list[Cut]]:
         tokens = np.array([sample.tokens for sample in samples], np.float64)
         times = _Times.from_cost(cost)
         work_ms = times.per_token * tokens + times.per_pair * tokens**2
         trips = (cluster.n_stages - 1) * work_ms / (work_ms.sum() / cluster.n_replicas)
-        for sample, trip in zip(samples, trips.tolist(), strict=True):
+        for place, (sample, trip) in enumerate(zip(samples, trips.tolist(), strict=True)):
             most = min(sample.tokens // MIN_SLICE_TOKENS, MAX_SLICES)
-            wanted = min(most, trip / SPARE_SHARE)
-            if trip < WORTHWHILE_SHARE or wanted < 2:
+            is_misfit = place < n_misfits
+            wanted = most if is_misfit else min(most, trip / SPARE_SHARE)
+            if (trip < WORTHWHILE_SHARE and not is_misfit) or wanted < 2:
                 return
             n_slices = 2 ** int(np.log2(wanted))
             counts = sorted({max(2, n_slices // 4), n_slices})

@@ -22,7 +22,8 @@ class LowerBound(NamedTuple):
     Attributes:
         iteration_ms: Lower bound on the time of an iteration, the update at its end included.
         longest_trip_ms: Round trip of the longest sample through the stages, which is part of that
-            bound. Only plans that cut samples could be shorter.
+            bound. Only plans that cut samples could be shorter. Of a plan with slices, the longest
+            round trip of a micro-batch.
     """
 
     iteration_ms: float
@@ -40,8 +41,8 @@ def lower_bound(
     """Lower bound on the time of any plan of the same kind.
 
     If the micro-batches of the plan are padded, all plans with padded micro-batches are of the same
-    kind; if some are packed, in a decoder-only model, all with padded and packed ones; otherwise
-    only those with the same micro-batches on the same replicas.
+    kind; if some are packed, in a decoder-only model, all with padded and packed ones; otherwise,
+    and if some hold slices, only those with the same micro-batches on the same replicas.
 
     Args:
         pipelines: Pipelines of the plan, one per replica.
@@ -90,7 +91,10 @@ def longest_trip_ms(
 
 def _bounded_layout(pipelines: Sequence[Pipeline], cost: CostModel) -> Layout | None:
     """The layout whose bound holds for plans of this kind; None if only that of micro-batches."""
-    layouts = {m.layout for pipeline in pipelines for m in pipeline.microbatches}
+    microbatches = [m for pipeline in pipelines for m in pipeline.microbatches]
+    if any(microbatch.slice for microbatch in microbatches):
+        return None
+    layouts = {microbatch.layout for microbatch in microbatches}
     if layouts <= {Layout.PADDED}:
         return Layout.PADDED
     is_packed = layouts <= {Layout.PADDED, Layout.PACKED} and not cost.is_encoder_decoder

@@ -17,6 +17,7 @@ from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.slice_rule import SliceRule, SliceSetting
 from dynapipe_hpc.planner.batch.windows.price_windows import (
     PADDED_ONLY,
+    check_samples,
     price_bundled_windows,
     price_layouts,
 )
@@ -38,10 +39,11 @@ def search_spaces(
 ) -> Iterator[Mapping[str, SearchSpace]]:
     """Search spaces with all layouts and modes of recomputation together, then with fewer.
 
-    If some samples are worth slices, one in which they run as such comes before all others. Then
-    come those with one layout each, then those with one mode each. Their search equals the
-    search if only that were allowed; which of them are searched, see `BestOfSearch`.
-    Modes in which some sample cannot run are left out.
+    If some samples are worth slices, one in which they run as such comes before all others; it is
+    the only one if they cannot run whole, or are to be slices of so many tokens. Then come those
+    with one layout each, then those with one mode each. Their search equals the search if only that
+    were allowed; which of them are searched, see `BestOfSearch`. Modes in which some sample cannot
+    run are left out.
 
     Args:
         samples: Samples of the iteration, in any order.
@@ -69,11 +71,18 @@ def search_spaces(
         split_backward=split_backward,
         slowness=_slowness(cost, cluster.n_replicas),
     )
-    tables = _tables(samples, cost, cluster, layouts, token_multiple=token_multiple)
+    may_slice = slices != "off"
+    tables = _tables(
+        samples, cost, cluster, layouts, token_multiple=token_multiple, may_misfit=may_slice
+    )
     spaces = [{order: to_space(table) for order, table in each.items()} for each in tables]
     plainest, table = next(iter(tables[0].items()))
     if sliced := with_slices(table, cost, cluster, SliceRule(slices, token_multiple)):
         yield {plainest: to_space(sliced)}
+        if slices != "auto" or not all(each.runs_alone.any(0).all() for each in _each(tables)):
+            return
+    elif may_slice:
+        check_samples(table, cost, cluster, token_multiple)
     yield from spaces
     modes = range(len(cost.recompute_modes))
     of_layouts = spaces[-len(layouts) :]
@@ -90,6 +99,7 @@ def _tables(
     layouts: Sequence[Layout],
     *,
     token_multiple: int,
+    may_misfit: bool,
 ) -> list[dict[str, WindowTable]]:
     """Windows by order of the samples, as `price_layouts` has them in the plainest order.
 
@@ -98,10 +108,16 @@ def _tables(
     (plainest, ordered), *others = orders(samples, cost.is_encoder_decoder).items()
     tables_by_mode = [
         {plainest: table}
-        for table in price_layouts(ordered, cost, cluster, layouts, token_multiple=token_multiple)
+        for table in price_layouts(
+            ordered, cost, cluster, layouts, token_multiple=token_multiple, may_misfit=may_misfit
+        )
     ]
     price = partial(
-        price_bundled_windows, cost=cost, cluster=cluster, token_multiple=token_multiple
+        price_bundled_windows,
+        cost=cost,
+        cluster=cluster,
+        token_multiple=token_multiple,
+        may_misfit=may_misfit,
     )
     only_packed = [Layout.PACKED]
     if cost.is_encoder_decoder and Layout.PACKED in layouts:
@@ -112,6 +128,11 @@ def _tables(
         elif cost.is_encoder_decoder:
             tables["mixed"] = mixture
     return tables_by_mode
+
+
+def _each(tables: Sequence[Mapping[str, WindowTable]]) -> Iterator[WindowTable]:
+    for of_orders in tables:
+        yield from of_orders.values()
 
 
 def _slowness(cost: CostModel, n_replicas: int) -> FloatArray:

@@ -36,6 +36,7 @@ def price_windows(
     layouts: Sequence[Layout] = PADDED_ONLY,
     *,
     token_multiple: int = ROW_MULTIPLE,
+    may_misfit: bool = False,
 ) -> WindowTable:
     """Costs of every micro-batch of neighbouring samples, looked up once for all uses.
 
@@ -45,6 +46,7 @@ def price_windows(
         cluster: The cluster, with its memory limit.
         layouts: Layouts of windows, padded or packed.
         token_multiple: Multiple that rows are padded to, itself one of 8.
+        may_misfit: Whether there may be samples that cannot run whole.
 
     Raises:
         DoesNotFitError: A sample alone needs more memory than a stage has.
@@ -52,7 +54,8 @@ def price_windows(
     """
     alone = np.arange(len(samples) + 1)
     table = _priced(samples, alone, cost, cluster, layouts=layouts, token_multiple=token_multiple)
-    _check_samples(table, cost, cluster, token_multiple)
+    if not may_misfit:
+        check_samples(table, cost, cluster, token_multiple)
     return table
 
 
@@ -63,6 +66,7 @@ def price_bundled_windows(
     layouts: Sequence[Layout] = PADDED_ONLY,
     *,
     token_multiple: int = ROW_MULTIPLE,
+    may_misfit: bool = False,
 ) -> WindowTable:
     """Looks up what every micro-batch of whole bundles costs, if the batch is large.
 
@@ -80,7 +84,9 @@ def price_bundled_windows(
         may_all_run = runs[:, n_samples == 1].all(axis=1)
         if runs.any(axis=0).all() and runs[may_all_run].all():
             return tables
-    return price_windows(samples, cost, cluster, layouts, token_multiple=token_multiple)
+    return price_windows(
+        samples, cost, cluster, layouts, token_multiple=token_multiple, may_misfit=may_misfit
+    )
 
 
 def price_layouts(
@@ -90,6 +96,7 @@ def price_layouts(
     layouts: Sequence[Layout],
     *,
     token_multiple: int = ROW_MULTIPLE,
+    may_misfit: bool = False,
 ) -> list[WindowTable]:
     """Tables of `price_bundled_windows`: of all layouts together, then of each layout alone.
 
@@ -99,7 +106,7 @@ def price_layouts(
     """
     alone = {
         layout: price_bundled_windows(
-            samples, cost, cluster, [layout], token_multiple=token_multiple
+            samples, cost, cluster, [layout], token_multiple=token_multiple, may_misfit=may_misfit
         )
         for layout in layouts
     }
@@ -186,10 +193,10 @@ def _spans(most: Sequence[IntArray]) -> IntArray:
     return np.stack([end - most, end], axis=2)
 
 
-def _check_samples(
+def check_samples(
     table: WindowTable, cost: CostModel, cluster: Cluster, token_multiple: int
 ) -> None:
-    """Raises for the first sample that runs in no way."""
+    """Raises for the first sample that runs in no way, as `price_windows` does."""
     runs = table.runs_alone[:, table.row_of_sample].any(axis=0)
     misfits = np.flatnonzero(~runs)
     if misfits.size:
@@ -206,8 +213,17 @@ def _check_samples(
             cost.of_layout(layout).stage_costs(alone, recompute),
             cost,
             cluster,
-            way_out="cut long samples with data.max_tokens",
+            way_out=_remedy(cost),
         )
+
+
+def _remedy(cost: CostModel) -> str:
+    if not cost.cache_bytes.any():
+        return "cut long samples with data.max_tokens"
+    return (
+        'let long samples run as slices (planner.batch.slices = "auto" with layouts = ["packed"]), '
+        "or cut them with data.max_tokens"
+    )
 
 
 def _row_lengths(samples: Sequence[Sample], cost: CostModel, token_multiple: int) -> RowLengths:

@@ -41,7 +41,9 @@ def with_slices(
     """
     if not any(mode.layout is Layout.PACKED for mode in table.modes):
         return None
-    cuts = rule.cuts(table.samples, cost, cluster)
+    runs = table.runs_alone[:, table.row_of_sample].any(axis=0)
+    n_misfits = int(np.append(runs, True).argmax())
+    cuts = rule.cuts(table.samples, cost, cluster, n_misfits)
     # A bundle of several samples holds short ones.
     alone = np.diff(table.begin)[: len(cuts)] == 1
     cuts = cuts[: len(alone) if alone.all() else int(alone.argmin())]

@@ -1,0 +1,249 @@
+"""Slices of long samples in plans."""
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.lengths_file import samples_of_lengths
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute, Slice
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.check import check_plans
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.slice_rule import MIN_SLICE_TOKENS, SliceRule, SliceSetting
+from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
+from dynapipe_hpc.planner.choose.choice import Choice
+from dynapipe_hpc.planner.comm.rank_plans import rank_plans
+from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.config import AnalyticConfig
+from dynapipe_hpc.planner.cost.cost_model import StageCosts
+from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
+from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.schedule_rule import PassKind
+from dynapipe_hpc.planner.schedule.simulate import simulate
+from dynapipe_hpc.planner.search.config import SearchConfig
+from dynapipe_hpc.planner.search.spaces import search_spaces
+
+SHAPE = LlamaShape(
+    n_layers=8, hidden_size=512, n_heads=8, n_kv_heads=2, ffn_size=1536, vocab_size=1000,
+    max_tokens=1 << 17,
+)  # fmt: skip
+MODES = AnalyticConfig(recompute=("none", "full"), launch_ms=0.1)
+RULES = [adaptive_split, adaptive]
+AMPLE = 10**12
+
+
+def cost_of(cluster: Cluster) -> AnalyticCost:
+    placement = Placement.equal_shares(SHAPE.n_layers, cluster.n_stages)
+    return AnalyticCost(SHAPE, placement, cluster, MODES)
+
+
+def cluster_of(n_stages: int, n_replicas: int = 1, memory_bytes: int = AMPLE) -> Cluster:
+    return Cluster(n_stages=n_stages, n_replicas=n_replicas, device_memory_bytes=memory_bytes)
+
+
+def chosen(
+    lengths: Sequence[int], cluster: Cluster, slices: SliceSetting, effort: int = 20_000
+) -> Choice:
+    """The plan of a batch, which has passed the check."""
+    config = SearchConfig(effort=effort)
+    cost = cost_of(cluster)
+    search = BestOfSearch([], RULES, config, cost, cluster, (Layout.PACKED,), slices=slices)
+    choice = search.choose(samples_of(lengths))
+    boundaries = Placement.equal_shares(SHAPE.n_layers, cluster.n_stages).boundaries(SHAPE)
+    check_plans(
+        rank_plans(
+            0,
+            choice.pipelines,
+            cluster,
+            cost,
+            hidden_size=SHAPE.hidden_size,
+            boundaries=boundaries,
+        )
+    )
+    return choice
+
+
+def samples_of(lengths: Sequence[int]) -> list[Sample]:
+    return samples_of_lengths([(n // 2, n - n // 2) for n in lengths])
+
+
+def slices_of(choice: Choice) -> dict[int, list[Slice]]:
+    """Slices by sample, in the order of micro-batches."""
+    found = defaultdict[int, list[Slice]](list)
+    for pipeline in choice.pipelines:
+        for microbatch in pipeline.microbatches:
+            if microbatch.slice:
+                found[microbatch.sample_ids[0]].append(microbatch.slice)
+    return found
+
+
+def microbatches_of(choice: Choice) -> list[MicroBatch]:
+    return [m for pipeline in choice.pipelines for m in pipeline.microbatches]
+
+
+LONG_TAIL = [24_000, 9_000, *[1_500, 800, 300, 150] * 20]
+
+
+@pytest.mark.parametrize(("n_stages", "n_replicas"), [(4, 1), (8, 1), (4, 2)])
+def test_a_long_sample_runs_as_slices_where_the_plan_ends_sooner(
+    n_stages: int, n_replicas: int
+) -> None:
+    cluster = cluster_of(n_stages, n_replicas)
+    sliced, whole = (chosen(LONG_TAIL, cluster, each) for each in ("auto", "off"))
+    assert sliced.best.iteration_ms < 0.9 * whole.best.iteration_ms
+    assert not slices_of(whole)
+    (longest, *_) = slices_of(sliced).values()
+    assert len(longest) >= 4
+    used = [i for m in microbatches_of(sliced) for i in m.sample_ids]
+    assert sorted(set(used)) == list(range(len(LONG_TAIL)))
+    assert len(used) - len(set(used)) == sum(len(s) - 1 for s in slices_of(sliced).values())
+
+
+@pytest.mark.parametrize("n_stages", [1, 4])
+def test_short_samples_have_the_plan_that_they_have_without_slices(n_stages: int) -> None:
+    lengths = [1_500, 1_200, *[700, 400, 90] * 20]
+    sliced, whole = (chosen(lengths, cluster_of(n_stages), each) for each in ("auto", "off"))
+    assert microbatches_of(sliced) == microbatches_of(whole)
+    assert sliced.best.iteration_ms == whole.best.iteration_ms
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6))
+def test_no_plan_is_longer_than_without_slices(seed: int) -> None:
+    draw = random.Random(seed)  # noqa: S311, it is to be repeated
+    lengths = [int(draw.lognormvariate(6, 1.6)) + 1 for _ in range(draw.randint(4, 40))]
+    cluster = cluster_of(draw.choice([1, 2, 4, 8]), draw.choice([1, 2]))
+    sliced, whole = (chosen(lengths, cluster, each, effort=3000) for each in ("auto", "off"))
+    assert sliced.best.iteration_ms <= whole.best.iteration_ms
+
+
+def test_a_number_of_tokens_cuts_every_longer_sample() -> None:
+    choice = chosen([2_500, 900, 512, 500, 30], cluster_of(2), 512)
+    assert slices_of(choice) == {
+        0: [Slice(begin, min(begin + 512, 2_500), 2_500) for begin in range(0, 2_500, 512)],
+        1: [Slice(0, 512, 900), Slice(512, 900, 900)],
+    }
+
+
+def test_slices_of_the_rule_take_equally_long_and_are_long_enough() -> None:
+    cluster = cluster_of(8)
+    cost, samples = cost_of(cluster), samples_of([60_000, *[400] * 100])
+    ((few, many),) = SliceRule("auto").cuts(samples, cost, cluster)
+    assert len(many.slices) == 4 * len(few.slices)
+    for cut in (few, many):
+        assert [part.end for part in cut.slices[:-1]] == [part.begin for part in cut.slices[1:]]
+        assert all(part.begin % 8 == 0 for part in cut.slices)
+        lengths = [part.end - part.begin for part in cut.slices]
+        assert lengths == sorted(lengths, reverse=True)  # later tokens see more
+        work_ms = microbatch_costs(cut.rows(Recompute.NONE, 8), cost).work_ms[:, 3]
+        assert work_ms.max() < 1.1 * work_ms.min()
+    assert min(part.end - part.begin for part in few.slices) >= MIN_SLICE_TOKENS
+
+
+def test_a_sample_that_does_not_fit_whole_runs_as_slices() -> None:
+    lengths, cluster = [16_000, *[200] * 30], cluster_of(2)
+    cost = cost_of(cluster)
+    full_bytes = [
+        (cost.static_bytes + costs.stored_bytes + costs.backward_transient_bytes).max()
+        for costs in [microbatch_costs(microbatches_of(chosen([16_000, 8], cluster, "off")), cost)]
+    ]
+    scarce = cluster_of(2, memory_bytes=int(0.6 * max(full_bytes)))
+    with pytest.raises(DoesNotFitError, match=r'planner.batch.slices = "auto"'):
+        chosen([40_000, *lengths[1:]], scarce, "off")
+    assert slices_of(chosen([40_000, *lengths[1:]], scarce, "auto"))
+
+
+def test_models_whose_samples_cannot_be_cut_have_no_slices() -> None:
+    cost = cost_of(cluster_of(4))
+    assert cost.cache_bytes.tolist() == [2 * 2 * 2 * 64 * (4 + 4)] * 4
+    plain = GptShape(n_layers=4, hidden_size=8, n_heads=2, ffn_size=8, vocab_size=9, max_tokens=16)
+    assert plain.cache_width == 16
+
+
+@pytest.mark.parametrize("rule", [adaptive, adaptive_split])
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 10**9))
+def test_schedules_run_to_their_end_in_the_order_of_slices_within_memory(
+    rule: object, seed: int
+) -> None:
+    costs, limit = random_sliced_costs(random.Random(seed))  # noqa: S311, it is to be repeated
+    schedule = adaptive(costs, limit) if rule is adaptive else adaptive_split(costs, limit)
+    assert costs.later_slices is not None
+    followed = [i for i, later in enumerate(costs.later_slices.tolist()) if later]
+    for passes in schedule.passes:
+        place = {(each.kind, each.microbatch): k for k, each in enumerate(passes)}
+        assert len(place) == len(passes)
+        for i in followed:
+            assert place[PassKind.FORWARD, i] < place[PassKind.FORWARD, i + 1]
+            assert place[PassKind.BACKWARD, i] > place[PassKind.BACKWARD, i + 1]
+    peaks = simulate(schedule, costs).peak_bytes
+    assert (peaks <= limit).all()
+
+
+def random_sliced_costs(draw: random.Random) -> tuple[StageCosts, np.ndarray]:  # type: ignore[type-arg]
+    """Costs of random groups, each of which fits alone, with hardly more memory than that."""
+    n_stages = draw.randint(1, 5)
+    groups = [draw.choice([1, 1, 1, 2, 3, 5]) for _ in range(draw.randint(1, 6))]
+    groups[draw.randrange(len(groups))] = draw.randint(2, 5)
+    later = [k for size in groups for k in range(size - 1, -1, -1)]
+    n = len(later)
+    shape = (n, n_stages)
+
+    def drawn(choices: Sequence[float]) -> np.ndarray:  # type: ignore[type-arg]
+        return np.array([[draw.choice(choices) for _ in range(n_stages)] for _ in range(n)])
+
+    stored, transient = drawn([1, 2, 5, 9]), drawn([0, 1, 4, 12])
+    forward_transient = drawn([0, 1, 3])
+    bounds = [0, *np.cumsum(groups).tolist()]
+    needed = np.zeros(n_stages)
+    for begin, end in pairwise(bounds):
+        for each in (transient, forward_transient):
+            each[begin:end] = each[begin:end].max(axis=0)
+        both = np.maximum(transient, forward_transient)[begin]
+        needed = np.maximum(needed, stored[begin:end].sum(axis=0) + both)
+    limit = needed + draw.choice([0, 0, 1, 7, 100])
+    backward_ms = drawn([2, 3, 8])
+    costs = StageCosts.from_times(
+        forward_ms=drawn([1, 2, 4]),
+        backward_ms=backward_ms,
+        weight_ms=backward_ms / 2,
+        splitting_ms=np.zeros(shape),
+        boundary_bytes=np.zeros(shape),
+        stored_bytes=stored,
+        forward_transient_bytes=forward_transient,
+        backward_transient_bytes=transient,
+    )
+    return StageCosts(costs.table, later_slices=np.array(later, np.uint32)), limit
+
+
+def test_a_fixed_order_of_passes_has_no_slices() -> None:
+    cluster = cluster_of(2)
+    search = BestOfSearch(
+        [], [one_f_one_b], SearchConfig(effort=100), cost_of(cluster), cluster, (Layout.PACKED,),
+        slices="auto",
+    )  # fmt: skip
+    assert not slices_of(search.choose(samples_of(LONG_TAIL)))
+
+
+@pytest.mark.parametrize("n_stages", [2, 4])
+def test_nothing_that_is_found_beats_the_bound_of_its_space(n_stages: int) -> None:
+    cluster = cluster_of(n_stages)
+    first, *_ = search_spaces(
+        samples_of(LONG_TAIL), cost_of(cluster), cluster, layouts=(Layout.PACKED,), slices="auto",
+        split_backward=True,
+    )  # fmt: skip
+    (space,) = first.values()
+    best_ms = space.construct(1)[0].makespan_ms
+    assert space.may_beat(best_ms * (1 + 1e-9))
+    assert not space.may_beat(0.5 * best_ms)
