@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "dynapipe_hpc"
 FOLDERS = (PACKAGE, ROOT / "benchmarks", ROOT / "reproduce", ROOT / "tests")
-QUESTIONS = ("What ", "How ", "Where ", "That ", "Why ")
+QUESTIONS = ("What ", "How ", "Where ", "When ", "That ", "Why ")
 LIMITS = ("MOST_", "LEAST_", "LARGEST_", "SMALLEST_", "LONGEST_", "SHORTEST_")
 BARE = frozenset(
     ["found", "told", "asked", "met", "seen", "its", "own", "beside", "wanted", "said"]

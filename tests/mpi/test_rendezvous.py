@@ -119,6 +119,6 @@ def test_what_groups_ask_when_all_have_met_is_answered_without_another_rank() ->
     assert "rendezvous" not in [thread.name for thread in threading.enumerate()]
     store = distributed.distributed_c10d._get_default_store()
     assert not store.check(["exception_dump"])  # as NCCL's monitor does
-    with pytest.raises(TransportError, match="ranks have already met: too late for get"):
+    with pytest.raises(TransportError, match="ranks have already connected: too late for get"):
         store.get("another group")
     channels.close()

@@ -173,7 +173,7 @@ REPORTS = (
            ("tests/report/test_plan_drawings.py",)),
     Mutant("report/plan_svg.py", "math.floor(math.log10(until_ms / 2))", "0",
            "a short plan has no axis", DRAWINGS),
-    Mutant("experiment/explain/what_sets_the_time.py", "longest = max(ids", "longest = min(ids",
+    Mutant("experiment/explain/what_sets_the_time.py", "longest = max(held", "longest = min(held",
            "the shortest sample sets the time", DRAWINGS),
     # ends
     Mutant("report/run_folder.py", "(path / ENDED).unlink(missing_ok=True)", "pass",

@@ -51,7 +51,7 @@ def submit_chain(
 
 
 def time_of(job: BatchJob, event: str) -> datetime:
-    """When a job began ("Start") or ended ("End"), in whole seconds."""
+    """Time at which a job began ("Start") or ended ("End"), in whole seconds."""
     return datetime.fromisoformat(job.fact(f"{event}Time"))
 
 

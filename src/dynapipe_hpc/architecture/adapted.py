@@ -63,7 +63,7 @@ def adapted(block: Block, lora: Lora | None, *all_maps: Maps) -> Block:
 
 
 def frozen_but_adapters(parts: Mapping[str, Part], lora: Lora | None) -> Mapping[str, Part]:
-    """Parts as they are trained: themselves, or frozen where no block has adapters.
+    """Parts as they are trained: unchanged, or frozen where no block has adapters.
 
     Args:
         parts: Parts by kind, of which all weights are trained but for those of `adapted` blocks.

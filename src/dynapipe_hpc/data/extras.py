@@ -1,4 +1,4 @@
-"""Packages that only some of the work needs, and the extras of pip that bring them."""
+"""Optional packages, and the extras of pip that install them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -107,6 +107,7 @@ def launch_plan(
     run = _PlanRun(plan, stage, transport)
     starts, ends = [], []
     origin = clock.now()
+    # On a device, moments are events in its queue: reading the clock waits for nothing.
     for index, instruction in enumerate(plan.instructions):
         starts.append(clock.now())
         progress.reach(index, starts[-1])
@@ -152,6 +153,7 @@ class _PlanRun(Generic[Tensor]):
             case Load(i):
                 self._stage.load(i, self._plan.microbatches[i])
             case Forward(i):
+                # Out of the inbox, so that nothing keeps it longer than the plan's memory says.
                 activation = self._inbox.pop((Payload.ACTIVATION, i), None)
                 self._put(Payload.ACTIVATION, i, self._forward(i, activation))
             case Backward(i):
@@ -183,6 +185,7 @@ class _PlanRun(Generic[Tensor]):
 
     def _expect_end(self, i: int) -> None:
         """Tells the stage if the last backward pass of a micro-batch is that of the iteration."""
+        # Before the pass: gradients that it completes are reduced over replicas while it runs.
         self._n_unfinished -= 1
         if self._n_unfinished == 0:
             self._stage.expect_last_backward(i)

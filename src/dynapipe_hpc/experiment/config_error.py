@@ -84,7 +84,7 @@ def explain(path: Path, sources: Sequence[Source], error: ValidationError) -> st
 
 
 def _follows(detail: ErrorDetails) -> bool:
-    """Whether an error says that a list is short because its entries are wrong."""
+    """Whether an error of a list that is too short follows from errors of its entries."""
     return detail["type"] == "too_short" and bool(detail["input"])
 
 

@@ -171,7 +171,7 @@ class ExperimentFiles:
 
     @property
     def _cost_config(self) -> AnalyticConfig | ProfiledConfig:
-        """The [planner.cost] table, with the type of numbers and the optimizer that train."""
+        """The [planner.cost] table, with the dtype and the optimizer of the run."""
         cost, training = self.config.planner.cost, self.config.training
         if isinstance(cost, ProfiledConfig):
             return cost

@@ -134,7 +134,7 @@ def _read(path: Path, parents: tuple[Path, ...] = ()) -> list[Source]:
     if path.resolve() in parents:
         raise ConfigError(f"{path}: extends itself through {' -> '.join(p.name for p in parents)}")
     if len(parents) == MAX_PARENTS:
-        raise ConfigError(f"{path}: is extended over {len(parents)} files, the most there may be")
+        raise ConfigError(f"{path}: is extended through {len(parents)} files, the limit")
     return [*_read(path.parent / parent, (*parents, path.resolve())), source]
 
 

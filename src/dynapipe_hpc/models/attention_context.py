@@ -71,7 +71,7 @@ class AttentionContext:
         return mixed.flatten(2)
 
     def in_layer(self, index: int) -> Self:
-        """The same in a layer of the stage, whose keys and values the cache holds apart."""
+        """The context in a layer of the stage, whose keys and values the cache holds apart."""
         return self if self.slice is None else replace(self, layer=index)
 
     def to(self, device: torch.device) -> Self:

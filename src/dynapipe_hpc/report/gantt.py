@@ -61,7 +61,7 @@ class Gantt:
 
 
 def gantt(timeline: IterationTimeline, until_ms: float) -> Gantt:
-    """The chart of an iteration's passes and updates; every rank has planned above measured.
+    """The chart of an iteration's passes and updates: per rank a planned row above a measured one.
 
     Args:
         timeline: Timeline of the iteration.

@@ -159,6 +159,7 @@ class MpiPlanStore:
             _MAX_PAUSE_FOR_ROOM_S,
         ):
             raise errors.no_room_error(self._turns, iteration, rank, timeout_s)
+        # No rank of the host sees it before the message of the last of them is added.
         outbox.add(place, number, message)
         self._n_put[rank] += 1
 

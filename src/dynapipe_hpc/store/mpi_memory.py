@@ -60,7 +60,7 @@ class MpiMemory:
 
     def close(self) -> None:
         """Releases the memory; called by all ranks together."""
-        self._comm.Barrier()
+        self._comm.Barrier()  # no rank accesses the memory any more
         self._window.Unlock_all()
         self._window.Free()
         self._comm.Free()

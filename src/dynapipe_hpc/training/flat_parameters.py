@@ -13,7 +13,7 @@ ALIGNMENT = 64
 
 
 class FlatParameters:
-    """Flat buffers of a module's weights and gradients, each of which is a view of them.
+    """Flat buffers, of which a module's weights and gradients are views.
 
     This way one call updates all weights, or sums over replicas, measures, scales or clears all
     gradients. Weights that decay come first, then the others, then zeros that fill up equal

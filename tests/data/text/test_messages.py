@@ -206,7 +206,7 @@ FIELDS: list[tuple[Record, str]] = [
     ({"tool_calls": ["f"]}, r"'messages\[1\].tool_calls\[0\]' is a string, not an object"),
     ({"tool_calls": "f"}, r"'messages\[1\].tool_calls' is a string that does not hold JSON"),
     ({"function_call": "f"}, r"'messages\[1\].function_call' is beside tool_calls, or no object"),
-    ({"role": "tool_call"}, r"'messages\[1\]' is no call of a tool: JSON with 'name' and"),
+    ({"role": "tool_call"}, r"'messages\[1\]' is not a tool call: JSON with 'name' and"),
 ]
 
 

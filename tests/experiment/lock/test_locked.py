@@ -1,4 +1,4 @@
-"""When a job gives back the lock on its run folder."""
+"""Return of the lock on a run folder at the end of a job."""
 
 from pathlib import Path
 

@@ -139,7 +139,7 @@ class Mixture:
         return datasets[np.argsort(np.concatenate(due), kind="stable")]
 
     def _due_before(self, time: float, dataset: int, count: int) -> Floats:
-        """When draws from a dataset are due: those before a time, from number `count` on."""
+        """Due times of draws from a dataset: those before a time, from number `count` on."""
         rate = self.rates[dataset]
         end = int(min(self.ends[dataset], time * rate + 1))
         due = (np.arange(count, max(end, count)) + 0.5) / rate

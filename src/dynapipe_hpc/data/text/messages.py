@@ -170,7 +170,7 @@ def _calls_in(content: object, name: str) -> list[Any]:
     if not isinstance(calls, list) or not all(
         isinstance(call, dict) and isinstance(call.get("name"), str) for call in calls
     ):
-        raise InputError(f"field '{name}' is no call of a tool: JSON with 'name' and 'arguments'")
+        raise InputError(f"field '{name}' is not a tool call: JSON with 'name' and 'arguments'")
     return [{"type": "function", "function": call} for call in calls]
 
 

@@ -77,7 +77,7 @@ def check_first_line(path: Path, line: bytes, expected: RecordFormat, fields: Pa
 
 
 def _check_name(path: Path, text: bytes) -> None:
-    """Recognizes a table or a text, which is no JSON, by the name of the file."""
+    """Refuses a table or a plain text, recognized by the name of the file."""
     if text.startswith(b"{"):
         return
     suffix = next((each for each in reversed(path.suffixes) if each.lower() not in _PACKED), "")

@@ -108,7 +108,7 @@ class Rendezvous(Store):
         self, what: str, key: str, value: bytes | int = b"", timeout_s: float | None = None
     ) -> Any:
         if not self._is_open:
-            raise TransportError(f"ranks have already met: too late for {what} {key!r}")
+            raise TransportError(f"ranks have already connected: too late for {what} {key!r}")
         tag = REQUEST + 1 + next(self._requests) % _N_REPLY_TAGS
         self._comm.send((tag, what, key, value), dest=0, tag=REQUEST)
         limit_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)

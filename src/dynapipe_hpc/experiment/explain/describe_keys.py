@@ -114,7 +114,7 @@ def _escaped(text: str) -> str:
 
 
 def editor_schema() -> dict[str, Any]:
-    """A schema that a file fits if it has no unknown keys and no values outside their limits.
+    """JSON schema of configuration files: their keys, and the limits of values.
 
     No key is required, because a file that this one extends may have it; and a table may fit
     several variants, because that file may choose among them.

@@ -1,4 +1,4 @@
-"""Comparison of a run's dataset with its checksums, beside training."""
+"""Comparison of a run's dataset with its checksums, during training."""
 
 import os
 import subprocess

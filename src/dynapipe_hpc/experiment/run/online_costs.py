@@ -91,7 +91,7 @@ class OnlineCosts:
         return self._experiment.corrected_planner(times.corrections)
 
     def close(self) -> None:
-        """Ends waiting."""
+        """Wakes the thread that waits for measurements, to end."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

@@ -19,7 +19,7 @@ class Pace:
     """
 
     def __init__(self, n_iterations: int, tokens: int) -> None:
-        """Begins after earlier starts of the run.
+        """Begins with the tokens of earlier starts of the run.
 
         Args:
             n_iterations: Number of iterations of the whole run.

@@ -128,7 +128,7 @@ def newest_undamaged(job: Job, folder: CheckpointFolder, facts: Facts) -> Resume
 
 
 def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
-    """The newest undamaged checkpoint of a folder that is first cleared for a run to continue in.
+    """The newest undamaged checkpoint, after clearing the folder for a run that continues.
 
     Unfinished checkpoints are removed, and damaged ones set aside if there is an undamaged one.
 

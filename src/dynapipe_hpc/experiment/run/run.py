@@ -116,6 +116,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
     )
     # Left from the last to the first. The planning thread waits for costs, so they are closed
     # before it is joined; and it writes into the store, which is closed when no thread uses it.
+    # Without checkpoints nothing could be saved, so a signal ends the job as ever.
     with job.stop.observed() if checkpoints.is_on else nullcontext():
         with (
             closing_together(store, watchdog),

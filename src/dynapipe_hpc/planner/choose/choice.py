@@ -26,12 +26,12 @@ class Candidate:
 
     @property
     def iteration_ms(self) -> float:
-        """When all weights are updated."""
+        """Time at which all weights are updated."""
         return iteration_ms([pipeline.timeline for pipeline in self.pipelines], self.cost)
 
     @property
     def makespan_ms(self) -> float:
-        """When the slowest replica ends."""
+        """End of the slowest replica."""
         return max(pipeline.timeline.makespan_ms for pipeline in self.pipelines)
 
 

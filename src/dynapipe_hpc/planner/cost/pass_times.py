@@ -1,4 +1,4 @@
-"""Times of the passes of some iterations: predicted, and as they were measured."""
+"""Predicted and measured times of the passes of some iterations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -49,6 +49,6 @@ class Tokens(NamedTuple):
                 return cls(rows * np.maximum(inputs, targets), *[nothing] * 4)
 
     def times(self, amount: Amount) -> FloatArray:
-        """The quantity that an amount becomes for these tokens."""
+        """Value of an amount for these tokens."""
         products = (of * per for of, per in zip(self, amount, strict=True) if per)
         return sum(products, start=np.zeros_like(self.own_tokens))

@@ -14,9 +14,9 @@ FACT = "the hash of the weights of model.init_from"
 
 
 def hash_of_weights(origin: Origin) -> str:
-    """Hash of the checksums of a checkpoint, or of what a Hugging Face folder holds in some places.
+    """Hash of the checksums of a checkpoint, or of samples of the files of a Hugging Face folder.
 
-    Of every file of tensors that is its size, its beginning, where the tensors are listed, and
+    Sampled of every file of tensors are its size, its beginning, where the tensors are listed, and
     blocks that are spread evenly over it. Models that differ do so in nearly all numbers.
 
     Raises:

@@ -171,7 +171,7 @@ def _size_of(key: LayerKey, sizes: dict[LayerKey, float], path: Path) -> float:
 def _profile(
     points: list[Measurement], weight_bytes: float, logit_bytes: float | None = None
 ) -> LayerProfile:
-    """Puts points on a grid; with `logit_bytes` per token, of the head."""
+    """Profile of a layer whose points form a grid; of the head if `logit_bytes` is given."""
     sizes = np.array([point.size for point in points]).T
     used = [size for size in sizes if size.any()]
     axes = tuple(np.unique(size) for size in used)

@@ -161,5 +161,5 @@ class ProfileTable:
 
     @property
     def created(self) -> str:
-        """When the table was begun; empty if it does not say so."""
+        """Date at which the table was begun; empty if it does not say."""
         return self.provenance.get("created", "")
