@@ -1,0 +1,78 @@
+"""A run over MPI in which long conversations are slices, against the same run without slices."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.jobs.command_line import call, columns
+from tests.jobs.job_files import Tables, write_config
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+N_RANKS = 8
+CONFIG: Tables = {
+    "data": {"dataset": "chat.h5", "max_tokens": 2048, "tokens_per_batch": 4096},
+    "model": {
+        "family": "llama",
+        "n_heads": 4,
+        "n_kv_heads": 2,
+        "vocab_size": 4096,
+        "max_tokens": 2048,
+        "qk_norm": True,
+    },
+    "cluster": {"n_stages": 4, "n_replicas": 2, "device_memory_bytes": 1_000_000_000},
+    "planner": {
+        "cost": {"kind": "analytic", "recompute": ["none", "full"]},
+        "batch": {"rule": "dynamic", "layouts": ["packed"], "slices": 256},
+        "schedule": {"split_backward": True},
+    },
+    "training": {"iterations": 6, "dtype": "float64"},
+    "checkpoint": {"every": 3},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with conversations, two of which are twenty times as long, and a sliced run."""
+    path = tmp_path_factory.mktemp("sliced")
+    call(path, None, "demo-corpus", "chat.jsonl", "--samples", "60", "--seed", "2", "--chat")
+    chats = [json.loads(line) for line in (path / "chat.jsonl").read_text().splitlines()]
+    for chat in chats[10:12]:
+        chat["messages"] = 20 * chat["messages"]
+    (path / "chat.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
+    tokenizer = ROOT / "configs" / "demo_finetune" / "tokenizer"
+    call(path, None, "preprocess", "chat.jsonl", "chat.h5", "--tokenizer", str(tokenizer))
+    write_config(path, CONFIG)
+    call(path, N_RANKS, "run", "config.toml", "-o", "sliced")
+    return path
+
+
+def test_the_plan_shows_slices(folder: Path) -> None:
+    plan = call(folder, None, "plan", "config.toml")
+    assert "packed tokens 0 to 256 of sample " in plan
+
+
+def test_losses_are_those_without_slices_in_every_iteration(folder: Path) -> None:
+    call(
+        folder, N_RANKS, "run", "config.toml", "--set", 'planner.batch.slices="off"', "-o", "whole"
+    )
+    both = zip(
+        *(columns(folder / run, "loss", "gradient_norm") for run in ("sliced", "whole")),
+        strict=True,
+    )
+    for found, expected in both:
+        assert len(found) == CONFIG["training"]["iterations"]
+        assert found == pytest.approx(expected, rel=1e-10)
+
+
+def test_a_run_resumes_with_another_setting(folder: Path) -> None:
+    """The first iterations with slices, the last ones without."""
+    shutil.copytree(folder / "sliced", folder / "resumed")
+    shutil.rmtree(folder / "resumed" / "checkpoints" / "000006")
+    off = ["--set", 'planner.batch.slices="off"']
+    call(folder, N_RANKS, "run", "config.toml", *off, "-o", "resumed")
+    (found,), (expected,) = (columns(folder / run, "loss") for run in ("resumed", "sliced"))
+    assert found[:3] == expected[:3]
+    assert found == pytest.approx(expected, rel=1e-10)
