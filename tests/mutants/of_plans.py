@@ -5,6 +5,7 @@ from tests.mutants.pipelines import T5_PIPELINE
 
 CHANNELS = ("tests/experiment/rank/test_channels.py",)
 SLICES = ("tests/plan/test_check_slices.py",)
+PLANNED_SLICES = ("tests/planner/test_slices.py",)
 CODEC = ("tests/plan/test_codec.py",)
 CHECK = ("tests/plan/test_check.py", "tests/plan/test_check_rules.py")
 PLANS = ("tests/planner/test_make_plans.py",)
@@ -172,6 +173,26 @@ PLAN = (
     # plans as bytes
     Mutant("plan/codec.py", "digest_size=_HASH_BYTES).digest() != checksum",
            "digest_size=1) is None", "damage is not noticed", CODEC),
+    Mutant("planner/batch/slice_rule.py", "(np.sqrt(b**2 + 4 * a * shares * total) - b) / (2 * a)",
+           "shares * n_tokens", "slices of equal length", PLANNED_SLICES),
+    Mutant("planner/batch/slice_rule.py", "sample.tokens > self._each",
+           "sample.tokens >= self._each", "a sample of one slice is cut", PLANNED_SLICES),
+    Mutant("planner/batch/slice_rule.py", "wanted = most if is_misfit else", "wanted =",
+           "a sample that does not fit is cut as if it did", PLANNED_SLICES),
+    Mutant("planner/batch/slice_rule.py", "(trip < WORTHWHILE_SHARE and not is_misfit)",
+           "(trip < 0)", "samples are cut for nothing", PLANNED_SLICES),
+    Mutant("planner/batch/packed_shapes.py", "part.end**2 - part.begin**2",
+           "(part.end - part.begin) ** 2", "a slice sees itself only", PLANNED_SLICES),
+    Mutant("planner/batch/windows/slice_windows.py", "spans[:, row_of_cut, 1] = spans",
+           "spans[:, row_of_cut, 0] = spans", "a sample is cut or not", PLANNED_SLICES),
+    Mutant("planner/search/spaces.py", 'if slices != "auto" or', "if",
+           "a number of tokens may cut no sample", PLANNED_SLICES),
+    Mutant("planner/schedule/feasibility.py", "is not None and not may_slice:",
+           "is None and False:", "slices in a fixed order of passes", PLANNED_SLICES),
+    Mutant("planner/choose/best_of_search.py", 'self.slices if self._may_be_adaptive else "off"',
+           "self.slices", "slices where no schedule can run them", PLANNED_SLICES),
+    Mutant("planner/batch/microbatch_costs.py", "later[place] = later[place + 1] + 1",
+           "later[place] = 1", "slices that follow are miscounted", PLANNED_SLICES),
     Mutant("plan/check.py", "            earlier[index] = before\n", "            pass\n",
            "slices in any order", SLICES),
     Mutant("plan/check.py", "        parts.sort()\n", "",
@@ -466,8 +487,8 @@ PLAN = (
            ("tests/planner/search/test_spaces.py"
             "::test_long_pairs_share_packed_rows_with_short_ones_where_memory_is_scarce",)),
     Mutant("planner/search/spaces.py",
-           "price_layouts(ordered, cost, cluster, layouts, token_multiple=token_multiple)",
-           "price_layouts(ordered, cost, cluster, layouts)",
+           "ordered, cost, cluster, layouts, token_multiple=token_multiple, may_misfit=may_misfit",
+           "ordered, cost, cluster, layouts, may_misfit=may_misfit",
            "searched plans of any multiple of 8", LAYOUTS),
     Mutant("planner/batch/order.py", "* GOLDEN_RATIO % 1.0", "* 0.1 % 1.0",
            "windows of few lengths", ("tests/planner/batch/test_order.py",)),

@@ -14,12 +14,12 @@ from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute, Slice
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PaddedRows, Recompute, Slice
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
-from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.microbatch_costs import later_slices, microbatch_costs
 from dynapipe_hpc.planner.batch.slice_rule import MIN_SLICE_TOKENS, SliceRule, SliceSetting
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Choice
@@ -127,8 +127,9 @@ def test_no_plan_is_longer_than_without_slices(seed: int) -> None:
     assert sliced.best.iteration_ms <= whole.best.iteration_ms
 
 
-def test_a_number_of_tokens_cuts_every_longer_sample() -> None:
-    choice = chosen([2_500, 900, 512, 500, 30], cluster_of(2), 512)
+@pytest.mark.parametrize("n_stages", [1, 2])
+def test_a_number_of_tokens_cuts_every_longer_sample(n_stages: int) -> None:
+    choice = chosen([2_500, 900, 512, 500, 30], cluster_of(n_stages), 512)
     assert slices_of(choice) == {
         0: [Slice(begin, min(begin + 512, 2_500), 2_500) for begin in range(0, 2_500, 512)],
         1: [Slice(0, 512, 900), Slice(512, 900, 900)],
@@ -150,14 +151,22 @@ def test_slices_of_the_rule_take_equally_long_and_are_long_enough() -> None:
     assert min(part.end - part.begin for part in few.slices) >= MIN_SLICE_TOKENS
 
 
-def test_a_sample_that_does_not_fit_whole_runs_as_slices() -> None:
-    lengths, cluster = [16_000, *[200] * 30], cluster_of(2)
+def test_samples_whose_trips_are_short_are_not_cut() -> None:
+    samples = samples_of([6_000, *[500] * 700])
+    clusters = cluster_of(2), cluster_of(4)
+    cuts = [SliceRule("auto").cuts(samples, cost_of(each), each) for each in clusters]
+    assert [len(each) for each in cuts] == [0, 1]
+
+
+@pytest.mark.parametrize("n_stages", [1, 2])
+def test_a_sample_that_does_not_fit_whole_runs_as_slices(n_stages: int) -> None:
+    lengths, cluster = [16_000, *[200] * 30], cluster_of(n_stages)
     cost = cost_of(cluster)
     full_bytes = [
         (cost.static_bytes + costs.stored_bytes + costs.backward_transient_bytes).max()
         for costs in [microbatch_costs(microbatches_of(chosen([16_000, 8], cluster, "off")), cost)]
     ]
-    scarce = cluster_of(2, memory_bytes=int(0.6 * max(full_bytes)))
+    scarce = cluster_of(n_stages, memory_bytes=int(0.6 * max(full_bytes)))
     with pytest.raises(DoesNotFitError, match=r'planner.batch.slices = "auto"'):
         chosen([40_000, *lengths[1:]], scarce, "off")
     assert slices_of(chosen([40_000, *lengths[1:]], scarce, "auto"))
@@ -226,13 +235,33 @@ def random_sliced_costs(draw: random.Random) -> tuple[StageCosts, FloatArray]:
     return StageCosts(costs.table, later_slices=np.array(later, np.uint32)), limit
 
 
+def test_slices_are_told_how_many_follow() -> None:
+    (few, _), *_ = SliceRule("auto").cuts(samples_of([60_000, *[400] * 100]), *on_eight_stages())
+    rows = few.rows(Recompute.NONE, 8)
+    n = len(rows)
+    assert n > 2
+    later = later_slices([PaddedRows((7,), 8), *rows, PaddedRows((8,), 8)])
+    assert later is not None
+    assert later.tolist() == [0, *range(n - 1, -1, -1), 0]
+    assert later_slices([PaddedRows((7,), 8)]) is None
+    with pytest.raises(ValueError, match="slices of sample 0 are apart"):
+        later_slices([rows[0], *rows[2:]])
+
+
+def on_eight_stages() -> tuple[AnalyticCost, Cluster]:
+    cluster = cluster_of(8)
+    return cost_of(cluster), cluster
+
+
 def test_a_fixed_order_of_passes_has_no_slices() -> None:
     cluster = cluster_of(2)
     search = BestOfSearch(
         [], [one_f_one_b], SearchConfig(effort=100), cost_of(cluster), cluster, (Layout.PACKED,),
-        slices="auto",
+        slices=512,
     )  # fmt: skip
-    assert not slices_of(search.choose(samples_of(LONG_TAIL)))
+    choice = search.choose(samples_of(LONG_TAIL))
+    assert choice.best.iteration_ms > 0
+    assert not slices_of(choice)
 
 
 @pytest.mark.parametrize("n_stages", [2, 4])

@@ -62,7 +62,7 @@ class PlannerConfig(ConfigTable):
 
     @property
     def slices(self) -> SliceSetting:
-        """What long samples are cut into."""
+        """Parts that long samples are cut into."""
         return self.batch.slices if isinstance(self.batch, DynamicConfig) else "off"
 
     @model_validator(mode="after")

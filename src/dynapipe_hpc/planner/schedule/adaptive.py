@@ -58,7 +58,7 @@ def adaptive_split(
 def _list_schedule(
     costs: StageCosts, activation_limit_bytes: FloatArray, link: Link, *, split_backward: bool
 ) -> Schedule:
-    check_each_fits(costs, activation_limit_bytes)
+    check_each_fits(costs, activation_limit_bytes, may_slice=True)
     codes = _kernels.list_schedule(
         costs.checked,
         activation_limit_bytes,

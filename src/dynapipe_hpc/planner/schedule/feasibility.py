@@ -7,14 +7,25 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, Schedule
 
 
-def check_each_fits(costs: StageCosts, activation_limit_bytes: FloatArray) -> None:
+def check_each_fits(
+    costs: StageCosts, activation_limit_bytes: FloatArray, *, may_slice: bool = False
+) -> None:
     """Refuses micro-batches that do not fit on a stage even while they are alone there.
 
     If all fit, an order within the limit exists: one micro-batch after the other.
 
+    Args:
+        costs: Costs of micro-batches.
+        activation_limit_bytes: Device memory less static memory, shape (n_stages,).
+        may_slice: Whether slices may be among them. They go back in another order than they come,
+            which a fixed order of passes has not.
+
     Raises:
-        InfeasibleScheduleError: A micro-batch does not fit; names the first, and the stage.
+        InfeasibleScheduleError: A micro-batch does not fit; names the first, and the stage. Or
+            there are slices.
     """
+    if costs.later_slices is not None and not may_slice:
+        raise InfeasibleScheduleError("slices of samples need an adaptive schedule")
     misfit = _kernels.first_misfit(costs.checked, activation_limit_bytes)
     if misfit is not None:
         raise InfeasibleScheduleError(

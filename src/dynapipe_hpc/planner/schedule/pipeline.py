@@ -8,7 +8,6 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
-from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.refine import refine
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     InfeasibleScheduleError,
@@ -87,10 +86,6 @@ def schedule_priced(
     room_bytes = activation_room_bytes(cost, cluster)
     pipelines: list[Pipeline] = []
     reasons: list[str] = []
-    if costs.later_slices is not None:
-        # Slices go back in another order than they come, which a fixed order of passes has not.
-        rules = [rule for rule in rules if rule in (adaptive, adaptive_split)]
-        reasons.append("slices of samples need an adaptive schedule")
     for rule in rules:
         try:
             schedule = rule(costs, room_bytes, cluster.link)
