@@ -27,9 +27,16 @@ from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
+from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
-from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, PassKind, ScheduleRule
+from dynapipe_hpc.planner.schedule.schedule_rule import (
+    INSTANT,
+    InfeasibleScheduleError,
+    PassKind,
+    ScheduleRule,
+)
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.search.config import SearchConfig
 from dynapipe_hpc.planner.search.spaces import search_spaces
@@ -251,6 +258,13 @@ def test_slices_are_told_how_many_follow() -> None:
 def on_eight_stages() -> tuple[AnalyticCost, Cluster]:
     cluster = cluster_of(8)
     return cost_of(cluster), cluster
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "cyclic", "zb_h1"])
+def test_rules_with_a_fixed_order_of_passes_refuse_slices(name: RuleName) -> None:
+    costs, limit = random_sliced_costs(random.Random(1))  # noqa: S311, it is to be repeated
+    with pytest.raises(InfeasibleScheduleError, match="slices of samples need an adaptive"):
+        {**RULES, **SPLIT_RULES}[name](costs, limit)
 
 
 def test_a_fixed_order_of_passes_has_no_slices() -> None:
