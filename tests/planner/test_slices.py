@@ -46,7 +46,7 @@ SHAPE = LlamaShape(
     max_tokens=1 << 17,
 )  # fmt: skip
 MODES = AnalyticConfig(recompute=("none", "full"), launch_ms=0.1)
-RULES = [adaptive_split, adaptive]
+ADAPTIVE = [adaptive_split, adaptive]
 AMPLE = 10**12
 
 
@@ -65,7 +65,7 @@ def chosen(
     """The plan of a batch, which has passed the check."""
     config = SearchConfig(effort=effort)
     cost = cost_of(cluster)
-    search = BestOfSearch([], RULES, config, cost, cluster, (Layout.PACKED,), slices=slices)
+    search = BestOfSearch([], ADAPTIVE, config, cost, cluster, (Layout.PACKED,), slices=slices)
     choice = search.choose(samples_of(lengths))
     boundaries = Placement.equal_shares(SHAPE.n_layers, cluster.n_stages).boundaries(SHAPE)
     check_plans(
