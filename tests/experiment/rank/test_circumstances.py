@@ -4,8 +4,9 @@ import pytest
 import torch
 from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.rank.circumstances import slow_packed_rows
+from dynapipe_hpc.experiment.rank.circumstances import check_slices, slow_packed_rows
 
 
 def packed(config: ExperimentConfig, dtype: str) -> ExperimentConfig:
@@ -35,3 +36,15 @@ def test_rows_that_are_not_packed_need_no_kernel(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
     assert slow_packed_rows(tiny_experiment()) == ""
     assert slow_packed_rows(packed(tiny_t5_experiment(), "bfloat16")) == ""
+
+
+def test_slices_need_a_kernel_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = tiny_experiment().model_dump()
+    tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ["packed"], "slices": "auto"}
+    config = ExperimentConfig.model_validate(tables)
+    check_slices(config)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    with pytest.raises(InputError, match="slices is 'auto', but slices need flash attention on a"):
+        check_slices(config)
+    check_slices(tiny_experiment())

@@ -2,6 +2,7 @@
 
 import torch
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.assemble import dtype_of
@@ -40,6 +41,21 @@ def slow_packed_rows(config: ExperimentConfig) -> str:
         f"flash attention for packed rows cannot run: {obstacle}; until then documents of like "
         "length are padded to rows of one length"
     )
+
+
+def check_slices(config: ExperimentConfig) -> None:
+    """Checks that the attention of slices can run on this host's devices.
+
+    Raises:
+        InputError: It needs flash attention on a GPU, which cannot run.
+    """
+    if config.planner.slices == "off" or gpu_name(config) is None:
+        return
+    if obstacle := packed_obstacle(config.model, dtype_of(config), _device(config)):
+        raise InputError(
+            f"planner.batch.slices is {config.planner.slices!r}, but slices need flash attention "
+            f'on a GPU: {obstacle}; or set slices to "off"'
+        )
 
 
 def _device(config: ExperimentConfig) -> torch.device:

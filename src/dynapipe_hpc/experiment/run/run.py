@@ -12,6 +12,7 @@ from dynapipe_hpc.experiment.lock.locked import locked
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.rank.circumstances import (
     attention_kernels,
+    check_slices,
     circumstances,
     slow_packed_rows,
 )
@@ -68,6 +69,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
 
 def _warn(experiment: Experiment, n_ranks: int) -> None:
     config = experiment.config
+    check_slices(config)
     costs = check_costs(experiment.costs, circumstances(config, n_ranks))
     for warning in (costs, slow_dtype(config), slow_packed_rows(config)):
         if warning:
