@@ -60,14 +60,14 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
     """
     with job.fail_together():
         if job.is_first:
-            _warn(experiment, job.size)
+            _check_circumstances(experiment, job.size)
     with locked(job, output) as lock:
         stop_signal = _run(job, experiment, output, lock)
     # The folder is free before Slurm may start the job again.
     return end_stopped(job, stop_signal) if stop_signal else 0
 
 
-def _warn(experiment: Experiment, n_ranks: int) -> None:
+def _check_circumstances(experiment: Experiment, n_ranks: int) -> None:
     config = experiment.config
     check_slices(config)
     costs = check_costs(experiment.costs, circumstances(config, n_ranks))
