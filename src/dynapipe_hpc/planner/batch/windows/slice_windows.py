@@ -1,16 +1,16 @@
 """Windows of one sample each that run as slices of it."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, PackedRow
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, PackedRow, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.batch.slice_rule import SliceRule
+from dynapipe_hpc.planner.batch.slice_rule import Cut, SliceRule
 from dynapipe_hpc.planner.batch.windows.layout_windows import Cells
 from dynapipe_hpc.planner.batch.windows.window_lookup import Ratings
 from dynapipe_hpc.planner.batch.windows.window_table import SliceCells, WindowTable
@@ -49,17 +49,16 @@ def with_slices(
     cuts = cuts[: len(alone) if alone.all() else int(alone.argmin())]
     if not cuts:
         return None
+    n_slices = sorted({len(cut.slices) for of_sample in cuts for cut in of_sample})
     modes = tuple(
-        ExecutionMode(Layout.PACKED, recompute, n_slices)
+        ExecutionMode(Layout.PACKED, recompute, n)
         for recompute in cost.recompute_modes
-        for n_slices in sorted({len(cut.slices) for of_sample in cuts for cut in of_sample})
+        for n in n_slices
     )
     priced = {
-        (first, mode): _Priced.from_rows(cut.rows(mode.recompute, rule.token_multiple), cost)
-        for first, of_sample in enumerate(cuts)
-        for cut in of_sample
-        for mode in modes
-        if mode.n_slices == len(cut.slices)
+        (first, ExecutionMode(Layout.PACKED, recompute, len(each.rows))): each
+        for recompute in cost.recompute_modes
+        for first, each in _priced(cuts, cost, recompute, rule.token_multiple)
     }
     room_bytes = activation_room_bytes(cost, cluster)
     usable = {key: each for key, each in priced.items() if fits(each.together, room_bytes).all()}
@@ -76,12 +75,12 @@ class _Priced(NamedTuple):
     together: StageCosts
 
     @classmethod
-    def from_rows(cls, rows: Sequence[PackedRow], cost: CostModel) -> "_Priced":
-        costs = microbatch_costs(rows, cost)
+    def from_costs(cls, rows: Sequence[PackedRow], costs: StageCosts) -> "_Priced":
+        """Slices of a sample whose costs are known."""
         table = costs.table
         together = table.sum(axis=0, keepdims=True)
-        together[..., list(SHARED)] = table[..., list(SHARED)].max(axis=0)
-        together[..., Cost.BOUNDARY_BYTES] = table[..., Cost.BOUNDARY_BYTES].max(axis=0)
+        for cost in (*SHARED, Cost.BOUNDARY_BYTES):
+            together[..., cost] = table[..., cost].max(axis=0)
         return cls(rows, costs, StageCosts(together))
 
     @property
@@ -108,6 +107,22 @@ class _Priced(NamedTuple):
         tokens = [self.rows[0].row_tokens, *(row.row_tokens for row in self.rows)]
         ones = np.ones(len(tokens))
         return Shapes.padded(ones, np.array(tokens, np.float64), np.zeros(len(tokens)))
+
+
+def _priced(
+    cuts: Sequence[Sequence[Cut]], cost: CostModel, recompute: Recompute, token_multiple: int
+) -> Iterator[tuple[int, _Priced]]:
+    """Every cut of every sample, by the number of the sample; all are looked up together."""
+    each = [
+        (first, cut.rows(recompute, token_multiple))
+        for first, of_sample in enumerate(cuts)
+        for cut in of_sample
+    ]
+    costs = microbatch_costs([row for _, rows in each for row in rows], cost)
+    end = 0
+    for first, rows in each:
+        begin, end = end, end + len(rows)
+        yield first, _Priced.from_costs(rows, costs.take(np.arange(begin, end)))
 
 
 def _joined(
