@@ -1,0 +1,182 @@
+"""Plans of batches with very long samples: with slices, against whole samples.
+
+    python benchmarks/long_tails.py [--json OUT.json]
+
+Predicted iterations of a Llama 3 8B in packed rows with split backward passes, three modes of
+recomputation, default effort, on one replica, by the estimates of the presets of A100-80GB and
+H100. Lengths are drawn from 90 % lognormal (median 400 tokens, sigma 1) and 10 % Pareto (from 2,000
+tokens on, exponent 1), cut at a maximum, until a batch has its tokens. Batches "with" begin with
+one sample of three quarters of the maximum; others are as drawn.
+
+`whole` and `slices` are predicted times over the work of the busiest stage, `gain` their ratio,
+geometric means over the batches, the least gain behind it. `over work` is the time with slices over
+the larger of the work and the longest sample's own work on a stage. `ms` is the processor time of
+planning with slices, the median over batches, and `times` what it takes of that without.
+"""
+
+import argparse
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import NamedTuple
+
+import numpy as np
+
+from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.lengths_file import samples_of_lengths
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.slice_rule import SliceSetting
+from dynapipe_hpc.planner.choose.choice import Choice
+from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.config import AnalyticConfig
+from dynapipe_hpc.planner.cost.cost_model import Shapes
+from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.planner.search.config import SearchConfig
+from measured import print_table, write_json
+
+PRESETS = Path(__file__).parents[1] / "configs" / "clusters"
+SHAPE = LlamaShape(
+    n_layers=32,
+    hidden_size=4096,
+    n_heads=32,
+    n_kv_heads=8,
+    ffn_size=14336,
+    vocab_size=128256,
+    max_tokens=131072,
+)
+N_WITH, N_DRAWN = 6, 20
+
+
+class Point(NamedTuple):
+    """Batches of one kind on one machine."""
+
+    gpu: str
+    max_tokens: int
+    batch_tokens: int
+    n_stages: int
+    has_long: bool
+
+    def __str__(self) -> str:
+        kind = "with" if self.has_long else "as drawn"
+        return f"{self.gpu}, {kind}: {self.max_tokens:,}; {self.batch_tokens:,}; {self.n_stages}"
+
+
+POINTS = [
+    Point("a100_80gb", 2048, 65536, 4, has_long=False),
+    Point("a100_80gb", 8192, 65536, 4, has_long=False),
+    Point("a100_80gb", 32768, 262144, 4, has_long=True),
+    Point("a100_80gb", 32768, 262144, 8, has_long=True),
+    Point("a100_80gb", 65536, 262144, 8, has_long=True),
+    Point("a100_80gb", 65536, 1048576, 8, has_long=True),
+    Point("a100_80gb", 65536, 262144, 8, has_long=False),
+    Point("h100", 65536, 262144, 8, has_long=True),
+]
+
+
+COLUMNS = {
+    "whole": "{:.3f}",
+    "slices": "{:.3f}",
+    "gain": "{:.2f}",
+    "least gain": "{:.2f}",
+    "over work": "{:.3f}",
+    "ms": "{:.0f}",
+    "times": "{:.2f}",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    results = {str(point): measured(point) for point in POINTS}
+    print_table(results, COLUMNS)
+    if arguments.json:
+        write_json(arguments.json, results)
+
+
+def measured(point: Point) -> dict[str, float]:
+    cost, cluster = machine(point)
+    rows = []
+    for samples in batches(point):
+        (whole, whole_ms), (sliced, sliced_ms) = (
+            planned(samples, cost, cluster, each) for each in ("off", "auto")
+        )
+        work, longest = work_ms(sliced, cost), longest_ms(samples, cost)
+        times = (whole.best.iteration_ms, sliced.best.iteration_ms)
+        rows.append(
+            [*(t / work for t in times), times[1] / max(work, longest), sliced_ms, whole_ms]
+        )
+    whole, sliced, over, planning_ms, before_ms = map(list, zip(*rows, strict=True))
+    gains = [a / b for a, b in zip(whole, sliced, strict=True)]
+    return {
+        "whole": geometric_mean(whole),
+        "slices": geometric_mean(sliced),
+        "gain": geometric_mean(gains),
+        "least gain": min(gains),
+        "over work": geometric_mean(overs),
+        "ms": median(planning_ms),
+        "times": geometric_mean([a / b for a, b in zip(planning_ms, before_ms, strict=True)]),
+    }
+
+
+def machine(point: Point) -> tuple[AnalyticCost, Cluster]:
+    """Estimates of a preset, and its cluster."""
+    presets = [
+        tomllib.loads((PRESETS / f"{point.gpu}{suffix}.toml").read_text())
+        for suffix in ("", f"_1x{point.n_stages}")
+    ]
+    rates = presets[0]["planner"]["cost"] | presets[1]["planner"]["cost"]
+    cluster = Cluster.model_validate(presets[0]["cluster"] | presets[1]["cluster"])
+    config = AnalyticConfig.model_validate({**rates, "element_bytes": 2})
+    placement = Placement.equal_shares(SHAPE.n_layers, point.n_stages)
+    return AnalyticCost(SHAPE, placement, cluster, config), cluster
+
+
+def batches(point: Point) -> Iterator[list[Sample]]:
+    for seed in range(N_WITH if point.has_long else N_DRAWN):
+        stream = np.random.default_rng(seed)
+        lengths = [point.max_tokens * 3 // 4] if point.has_long else []
+        while True:
+            is_long = stream.random() < 0.1
+            drawn = 2000 * (stream.pareto(1.0) + 1) if is_long else stream.lognormal(np.log(400), 1)
+            length = max(8, min(int(drawn), point.max_tokens))
+            if sum(lengths) + length > point.batch_tokens:
+                break
+            lengths.append(length)
+        yield samples_of_lengths([(0, length) for length in lengths])
+
+
+def planned(
+    samples: list[Sample], cost: AnalyticCost, cluster: Cluster, slices: SliceSetting
+) -> tuple[Choice, float]:
+    """The plan, and the processor time that it takes in ms."""
+    batch = DynamicConfig(layouts=("packed",), slices=slices)
+    rules = schedule_rules(ScheduleConfig(split_backward=True))
+    chooser = dynamic_chooser(batch, SearchConfig(), rules, cost=cost, cluster=cluster)
+    started_s = time.thread_time()
+    choice = chooser.choose(samples)
+    return choice, 1e3 * (time.thread_time() - started_s)
+
+
+def work_ms(choice: Choice, cost: AnalyticCost) -> float:
+    """Work of the busiest stage in a plan."""
+    stages = sum(microbatch_costs(p.microbatches, cost).work_ms.sum(0) for p in choice.pipelines)
+    return float(np.max(stages))
+
+
+def longest_ms(samples: list[Sample], cost: AnalyticCost) -> float:
+    """Own work of the longest sample on the busiest stage, without recomputation."""
+    longest = max(sample.tokens for sample in samples)
+    shapes = Shapes.padded(np.ones(1), np.full(1, float(longest)), np.zeros(1))
+    return float(cost.stage_costs(shapes).work_ms.max())
+
+
+if __name__ == "__main__":
+    main()
