@@ -110,14 +110,13 @@ def measured(point: Point) -> dict[str, float]:
         )
         work, longest = work_ms(sliced, cost), longest_ms(samples, cost)
         times = (whole.best.iteration_ms, sliced.best.iteration_ms)
-        rows.append(
-            [*(t / work for t in times), times[1] / max(work, longest), sliced_ms, whole_ms]
-        )
-    whole, sliced, over, planning_ms, before_ms = map(list, zip(*rows, strict=True))
-    gains = [a / b for a, b in zip(whole, sliced, strict=True)]
+        over = times[1] / max(work, longest)
+        rows.append((*(each / work for each in times), over, sliced_ms, whole_ms))
+    wholes, slices, overs, planning_ms, before_ms = (list(each) for each in zip(*rows, strict=True))
+    gains = [a / b for a, b in zip(wholes, slices, strict=True)]
     return {
-        "whole": geometric_mean(whole),
-        "slices": geometric_mean(sliced),
+        "whole": geometric_mean(wholes),
+        "slices": geometric_mean(slices),
         "gain": geometric_mean(gains),
         "least gain": min(gains),
         "over work": geometric_mean(overs),
