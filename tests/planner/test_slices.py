@@ -159,7 +159,7 @@ def test_slices_of_the_rule_take_equally_long_and_are_long_enough() -> None:
 
 
 def test_samples_whose_trips_are_short_are_not_cut() -> None:
-    samples = samples_of([6_000, *[500] * 700])
+    samples = samples_of([6_000, *[500] * 200])
     clusters = cluster_of(2), cluster_of(4)
     cuts = [SliceRule("auto").cuts(samples, cost_of(each), each) for each in clusters]
     assert [len(each) for each in cuts] == [0, 1]

@@ -20,8 +20,11 @@ SliceSetting = Literal["off", "auto"] | Annotated[int, Field(ge=ROW_MULTIPLE)]
 MIN_SLICE_TOKENS = 1024
 """Fewest tokens of a slice that the rule makes: so many as keep kernels busy."""
 MAX_SLICES = 64
+WALL_SHARE = 0.4
+"""Share of a replica's work that the longest sample's way through all stages takes, from which a
+plan of whole samples may wait for it. Below, others fill the gap, and nothing is cut."""
 WORTHWHILE_SHARE = 0.05
-"""Share of a replica's time that the trip of a sample takes, from which it is worth slices."""
+"""Share of a replica's work that the trip of a sample takes, from which it is worth slices, too."""
 SPARE_SHARE = 0.01
 """The same below which more slices are not worth it."""
 
@@ -57,9 +60,10 @@ class SliceRule:
 
     A sample goes through n stages and back while others wait, unless they fill the gap: its trip
     takes n - 1 stages longer than its work on one. Cut into k parts of equal time, it takes as much
-    for one part only. The rule cuts samples whose trips take a share of a replica's work, into as
-    many parts, a power of two, as make that share small, and samples that do not fit whole. Or it
-    cuts all longer samples into parts of so many tokens, as it is told.
+    for one part only. Where others can no longer fill the gap of the longest sample, the rule cuts
+    all whose trips take a share of a replica's work, into as many parts, a power of two, as make
+    that share small. It also cuts samples that do not fit whole. Or it cuts all longer samples into
+    parts of so many tokens, as it is told.
 
     Attributes:
         setting: What samples are cut into.
@@ -101,7 +105,10 @@ class SliceRule:
         tokens = np.array([sample.tokens for sample in samples], np.float64)
         times = _Times.from_cost(cost)
         work_ms = times.per_token * tokens + times.per_pair * tokens**2
-        trips = (cluster.n_stages - 1) * work_ms / (work_ms.sum() / cluster.n_replicas)
+        shares = work_ms / (work_ms.sum() / cluster.n_replicas)
+        if not n_misfits and cluster.n_stages * shares[0] < WALL_SHARE:
+            return
+        trips = (cluster.n_stages - 1) * shares
         for place, (sample, trip) in enumerate(zip(samples, trips.tolist(), strict=True)):
             most = min(sample.tokens // MIN_SLICE_TOKENS, MAX_SLICES)
             is_misfit = place < n_misfits
