@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 from tests.examples.pipeline_training import MODES, assert_equal, three_steps
+from tests.examples.sliced_case import CUTS, sliced_steps
 from tests.examples.training_case import (
     GATED_T5_SHAPE,
     LLAMA_SHAPE,
@@ -107,3 +108,39 @@ def test_three_steps_give_the_unsplit_losses_and_weights(
     )
     found = three_steps(cluster, schedule, BATCHES, MODES[mode], shape=shape)
     assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s.cache_width], ids=name_of)
+@pytest.mark.parametrize(("n_stages", "n_replicas", "n_shards", "sequence_parallel"), UP_TO_8_RANKS)
+@pytest.mark.parametrize(
+    ("cuts", "mode", "beside", "splits"),
+    [
+        ("one token", "none", False, True),
+        ("unequal", "mixed", True, False),
+        ("many", "full", True, True),
+        ("many", "selective", False, False),
+    ],
+)
+def test_slices_give_the_unsplit_losses_and_weights(
+    shape: ModelShape,
+    n_stages: int,
+    n_replicas: int,
+    n_shards: int,
+    sequence_parallel: bool,
+    cuts: str,
+    mode: str,
+    beside: bool,
+    splits: bool,
+) -> None:
+    cluster = Cluster(
+        n_stages=n_stages,
+        n_replicas=n_replicas,
+        n_shards=n_shards,
+        sequence_parallel=sequence_parallel,
+        zero_stage=int(splits),
+        device_memory_bytes=10**6,
+    )
+    found = sliced_steps(
+        cluster, BATCHES, CUTS[cuts], MODES[mode], shape, beside=beside, splits=splits
+    )
+    assert_equal(found, unsplit(shape))
