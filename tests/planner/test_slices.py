@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.llama import LlamaShape
@@ -163,6 +164,18 @@ def test_samples_whose_trips_are_short_are_not_cut() -> None:
     clusters = cluster_of(2), cluster_of(4)
     cuts = [SliceRule("auto").cuts(samples, cost_of(each), each) for each in clusters]
     assert [len(each) for each in cuts] == [0, 1]
+
+
+def test_rows_that_were_not_measured_tell_nothing_of_slices() -> None:
+    cost = LinearCost(longest_row=1_500, cached_bytes=1.0)
+    ((few, many),) = SliceRule("auto").cuts(samples_of([9_000, 10]), cost, cluster_of(2))
+    assert [len(few.slices), len(many.slices)] == [2, 8]
+    assert {part.end - part.begin for part in many.slices} == {1_120, 1_128}
+
+
+def test_samples_that_are_shorter_than_two_rows_are_not_cut() -> None:
+    rule, cluster = SliceRule("auto", 8192), cluster_of(8)
+    assert rule.cuts(samples_of([7_000, 8]), cost_of(cluster), cluster) == []
 
 
 @pytest.mark.parametrize("n_stages", [1, 2])

@@ -116,11 +116,13 @@ class SliceRule:
             if (trip < WORTHWHILE_SHARE and not is_misfit) or wanted < 2:
                 return
             n_slices = 2 ** int(np.log2(wanted))
-            counts = sorted({max(2, n_slices // 4), n_slices})
-            yield [
+            cuts = [
                 _cut_at(sample, times.equal_parts(sample.tokens, n, self.token_multiple))
-                for n in counts
+                for n in sorted({max(2, n_slices // 4), n_slices})
             ]
+            if min(len(cut.slices) for cut in cuts) < 2:  # rows are longer than parts
+                return
+            yield cuts
 
 
 class _Times(NamedTuple):
@@ -131,16 +133,21 @@ class _Times(NamedTuple):
 
     @classmethod
     def from_cost(cls, cost: CostModel) -> "_Times":
-        """Times of a row, and of twice as many rows of half as many tokens, which have no more."""
+        """Times from the longest row that is known, and twice as many of half the length.
+
+        Both have as many tokens, but the longer one twice as many pairs.
+        """
+        known = cost.of_layout(Layout.PACKED)
         length = float(max(cost.known_rows.longest_tokens, 2 * MIN_SLICE_TOKENS))
-        if cost.known_rows.longest_tokens > 1:
-            length = float(cost.known_rows.longest_tokens)
-        sizes = np.array([1.0, 2.0]), np.array([length, length / 2]), np.zeros(2)
-        shapes = Shapes.padded(*sizes)
-        costs = cost.of_layout(Layout.PACKED).stage_costs(shapes, cost.recompute_modes[0])
-        one_ms, two_ms = costs.work_ms.max(axis=1).tolist()
-        per_pair = max(one_ms - two_ms, 0.0) / (length**2 / 2)
-        return cls(max(one_ms - per_pair * length**2, 0.0) / length, per_pair)
+        while length > ROW_MULTIPLE:
+            sizes = np.array([1.0, 2.0]), np.array([length, length / 2]), np.zeros(2)
+            costs = known.stage_costs(Shapes.padded(*sizes), cost.recompute_modes[-1])
+            one_ms, two_ms = costs.work_ms.max(axis=1).tolist()
+            if np.isfinite(one_ms) and np.isfinite(two_ms):
+                per_pair = max(one_ms - two_ms, 0.0) / (length**2 / 2)
+                return cls(max(one_ms / length - per_pair * length, 0.0), per_pair)
+            length /= 2
+        return cls(1.0, 0.0)
 
     def equal_parts(self, n_tokens: int, n_parts: int, multiple: int) -> list[int]:
         """Beginnings of parts of a sample that take equally long, in multiples of tokens."""
