@@ -60,27 +60,61 @@ class _CachedAttention(torch.autograd.Function):
 
 def _forward_on_cpu(
     query: Tensor, keys: Tensor, values: Tensor, _: FlashSizes
-) -> tuple[Tensor, ...]:
-    """The forward pass by torch's flash attention for CPUs: mixed values, and what it leaves."""
-    mixed, left = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        *_rows(query, keys, values), attn_mask=_mask(query, keys)
-    )
-    return mixed[0].transpose(0, 1), left
+) -> tuple[Tensor, Tensor]:
+    """The forward pass by torch's flash attention for CPUs: mixed values, and sums of scores.
+
+    Its causal attention is for as many keys as queries, so earlier keys are a call of their own:
+    each query sees all of them. What the two mix is weighted by the exponentials of their scores.
+    """
+    parts = [
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            *_rows(query, *sources), is_causal=is_causal
+        )
+        for *sources, is_causal in _own_and_earlier(query, keys, values)
+    ]
+    mixed, scores = parts[0]
+    for earlier, of_earlier in parts[1:]:
+        total = torch.logaddexp(scores, of_earlier)
+        weight, of_earlier_weight = (
+            (each - total).exp().unsqueeze(3).to(mixed.dtype) for each in (scores, of_earlier)
+        )
+        mixed, scores = weight * mixed + of_earlier_weight * earlier, total
+    return mixed[0].transpose(0, 1), scores
 
 
 def _backward_on_cpu(
     gradient: Tensor, inputs: Sequence[Tensor], left: Sequence[Tensor], _: FlashSizes
-) -> Iterator[Tensor]:
-    """The backward pass: gradients of queries, keys and values."""
-    query, keys, _values = inputs
+) -> list[Tensor]:
+    """The backward pass: gradients of queries, keys and values.
+
+    Of what a call mixed, the kernel needs only what all of them mixed together.
+    """
+    query, *sources = inputs
     mixed, scores = left
     towards, out = (each.transpose(0, 1)[None] for each in (gradient, mixed))
-    gradients = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-        towards, *_rows(*inputs), out, scores, 0.0, False, attn_mask=_mask(query, keys)
-    )
-    for each, of_input in zip(inputs, gradients, strict=True):
-        # Heads that share keys and values add up what they do to them.
-        yield of_input[0].transpose(0, 1).unflatten(1, (each.shape[1], -1)).sum(2)
+    calls = [
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            towards, *_rows(query, *each), out, scores, 0.0, is_causal
+        )
+        for *each, is_causal in _own_and_earlier(query, *sources)
+    ]
+    of_queries, *of_sources = zip(*calls, strict=True)
+    gradients = [sum(of_queries), *(torch.cat(each[::-1], 2) for each in of_sources)]
+    # Heads that share keys and values add up what they do to them.
+    return [
+        each[0].transpose(0, 1).unflatten(1, (of_input.shape[1], -1)).sum(2)
+        for of_input, each in zip(inputs, gradients, strict=True)
+    ]
+
+
+def _own_and_earlier(
+    query: Tensor, keys: Tensor, values: Tensor
+) -> Iterator[tuple[Tensor, Tensor, bool]]:
+    """Keys and values of the queries' own tokens, then of those before, and whether causal."""
+    begin = len(keys) - len(query)
+    yield keys[begin:], values[begin:], True
+    if begin:
+        yield keys[:begin], values[:begin], False
 
 
 def _rows(query: Tensor, keys: Tensor, values: Tensor) -> Iterator[Tensor]:
@@ -89,9 +123,3 @@ def _rows(query: Tensor, keys: Tensor, values: Tensor) -> Iterator[Tensor]:
         n_shared = query.shape[1] // each.shape[1]
         heads = each if n_shared == 1 else each.repeat_interleave(n_shared, 1)
         yield heads.transpose(0, 1)[None]
-
-
-def _mask(query: Tensor, keys: Tensor) -> Tensor:
-    """Numbers added to scores, shape (tokens, source tokens): the last query sees the last key."""
-    nothing = query.new_full((len(query), len(keys)), -torch.inf)
-    return nothing.triu(1 + len(keys) - len(query))
