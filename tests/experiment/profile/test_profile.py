@@ -2,6 +2,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,7 +15,15 @@ from torch.nn.modules.module import register_module_full_backward_hook
 
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PaddedRows, Recompute
+from dynapipe_hpc.data.microbatch import (
+    ExecutionMode,
+    Layout,
+    MicroBatch,
+    PackedRow,
+    PaddedRows,
+    Recompute,
+    Slice,
+)
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile.agreeing_shards import OutOfMemoryError
@@ -25,6 +34,8 @@ from dynapipe_hpc.experiment.profile.rounds import StackRounds, measure_rounds
 from dynapipe_hpc.experiment.profile.stack import (
     Stack,
     StackShape,
+    StackTimes,
+    equal_slices,
     tokens_on_disk,
 )
 from dynapipe_hpc.job.job import Job
@@ -146,6 +157,49 @@ def test_packed_rows_are_added_to_a_table_where_plans_may_have_them(table: Profi
             tokens = np.array(GRID.rows)[:, None] * np.array(GRID.row_tokens)
             more_bytes = (layer.stored_bytes - rows.stored_bytes) / tokens
             assert np.nanmin(more_bytes) >= 4 * CONFIG.model.hidden_size
+
+
+def with_slices(slices: str) -> ExperimentConfig:
+    tables = with_modes("none", layouts=("packed",)).model_dump()
+    tables["planner"]["batch"]["slices"] = slices
+    return ExperimentConfig.model_validate(tables)
+
+
+def test_slices_are_measured_where_plans_may_have_them(table: ProfileTable) -> None:
+    unsliced = measured(with_slices("off"), table)
+    assert all(layer.pair_ms is None for layer in unsliced.layers.values())
+    config = with_slices("auto")
+    more = measured(config, unsliced)
+    sliced = {key: layer for key, layer in more.layers.items() if layer.pair_ms is not None}
+    assert sliced.keys() == {LayerKey(1, "none", LAYER, "packed")}
+    assert all((layer.pair_ms >= 0).all() for layer in sliced.values() if layer.pair_ms is not None)
+    assert modes_to_measure(config, more) == []
+    assert modes_to_measure(config, unsliced) == [ExecutionMode(Layout.PACKED, Recompute.NONE)]
+
+
+def test_the_time_of_a_pair_is_the_slope_over_what_is_before_a_slice() -> None:
+    row = PackedRow((0,), 32, (0, 32))
+    with tokens_on_disk([(16, 16)], CONFIG.model.vocab_size) as tokens:
+        stack = Stack(CONFIG, StackShape(n_layers=1), tokens)
+        times = [
+            StackTimes(3.0 + 0.5 * 8 * begin, 1.0 + 2.0 * 8 * begin) for begin in (0, 8, 16, 24)
+        ]
+        with patch.object(Stack, "slices_ms", return_value=times) as slices_ms:
+            found = stack.pair_ms(row)
+    assert found == pytest.approx((0.5, 2.0))
+    (slices,) = slices_ms.call_args.args
+    assert [part.slice for part in slices] == [Slice(b, b + 8, 32) for b in (0, 8, 16, 24)]
+
+
+def test_slices_of_a_sample_are_measured_in_their_order() -> None:
+    row = PackedRow((0,), 32, (0, 32))
+    with tokens_on_disk([(16, 16)], CONFIG.model.vocab_size) as tokens:
+        stack = Stack(CONFIG, StackShape(n_layers=1), tokens)
+        slices = equal_slices(row, 3, 8)
+        assert [part.row_tokens for part in slices] == [16, 16]
+        times = stack.slices_ms(slices)
+    assert len(times) == 2
+    assert all(ms > 0 for pair in times for ms in pair)
 
 
 @pytest.mark.parametrize("rule", ["packed_next_fit", "packed_first_fit", "packed_balanced"])

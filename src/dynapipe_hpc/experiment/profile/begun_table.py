@@ -7,6 +7,7 @@ from pathlib import Path
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.profile.bench import has_slices
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
 from dynapipe_hpc.experiment.split_passes import kinds_with_halves
@@ -57,7 +58,8 @@ def measured_with(config: ExperimentConfig, grid: ProfileGrid, n_ranks: int) -> 
 def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[ExecutionMode]:
     """Layouts with modes of recomputation that plans may use and that the table lacks.
 
-    It lacks those, too, that it has without the halves of backward passes which plans may split.
+    It lacks those, too, that it has without the halves of backward passes which plans may split, or
+    without the slices which they may have.
     Padded rows are among them always: other plans are compared with those.
     """
     cost = config.planner.cost
@@ -73,5 +75,10 @@ def _is_measured(
 ) -> bool:
     *_, kind = config.model.layer_counts
     key = LayerKey(config.cluster.n_shards, mode.recompute.text, kind, mode.layout.text)
+    if key not in known:
+        return False
     needs_halves = kind in kinds_with_halves(config, mode.recompute)
-    return key in known and not (needs_halves and known[key].input_ms is None)
+    needs_pairs = has_slices(config, mode.layout)
+    layer = known[key]
+    lacks_halves = needs_halves and layer.input_ms is None
+    return not (lacks_halves or (needs_pairs and layer.pair_ms is None))

@@ -7,12 +7,13 @@ from typing import NamedTuple
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, ENCODER
-from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PackedRow
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.rounds import (
     SPLIT,
     WHOLE,
+    Measure,
     OnProgress,
     StackRounds,
     measure_rounds,
@@ -22,6 +23,7 @@ from dynapipe_hpc.experiment.profile.rounds_file import RoundsFile
 from dynapipe_hpc.experiment.profile.stack import (
     DECODER_STACKS,
     ENCODER_STACKS,
+    N_SLICES,
     STACKS,
     Stack,
     StackShape,
@@ -32,6 +34,9 @@ from dynapipe_hpc.experiment.split_passes import kinds_with_halves
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
+
+PAIRS = "pairs"
+"""Name of the measurements of slices, which are times per pair of tokens."""
 
 
 class StackGroup(NamedTuple):
@@ -63,6 +68,16 @@ def stack_groups(
     ]
 
 
+def has_slices(config: ExperimentConfig, layout: Layout) -> bool:
+    """Whether slices are measured: plans may have some, and there are samples long enough."""
+    may_slice = layout is Layout.PACKED and config.planner.slices != "off"
+    return may_slice and config.data.max_tokens >= _min_sliced_tokens(config)
+
+
+def _min_sliced_tokens(config: ExperimentConfig) -> int:
+    return N_SLICES * config.planner.token_multiple
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     """Everything needed to measure stacks of layers on this rank, together with all others.
@@ -84,12 +99,27 @@ class Bench:
     ) -> dict[str, FloatArray]:
         """Typical costs by kind of layer, for `layer_profiles`; empty except on the first rank."""
         groups = stack_groups(self.config.model, grid, mode.layout)
+        n_groups = len(groups)
+        with_slices = has_slices(self.config, mode.layout)
         measured = {}
         for k, group in enumerate(groups):
-            known = self._rounds(group, mode, share_of(on_progress, k, len(groups)))
+            known = self._rounds(group, mode, share_of(on_progress, k, n_groups + with_slices))
             if self.job.is_first:
                 measured[group.kind] = known.typical()
+        if with_slices and (row := self._longest_sample(known, grid)):
+            group = StackGroup(PAIRS, STACKS[:2], [row])
+            known = self._rounds(
+                group, mode, share_of(on_progress, n_groups, n_groups + 1), (Stack.pair_ms,)
+            )
+            if self.job.is_first:
+                measured[PAIRS] = known.typical()
         return measured
+
+    def _longest_sample(self, known: StackRounds, grid: ProfileGrid) -> PackedRow | None:
+        """The longest sample that ran alone, if it is long enough for slices."""
+        n_microbatches = self.job.broadcast(known.n_microbatches)
+        alone = [row for row in grid.packed()[:n_microbatches] if len(row.sample_ids) == 1]
+        return alone[-1] if alone[-1].row_tokens >= _min_sliced_tokens(self.config) else None
 
     def forget(self) -> None:
         """Deletes the rounds that were kept."""
@@ -97,9 +127,14 @@ class Bench:
             self.kept.clear()
 
     def _rounds(
-        self, group: StackGroup, mode: ExecutionMode, on_progress: OnProgress
+        self,
+        group: StackGroup,
+        mode: ExecutionMode,
+        on_progress: OnProgress,
+        measures: Sequence[Measure] = (),
     ) -> StackRounds:
-        measures = SPLIT if kinds_with_halves(self.config, mode.recompute) else WHOLE
+        if not measures:
+            measures = SPLIT if kinds_with_halves(self.config, mode.recompute) else WHOLE
         halves = ", in halves" if measures is SPLIT else ""
         name = f"{mode.layout.text} {mode.recompute.text} {group.kind}{halves}"
         begun = None if self.kept is None else self.kept.get(name)

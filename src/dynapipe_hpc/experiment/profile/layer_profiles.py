@@ -10,10 +10,12 @@ from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER
 from dynapipe_hpc.data.microbatch import ExecutionMode
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.profile.bench import PAIRS
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.separate_layers import (
     MEASURED,
     separate_layers,
+    separate_pairs,
     separate_sides,
 )
 from dynapipe_hpc.experiment.rank.assemble import dtype_of
@@ -32,7 +34,8 @@ def layer_profiles(
 
     Args:
         stacks: The columns `MEASURED` of the first micro-batches of the grid (for a decoder, of
-            its pairs), shape (n_points, n_stacks, 5 or 7), by kind of layer.
+            its pairs), shape (n_points, n_stacks, 5 or 7), by kind of layer; and `PAIRS` of
+            slices, if they were measured.
         grid: The grid on which they were measured.
         config: The model and its number of shards.
         mode: Layout and recomputation of the micro-batches.
@@ -50,7 +53,8 @@ def layer_profiles(
             grids[name][tuple(places[:, : len(costs)])] = column
         key = LayerKey(n_shards, mode.recompute.text, kind, mode.layout.text)
         parameters = weights[kind].n_numbers if kind in weights else 0
-        profiles[key] = LayerProfile(parameters * element_bytes, axes, **grids)
+        pair_ms = separate_pairs(stacks[PAIRS]) if kind == LAYER and PAIRS in stacks else None
+        profiles[key] = LayerProfile(parameters * element_bytes, axes, **grids, pair_ms=pair_ms)
     return profiles
 
 

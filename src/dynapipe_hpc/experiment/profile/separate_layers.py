@@ -46,6 +46,18 @@ def separate_layers(stacks: FloatArray) -> dict[str, FloatArray]:
     return _with_transient(parts, {STAGE: np.zeros_like(one), EMBEDDING: embedding, HEAD: head})
 
 
+def separate_pairs(stacks: FloatArray) -> FloatArray:
+    """Times of a layer per pair of tokens of a slice, shape (2,): forward and backward.
+
+    Args:
+        stacks: `MEASURED` of stacks of one and two layers, shape (1, 2, 5); what does not depend
+            on pairs is not in it.
+    """
+    one, two = stacks[0, :, :2]
+    layer: FloatArray = (one + 2 * two) / 5
+    return layer
+
+
 def separate_sides(
     encoder: FloatArray, decoder: FloatArray, boundary_bytes: FloatArray
 ) -> dict[str, FloatArray]:

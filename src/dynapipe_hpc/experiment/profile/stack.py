@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
-from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Slice
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.token_block import TokenBlock
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -27,6 +28,7 @@ from dynapipe_hpc.experiment.rank.devices import CPU, wait_for
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.training.allocated_memory import LiveAllocations
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.live_memory import LiveMemory
@@ -65,6 +67,7 @@ DECODER_STACKS = (
 CPU_ALLOCATOR = "DefaultCPUAllocator"  # in torch's message that a processor lacks memory
 CPU_IN_FLIGHT = 2  # caches of GPUs hold little of even one
 DEEP_ENOUGH = 4  # so that no stack of an encoder holds its last layer
+N_SLICES = 4
 
 
 class StackTimes(NamedTuple):
@@ -116,6 +119,7 @@ class Stack:
         self._shards = AgreeingShards(shards, device)
         self._width = config.model.hidden_size
         self._n_stream_shards = config.cluster.n_stream_shards
+        self._token_multiple = config.planner.token_multiple
         self._dtype = dtype_of(config)
         self._tokens = tokens
         self._device = device
@@ -156,6 +160,36 @@ class Stack:
         if not self._shape.n_layers:
             return StackHalves(np.nan, np.nan, np.nan)
         return StackHalves(*self._passes_ms(microbatch, split_backward=True))
+
+    def pair_ms(self, microbatch: MicroBatch) -> StackTimes:
+        """Times per pair of a token of a slice and one before the slice; raises as `times_ms`.
+
+        The sample of a packed row runs as equal slices, which differ in what comes before.
+        """
+        assert isinstance(microbatch, PackedRow)  # noqa: S101 - slices are of packed rows
+        slices = equal_slices(microbatch, N_SLICES, self._token_multiple)
+        times = np.array(self.slices_ms(slices))
+        pairs = [part.row_tokens * part.slice.begin for part in slices if part.slice]
+        forward_ms, backward_ms = np.polyfit(pairs, times, 1)[0].clip(0).tolist()
+        return StackTimes(forward_ms, backward_ms)
+
+    def slices_ms(self, slices: Sequence[PackedRow]) -> list[StackTimes]:
+        """Times the passes of all slices of a sample, one after the other; raises as `times_ms`."""
+        order = range(len(slices))
+        with self._shards.not_waiting(), _naming_out_of_memory():
+            stage = self._new_stage()
+            received = [self._received(part) for part in slices]
+            moments_s = [self._moment_s()]
+            for i in order:
+                stage.load(i, slices[i])
+                stage.forward(i, received[i][0])
+                moments_s.append(self._moment_s())
+            for i in reversed(order):
+                stage.backward(i, received[i][1])
+                moments_s.append(self._moment_s())
+        took_ms = 1e3 * np.diff(moments_s)
+        n = len(slices)
+        return [StackTimes(*pair) for pair in zip(took_ms[:n], took_ms[: -n - 1 : -1], strict=True)]
 
     def memory(self, microbatch: MicroBatch) -> StackMemory:
         """Measures the memory of a forward and a backward pass of a micro-batch.
@@ -241,6 +275,22 @@ class Stack:
 
     def _random(self, shape: tuple[int, ...]) -> Tensor:
         return torch.randn(shape, dtype=self._dtype, device=self._device)
+
+
+def equal_slices(row: PackedRow, n_slices: int, multiple: int) -> list[PackedRow]:
+    """The sample of a row of its own as slices of equal lengths, but for the last."""
+    *_, n_tokens = row.offsets
+    each = padded(-(-n_tokens // n_slices), multiple)
+    return [
+        PackedRow(
+            row.sample_ids,
+            padded(end - begin, multiple),
+            (0, end - begin),
+            row.recompute,
+            slice=Slice(begin, end, n_tokens),
+        )
+        for begin, end in pairwise([*range(0, n_tokens, each), n_tokens])
+    ]
 
 
 @contextmanager

@@ -211,7 +211,7 @@ class ProfiledCost(CostModel):
         costs = measured.two_sides if apart else measured.interpolator
         costs = costs.monotone if self._is_monotone else costs
         if isinstance(costs, Interpolator) and np.min(shapes.n_rows, initial=1.0) < 1:
-            return costs_of_slices(costs, shapes, out)
+            return costs_of_slices(costs, shapes, measured.pair_ms, out)
         return costs(shapes, out)
 
 

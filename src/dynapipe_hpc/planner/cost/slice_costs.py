@@ -10,16 +10,17 @@ PAIR_TIMES = [Cost.FORWARD_MS, Cost.BACKWARD_MS]
 
 
 def costs_of_slices(
-    costs: Interpolator, shapes: Shapes, out: FloatArray | None = None
+    costs: Interpolator, shapes: Shapes, pair_ms: FloatArray, out: FloatArray | None = None
 ) -> StageCosts:
     """Costs of micro-batches of which some hold slices, which have less than one row.
 
     A slice of T tokens takes what a row of T tokens does, and the time of the pairs that it has
-    more, see `pair_ms`.
+    more.
 
     Args:
         costs: Costs of whole rows of a decoder-only model.
         shapes: Sizes of the micro-batches.
+        pair_ms: Time per pair of a token and one before its slice, shape (n_kinds, 2).
         out: Table to write the costs to.
     """
     n_rows, row_tokens = (np.asarray(sizes, np.float64) for sizes in shapes[:2])
@@ -31,13 +32,13 @@ def costs_of_slices(
         shapes.target_tokens,
     )
     whole = costs(alone, out)
-    more_pairs = np.where(is_slice, tokens * (row_tokens - tokens), 0.0)
-    whole.of_kinds[..., PAIR_TIMES] += more_pairs[:, None, None] * pair_ms(costs)
+    more_pairs = np.where(is_slice, tokens * (row_tokens - tokens) / 2, 0.0)
+    whole.of_kinds[..., PAIR_TIMES] += more_pairs[:, None, None] * pair_ms
     return whole
 
 
-def pair_ms(costs: Interpolator) -> FloatArray:
-    """Time of a pair of tokens, one of which attends to the other, shape (n_kinds, 2).
+def pair_ms_of_rows(costs: Interpolator) -> FloatArray:
+    """Time per pair of tokens where slices were not measured, shape (n_kinds, 2).
 
     Forward and backward times of the longest row that was measured, less those of shorter rows that
     have as many tokens together: they differ in pairs only.
@@ -52,6 +53,7 @@ def pair_ms(costs: Interpolator) -> FloatArray:
         one, several = costs(shapes).of_kinds[..., PAIR_TIMES]
         if np.isfinite(one).all() and np.isfinite(several).all():
             more_ms: FloatArray = np.maximum(one - several, 0.0)
-            of_pairs: FloatArray = more_ms / (length**2 * (1 - 1 / n))
+            # A token of a row attends to half of the row on average.
+            of_pairs: FloatArray = 2 * more_ms / (length**2 * (1 - 1 / n))
             return of_pairs
     return np.full((costs.points.shape[3], len(PAIR_TIMES)), np.inf)

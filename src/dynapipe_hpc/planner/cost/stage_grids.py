@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.planner.cost.cost_model import SHARED, Cost, FloatArray, StageCosts
 from dynapipe_hpc.planner.cost.interpolate import Interpolator, PairedCosts
@@ -18,6 +19,7 @@ from dynapipe_hpc.planner.cost.measured_axes import (
     on_three_axes,
 )
 from dynapipe_hpc.planner.cost.monotone import Repaired, make_monotone
+from dynapipe_hpc.planner.cost.slice_costs import pair_ms_of_rows
 from dynapipe_hpc.planner.cost.stage_parts import StageKinds
 from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerProfile
 from dynapipe_hpc.planner.cost.weight_gradients import PlainBackward, SplitTimes, split_times
@@ -78,6 +80,15 @@ class StageMeasurements:
     def interpolator(self) -> Interpolator:
         """Costs of stages between the measurements."""
         return self._interpolated(self.grids, self.axes, self.stages.boundaries)
+
+    @cached_property
+    def pair_ms(self) -> FloatArray:
+        """Times per pair of a token and one before its slice, shape (n_kinds, 2)."""
+        layer = self.measured.get(LAYER)
+        if layer is None or layer.pair_ms is None:
+            return pair_ms_of_rows(self.interpolator)
+        on_stages: FloatArray = np.outer(self.stages.counts[LAYER], layer.pair_ms)
+        return on_stages
 
     @cached_property
     def two_sides(self) -> PairedCosts:

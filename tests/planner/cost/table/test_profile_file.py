@@ -83,6 +83,28 @@ def test_a_half_that_is_missing_where_a_pass_was_measured_is_named(tmp_path: Pat
         read_table(tmp_path / "c.h5")
 
 
+def test_times_of_slices_are_kept(tmp_path: Path) -> None:
+    layer = replace(linear_layer(1.0), pair_ms=np.array([0.25, 0.5]))
+    write_table(linear_table(layer=layer), tmp_path / "c.h5")
+    layers = read_table(tmp_path / "c.h5").layers
+    found = layers[LayerKey(1, "none", "layer")].pair_ms
+    assert found is not None
+    assert found.tolist() == [0.25, 0.5]
+    assert layers[LayerKey(1, "none", "head")].pair_ms is None
+    with h5py.File(tmp_path / "c.h5", "a") as file:
+        file["layers/tensor_parallel=1/recompute=none/layer/pair_ms"][0] = 0.5
+    with pytest.raises(InputError, match="checksum is"):
+        read_table(tmp_path / "c.h5")
+
+
+@pytest.mark.parametrize("pair_ms", [[-1.0, 1.0], [np.nan, 1.0], [1.0]])
+def test_wrong_times_of_slices_are_named(tmp_path: Path, pair_ms: list[float]) -> None:
+    table = linear_table(layer=replace(linear_layer(1.0), pair_ms=np.array(pair_ms)))
+    write_table(table, tmp_path / "c.h5")
+    with pytest.raises(InputError, match=r"layer: pair_ms is .*, not two numbers >= 0"):
+        read_table(tmp_path / "c.h5")
+
+
 def test_a_table_of_version_2_has_no_halves(tmp_path: Path) -> None:
     table, path = linear_table(), tmp_path / "c.h5"
     write_table(table, path)
@@ -119,8 +141,8 @@ def test_a_text_file_is_no_table(tmp_path: Path) -> None:
     [
         ({}, "an HDF5 file, but not a cost table"),
         (
-            {"format": "dynapipe-hpc cost table", "schema_version": 4},
-            "is a cost table of version 4, but this dynapipe-hpc reads 1 to 3",
+            {"format": "dynapipe-hpc cost table", "schema_version": 5},
+            "is a cost table of version 5, but this dynapipe-hpc reads 1 to 4",
         ),
     ],
 )

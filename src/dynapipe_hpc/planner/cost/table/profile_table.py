@@ -98,6 +98,8 @@ class LayerProfile:
         input_ms: Time of a split backward pass until the gradient of the layer's input is there,
             and what its forward pass takes longer; None if split passes were not measured.
         weight_ms: Time of the gradients of weights that such a pass defers; None likewise.
+        pair_ms: Times that the passes of a slice of a sample take longer per pair of its tokens and
+            the tokens before it, shape (2,): forward and backward; None if not measured.
         stack_peak_bytes: The most that a stack of such layers occupied, however many it had;
             None if that was not noted.
     """
@@ -112,6 +114,7 @@ class LayerProfile:
     stack_peak_bytes: FloatArray | None = None
     input_ms: FloatArray | None = None
     weight_ms: FloatArray | None = None
+    pair_ms: FloatArray | None = None
 
     def grid(self, quantity: str) -> FloatArray:
         """One of `QUANTITIES`."""

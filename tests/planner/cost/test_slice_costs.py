@@ -1,0 +1,68 @@
+"""Costs of slices by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.examples.equal_shares import equal_shares
+from tests.examples.measured_layers import SHAPE, linear_layer, linear_table
+
+from dynapipe_hpc.data.microbatch import PackedRow, Slice
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile
+
+THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)
+SLICE = PackedRow((0,), 32, (0, 32), slice=Slice(64, 96, 128))
+
+
+def costs_of(layer: LayerProfile, *rows: PackedRow) -> StageCosts:
+    cost = ProfiledCost(
+        linear_table(layer=layer),
+        SHAPE,
+        equal_shares(SHAPE, THREE_STAGES),
+        THREE_STAGES,
+        config=ProfiledConfig(path=Path("c.h5")),
+    )
+    return cost.stage_costs(shapes_of(rows, cost.known_rows))
+
+
+def test_a_slice_takes_what_a_row_does_and_its_pairs_with_what_is_before_it() -> None:
+    row = PackedRow((0,), 32, (0, 32))
+    layer = replace(linear_layer(1.0), pair_ms=np.array([0.25, 0.5]))
+    of_slice, of_row = costs_of(layer, SLICE), costs_of(layer, row)
+    n_pairs, n_layers = 32 * 64, 2
+    more_forward = of_slice.forward_ms - of_row.forward_ms
+    more_backward = of_slice.backward_ms - of_row.backward_ms
+    np.testing.assert_allclose(more_forward, [[n_layers * n_pairs * 0.25] * 3], rtol=1e-12)
+    np.testing.assert_allclose(more_backward, [[n_layers * n_pairs * 0.5] * 3], rtol=1e-12)
+    for name in ("stored_bytes", "forward_transient_bytes", "boundary_bytes"):
+        np.testing.assert_allclose(getattr(of_slice, name), getattr(of_row, name), rtol=1e-12)
+
+
+def test_the_first_slice_takes_what_a_row_does() -> None:
+    layer = replace(linear_layer(1.0), pair_ms=np.array([0.25, 0.5]))
+    first, row = PackedRow((0,), 32, (0, 32), slice=Slice(0, 32, 128)), PackedRow((0,), 32, (0, 32))
+    assert costs_of(layer, first).work_ms.tolist() == costs_of(layer, row).work_ms.tolist()
+
+
+def quadratic_grid(layer: LayerProfile, per_pair: float) -> FloatArray:
+    """Adds what causal attention takes: every token attends to half of its row."""
+    n_rows, lengths = layer.axes
+    added: FloatArray = layer.forward_ms + per_pair * np.outer(n_rows, lengths**2 / 2)
+    return added
+
+
+def test_without_measured_slices_the_time_of_a_pair_is_that_in_long_rows() -> None:
+    layer = linear_layer(1.0)
+    layer = replace(
+        layer, forward_ms=quadratic_grid(layer, 0.01), backward_ms=quadratic_grid(layer, 0.02)
+    )
+    row = PackedRow((0,), 32, (0, 32))
+    of_slice, of_row = costs_of(layer, SLICE), costs_of(layer, row)
+    more = of_slice.forward_ms - of_row.forward_ms
+    assert more[0, 1] == pytest.approx(2 * 32 * 64 * 0.01)
