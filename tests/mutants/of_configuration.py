@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 KEYS = ("tests/experiment/test_config_keys.py",)
+COSTS = ("tests/experiment/test_check_costs.py",)
 PROPOSAL = ("tests/experiment/study/test_propose.py",)
 
 CONFIGURATION = (
@@ -75,5 +76,19 @@ CONFIGURATION = (
         "(-cluster.n_shards, cluster.n_stages)",
         "layers are cut first",
         PROPOSAL,
+    ),
+    Mutant(
+        "experiment/check_costs.py",
+        "cluster.n_replicas * cluster.n_shards == 1",
+        "cluster.n_replicas == 1",
+        "shards on GPUs are planned with the sums of processors, without a word",
+        COSTS,
+    ),
+    Mutant(
+        "experiment/check_costs.py",
+        '"reduction_bytes_per_ms" in cost.model_fields_set',
+        "False",
+        "a rate of sums that is set is warned of",
+        COSTS,
     ),
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 from signal import Signals
 
 from dynapipe_hpc.data.errors import escaped
-from dynapipe_hpc.experiment.check_costs import check_costs
+from dynapipe_hpc.experiment.check_costs import check_costs, missing_rate
 from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.lock.locked import locked
@@ -71,7 +71,7 @@ def _check_circumstances(experiment: Experiment, n_ranks: int) -> None:
     config = experiment.config
     check_slices(config)
     costs = check_costs(experiment.costs, circumstances(config, n_ranks))
-    for warning in (costs, slow_dtype(config), slow_packed_rows(config)):
+    for warning in (costs, missing_rate(config), slow_dtype(config), slow_packed_rows(config)):
         if warning:
             warn(warning)
 
