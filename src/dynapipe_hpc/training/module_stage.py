@@ -239,6 +239,10 @@ class ModuleStage(Generic[BatchT]):
         """Clips gradients by their norm over all stages, updates the weights, clears gradients."""
         self._step = self._optimizer.step()
 
+    def clear_gradients(self) -> None:
+        """Forgets the gradients of all backward passes since the last update."""
+        self._optimizer.clear_gradients()
+
     def finish_iteration(self) -> ModuleReport:
         """Reports an iteration and starts the next account; waits for the device.
 

@@ -21,6 +21,7 @@ from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.run.end_record import recorder_of
 from dynapipe_hpc.experiment.run.evaluations import plan_evaluations
+from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_largest_first
 from dynapipe_hpc.experiment.run.log import open_log
 from dynapipe_hpc.experiment.run.loss_history import LossHistory
 from dynapipe_hpc.experiment.run.online_costs import costs_of_run
@@ -151,6 +152,11 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
                 checkpoints=checkpoints,
                 log=log,
             )
+            # Before an evaluation, which may take long: it needs less memory than training.
+            if runs_largest_first(config, device.device):
+                line = run_largest_first(rank, iterations, device.device)
+                if line and job.is_first:
+                    print(line, flush=True)
             stop_signal = train(rank, parts, iterations)
         worker.channels.close()  # collective, so not after an error
     if job.is_first:
