@@ -14,6 +14,7 @@ from tests.jobs.job_files import Tables, write_config
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.executor.progress import Unwatched
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -94,7 +95,12 @@ def test_the_largest_shapes_of_several_plans_are_run_with_the_largest_first(
     loaded: list[int] = []
     stage = cast(Any, rank.worker.stage)
     load = stage.load
-    stage.load = lambda index, m: (loaded.append(m.padded_tokens), load(index, m))
+
+    def noted_load(index: int, microbatch: MicroBatch) -> None:
+        loaded.append(microbatch.padded_tokens)
+        load(index, microbatch)
+
+    stage.load = noted_load
     line = run_largest_first(rank, ITERATIONS, CPU)
     planned = [float(number) for number in re.findall(r"planned ([\d.]+)", line)]
     assert len(planned) == 2
@@ -166,11 +172,9 @@ def test_losses_of_many_ranks_are_the_same_bits(
     cluster: dict[str, int], planner: Tables, tmp_path: Path
 ) -> None:
     write_dataset(tmp_path)
-    tables = {
-        **CONFIG,
-        "cluster": CONFIG["cluster"] | cluster,
-        "planner": CONFIG["planner"] | planner,
-    }
+    tables: dict[str, dict[str, object]] = {name: dict(table) for name, table in CONFIG.items()}
+    tables["cluster"] |= cluster
+    tables["planner"] |= planner
     write_config(tmp_path, tables)
     call(tmp_path, 4, "run", "config.toml", "-o", "plain")
     turned_on = ("--set", 'executor.largest_first="on"')
