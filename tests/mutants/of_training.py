@@ -6,7 +6,7 @@ from tests.mutants.pipelines import PIPELINE, T5_PIPELINE
 RATE = ("tests/training/test_learning_rate.py",)
 SCHEDULES = ("tests/training/test_schedules.py",)
 LOSS = ("tests/training/test_loss.py",)
-LARGEST_FIRST = ("tests/experiment/run/test_largest_first.py",)
+RUN_FIRST = ("tests/experiment/run/test_largest_first.py",)
 ADAFACTOR = ("tests/training/test_adafactor.py",)
 UPDATE_RULES = ("tests/contract/test_update_rules.py",)
 OPTIMIZER = ("tests/training/test_optimizer.py",)
@@ -263,18 +263,17 @@ TRAINING = (
            ("tests/training/huggingface/test_export_adapters.py"
             "::test_logits_with_adapters_are_those_of_peft_and_of_the_merged_model",)),
     # the largest micro-batches first
-    Mutant("experiment/run/largest_first.py", "    stage.clear_gradients()\n", "",
-           "their gradients are in the first update", LARGEST_FIRST),
+    Mutant("training/module_stage.py", "        self._optimizer.clear_gradients()\n", "",
+           "their gradients are in the first update", RUN_FIRST),
     Mutant("experiment/run/largest_first.py", "reverse=True", "reverse=False",
-           "the smallest are run", LARGEST_FIRST),
+           "the smallest are run", RUN_FIRST),
     Mutant("experiment/run/largest_first.py", "    rank.feed.serve(each.taken)\n", "",
-           "tokens are those of another iteration", LARGEST_FIRST),
-    Mutant("experiment/run/largest_first.py", "(torch.OutOfMemoryError, MemoryError)",
-           "MemoryError",
-           "a GPU without memory names nothing", LARGEST_FIRST),
-    Mutant("experiment/run/largest_first.py", 'choice == "auto" and device.type != "cpu"', "False",
-           "GPUs do not begin with them", LARGEST_FIRST),
+           "tokens are those of another iteration", RUN_FIRST),
+    Mutant("training/module_stage.py", "raise MemoryError(str(error)) from error", "raise",
+           "a GPU without memory names nothing", RUN_FIRST),
+    Mutant("experiment/run/largest_first.py", 'choice == "auto" and on_gpus', "False",
+           "GPUs do not begin with them", RUN_FIRST),
     Mutant("experiment/run/plan_feed.py", "        self.serve(taken)\n        return taken\n",
            "        return taken\n",
-           "after them, the first iteration has the tokens of another", LARGEST_FIRST),
+           "after them, the first iteration has the tokens of another", RUN_FIRST),
 )  # fmt: skip

@@ -83,7 +83,7 @@ def test_losses_are_the_same_bits_with_and_without(
 ) -> None:
     expected = losses(rank_of(tmp_path, **training))
     rank = rank_of(tmp_path, **training)
-    assert run_largest_first(rank, ITERATIONS, CPU)
+    assert run_largest_first(rank, ITERATIONS)
     assert losses(rank) == expected
 
 
@@ -101,7 +101,7 @@ def test_the_largest_shapes_of_several_plans_are_run_with_the_largest_first(
         load(index, microbatch)
 
     stage.load = noted_load
-    line = run_largest_first(rank, ITERATIONS, CPU)
+    line = run_largest_first(rank, ITERATIONS)
     planned = [float(number) for number in re.findall(r"planned ([\d.]+)", line)]
     assert len(planned) == 2
     assert planned == sorted(planned, reverse=True)
@@ -111,7 +111,7 @@ def test_the_largest_shapes_of_several_plans_are_run_with_the_largest_first(
 
 
 def test_memory_used_is_about_what_was_planned(tmp_path: Path) -> None:
-    line = run_largest_first(rank_of(tmp_path), ITERATIONS, CPU)
+    line = run_largest_first(rank_of(tmp_path), ITERATIONS)
     used, planned = re.findall(r"in ([\d.]+) MB \(planned ([\d.]+)\)", line)[0]
     assert 0 < float(used) <= float(planned)
 
@@ -130,23 +130,20 @@ def test_a_lack_of_memory_names_sample_shape_and_key(tmp_path: Path, error: Exce
         r"is \d+ with \d+ tokens, does not fit .* lower cluster.device_memory_bytes, which is "
         r"1,000.0 MB, or data.max_tokens",
     ):
-        run_largest_first(rank, ITERATIONS, CPU)
+        run_largest_first(rank, ITERATIONS)
 
 
 @pytest.mark.parametrize(
-    ("choice", "device", "is_run"),
-    [
-        *[("auto", "cpu", False), ("auto", "cuda", True)],
-        *[("on", "cpu", True), ("off", "cuda", False)],
-    ],
+    ("choice", "on_gpus", "is_run"),
+    [("auto", False, False), ("auto", True, True), ("on", False, True), ("off", True, False)],
 )
 def test_gpus_begin_with_it_and_others_if_asked(
-    choice: Literal["auto", "on", "off"], device: str, is_run: bool
+    choice: Literal["auto", "on", "off"], on_gpus: bool, is_run: bool
 ) -> None:
     config = tiny_experiment()
     executor = config.executor.model_copy(update={"largest_first": choice})
     config = config.model_copy(update={"executor": executor})
-    assert runs_largest_first(config, torch.device(device)) is is_run
+    assert runs_largest_first(config, on_gpus=on_gpus) is is_run
 
 
 CONFIG: Tables = {

@@ -2,12 +2,9 @@
 
 from dataclasses import dataclass
 
-import torch
-
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.rank.assemble import dtype_of
 from dynapipe_hpc.experiment.run.executed_iteration import TakenPlan
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.plan.instruction import Payload
@@ -48,18 +45,18 @@ class _Candidate:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What decides which kernels run, and on tensors of which sizes."""
+        """Values that decide which kernels run, and on tensors of which sizes."""
         m = self.microbatch
         return m.layout, m.recompute, m.n_rows, m.row_tokens, m.target_tokens
 
 
-def runs_largest_first(config: ExperimentConfig, device: torch.device) -> bool:
-    """Whether a run on a device begins with its largest micro-batches."""
+def runs_largest_first(config: ExperimentConfig, *, on_gpus: bool) -> bool:
+    """Whether a run on GPUs or processors begins with its largest micro-batches."""
     choice = config.executor.largest_first
-    return choice == "on" or (choice == "auto" and device.type != "cpu")
+    return choice == "on" or (choice == "auto" and on_gpus)
 
 
-def run_largest_first(rank: TrainingRank, iterations: range, device: torch.device) -> str:
+def run_largest_first(rank: TrainingRank, iterations: range) -> str:
     """Runs the largest micro-batches of this rank's first plans, forward and backward, once.
 
     Weights stay as they are. The shards of a stage have equal plans, and so do the same together;
@@ -68,7 +65,6 @@ def run_largest_first(rank: TrainingRank, iterations: range, device: torch.devic
     Args:
         rank: This rank.
         iterations: The iterations that are left.
-        device: Device of the rank.
 
     Returns:
         A line that compares the memory used with the memory planned; empty if nothing was run.
@@ -77,7 +73,7 @@ def run_largest_first(rank: TrainingRank, iterations: range, device: torch.devic
         RunError: The device lacks the memory.
     """
     first = iterations[: rank.config.store.look_ahead]
-    lines = [_run(rank, each, device) for each in _largest(rank.feed.take_ahead(first))]
+    lines = [_run(rank, each) for each in _largest(rank.feed.take_ahead(first))]
     return "largest micro-batches first: " + "; ".join(lines) if lines else ""
 
 
@@ -96,32 +92,21 @@ def _largest(plans: list[TakenPlan]) -> list[_Candidate]:
     return list(of_shape.values())[:MAX_SHAPES]
 
 
-def _run(rank: TrainingRank, each: _Candidate, device: torch.device) -> str:
-    """Runs one micro-batch on zeros in place of what other stages would send."""
-    stage, plan, index = rank.worker.stage, each.plan, each.index
+def _run(rank: TrainingRank, each: _Candidate) -> str:
+    plan, microbatch = each.plan, each.microbatch
     rank.feed.serve(each.taken)
+    is_first = plan.stage == 0
+    shape = None if is_first else plan.received_shape(each.index, Payload.ACTIVATION)
     try:
-        stage.load(index, each.microbatch)
-        is_first = plan.stage == 0
-        activation = None if is_first else _zeros(each, dtype_of(rank.config), device)
-        output = stage.forward(index, activation, split_backward=plan.splits_backward)
-        del activation
-        stage.backward(index, None if output is None else torch.zeros_like(output))
-        if plan.splits_backward:
-            stage.backward_weight(index)
-    except (torch.OutOfMemoryError, MemoryError) as error:
+        used_bytes = rank.worker.stage.run_alone(
+            microbatch, shape, split_backward=plan.splits_backward
+        )
+    except MemoryError as error:
         raise RunError(_lack_of_memory(rank, each, str(error).partition("\n")[0])) from error
-    stage.clear_gradients()
-    used_bytes = stage.finish_iteration().peak_bytes
     return (
-        f"{_describe(each.microbatch)} in {used_bytes / _MB:,.1f} MB "
+        f"{_describe(microbatch)} in {used_bytes / _MB:,.1f} MB "
         f"(planned {each.planned_bytes / _MB:,.1f})"
     )
-
-
-def _zeros(each: _Candidate, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    shape = each.plan.received_shape(each.index, Payload.ACTIVATION)
-    return torch.zeros(shape, dtype=dtype, device=device)
 
 
 def _describe(microbatch: MicroBatch) -> str:

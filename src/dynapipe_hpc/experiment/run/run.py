@@ -153,8 +153,8 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
                 log=log,
             )
             # Before an evaluation, which may take long: it needs less memory than training.
-            if runs_largest_first(config, device.device):
-                line = run_largest_first(rank, iterations, device.device)
+            if runs_largest_first(config, on_gpus=device.device.type != "cpu"):
+                line = run_largest_first(rank, iterations)
                 if line and job.is_first:
                     print(line, flush=True)
             stop_signal = train(rank, parts, iterations)
