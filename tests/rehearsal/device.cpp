@@ -375,6 +375,13 @@ cudaError_t cudaHostAlloc(void** pointer, size_t n_bytes, unsigned) {
   ++counts[is_in_iteration ? "pinned allocation in an iteration" : "pinned allocation"];
   return reserve(pointer, n_bytes, false);
 }
+cudaError_t cudaHostRegister(void* pointer, size_t n_bytes, unsigned) {
+  touch("cudaHostRegister");
+  Lock lock(mutex);
+  counts["registered bytes"] += n_bytes;
+  blocks[(uintptr_t)pointer] = {n_bytes, false, current};
+  return cudaSuccess;
+}
 cudaError_t cudaFreeHost(void* pointer) { release(pointer); return cudaSuccess; }
 cudaError_t cudaMemGetInfo(size_t* n_free, size_t* total) {
   touch("cudaMemGetInfo");

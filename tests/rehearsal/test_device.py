@@ -83,6 +83,19 @@ def test_what_it_allows_is_not(program: str) -> None:
     assert failures_of(program) == []
 
 
+@built
+def test_a_snapshot_pins_as_much_as_it_holds() -> None:
+    program = """
+from dynapipe_hpc.training.checkpoint.state import _room
+from tests.rehearsal.watched_rank import counts_of_device
+room = _room(torch.empty((1 << 20) + 1, device="cuda"))
+assert room.is_pinned()
+assert counts_of_device()["registered bytes"] == room.nbytes
+assert "pinned allocation" not in counts_of_device()
+"""
+    assert failures_of(program) == []
+
+
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.mutant.why)
 def test_mistakes_change_sources_as_they_are(mistake: Mistake) -> None:
     assert mistake.mutant.changed_source()
