@@ -62,8 +62,8 @@ size_t used_bytes[MAX_DEVICES];
 std::set<int> contexts;
 std::map<uintptr_t, Block> blocks;
 std::map<uintptr_t, Use> uses;
-std::map<int, Stream*> default_streams;
-int n_streams = 0;
+std::map<int, Stream*> default_streams;  // by device
+std::set<Stream*> streams;
 Clock host;
 std::map<std::string, long> counts;
 void (*on_failure)(const char*, const char*) = nullptr;
@@ -97,10 +97,16 @@ bool covers(const Clock& clock, const Clock& other) {
   return true;
 }
 
+Stream* new_stream(int priority) {
+  auto* stream = new Stream{int(streams.size()) + 1, current, priority, {}};
+  streams.insert(stream);
+  return stream;
+}
+
 Stream* stream_of(cudaStream_t handle) {
   if (handle && handle != cudaStreamLegacy && handle != cudaStreamPerThread) return (Stream*)handle;
   auto& stream = default_streams[current];
-  if (!stream) stream = new Stream{++n_streams, current, 0, {}};
+  if (!stream) stream = new_stream(0);
   return stream;
 }
 
@@ -130,13 +136,6 @@ void wait(const char* api, const Clock& clock) {
   }
   if (is_late) report("host waits in an iteration", api);
 }
-
-Clock all_streams() {
-  Clock all;
-  for (auto& [device, stream] : default_streams) join(all, stream->clock);
-  return all;
-}
-std::set<Stream*> streams;
 
 const Block* block_of(const void* pointer) {
   auto it = blocks.upper_bound((uintptr_t)pointer);
@@ -344,7 +343,6 @@ cudaError_t cudaDeviceSynchronize() {
   Clock clock;
   {
     Lock lock(mutex);
-    clock = all_streams();
     for (Stream* stream : streams) join(clock, stream->clock);
   }
   wait("cudaDeviceSynchronize", clock);
@@ -418,9 +416,7 @@ cudaError_t cudaMemsetAsync(void* pointer, int, size_t n_bytes, cudaStream_t han
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* handle, unsigned, int priority) {
   touch("cudaStreamCreate");
   Lock lock(mutex);
-  auto* stream = new Stream{++n_streams, current, priority, {}};
-  streams.insert(stream);
-  *handle = (cudaStream_t)stream;
+  *handle = (cudaStream_t)new_stream(priority);
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreate(cudaStream_t* handle) { return cudaStreamCreateWithPriority(handle, 0, 0); }

@@ -97,8 +97,9 @@ def rehearse(each: Rehearsal, built: Path) -> dict[str, Any]:
             # Once more without noting accesses, which takes time.
             shutil.rmtree(folder / "run")
             start(each, built, folder, RUN, REHEARSAL_TIMES="1")
-            timed = merged(each, folder, ended)["host_us_per_instruction"]
-            result["host_us_per_instruction"] = timed
+            timed = merged(each, folder, ended)
+            result["host_us_per_instruction"] = timed["host_us_per_instruction"]
+            result["failures"] |= timed["failures"]
         return result
 
 
