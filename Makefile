@@ -17,7 +17,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup reference build dist lock demo demo-t5 demo-finetune reproduce test test-reference test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test gpu-wheels gpu-check check format docs docs-reference clean
+.PHONY: help setup reference build dist lock demo demo-t5 demo-finetune reproduce test test-reference test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test gpu-wheels gpu-check gpu-rehearsal check format docs docs-reference clean
 
 help:
 	@echo "make demo     train on a demo corpus with four batch rules and compare them (a few minutes)"
@@ -34,6 +34,7 @@ help:
 	@echo "make bad-input-test try bad inputs: is each refused with a clear error?"
 	@echo "make kill-test kill a random rank N times: does the run resume each time? (N=20 SEED=1)"
 	@echo "make gpu-check what a GPU does with all this, in at most nine minutes, without a network"
+	@echo "make gpu-rehearsal the code of GPUs without one, on torch for CUDA, which it downloads (some GB)"
 	@echo "make gpu-wheels fetch what gpu-check installs (GPU_PYTHON=3.12)"
 	@echo "make check    lint, types, import layers"
 	@echo "make build    rebuild after a change in cpp/"
@@ -250,6 +251,21 @@ OUT ?= build
 gpu-check:
 	PYTHONPATH=benchmarks $(PYTHON) -m gpu.check --out $(OUT) \
 		$(if $(STEPS),--steps $(STEPS)) $(if $(REHEARSE),--rehearse)
+
+# torch for CUDA over a runtime that computes nothing, so that host code of GPUs runs without one. NVIDIA's
+# libraries are not needed, but its headers. WORD="4 stages" selects some; MISTAKES=1 tries whether known
+# mistakes are noticed.
+REHEARSAL := build/rehearsal
+$(REHEARSAL)/.ready: tests/rehearsal/device.cpp tests/rehearsal/build.py | $(VENV)/.ready
+	[ -d $(REHEARSAL)/torch ] || $(PIP) --no-deps --target $(REHEARSAL)/torch torch==2.11.0
+	[ -d $(REHEARSAL)/headers ] || \
+		$(PIP) --no-deps --target $(REHEARSAL)/headers nvidia-cuda-runtime==13.0.96 nvidia-cuda-crt==13.0.88
+	$(BIN)/python -m tests.rehearsal.build $(REHEARSAL)
+	touch $@
+
+gpu-rehearsal: $(REHEARSAL)/.ready
+	$(BIN)/python -m tests.rehearsal.rehearse $(REHEARSAL) $(if $(MISTAKES),--mistakes,"$(WORD)" \
+		$(if $(WORD),,--json benchmarks/results/gpu_rehearsal.json))
 
 # A second MPI implementation: its launcher, and the library that mpi4py loads where it is named.
 $(MPICH)/.ready: constraints.txt | $(VENV)/.ready

@@ -32,6 +32,7 @@ from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_d
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
@@ -86,9 +87,9 @@ def measured_table(config: ExperimentConfig) -> ProfileTable:
 
 def cost_of(table: ProfileTable, config: ExperimentConfig) -> CostModel:
     """Costs by a table, of packed rows."""
-    cost = ProfiledCost(
-        table, config.model, any_placement(config), config.cluster, config=config.planner.cost
-    )
+    modes = {key.recompute for key in table.layers}
+    used = ProfiledConfig(path=Path("none.h5"), recompute=tuple(modes))
+    cost = ProfiledCost(table, config.model, any_placement(config), config.cluster, config=used)
     return cost.of_layout(Layout.PACKED)
 
 
@@ -165,7 +166,7 @@ def _as_planned(
     cost: CostModel, microbatches: Sequence[PackedRow], recompute: Recompute
 ) -> Sequence[float]:
     shapes = shapes_of(microbatches, cost.known_rows)
-    return cost.stage_costs(shapes, recompute).work_ms[:, MIDDLE_STAGE].tolist()
+    return [*cost.stage_costs(shapes, recompute).work_ms[:, MIDDLE_STAGE]]
 
 
 def _by_pairs(
@@ -178,7 +179,7 @@ def _by_pairs(
     (pair_ms,) = [
         layer.pair_ms.sum() for layer in table.layers.values() if layer.pair_ms is not None
     ]
-    return (of_row + pair_ms * (squares - tokens**2) / 2).tolist()
+    return [*(of_row + pair_ms * (squares - tokens**2) / 2)]
 
 
 def _errors(predicted: Sequence[float], measured: Sequence[float]) -> dict[str, float]:

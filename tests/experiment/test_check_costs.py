@@ -9,13 +9,14 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.check_costs import check_costs, configured
+from dynapipe_hpc.experiment.check_costs import check_costs, configured, missing_rate
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import with_cost_table
 from dynapipe_hpc.experiment.profile.begun_table import measured_with
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.rank.circumstances import circumstances
+from dynapipe_hpc.planner.cost.config import AnalyticTable
 from dynapipe_hpc.planner.cost.from_config import CostSource
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 
@@ -88,3 +89,26 @@ def test_what_a_table_does_not_say_is_not_compared(tmp_path: Path) -> None:
     config = experiment(tmp_path)
     write_table(linear_table(), tmp_path / "costs.h5")
     assert check_costs(costs_of(config), circumstances(config, 2)) == ""
+
+
+@pytest.mark.parametrize("cluster", [{"n_replicas": 2}, {"n_shards": 2}])
+def test_gpus_whose_sums_are_estimated_at_a_processors_rate_are_a_warning(
+    cluster: dict[str, int],
+) -> None:
+    config = on_gpus(tiny_experiment(n_stages=2), **cluster)
+    assert "reduction_bytes_per_ms is not set" in missing_rate(config)
+    assert "at 1 GB/s" in missing_rate(config)
+    rate = AnalyticTable(reduction_bytes_per_ms=1e6)
+    planner = config.planner.model_copy(update={"cost": rate})
+    assert missing_rate(config.model_copy(update={"planner": planner})) == ""
+
+
+def test_processors_and_stages_need_no_rate_of_sums() -> None:
+    assert missing_rate(on_gpus(tiny_experiment(n_stages=2))) == ""
+    assert missing_rate(tiny_experiment(n_stages=1, n_replicas=2)) == ""
+
+
+def on_gpus(config: ExperimentConfig, **cluster: int) -> ExperimentConfig:
+    training = config.training.model_copy(update={"device": "cuda"})
+    changed = config.cluster.model_copy(update=cluster)
+    return config.model_copy(update={"training": training, "cluster": changed})

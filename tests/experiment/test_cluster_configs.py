@@ -24,7 +24,29 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 CLUSTERS = sorted((CONFIGS / "clusters").glob("*_?x?.toml"))
 FINE_TUNES = sorted((CONFIGS / "experiments").glob("*_?x?.toml"))
 # What torch sees of the memory of each, in bytes.
-DEVICES = {"a100_40gb": 42.3e9, "a100_80gb": 85.0e9, "h100": 85.0e9, "h200": 150.1e9}
+DEVICES = {
+    "a100_40gb": 42.3e9,
+    "a100_64gb": 68.1e9,
+    "a100_80gb": 85.0e9,
+    "gh200": 101.5e9,
+    "h100": 85.0e9,
+    "h200": 150.1e9,
+    "mi250x": 68.7e9,
+    "mi300a": 137.4e9,
+}
+GPUS_OF_NODES = dict.fromkeys(DEVICES, (4, 8)) | {
+    "a100_64gb": (4,),
+    "gh200": (4,),
+    "mi250x": (8,),
+    "mi300a": (4,),
+}
+# What the network carries per GPU, in bytes per ms.
+NETWORKS = dict.fromkeys(DEVICES, 25e6) | {
+    "a100_64gb": 12.5e6,
+    "h100": 50e6,
+    "h200": 50e6,
+    "mi250x": 12.5e6,
+}
 BATCH_TOKENS = 32768
 MODEL = CONFIGS / "models" / "gpt_6.7b.toml"
 each_cluster = pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.stem)
@@ -88,7 +110,9 @@ def problems(config: Path, dataset: Path, *overrides: str) -> list[str]:
 
 def test_all_sizes_of_all_gpus_are_there() -> None:
     found = {path.stem for path in CLUSTERS}
-    assert found == {f"{gpu}_{nodes}x{n}" for gpu in DEVICES for nodes in (1, 4) for n in (4, 8)}
+    assert found == {
+        f"{gpu}_{nodes}x{n}" for gpu in DEVICES for nodes in (1, 4) for n in GPUS_OF_NODES[gpu]
+    }
     assert FINE_TUNES
 
 
@@ -108,13 +132,12 @@ def test_sums_over_replicas_travel_over_the_links_of_the_cluster(
     path: Path, tmp_path: Path
 ) -> None:
     config = load_config(experiment_on(path, tmp_path))
-    _, n_nodes, n_gpus = parts(path)
+    gpu, n_nodes, n_gpus = parts(path)
     n_ranks, cost = (n_gpus if n_nodes == 1 else n_nodes), config.planner.cost
     assert isinstance(cost, AnalyticTable)
     # Each rank of a ring sends float32 gradients of bfloat16 weights twice, but for its own part.
     carried_bytes = 2 * 2 * (n_ranks - 1) / n_ranks * cost.reduction_bytes_per_ms
-    network = 25e6 if "a100" in path.stem else 50e6
-    rate = config.cluster.link.bytes_per_ms if n_nodes == 1 else network
+    rate = config.cluster.link.bytes_per_ms if n_nodes == 1 else NETWORKS[gpu]
     assert 0.7 < carried_bytes / rate < 1.02
 
 
@@ -162,3 +185,16 @@ def test_a_fine_tune_trains_a_model_of_the_paper_with_measured_costs(path: Path)
     assert set(config.planner.cost.recompute) == {"none", "selective", "full"}
     names = f"configs/experiments/{path.name}", f"runs/{path.stem}"
     assert all(name in path.read_text() for name in names)
+
+
+def test_replicas_of_a_preset_without_links_are_told_what_rate_is_assumed(
+    tmp_path: Path, dataset: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = experiment_on(CONFIGS / "clusters" / "h100.toml", tmp_path)
+    named = "cluster.n_replicas=2", "cluster.n_stages=4", f"model.layers_per_stage={[8] * 4}"
+    (found,) = problems(config, dataset, *named)
+    assert found.startswith("rate of sums: planner.cost.reduction_bytes_per_ms is not set")
+    settings = (*named, f"data.dataset={dataset}", "planner.search.effort=0")
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert main(["plan", str(config), *words]) == 0
+    assert "warning: planner.cost.reduction_bytes_per_ms is not set" in capsys.readouterr().out

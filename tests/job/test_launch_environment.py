@@ -87,12 +87,20 @@ def test_cores_are_those_one_is_bound_to_and_no_more_than_were_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("visible", "devices"), [("0,1", ("0", "1")), ("2", ("2",)), ("", ()), (None, None)]
+    ("environment", "devices"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, ("0", "1")),
+        ({"CUDA_VISIBLE_DEVICES": "2"}, ("2",)),
+        ({"CUDA_VISIBLE_DEVICES": ""}, ()),
+        ({"HIP_VISIBLE_DEVICES": "0,1"}, ("0", "1")),
+        ({"ROCR_VISIBLE_DEVICES": "3", "CUDA_VISIBLE_DEVICES": "0"}, ("0",)),
+        ({"ROCR_VISIBLE_DEVICES": "3"}, ("3",)),
+        ({}, None),
+    ],
 )
-def test_gpus_are_those_that_cuda_may_see(
-    visible: str | None, devices: tuple[str, ...] | None
+def test_gpus_are_those_that_cuda_or_rocm_may_see(
+    environment: dict[str, str], devices: tuple[str, ...] | None
 ) -> None:
-    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     assert read_started(environment, CORES) == LaunchEnvironment(
         None, None, 0, 1, 0, True, devices, CORES
     )

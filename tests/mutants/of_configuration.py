@@ -3,6 +3,8 @@
 from tests.mutants.mutant import Mutant
 
 KEYS = ("tests/experiment/test_config_keys.py",)
+FABRIC = ("tests/experiment/doctor/test_check_fabric.py",)
+COSTS = ("tests/experiment/test_check_costs.py",)
 PROPOSAL = ("tests/experiment/study/test_propose.py",)
 
 CONFIGURATION = (
@@ -75,5 +77,47 @@ CONFIGURATION = (
         "(-cluster.n_shards, cluster.n_stages)",
         "layers are cut first",
         PROPOSAL,
+    ),
+    Mutant(
+        "experiment/check_costs.py",
+        "cluster.n_replicas * cluster.n_shards == 1",
+        "cluster.n_replicas == 1",
+        "shards on GPUs are planned with the sums of processors, without a word",
+        COSTS,
+    ),
+    Mutant(
+        "experiment/check_costs.py",
+        '"reduction_bytes_per_ms" in cost.model_fields_set',
+        "False",
+        "a rate of sums that is set is warned of",
+        COSTS,
+    ),
+    Mutant(
+        "experiment/doctor/check_fabric.py",
+        'os.environ.get(_GPU_AWARE, "0") != "0"',
+        "False",
+        "MPI that may deadlock beside NCCL is not told",
+        FABRIC,
+    ),
+    Mutant(
+        "experiment/doctor/check_fabric.py",
+        "if plugins := _plugins():",
+        "if plugins := [Path()]:",
+        "GPUs that would use TCP are not told",
+        FABRIC,
+    ),
+    Mutant(
+        "experiment/doctor/torch_checks.py",
+        "index = device_index(case.on_host.rank, n_devices)",
+        "index = n_devices - 1",
+        "every rank makes a context on the last GPU",
+        ("tests/experiment/doctor/test_torch_checks.py",),
+    ),
+    Mutant(
+        "experiment/rank/devices.py",
+        "and torch.xpu.is_available()",
+        "and False",
+        "ranks on Intel GPUs compute on processors without a word",
+        ("tests/experiment/rank/test_devices.py",),
     ),
 )

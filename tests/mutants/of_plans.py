@@ -317,7 +317,7 @@ PLAN = (
            "self._inbox.get((Payload.GRADIENT, i))", "gradients that were used are kept", RUN),
     Mutant("executor/run.py", "self._inbox.pop((Payload.ACTIVATION, i), None)",
            "self._inbox.get((Payload.ACTIVATION, i))", "activations that were used are kept", RUN),
-    Mutant("experiment/run/plan_feed.py", "self._ahead.set_exception(error)", "raise",
+    Mutant("experiment/run/plan_feed.py", "ahead.set_exception(error)", "raise",
            "ranks that see a failure early leave the others alone", FEED),
     Mutant("experiment/run/plan_feed.py", "while is_busy() and (", "while (",
            "a device that is done waits for tokens of later micro-batches", FEED),

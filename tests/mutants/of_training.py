@@ -6,6 +6,7 @@ from tests.mutants.pipelines import PIPELINE, T5_PIPELINE
 RATE = ("tests/training/test_learning_rate.py",)
 SCHEDULES = ("tests/training/test_schedules.py",)
 LOSS = ("tests/training/test_loss.py",)
+RUN_FIRST = ("tests/experiment/run/test_largest_first.py",)
 ADAFACTOR = ("tests/training/test_adafactor.py",)
 UPDATE_RULES = ("tests/contract/test_update_rules.py",)
 OPTIMIZER = ("tests/training/test_optimizer.py",)
@@ -278,4 +279,18 @@ TRAINING = (
            "peft adapts layers that have no adapter here",
            ("tests/training/huggingface/test_export_adapters.py"
             "::test_logits_with_adapters_are_those_of_peft_and_of_the_merged_model",)),
+    # the largest micro-batches first
+    Mutant("training/module_stage.py", "        self._optimizer.clear_gradients()\n", "",
+           "their gradients are in the first update", RUN_FIRST),
+    Mutant("experiment/run/largest_first.py", "reverse=True", "reverse=False",
+           "the smallest are run", RUN_FIRST),
+    Mutant("experiment/run/largest_first.py", "    rank.feed.serve(each.taken)\n", "",
+           "tokens are those of another iteration", RUN_FIRST),
+    Mutant("training/module_stage.py", "raise MemoryError(str(error)) from error", "raise",
+           "a GPU without memory names nothing", RUN_FIRST),
+    Mutant("experiment/run/largest_first.py", 'choice == "auto" and on_gpus', "False",
+           "GPUs do not begin with them", RUN_FIRST),
+    Mutant("experiment/run/plan_feed.py", "        self.serve(taken)\n        return taken\n",
+           "        return taken\n",
+           "after them, the first iteration has the tokens of another", RUN_FIRST),
 )  # fmt: skip

@@ -1,9 +1,10 @@
-"""The check that a cost table suits an experiment and the machine it runs on."""
+"""The check that costs suit an experiment and the machine it runs on."""
 
 from collections.abc import Mapping
 
 from dynapipe_hpc.data.errors import InputError, printable
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.planner.cost.config import AnalyticTable
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
 
 # If these differ, costs are wrong, not only inexact.
@@ -54,6 +55,20 @@ def check_costs(costs: CostSource, here: Mapping[str, str]) -> str:
     return (
         f"{path}: was measured with {', '.join(differing)}; predictions may be off, and plans "
         f"worse than possible: {_AGAIN}, started in the same way as the run"
+    )
+
+
+def missing_rate(config: ExperimentConfig) -> str:
+    """A warning of GPUs whose sums over ranks are estimated at a processor's rate, or empty."""
+    cluster, cost = config.cluster, config.planner.cost
+    if not isinstance(cost, AnalyticTable) or "reduction_bytes_per_ms" in cost.model_fields_set:
+        return ""
+    if config.training.device != "cuda" or cluster.n_replicas * cluster.n_shards == 1:
+        return ""
+    return (
+        "planner.cost.reduction_bytes_per_ms is not set: sums over replicas and shards are "
+        f"estimated at {cost.reduction_bytes_per_ms / 1e6:g} GB/s, the rate of processors; extend "
+        "a file of configs/clusters with as many nodes, or measure with 'dynapipe-hpc profile'"
     )
 
 

@@ -48,6 +48,9 @@ LAUNCHERS = (
     ),
 )
 
+# Variables of CUDA and of ROCm that limit the GPUs which a process sees.
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
 # The variable by which a process recognizes the interface for meeting the others.
 _INTERFACES = {
     "PMIX_NAMESPACE": "PMIx",
@@ -119,5 +122,5 @@ def read_started(environment: Mapping[str, str], n_usable_cores: int) -> LaunchE
 
 
 def _devices(environment: Mapping[str, str]) -> tuple[str, ...] | None:
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    visible = next((environment[name] for name in _VISIBLE if name in environment), None)
     return None if visible is None else tuple(name for name in visible.split(",") if name)

@@ -239,6 +239,36 @@ class ModuleStage(Generic[BatchT]):
         """Clips gradients by their norm over all stages, updates the weights, clears gradients."""
         self._step = self._optimizer.step()
 
+    def run_alone(
+        self, microbatch: MicroBatch, shape: tuple[int, ...] | None, *, split_backward: bool
+    ) -> int:
+        """Runs a micro-batch forward and backward between iterations; weights stay as they are.
+
+        Args:
+            microbatch: The micro-batch, which is no slice.
+            shape: Shape of the activation that the stage before sends, in place of which it gets
+                zeros; None on the first stage.
+            split_backward: Whether gradients of weights have a pass of their own.
+
+        Returns:
+            The peak of its memory in bytes, see `MemoryAccount`.
+
+        Raises:
+            MemoryError: The device lacks the memory.
+        """
+        weights = self._optimizer.parameters.weights
+        try:
+            self.load(0, microbatch)
+            activation = None if shape is None else weights.new_zeros(shape)
+            output = self.forward(0, activation, split_backward=split_backward)
+            self.backward(0, None if output is None else torch.zeros_like(output))
+            if split_backward:
+                self.backward_weight(0)
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from error
+        self._optimizer.clear_gradients()
+        return self.finish_iteration().peak_bytes
+
     def finish_iteration(self) -> ModuleReport:
         """Reports an iteration and starts the next account; waits for the device.
 

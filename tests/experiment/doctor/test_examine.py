@@ -239,6 +239,7 @@ def test_a_type_in_which_gpus_are_slow_is_a_warning(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10**12, 10**12))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     monkeypatch.setattr(check_torch, "attention_kernels", lambda _: "none")
 
     def warnings(*overrides: str) -> list[str]:

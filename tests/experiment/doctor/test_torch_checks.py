@@ -10,7 +10,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor import torch_checks
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
-from dynapipe_hpc.experiment.doctor.torch_checks import check_devices
+from dynapipe_hpc.experiment.doctor.torch_checks import check_build, check_devices
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
@@ -20,9 +20,11 @@ TOTAL_BYTES, FREE_BYTES = 42_400_000_000, 42_000_000_000
 
 def memory_of(monkeypatch: pytest.MonkeyPatch, limit: str, **cluster: int) -> Finding:
     """Finding about the memory of a GPU of 40 GiB."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "A100")
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (FREE_BYTES, TOTAL_BYTES))
+    # Asking for another's would make a context there: it is not in the list.
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda i: [(FREE_BYTES, TOTAL_BYTES)][i])
     monkeypatch.setattr(torch_checks, "attention_kernels", lambda _: "none")
     tables = tiny_t5_experiment().model_dump()
     tables["cluster"] |= {"device_memory_bytes": limit, **cluster}
@@ -59,3 +61,22 @@ def test_room_for_connections_is_needed_on_top(monkeypatch: pytest.MonkeyPatch) 
     assert f"but a GPU has 42.0 GB free; lower it to {advised / 1e9:.1f} GB" in found.text
     fits = memory_of(monkeypatch, f"{int(advised) - 1}B", **sizes)
     assert fits.level is Level.FACT
+
+
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [
+        ({"cuda": "13.0"}, "built for CUDA 13.0"),
+        ({"hip": "6.2"}, "built for ROCm 6.2, which is supported, but was not tested"),
+        ({"xpu": "2025"}, "built for Intel GPUs, which are not supported"),
+        ({}, "built for processors"),
+    ],
+)
+def test_the_build_of_torch_is_named(
+    version: dict[str, str], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("cuda", "hip", "xpu"):
+        monkeypatch.setattr(torch.version, name, version.get(name))
+    build, library = list(check_build())
+    assert build.text.endswith(f", {text}")
+    assert library.subject == ("RCCL" if "hip" in version else "NCCL")

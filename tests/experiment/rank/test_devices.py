@@ -45,6 +45,15 @@ def test_gpus_that_are_not_there_are_an_error_with_a_way_out() -> None:
         find_device(ALONE, on("cuda"))
 
 
+@without_gpus
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_intel_gpus_are_refused_by_name(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.xpu, "is_available", lambda: True)
+    with pytest.raises(InputError, match=r"sees Intel GPUs, which are not supported; .*'cpu'"):
+        find_device(ALONE, on(device))
+    assert find_device(ALONE, on("cpu")) == RankDevice(CPU, is_shared=False)
+
+
 @pytest.mark.parametrize(
     ("dtype", "is_slow"),
     [("float32", True), ("float64", True), ("bfloat16", False), ("float16", False)],

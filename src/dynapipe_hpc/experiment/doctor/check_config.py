@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.check_costs import check_costs
+from dynapipe_hpc.experiment.check_costs import check_costs, missing_rate
 from dynapipe_hpc.experiment.checks import RUN_CHECKS
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.check_software import circumstances_here
@@ -54,6 +54,8 @@ def _circumstances(files: ExperimentFiles, n_ranks: int) -> Iterator[Finding]:
         return
     if warning:
         yield Finding("circumstances", warning, Level.WARNING)
+    if warning := missing_rate(files.config):
+        yield Finding("rate of sums", warning, Level.WARNING)
 
 
 def _is_problem(finding: Finding) -> bool:

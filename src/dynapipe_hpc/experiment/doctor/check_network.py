@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 
 from dynapipe_hpc.experiment.doctor.case import Case
+from dynapipe_hpc.experiment.doctor.check_fabric import check_fabric
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.job.world import STARTED
 
@@ -15,13 +16,14 @@ _BEGINNINGS = ("NCCL_SOCKET_IFNAME",)
 
 
 def check_network(case: Case) -> Iterator[Finding]:
-    """Configured interfaces, and whether this host has them; its first rank reports."""
+    """The fabric, configured interfaces, and whether this host has them; its first rank reports."""
     if not case.on_host.is_first:
         return
     if STARTED.is_on_one_host:
         yield Finding("reach", "one host: shared memory and the loopback interface")
     else:
         yield Finding("reach", "several hosts: see docs/network.md for ports and settings")
+    yield from check_fabric()
     names = [name for _, name in socket.if_nameindex()]
     for variable in (*_EXACT, *_BEGINNINGS):
         value = os.environ.get(variable, "")

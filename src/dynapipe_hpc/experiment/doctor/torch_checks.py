@@ -15,6 +15,7 @@ from dynapipe_hpc.experiment.rank.circumstances import (
     slow_packed_rows,
 )
 from dynapipe_hpc.experiment.rank.devices import slow_dtype
+from dynapipe_hpc.job.launch_environment import device_index
 from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
 from dynapipe_hpc.training.allocated_memory import MARGIN_BYTES, PLANNED_SHARE, reserved_bytes
 
@@ -26,10 +27,17 @@ _GB = 1e9
 
 
 def check_build() -> Iterator[Finding]:
-    """Versions of torch and of NCCL."""
-    build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
-    yield Finding("torch", f"{torch.__version__}, {build}")
-    yield Finding("NCCL", _nccl())
+    """Versions of torch, and of NCCL or RCCL."""
+    yield Finding("torch", f"{torch.__version__}, built for {_built_for()}")
+    yield Finding("RCCL" if torch.version.hip else "NCCL", _nccl())
+
+
+def _built_for() -> str:
+    if torch.version.cuda:
+        return f"CUDA {torch.version.cuda}"
+    if torch.version.hip:
+        return f"ROCm {torch.version.hip}, which is supported, but was not tested"
+    return "Intel GPUs, which are not supported" if torch.version.xpu else "processors"
 
 
 def _nccl() -> str:
@@ -46,19 +54,22 @@ def uses_gpus(config: ExperimentConfig) -> bool:
 
 
 def check_devices(case: Case) -> Iterator[Finding]:
-    """The GPUs that this rank sees, and whether each has the memory that `cluster` asks for."""
+    """The GPU of this rank, and whether it has the memory that `cluster` asks for."""
     n_devices = torch.cuda.device_count()
     wants = case.config.training.device if case.config else "auto"
     if not n_devices:
         yield _no_gpu(wants)
         return
-    for index in range(n_devices):
-        free_bytes, total_bytes = torch.cuda.mem_get_info(index)
-        name = torch.cuda.get_device_name(index)
-        sizes = f"{total_bytes / _GB:.1f} GB, {free_bytes / _GB:.1f} GB free"
-        yield Finding(f"GPU {index}", f"{name}, {sizes}")
+    # No other: asking for its memory would put a context there, which other ranks' exclusive use
+    # forbids.
+    index = device_index(case.on_host.rank, n_devices)
+    torch.cuda.set_device(index)
+    free_bytes, total_bytes = torch.cuda.mem_get_info(index)
+    name = torch.cuda.get_device_name(index)
+    sizes = f"{total_bytes / _GB:.1f} GB, {free_bytes / _GB:.1f} GB free"
+    yield Finding(f"GPU {index}", f"{name}, {sizes}")
     if case.config and wants != "cpu":
-        yield from _room(case.config)
+        yield from _room(case.config, free_bytes, total_bytes)
         if warning := slow_dtype(case.config):
             yield Finding("dtype", warning, Level.WARNING)
         yield Finding("attention", attention_kernels(case.config))
@@ -72,15 +83,13 @@ def _no_gpu(wants: str) -> Finding:
     return Finding(
         "GPUs",
         "none, but training.device is 'cuda'; start the job on nodes with GPUs, with a build of "
-        "torch for CUDA, or set it to 'cpu'",
+        "torch for CUDA or ROCm, or set it to 'cpu'",
         Level.PROBLEM,
     )
 
 
-def _room(config: ExperimentConfig) -> Iterator[Finding]:
-    """Whether the smallest GPU has room for what a run reserves, and for NCCL."""
-    infos = [torch.cuda.mem_get_info(index) for index in range(torch.cuda.device_count())]
-    free, total = (min(column) for column in zip(*infos, strict=True))
+def _room(config: ExperimentConfig, free: float, total: float) -> Iterator[Finding]:
+    """Whether a GPU with so many bytes has room for what a run reserves, and for NCCL."""
     cluster, limit_bytes = config.cluster, config.cluster.device_memory_bytes
     tied = tied_weights(config.model, any_placement(config), cluster.n_shards)
     connected = communicator_bytes(cluster, paired_stages(tied))

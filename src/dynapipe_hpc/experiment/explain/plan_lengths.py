@@ -11,7 +11,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.output_file import FileKind, check_output
-from dynapipe_hpc.experiment.check_costs import check_costs, configured
+from dynapipe_hpc.experiment.check_costs import check_costs, configured, missing_rate
 from dynapipe_hpc.experiment.explain.show_plan import prediction_text
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.place_layers import place_layers_for
@@ -42,8 +42,8 @@ def plan_lengths(files: ExperimentFiles, lengths: Path, output: Path) -> Iterato
             or the output is the file of lengths or exists and holds something else.
     """
     check_output(output, [lengths], PLANS, force=True)  # they can be planned again
-    if warning := check_costs(files.costs, configured(files.config)):
-        yield f"warning: {warning}"
+    warnings = check_costs(files.costs, configured(files.config)), missing_rate(files.config)
+    yield from (f"warning: {warning}" for warning in warnings if warning)
     shape, multiple = files.config.model, files.config.planner.document_multiple
     batches = read_lengths(lengths, needs_targets=shape.has_target_rows)
     planner = files.planner(place_layers_for(files, batches))

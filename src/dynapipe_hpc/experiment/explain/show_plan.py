@@ -9,7 +9,7 @@ from dynapipe_hpc.data.atomic_write import check_replaceable
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.check_costs import check_costs, configured
+from dynapipe_hpc.experiment.check_costs import check_costs, configured, missing_rate
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
@@ -58,7 +58,7 @@ def show_plan(
     for file in (svg, html):
         if file is not None:
             check_replaceable(file)
-    warning = check_costs(experiment.costs, configured(config))
+    warnings = check_costs(experiment.costs, configured(config)), missing_rate(config)
     n_iterations = config.training.n_iterations
     if iteration >= n_iterations:
         raise InputError(
@@ -85,7 +85,7 @@ def show_plan(
     return "\n".join(
         [
             f"costs {planner.cost.description}",
-            *([f"warning: {warning}"] if warning else ()),
+            *(f"warning: {warning}" for warning in warnings if warning),
             f"layers per stage {', '.join(map(str, experiment.placement.layers_per_stage))}",
             *describe_data(experiment, config.training.n_iterations),
             *_summary(samples, plans, config),

@@ -36,16 +36,21 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
     """Assigns the GPUs of every host to its ranks in turn; all ranks together.
 
     Raises:
-        InputError: GPUs are required, but this rank sees none.
+        InputError: GPUs are required, but this rank sees none, or only Intel's.
     """
     device_name = config.training.device
     n_devices = torch.cuda.device_count() if device_name != "cpu" else 0
     counts = job.all_gather_int(n_devices)
+    if device_name != "cpu" and not n_devices and torch.xpu.is_available():
+        raise InputError(
+            f"rank {job.rank} sees Intel GPUs, which are not supported; set training.device to "
+            "'cpu' to compute on processors"
+        )
     if device_name == "cuda" and not n_devices:
         raise InputError(
             f"training.device is 'cuda', but rank {job.rank} sees no GPU{_visible()}; start the "
-            "job on nodes with GPUs (sbatch --gpus-per-node=N), with a build of torch for CUDA, "
-            "or set it to 'cpu'"
+            "job on nodes with GPUs (sbatch --gpus-per-node=N), with a build of torch for "
+            "CUDA or ROCm, or set it to 'cpu'"
         )
     if not all(counts):
         return RankDevice(CPU)
@@ -106,7 +111,7 @@ def wait_for(device: torch.device) -> None:
 def _visible() -> str:
     if STARTED.devices is None:
         return ""
-    return f" (CUDA_VISIBLE_DEVICES is '{','.join(STARTED.devices)}')"
+    return f" (it may see '{','.join(STARTED.devices)}')"
 
 
 def _identity(device: torch.device) -> int:

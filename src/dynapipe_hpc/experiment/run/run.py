@@ -5,7 +5,7 @@ from pathlib import Path
 from signal import Signals
 
 from dynapipe_hpc.data.errors import escaped
-from dynapipe_hpc.experiment.check_costs import check_costs
+from dynapipe_hpc.experiment.check_costs import check_costs, missing_rate
 from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.lock.locked import locked
@@ -21,6 +21,7 @@ from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.run.end_record import recorder_of
 from dynapipe_hpc.experiment.run.evaluations import plan_evaluations
+from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_largest_first
 from dynapipe_hpc.experiment.run.log import open_log
 from dynapipe_hpc.experiment.run.loss_history import LossHistory
 from dynapipe_hpc.experiment.run.online_costs import costs_of_run
@@ -71,7 +72,7 @@ def _check_circumstances(experiment: Experiment, n_ranks: int) -> None:
     config = experiment.config
     check_slices(config)
     costs = check_costs(experiment.costs, circumstances(config, n_ranks))
-    for warning in (costs, slow_dtype(config), slow_packed_rows(config)):
+    for warning in (costs, missing_rate(config), slow_dtype(config), slow_packed_rows(config)):
         if warning:
             warn(warning)
 
@@ -151,6 +152,11 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
                 checkpoints=checkpoints,
                 log=log,
             )
+            # Before an evaluation, which may take long: it needs less memory than training.
+            if runs_largest_first(config, on_gpus=device.device.type != "cpu"):
+                line = run_largest_first(rank, iterations)
+                if line and job.is_first:
+                    print(line, flush=True)
             stop_signal = train(rank, parts, iterations)
         worker.channels.close()  # collective, so not after an error
     if job.is_first:

@@ -1,0 +1,69 @@
+"""Findings of the doctor about the fabric, on a machine that pretends to have one."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from dynapipe_hpc.experiment.doctor import check_fabric as fabric
+from dynapipe_hpc.experiment.doctor.check_fabric import check_fabric
+from dynapipe_hpc.experiment.doctor.finding import Level
+
+
+@pytest.fixture
+def slingshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A host on Slingshot; a folder in which libraries are found."""
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, "hsn0"), (3, "hsn1")])
+    driver = tmp_path / "version"
+    driver.write_text("1.2.3\n")
+    monkeypatch.setattr(fabric, "_DRIVER", driver)
+    monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path / 'none'}:{tmp_path}")
+    monkeypatch.delenv("NCCL_NET_PLUGIN", raising=False)
+    monkeypatch.setenv("NCCL_NET", "AWS Libfabric")
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def plain_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MPICH_GPU_SUPPORT_ENABLED", raising=False)
+
+
+def test_a_host_on_slingshot_without_a_plugin_is_warned_of_tcp(slingshot: Path) -> None:
+    versions, plugin = check_fabric()
+    assert versions.text.startswith("hsn0, hsn1, driver 1.2.3; libfabric ")
+    assert plugin.level is Level.WARNING
+    assert "would use TCP" in plugin.text
+    assert slingshot.is_dir()
+
+
+@pytest.mark.parametrize("name", ["libnccl-net.so", "libnccl-net-ofi.so", "librccl-net.so.0"])
+def test_a_plugin_in_the_path_of_libraries_is_named(slingshot: Path, name: str) -> None:
+    (slingshot / name).touch()
+    _, plugin = check_fabric()
+    assert plugin.level is Level.FACT
+    assert plugin.text == f"{slingshot / name}, NCCL_NET=AWS Libfabric"
+
+
+def test_a_plugin_may_be_named_by_its_path(
+    slingshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (slingshot / "own.so").touch()
+    monkeypatch.setenv("NCCL_NET_PLUGIN", str(slingshot / "own.so"))
+    _, plugin = check_fabric()
+    assert plugin.level is Level.FACT
+
+
+@pytest.mark.parametrize(("value", "is_warned_of"), [("1", True), ("0", False)])
+def test_mpi_that_handles_memory_of_gpus_is_a_warning(
+    value: str, is_warned_of: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo")])
+    monkeypatch.setenv("MPICH_GPU_SUPPORT_ENABLED", value)
+    findings = list(check_fabric())
+    assert [finding.level for finding in findings] == [Level.WARNING] * is_warned_of
+    assert all("can deadlock beside NCCL; set it to 0" in each.text for each in findings)
+
+
+def test_other_hosts_need_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, "ib0")])
+    assert list(check_fabric()) == []

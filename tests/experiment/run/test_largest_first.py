@@ -1,0 +1,182 @@
+"""The largest micro-batches run first: nothing of training changes, and a lack of memory is met."""
+
+import re
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+from tests.examples.tokenized import write_samples
+from tests.jobs.command_line import call, columns
+from tests.jobs.job_files import Tables, write_config
+from tests.jobs.tiny_experiment import tiny_experiment
+
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.executor.progress import Unwatched
+from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.experiment import open_experiment
+from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.rank.assemble import build_worker
+from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
+from dynapipe_hpc.experiment.run import largest_first
+from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_largest_first
+from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
+from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
+from dynapipe_hpc.experiment.run.training_rank import TrainingRank
+from dynapipe_hpc.experiment.watch.position import private_position
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.plan.codec import encode_plans
+from dynapipe_hpc.store.local import LocalPlanStore
+
+ITERATIONS = range(3)
+
+
+def write_dataset(folder: Path) -> Path:
+    """Samples of 2 to 31 tokens."""
+    lengths = np.random.default_rng(2).integers(2, 32, 120).tolist()
+    samples = [([1] * (n // 2), [2] * (n - n // 2), "task") for n in lengths]
+    return write_samples(folder / "train.h5", samples)
+
+
+def rank_of(folder: Path, **training: object) -> TrainingRank:
+    """A rank alone, whose first plans are ready."""
+    tables = tiny_experiment().model_dump()
+    tables["data"]["dataset"] = str(write_dataset(folder))
+    tables["training"] |= {"iterations": len(ITERATIONS), **training}
+    experiment = open_experiment(ExperimentFiles(ExperimentConfig.model_validate(tables)))
+    job = Job(MPI.COMM_SELF)
+    worker = build_worker(experiment, job, RankDevice(CPU))
+    store = LocalPlanStore(capacity=len(ITERATIONS), plan_bytes=100_000)
+    for k in ITERATIONS:
+        plans = experiment.planner.make_plans(k, experiment.sampler.iteration(k))
+        store.put(k, 0, encode_plans(plans)[0], timeout_s=1)
+    unused: Any = None
+    return TrainingRank(
+        job=job,
+        config=experiment.config,
+        worker=worker,
+        feed=PlanFeed(store, 0, experiment.sampler, worker, timeout_s=1),
+        planning=unused,
+        position=private_position(),
+        progress=Unwatched(),
+        quiet_period=QuietPeriod(),
+    )
+
+
+def losses(rank: TrainingRank) -> list[float]:
+    """Losses of all iterations."""
+    found = []
+    for iteration in ITERATIONS:
+        plan = rank.feed.take(iteration).plan
+        worker = rank.worker
+        found.append(run_plan(plan, worker.stage, worker.channels.transport).loss)
+    return found
+
+
+@pytest.mark.parametrize("training", [{}, {"dtype": "bfloat16"}, {"optimizer": "adafactor"}])
+def test_losses_are_the_same_bits_with_and_without(
+    tmp_path: Path, training: dict[str, str]
+) -> None:
+    expected = losses(rank_of(tmp_path, **training))
+    rank = rank_of(tmp_path, **training)
+    assert run_largest_first(rank, ITERATIONS)
+    assert losses(rank) == expected
+
+
+def test_the_largest_shapes_of_several_plans_are_run_with_the_largest_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(largest_first, "MAX_SHAPES", 2)
+    rank = rank_of(tmp_path)
+    loaded: list[int] = []
+    stage = cast(Any, rank.worker.stage)
+    load = stage.load
+
+    def noted_load(index: int, microbatch: MicroBatch) -> None:
+        loaded.append(microbatch.padded_tokens)
+        load(index, microbatch)
+
+    stage.load = noted_load
+    line = run_largest_first(rank, ITERATIONS)
+    planned = [float(number) for number in re.findall(r"planned ([\d.]+)", line)]
+    assert len(planned) == 2
+    assert planned == sorted(planned, reverse=True)
+    plans = [taken.plan for taken in rank.feed.take_ahead(range(0))]
+    assert len(plans) == len(ITERATIONS)
+    assert loaded[0] == max(m.padded_tokens for plan in plans for m in plan.microbatches)
+
+
+def test_memory_used_is_about_what_was_planned(tmp_path: Path) -> None:
+    line = run_largest_first(rank_of(tmp_path), ITERATIONS)
+    used, planned = re.findall(r"in ([\d.]+) MB \(planned ([\d.]+)\)", line)[0]
+    assert 0 < float(used) <= float(planned)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory\nx"), MemoryError()])
+def test_a_lack_of_memory_names_sample_shape_and_key(tmp_path: Path, error: Exception) -> None:
+    rank = rank_of(tmp_path)
+
+    def forward(*_: object, **__: object) -> None:
+        raise error
+
+    cast(Any, rank.worker.stage).forward = forward
+    with pytest.raises(
+        RunError,
+        match=r"iteration \d, rank 0: micro-batch \d+ of \d+ x \d+ tokens, whose longest sample "
+        r"is \d+ with \d+ tokens, does not fit .* lower cluster.device_memory_bytes, which is "
+        r"1,000.0 MB, or data.max_tokens",
+    ):
+        run_largest_first(rank, ITERATIONS)
+
+
+@pytest.mark.parametrize(
+    ("choice", "on_gpus", "is_run"),
+    [("auto", False, False), ("auto", True, True), ("on", False, True), ("off", True, False)],
+)
+def test_gpus_begin_with_it_and_others_if_asked(
+    choice: Literal["auto", "on", "off"], on_gpus: bool, is_run: bool
+) -> None:
+    config = tiny_experiment()
+    executor = config.executor.model_copy(update={"largest_first": choice})
+    config = config.model_copy(update={"executor": executor})
+    assert runs_largest_first(config, on_gpus=on_gpus) is is_run
+
+
+CONFIG: Tables = {
+    "data": {"dataset": "train.h5", "max_tokens": 32, "tokens_per_batch": 256},
+    "model": {"n_heads": 2, "vocab_size": 40, "max_tokens": 64},
+    "cluster": {"device_memory_bytes": 1_000_000_000},
+    "planner": {"cost": {"kind": "analytic"}, "batch": {"rule": "dynamic"}},
+    "training": {"iterations": 3},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("cluster", "planner"),
+    [
+        ({"n_stages": 2, "n_replicas": 2}, {}),
+        ({"n_replicas": 1, "n_stages": 2, "n_shards": 2, "sequence_parallel": True}, {}),
+        ({"n_replicas": 1, "n_stages": 4}, {"schedule": {"split_backward": True}}),
+    ],
+)
+def test_losses_of_many_ranks_are_the_same_bits(
+    cluster: dict[str, int], planner: Tables, tmp_path: Path
+) -> None:
+    write_dataset(tmp_path)
+    tables: dict[str, dict[str, object]] = {name: dict(table) for name, table in CONFIG.items()}
+    tables["cluster"] |= cluster
+    tables["planner"] |= planner
+    write_config(tmp_path, tables)
+    call(tmp_path, 4, "run", "config.toml", "-o", "plain")
+    turned_on = ("--set", 'executor.largest_first="on"')
+    out = call(tmp_path, 4, "run", "config.toml", "-o", "first", *turned_on)
+    assert "largest micro-batches first: " in out
+    both = (columns(tmp_path / run, "loss", "gradient_norm") for run in ("plain", "first"))
+    plain, first = both
+    assert plain == first
