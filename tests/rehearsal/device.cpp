@@ -228,7 +228,7 @@ cudaError_t copy(void* to, const void* from, size_t n_bytes, cudaStream_t handle
   if (from_device) access(stream, from, n_bytes, false);
   if (to_device) access(stream, to, n_bytes, true);
   if (!to_device && !from_device) memcpy(to, from, n_bytes);
-  if (!to_device && from_device) memset(to, n_bytes > 8 ? 0x3f : 0, n_bytes);  // finite
+  if (!to_device && from_device) memset(to, n_bytes > 8 ? 0x40 : 0, n_bytes);  // finite, and counts above zero
   bool is_paged = (to_device && !from_device && !is_pinned(from)) ||
                   (from_device && !to_device && !is_pinned(to));
   if (!is_async || is_paged) wait(is_async ? "copy of pageable memory" : "cudaMemcpy", stream->clock);
