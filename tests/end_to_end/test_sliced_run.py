@@ -5,13 +5,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.jobs.command_line import call, columns
+from tests.jobs.command_line import call, columns, finish
 from tests.jobs.job_files import Tables, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 N_RANKS = 8
+UNSLICED = ("--set", 'planner.batch.slices="off"')
 CONFIG: Tables = {
     "data": {"dataset": "chat.h5", "max_tokens": 2048, "tokens_per_batch": 4096},
     "model": {
@@ -49,19 +50,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def whole_run(folder: Path) -> Path:
+    """The run folder of the same run without slices."""
+    call(folder, N_RANKS, "run", "config.toml", *UNSLICED, "-o", "whole")
+    return folder / "whole"
+
+
 def test_the_plan_shows_slices(folder: Path) -> None:
     plan = call(folder, None, "plan", "config.toml")
     assert "packed tokens 0 to 256 of sample " in plan
 
 
-def test_losses_are_those_without_slices_in_every_iteration(folder: Path) -> None:
-    call(
-        folder, N_RANKS, "run", "config.toml", "--set", 'planner.batch.slices="off"', "-o", "whole"
-    )
-    both = zip(
-        *(columns(folder / run, "loss", "gradient_norm") for run in ("sliced", "whole")),
-        strict=True,
-    )
+def test_losses_are_those_without_slices_in_every_iteration(folder: Path, whole_run: Path) -> None:
+    runs = folder / "sliced", whole_run
+    both = zip(*(columns(run, "loss", "gradient_norm") for run in runs), strict=True)
     for found, expected in both:
         assert len(found) == CONFIG["training"]["iterations"]
         assert found == pytest.approx(expected, rel=1e-10)
@@ -71,8 +74,20 @@ def test_a_run_resumes_with_another_setting(folder: Path) -> None:
     """The first iterations with slices, the last ones without."""
     shutil.copytree(folder / "sliced", folder / "resumed")
     shutil.rmtree(folder / "resumed" / "checkpoints" / "000006")
-    off = ["--set", 'planner.batch.slices="off"']
-    call(folder, N_RANKS, "run", "config.toml", *off, "-o", "resumed")
+    call(folder, N_RANKS, "run", "config.toml", *UNSLICED, "-o", "resumed")
     (found,), (expected,) = (columns(folder / run, "loss") for run in ("resumed", "sliced"))
     assert found[:3] == expected[:3]
+    assert found == pytest.approx(expected, rel=1e-10)
+
+
+def test_a_sample_that_fits_as_slices_only_trains_as_with_more_memory(
+    folder: Path, whole_run: Path
+) -> None:
+    little = ["--set", "cluster.device_memory_bytes=60_000_000"]
+    refused = finish(folder, None, "plan", "config.toml", *little, *UNSLICED)
+    assert refused.returncode == 2
+    assert "sample 11 (1656 input + 3 target tokens) on its own needs" in refused.stderr
+    assert 'let long samples run as slices (planner.batch.slices = "auto"' in refused.stderr
+    call(folder, N_RANKS, "run", "config.toml", *little, "-o", "little")
+    (found,), (expected,) = (columns(run, "loss") for run in (folder / "little", whole_run))
     assert found == pytest.approx(expected, rel=1e-10)
