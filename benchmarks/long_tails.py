@@ -125,8 +125,8 @@ def measured(point: Point) -> dict[str, float]:
     }
 
 
-def machine(point: Point) -> tuple[AnalyticCost, Cluster]:
-    """Estimates of a preset, and its cluster."""
+def machine(point: Point, placement: Placement | None = None) -> tuple[AnalyticCost, Cluster]:
+    """Estimates of a preset, and its cluster; stages have equal shares of layers by default."""
     presets = [
         tomllib.loads((PRESETS / f"{point.gpu}{suffix}.toml").read_text())
         for suffix in ("", f"_1x{point.n_stages}")
@@ -134,8 +134,8 @@ def machine(point: Point) -> tuple[AnalyticCost, Cluster]:
     rates = presets[0]["planner"]["cost"] | presets[1]["planner"]["cost"]
     cluster = Cluster.model_validate(presets[0]["cluster"] | presets[1]["cluster"])
     config = AnalyticConfig.model_validate({**rates, "element_bytes": 2})
-    placement = Placement.equal_shares(SHAPE.n_layers, point.n_stages)
-    return AnalyticCost(SHAPE, placement, cluster, config), cluster
+    held = placement or Placement.equal_shares(SHAPE.n_layers, point.n_stages)
+    return AnalyticCost(SHAPE, held, cluster, config), cluster
 
 
 def batches(point: Point) -> Iterator[list[Sample]]:

@@ -1,0 +1,243 @@
+"""Plans whose passes take other times than predicted: fixed order, plan as a hint, 1F1B.
+
+    python benchmarks/jitter.py [--json OUT.json]
+
+Batches, model and machines of `long_tails.py`, with layers so placed that stages have about as much
+work, planned without slices and with them. Then times of passes are disturbed: each by a factor
+drawn evenly from 1 - x to 1 + x, or all of the busiest stage by 1 + x; the plan does not know.
+`fixed` executes the order of the plan, as the executor does; `hint` starts, of the passes whose
+inputs are there and which memory allows, the one that comes first in the plan; `1F1B` runs the
+micro-batches of the plan of whole samples in the order of 1F1B, without a limit of memory. `work`
+is the time of the busiest stage. All are over the time of the undisturbed plan with slices; means
+over batches and draws. "stuck" counts runs by hint that reached a dead end.
+
+Transfers take latency and bytes over the rate of the link, and do not wait for each other.
+"""
+
+import argparse
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+
+from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.choose.choice import Choice
+from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.schedule_rule import PassKind, Schedule
+from long_tails import POINTS, Point, batches, machine, planned
+from measured import print_table, write_json
+
+CHOSEN = [POINTS[i] for i in (1, 3, 4)]
+# The head takes as long as two and a half layers.
+PLACEMENTS = {4: Placement((9, 9, 8, 6)), 8: Placement((4, 5, 5, 4, 4, 4, 4, 2))}
+N_BATCHES, N_DRAWS = 6, 5
+SPREADS = (0.0, 0.05, 0.1, 0.2)
+N_KINDS = len(PassKind)
+FORWARD, BACKWARD, WEIGHT = PassKind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Machine:
+    """Times of passes and transfers, and the memory for them.
+
+    Attributes:
+        pass_ms: Times of passes, shape (n_stages, 3 * n_microbatches), by their codes.
+        send_ms: Times of transfers of a stage's outputs, shape (n_stages, n_microbatches).
+        costs: Costs of the micro-batches, for memory and slices.
+        limit_bytes: Memory for activations, shape (n_stages,).
+    """
+
+    pass_ms: FloatArray
+    send_ms: FloatArray
+    costs: StageCosts
+    limit_bytes: FloatArray
+
+    def disturbed(self, factors: FloatArray) -> "Machine":
+        """The same with other times of passes."""
+        return Machine(self.pass_ms * factors, self.send_ms, self.costs, self.limit_bytes)
+
+
+def machine_of(costs: StageCosts, cluster: Cluster, limit_bytes: FloatArray) -> Machine:
+    """Times as predicted, for split backward passes."""
+    pass_ms = np.empty((costs.n_stages, N_KINDS * costs.n_microbatches))
+    pass_ms[:, FORWARD::N_KINDS] = costs.forward_ms.T
+    pass_ms[:, BACKWARD::N_KINDS] = (costs.backward_ms - costs.weight_ms + costs.splitting_ms).T
+    pass_ms[:, WEIGHT::N_KINDS] = costs.weight_ms.T
+    link = cluster.link
+    return Machine(
+        pass_ms, link.latency_ms + costs.boundary_bytes.T / link.bytes_per_ms, costs, limit_bytes
+    )
+
+
+class Stage:
+    """One stage of an execution."""
+
+    def __init__(self, order: Sequence[int], later_slices: Sequence[int]) -> None:
+        """Makes a stage that executes passes, given by their codes."""
+        self.waiting = list(order)
+        self.arrived_ms: dict[int, float] = {}
+        self.ends_ms: dict[int, float] = {}
+        self.free_ms = 0.0
+        self.kept_bytes = 0.0
+        self._later = later_slices
+
+    def is_ready(self, code: int, now_ms: float) -> bool:
+        """Whether a pass's input is there, and slices of its sample that come first are done."""
+        if self.arrived_ms.get(code, np.inf) > now_ms:
+            return False
+        i, kind = divmod(code, N_KINDS)
+        if kind == FORWARD and i and self._later[i - 1]:
+            return code - N_KINDS in self.ends_ms
+        if kind == BACKWARD and self._later[i]:
+            return code + N_KINDS in self.ends_ms
+        return True
+
+
+def execute(schedule: Schedule, machine: Machine, *, by_hint: bool) -> float:
+    """Time of the last pass; infinite if no pass can start any more."""
+    costs = machine.costs
+    later = (
+        np.zeros(costs.n_microbatches, int) if costs.later_slices is None else costs.later_slices
+    )
+    is_split = (schedule.codes % N_KINDS == WEIGHT).any()
+    stages = [Stage(order, later.tolist()) for order in schedule.codes.tolist()]
+    for i in range(costs.n_microbatches):
+        stages[0].arrived_ms[N_KINDS * i + FORWARD] = 0.0
+    moments = [0.0]
+    while moments:
+        now_ms = heapq.heappop(moments)
+        for s, stage in enumerate(stages):
+            if stage.free_ms > now_ms:
+                continue
+            code = next(_startable(stage, s, machine, now_ms, by_hint=by_hint), None)
+            if code is None:
+                continue
+            stage.waiting.remove(code)
+            i, kind = divmod(code, N_KINDS)
+            took_ms = machine.pass_ms[s, code]
+            if kind == BACKWARD and not is_split:
+                took_ms += machine.pass_ms[s, code + 1]
+            end_ms = now_ms + took_ms
+            stage.free_ms = stage.ends_ms[code] = end_ms
+            stage.kept_bytes += _kept_bytes(machine, s, i, kind, is_split=is_split)
+            for peer, arriving in _sends(s, i, kind, len(stages)):
+                delay_ms = machine.send_ms[s, i] if peer != s and kind == FORWARD else 0.0
+                if peer != s and kind == BACKWARD:
+                    delay_ms = machine.send_ms[peer, i]
+                stages[peer].arrived_ms[arriving] = end_ms + delay_ms
+                heapq.heappush(moments, end_ms + delay_ms)
+            heapq.heappush(moments, end_ms)
+    if any(stage.waiting for stage in stages):
+        return np.inf
+    return max(stage.free_ms for stage in stages)
+
+
+def _startable(
+    stage: Stage, s: int, machine: Machine, now_ms: float, *, by_hint: bool
+) -> Iterator[int]:
+    """Passes that may start now, in the order of the plan."""
+    costs = machine.costs
+    for code in stage.waiting if by_hint else stage.waiting[:1]:
+        if not stage.is_ready(code, now_ms):
+            continue
+        i, kind = divmod(code, N_KINDS)
+        needed = stage.kept_bytes + costs.stored_bytes[i, s] + costs.forward_transient_bytes[i, s]
+        if not by_hint or kind != FORWARD or needed <= machine.limit_bytes[s]:
+            yield code
+
+
+def _kept_bytes(machine: Machine, s: int, i: int, kind: int, *, is_split: bool) -> float:
+    last = WEIGHT if is_split else BACKWARD
+    sign = {FORWARD: 1, last: -1}.get(PassKind(kind), 0)
+    return float(sign * machine.costs.stored_bytes[i, s])
+
+
+def _sends(s: int, i: int, kind: int, n_stages: int) -> list[tuple[int, int]]:
+    """Stages and passes for which the end of a pass is an input."""
+    code = N_KINDS * i
+    if kind == FORWARD:
+        return [(s + 1, code + FORWARD)] if s + 1 < n_stages else [(s, code + BACKWARD)]
+    if kind == BACKWARD:
+        return [(s, code + WEIGHT), *([(s - 1, code + BACKWARD)] if s else [])]
+    return []
+
+
+def factors(stream: np.random.Generator, machine: Machine, name: str, spread: float) -> FloatArray:
+    """Factors of the times of passes."""
+    shape = machine.pass_ms.shape
+    if name == "random":
+        return stream.uniform(1 - spread, 1 + spread, shape)
+    slow = np.ones(shape)
+    slow[machine.pass_ms.sum(1).argmax()] += spread
+    return slow
+
+
+def machines(choice: Choice, cost: AnalyticCost, cluster: Cluster) -> tuple[Schedule, Machine]:
+    """The one pipeline of a plan, and the machine that executes it."""
+    (pipeline,) = choice.pipelines
+    limit = cluster.device_memory_bytes - cost.static_bytes
+    return pipeline.schedule, machine_of(pipeline.costs, cluster, limit)
+
+
+def measured(point: Point) -> dict[str, dict[str, float]]:
+    """Rows of the table for the batches of a point."""
+    cost, cluster = machine(point, PLACEMENTS[point.n_stages])
+    ratios: dict[tuple[str, float], list[dict[str, float]]] = {}
+    for seed, samples in enumerate(islice(batches(point), N_BATCHES)):
+        whole, sliced = (planned(samples, cost, cluster, each)[0] for each in ("off", "auto"))
+        plan, base = machines(sliced, cost, cluster)
+        of_whole, whole_base = machines(whole, cost, cluster)
+        unlimited = np.full(cluster.n_stages, np.inf)
+        in_turn = one_f_one_b(whole_base.costs, unlimited)
+        planned_ms = execute(plan, base, by_hint=False)
+        for name in ("random", "one stage"):
+            for spread in SPREADS if name == "random" else SPREADS[2:]:
+                for draw in range(N_DRAWS if name == "random" and spread else 1):
+                    # The same seed disturbs alike what has as many passes.
+                    both = (
+                        each.disturbed(
+                            factors(np.random.default_rng([seed, draw]), each, name, spread)
+                        )
+                        for each in (base, whole_base)
+                    )
+                    now, whole_now = both
+                    times = {
+                        "fixed": execute(plan, now, by_hint=False),
+                        "hint": execute(plan, now, by_hint=True),
+                        "whole, fixed": execute(of_whole, whole_now, by_hint=False),
+                        "1F1B": execute(in_turn, whole_now, by_hint=False),
+                        "work": now.pass_ms.sum(1).max(),
+                    }
+                    row = {key: ms / planned_ms for key, ms in times.items()}
+                    ratios.setdefault((name, spread), []).append(row)
+    return {
+        f"{point}; {name} {spread:.0%}": {
+            **{key: mean(r[key] for r in rows if np.isfinite(r[key])) for key in rows[0]},
+            "stuck": sum(not np.isfinite(r["hint"]) for r in rows),
+        }
+        for (name, spread), rows in ratios.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    results: dict[str, dict[str, float]] = {}
+    for point in CHOSEN:
+        results |= measured(point)
+    columns = next(iter(results.values()))
+    print_table(results, {name: "{:.3f}" if name != "stuck" else "{:.0f}" for name in columns})
+    if arguments.json:
+        write_json(arguments.json, results)
+
+
+if __name__ == "__main__":
+    main()
