@@ -2,9 +2,9 @@
 
     python benchmarks/jitter.py [--json OUT.json]
 
-Batches, model and machines of `long_tails.py`, with layers so placed that stages have about as much
-work, planned without slices and with them. Then times of passes are disturbed: each by a factor
-drawn evenly from 1 - x to 1 + x, or all of the busiest stage by 1 + x; the plan does not know.
+Batches, model and machines of `long_tails.py`, planned without slices and with them. Then times of
+passes are disturbed: each by a factor drawn evenly from 1 - x to 1 + x, or all of the busiest stage
+by 1 + x; the plan does not know.
 `fixed` executes the order of the plan, as the executor does; `hint` starts, of the passes whose
 inputs are there and which memory allows, the one that comes first in the plan; `1F1B` runs the
 micro-batches of the plan of whole samples in the order of 1F1B, without a limit of memory. `work`
@@ -24,7 +24,6 @@ from statistics import mean
 
 import numpy as np
 
-from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
@@ -35,8 +34,6 @@ from long_tails import POINTS, Point, batches, machine, planned
 from measured import print_table, write_json
 
 CHOSEN = [POINTS[i] for i in (1, 3, 4)]
-# The head takes as long as two and a half layers.
-PLACEMENTS = {4: Placement((9, 9, 8, 6)), 8: Placement((4, 5, 5, 4, 4, 4, 4, 2))}
 N_BATCHES, N_DRAWS = 6, 5
 SPREADS = (0.0, 0.05, 0.1, 0.2)
 N_KINDS = len(PassKind)
@@ -188,7 +185,7 @@ def machines(choice: Choice, cost: AnalyticCost, cluster: Cluster) -> tuple[Sche
 
 def measured(point: Point) -> dict[str, dict[str, float]]:
     """Rows of the table for the batches of a point."""
-    cost, cluster = machine(point, PLACEMENTS[point.n_stages])
+    cost, cluster = machine(point)
     ratios: dict[tuple[str, float], list[dict[str, float]]] = {}
     for seed, samples in enumerate(islice(batches(point), N_BATCHES)):
         whole, sliced = (planned(samples, cost, cluster, each)[0] for each in ("off", "auto"))

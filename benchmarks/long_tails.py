@@ -4,9 +4,10 @@
 
 Predicted iterations of a Llama 3 8B in packed rows with split backward passes, three modes of
 recomputation, default effort, on one replica, by the estimates of the presets of A100-80GB and
-H100. Lengths are drawn from 90 % lognormal (median 400 tokens, sigma 1) and 10 % Pareto (from 2,000
-tokens on, exponent 1), cut at a maximum, until a batch has its tokens. Batches "with" begin with
-one sample of three quarters of the maximum; others are as drawn.
+H100; layers are so placed that stages have about as much work. Lengths are drawn from 90 %
+lognormal (median 400 tokens, sigma 1) and 10 % Pareto (from 2,000 tokens on, exponent 1), cut at a
+maximum, until a batch has its tokens. Batches "with" begin with one sample of three quarters of the
+maximum; others are as drawn.
 
 `whole` and `slices` are predicted times over the work of the busiest stage, `gain` their ratio,
 geometric means over the batches, the least gain behind it. `over work` is the time with slices over
@@ -51,6 +52,8 @@ SHAPE = LlamaShape(
     vocab_size=128256,
     max_tokens=131072,
 )
+# The head takes as long as two and a half layers.
+PLACEMENTS = {4: Placement((9, 9, 8, 6)), 8: Placement((4, 5, 5, 4, 4, 4, 4, 2))}
 N_WITH, N_DRAWN = 6, 20
 
 
@@ -125,8 +128,8 @@ def measured(point: Point) -> dict[str, float]:
     }
 
 
-def machine(point: Point, placement: Placement | None = None) -> tuple[AnalyticCost, Cluster]:
-    """Estimates of a preset, and its cluster; stages have equal shares of layers by default."""
+def machine(point: Point) -> tuple[AnalyticCost, Cluster]:
+    """Estimates of a preset, and its cluster."""
     presets = [
         tomllib.loads((PRESETS / f"{point.gpu}{suffix}.toml").read_text())
         for suffix in ("", f"_1x{point.n_stages}")
@@ -134,8 +137,7 @@ def machine(point: Point, placement: Placement | None = None) -> tuple[AnalyticC
     rates = presets[0]["planner"]["cost"] | presets[1]["planner"]["cost"]
     cluster = Cluster.model_validate(presets[0]["cluster"] | presets[1]["cluster"])
     config = AnalyticConfig.model_validate({**rates, "element_bytes": 2})
-    held = placement or Placement.equal_shares(SHAPE.n_layers, point.n_stages)
-    return AnalyticCost(SHAPE, held, cluster, config), cluster
+    return AnalyticCost(SHAPE, PLACEMENTS[point.n_stages], cluster, config), cluster
 
 
 def batches(point: Point) -> Iterator[list[Sample]]:
