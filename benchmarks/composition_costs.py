@@ -8,8 +8,8 @@ repeated in turn with the others. An error is |predicted - measured| / measured 
 together. "equal rows" looks a packed row up as equal rows with as many tokens and pairs;
 "tokens and pairs" as a row of its own with as many tokens, plus or minus the time of the pairs.
 "derived" takes that time from rows of unequal lengths, "measured" from slices. "beyond the table"
-counts rows between points of which one was not measured; they have no error. It takes about six
-minutes.
+counts rows between points of which one was not measured; they have no error. Last, the passes of a
+sample as slices over those as one row. It takes about ten minutes.
 """
 
 import argparse
@@ -28,9 +28,13 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
-from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
+from dynapipe_hpc.experiment.profile.stack import (
+    Stack,
+    StackShape,
+    equal_slices,
+    tokens_on_disk,
+)
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
@@ -41,6 +45,7 @@ from measured import print_table, write_json
 MAX_TOKENS = 4096
 N_COMPOSITIONS = 24
 N_REPEATS = 5
+N_SLICES = 8
 DOCUMENT_TOKENS = (16, MAX_TOKENS // 2)
 MIDDLE_STAGE = 1  # holds one layer, and neither embedding nor head
 
@@ -77,7 +82,7 @@ def experiment(recompute: Recompute) -> ExperimentConfig:
 
 def measured_table(config: ExperimentConfig) -> ProfileTable:
     """The profile of this machine, one rank."""
-    grid = ProfileGrid.from_config(config, MAX_TOKENS)
+    grid = ProfileGrid.from_config(config, 2 * MAX_TOKENS)
     job = Job(MPI.COMM_SELF)
     *_, table = profile(job, config, grid, repetition_s=20.0, on_progress=lambda _: None)
     if table is None:
@@ -120,29 +125,32 @@ def random_rows(draw: np.random.Generator, recompute: Recompute) -> Iterator[Pac
         yield PackedRow(tuple(lengths), 8 * -(-offsets[-1] // 8), offsets, recompute)
 
 
-def measure(config: ExperimentConfig, recompute: Recompute) -> dict[str, dict[str, float]]:
-    """Errors of all ways to predict the times of one mode of recomputation."""
+def measure(
+    config: ExperimentConfig, recompute: Recompute
+) -> tuple[dict[str, dict[str, float]], float]:
+    """Errors of all ways to predict times, and what slices of a sample take over a row."""
     table = measured_table(config)
     draw = np.random.default_rng(0)
     # Every length has a sample of its own, whose id is the length.
     sizes = [(n // 2, n - n // 2) for n in range(MAX_TOKENS + 1)]
     sliced = [*random_slices(draw, recompute)]
     rows = [*random_rows(draw, recompute)]
+    whole = PackedRow((0,), MAX_TOKENS, (0, MAX_TOKENS), recompute)
+    whole_as_slices = equal_slices(whole, N_SLICES, 8)
     with tokens_on_disk([(MAX_TOKENS // 2, MAX_TOKENS // 2), *sizes[1:]], 257) as tokens:
         stack = Stack(config, StackShape(n_layers=1), tokens)
-        of_slices = [
-            median(times)
-            for times in zip(
-                *([sum(stack.slices_ms(each)[-1]) for each in sliced] for _ in range(N_REPEATS)),
-                strict=True,
+        rounds = [
+            (
+                [sum(stack.slices_ms(each)[-1]) for each in sliced],
+                [sum(stack.times_ms(row)) for row in rows],
+                [sum(map(sum, stack.slices_ms(whole_as_slices)))],
+                [sum(map(sum, stack.slices_ms([whole])))],
             )
+            for _ in range(N_REPEATS)
         ]
-        of_rows = [
-            median(times)
-            for times in zip(
-                *([sum(stack.times_ms(row)) for row in rows] for _ in range(N_REPEATS)), strict=True
-            )
-        ]
+    of_slices, of_rows, (as_slices_ms,), (as_row_ms,) = (
+        np.median(times, axis=0).tolist() for times in zip(*rounds, strict=True)
+    )
     last = [each[-1] for each in sliced]
     known, derived = cost_of(table, config), cost_of(_without_pairs(table), config)
     forms = {
@@ -154,7 +162,8 @@ def measure(config: ExperimentConfig, recompute: Recompute) -> dict[str, dict[st
             of_rows,
         ),
     }
-    return {f"{recompute.text}: {name}": _errors(*both) for name, both in forms.items()}
+    ratio = as_slices_ms / as_row_ms
+    return {f"{recompute.text}: {name}": _errors(*both) for name, both in forms.items()}, ratio
 
 
 def _without_pairs(table: ProfileTable) -> ProfileTable:
@@ -200,11 +209,14 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     results: dict[str, dict[str, float]] = {}
+    ratios: dict[str, float] = {}
     for recompute in (Recompute.NONE, Recompute.FULL):
-        results |= measure(experiment(recompute), recompute)
+        errors, ratios[recompute.text] = measure(experiment(recompute), recompute)
+        results |= errors
     print_table(results, dict.fromkeys(next(iter(results.values())), "{:.3f}"))
+    print(f"a sample as {N_SLICES} slices, over the same as a row: {ratios}")
     if arguments.json:
-        write_json(arguments.json, {"machine": machine_facts(1), "results": results})
+        write_json(arguments.json, {"errors": results, "slices over a row": ratios})
 
 
 if __name__ == "__main__":

@@ -4,12 +4,12 @@
 
 Batches, model and machines of `long_tails.py`, planned without slices and with them. Then times of
 passes are disturbed: each by a factor drawn evenly from 1 - x to 1 + x, or all of the busiest stage
-by 1 + x; the plan does not know.
-`fixed` executes the order of the plan, as the executor does; `hint` starts, of the passes whose
-inputs are there and which memory allows, the one that comes first in the plan; `1F1B` runs the
-micro-batches of the plan of whole samples in the order of 1F1B, without a limit of memory. `work`
-is the time of the busiest stage. All are over the time of the undisturbed plan with slices; means
-over batches and draws. "stuck" counts runs by hint that reached a dead end.
+by 1 + x; the plan does not know. `fixed` executes the order of the plan, as the executor does;
+`hint` starts, of the passes whose inputs are there and which memory allows, the one that comes
+first in the plan. `whole` is the plan of whole samples, `1F1B` the one whose micro-batches are
+chosen for 1F1B, both in fixed order. `work` is the time of the busiest stage. All are over the time
+of the undisturbed plan with slices; means over batches and draws. "stuck" counts runs by hint that
+reached a dead end.
 
 Transfers take latency and bytes over the rate of the link, and do not wait for each other.
 """
@@ -18,7 +18,7 @@ import argparse
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from statistics import mean
 
@@ -28,14 +28,15 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.schedule_rule import PassKind, Schedule
 from long_tails import POINTS, Point, batches, machine, planned
 from measured import print_table, write_json
 
 CHOSEN = [POINTS[i] for i in (1, 3, 4)]
 N_BATCHES, N_DRAWS = 6, 5
-SPREADS = (0.0, 0.05, 0.1, 0.2)
+SPREADS = (0.05, 0.1, 0.2)
+IN_TURN = ScheduleConfig(rules=("1f1b",))
 N_KINDS = len(PassKind)
 FORWARD, BACKWARD, WEIGHT = PassKind
 
@@ -61,12 +62,16 @@ class Machine:
         return Machine(self.pass_ms * factors, self.send_ms, self.costs, self.limit_bytes)
 
 
-def machine_of(costs: StageCosts, cluster: Cluster, limit_bytes: FloatArray) -> Machine:
-    """Times as predicted, for split backward passes."""
+def machine_of(
+    costs: StageCosts, cluster: Cluster, limit_bytes: FloatArray, *, is_split: bool
+) -> Machine:
+    """Times as predicted, for whole or split backward passes."""
     pass_ms = np.empty((costs.n_stages, N_KINDS * costs.n_microbatches))
     pass_ms[:, FORWARD::N_KINDS] = costs.forward_ms.T
-    pass_ms[:, BACKWARD::N_KINDS] = (costs.backward_ms - costs.weight_ms + costs.splitting_ms).T
-    pass_ms[:, WEIGHT::N_KINDS] = costs.weight_ms.T
+    weight_ms = costs.weight_ms if is_split else np.zeros_like(costs.weight_ms)
+    splitting_ms = costs.splitting_ms if is_split else 0.0
+    pass_ms[:, BACKWARD::N_KINDS] = (costs.backward_ms - weight_ms + splitting_ms).T
+    pass_ms[:, WEIGHT::N_KINDS] = weight_ms.T
     link = cluster.link
     return Machine(
         pass_ms, link.latency_ms + costs.boundary_bytes.T / link.bytes_per_ms, costs, limit_bytes
@@ -103,7 +108,7 @@ def execute(schedule: Schedule, machine: Machine, *, by_hint: bool) -> float:
     later = (
         np.zeros(costs.n_microbatches, int) if costs.later_slices is None else costs.later_slices
     )
-    is_split = (schedule.codes % N_KINDS == WEIGHT).any()
+    is_split = _is_split(schedule)
     stages = [Stage(order, later.tolist()) for order in schedule.codes.tolist()]
     for i in range(costs.n_microbatches):
         stages[0].arrived_ms[N_KINDS * i + FORWARD] = 0.0
@@ -118,10 +123,7 @@ def execute(schedule: Schedule, machine: Machine, *, by_hint: bool) -> float:
                 continue
             stage.waiting.remove(code)
             i, kind = divmod(code, N_KINDS)
-            took_ms = machine.pass_ms[s, code]
-            if kind == BACKWARD and not is_split:
-                took_ms += machine.pass_ms[s, code + 1]
-            end_ms = now_ms + took_ms
+            end_ms = now_ms + machine.pass_ms[s, code]
             stage.free_ms = stage.ends_ms[code] = end_ms
             stage.kept_bytes += _kept_bytes(machine, s, i, kind, is_split=is_split)
             for peer, arriving in _sends(s, i, kind, len(stages)):
@@ -166,13 +168,15 @@ def _sends(s: int, i: int, kind: int, n_stages: int) -> list[tuple[int, int]]:
     return []
 
 
-def factors(stream: np.random.Generator, machine: Machine, name: str, spread: float) -> FloatArray:
+def factors(
+    machine: Machine, busiest: int, name: str, spread: float, seed: list[int]
+) -> FloatArray:
     """Factors of the times of passes."""
     shape = machine.pass_ms.shape
     if name == "random":
-        return stream.uniform(1 - spread, 1 + spread, shape)
+        return np.random.default_rng(seed).uniform(1 - spread, 1 + spread, shape)
     slow = np.ones(shape)
-    slow[machine.pass_ms.sum(1).argmax()] += spread
+    slow[busiest] += spread
     return slow
 
 
@@ -180,7 +184,12 @@ def machines(choice: Choice, cost: AnalyticCost, cluster: Cluster) -> tuple[Sche
     """The one pipeline of a plan, and the machine that executes it."""
     (pipeline,) = choice.pipelines
     limit = cluster.device_memory_bytes - cost.static_bytes
-    return pipeline.schedule, machine_of(pipeline.costs, cluster, limit)
+    is_split = _is_split(pipeline.schedule)
+    return pipeline.schedule, machine_of(pipeline.costs, cluster, limit, is_split=is_split)
+
+
+def _is_split(schedule: Schedule) -> bool:
+    return bool((schedule.codes % N_KINDS == WEIGHT).any())
 
 
 def measured(point: Point) -> dict[str, dict[str, float]]:
@@ -188,32 +197,25 @@ def measured(point: Point) -> dict[str, dict[str, float]]:
     cost, cluster = machine(point)
     ratios: dict[tuple[str, float], list[dict[str, float]]] = {}
     for seed, samples in enumerate(islice(batches(point), N_BATCHES)):
-        whole, sliced = (planned(samples, cost, cluster, each)[0] for each in ("off", "auto"))
-        plan, base = machines(sliced, cost, cluster)
-        of_whole, whole_base = machines(whole, cost, cluster)
-        unlimited = np.full(cluster.n_stages, np.inf)
-        in_turn = one_f_one_b(whole_base.costs, unlimited)
-        planned_ms = execute(plan, base, by_hint=False)
-        for name in ("random", "one stage"):
-            for spread in SPREADS if name == "random" else SPREADS[2:]:
-                for draw in range(N_DRAWS if name == "random" and spread else 1):
-                    # The same seed disturbs alike what has as many passes.
-                    both = (
-                        each.disturbed(
-                            factors(np.random.default_rng([seed, draw]), each, name, spread)
-                        )
-                        for each in (base, whole_base)
-                    )
-                    now, whole_now = both
-                    times = {
-                        "fixed": execute(plan, now, by_hint=False),
-                        "hint": execute(plan, now, by_hint=True),
-                        "whole, fixed": execute(of_whole, whole_now, by_hint=False),
-                        "1F1B": execute(in_turn, whole_now, by_hint=False),
-                        "work": now.pass_ms.sum(1).max(),
-                    }
-                    row = {key: ms / planned_ms for key, ms in times.items()}
-                    ratios.setdefault((name, spread), []).append(row)
+        choices = {
+            "fixed": planned(samples, cost, cluster, "auto")[0],
+            "whole": planned(samples, cost, cluster, "off")[0],
+            "1F1B": planned(samples, cost, cluster, "off", IN_TURN)[0],
+        }
+        plans = {name: machines(choice, cost, cluster) for name, choice in choices.items()}
+        planned_ms = execute(*plans["fixed"], by_hint=False)
+        busiest = int(plans["fixed"][1].pass_ms.sum(1).argmax())
+        for name, spread, draw in disturbances():
+            # The same seed disturbs alike what has as many passes.
+            now = {
+                key: (schedule, each.disturbed(factors(each, busiest, name, spread, [seed, draw])))
+                for key, (schedule, each) in plans.items()
+            }
+            times = {key: execute(*each, by_hint=False) for key, each in now.items()}
+            times["hint"] = execute(*now["fixed"], by_hint=True)
+            times["work"] = now["fixed"][1].pass_ms.sum(1).max()
+            row = {key: ms / planned_ms for key, ms in times.items()}
+            ratios.setdefault((name, spread), []).append(row)
     return {
         f"{point}; {name} {spread:.0%}": {
             **{key: mean(r[key] for r in rows if np.isfinite(r[key])) for key in rows[0]},
@@ -221,6 +223,13 @@ def measured(point: Point) -> dict[str, dict[str, float]]:
         }
         for (name, spread), rows in ratios.items()
     }
+
+
+def disturbances() -> Iterator[tuple[str, float, int]]:
+    """Kinds of disturbances, how large they are, and numbers of draws."""
+    yield "random", 0.0, 0
+    yield from product(["random"], SPREADS, range(N_DRAWS))
+    yield from product(["one stage"], SPREADS[1:], [0])
 
 
 def main() -> None:

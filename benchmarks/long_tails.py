@@ -54,6 +54,7 @@ SHAPE = LlamaShape(
 )
 # The head takes as long as two and a half layers.
 PLACEMENTS = {4: Placement((9, 9, 8, 6)), 8: Placement((4, 5, 5, 4, 4, 4, 4, 2))}
+SPLIT_BACKWARD = ScheduleConfig(split_backward=True)
 N_WITH, N_DRAWN = 6, 20
 
 
@@ -155,11 +156,15 @@ def batches(point: Point) -> Iterator[list[Sample]]:
 
 
 def planned(
-    samples: list[Sample], cost: AnalyticCost, cluster: Cluster, slices: SliceSetting
+    samples: list[Sample],
+    cost: AnalyticCost,
+    cluster: Cluster,
+    slices: SliceSetting,
+    schedule: ScheduleConfig = SPLIT_BACKWARD,
 ) -> tuple[Choice, float]:
     """The plan, and the processor time that it takes in ms."""
     batch = DynamicConfig(layouts=("packed",), slices=slices)
-    rules = schedule_rules(ScheduleConfig(split_backward=True))
+    rules = schedule_rules(schedule)
     chooser = dynamic_chooser(batch, SearchConfig(), rules, cost=cost, cluster=cluster)
     started_s = time.thread_time()
     choice = chooser.choose(samples)
