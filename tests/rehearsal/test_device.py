@@ -92,6 +92,7 @@ room = _room(torch.empty((1 << 20) + 1, device="cuda"))
 assert room.is_pinned()
 assert counts_of_device()["registered bytes"] == room.nbytes
 assert "pinned allocation" not in counts_of_device()
+assert not len(_room(torch.empty(0, device="cuda")))
 """
     assert failures_of(program) == []
 

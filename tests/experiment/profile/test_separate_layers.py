@@ -9,7 +9,11 @@ from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.layer_profiles import layer_profiles
-from dynapipe_hpc.experiment.profile.separate_layers import separate_layers, separate_sides
+from dynapipe_hpc.experiment.profile.separate_layers import (
+    separate_layers,
+    separate_pairs,
+    separate_sides,
+)
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
@@ -42,6 +46,11 @@ def test_the_parts_of_exact_measurements_are_recovered() -> None:
 @given(arrays(np.float64, (5, 4, 5), elements=st.floats(0, 100)))
 def test_noise_makes_no_part_negative(stacks: FloatArray) -> None:
     assert all((costs >= 0).all() for costs in separate_layers(stacks).values())
+
+
+def test_the_time_of_a_layer_per_pair_is_recovered_from_both_stacks() -> None:
+    layer = np.array([0.25, 0.5, 0.0, 0.0, 0.0])
+    assert separate_pairs(np.stack([layer, 2 * layer])[np.newaxis]).tolist() == [0.25, 0.5]
 
 
 def test_the_parts_of_both_sides_are_recovered() -> None:

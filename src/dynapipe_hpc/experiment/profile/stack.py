@@ -280,7 +280,7 @@ class Stack:
 def equal_slices(row: PackedRow, n_slices: int, multiple: int) -> list[PackedRow]:
     """The sample of a row of its own as slices of equal lengths, but for the last."""
     *_, n_tokens = row.offsets
-    each = padded(-(-n_tokens // n_slices), multiple)
+    slice_tokens = padded(-(-n_tokens // n_slices), multiple)
     return [
         PackedRow(
             row.sample_ids,
@@ -289,7 +289,7 @@ def equal_slices(row: PackedRow, n_slices: int, multiple: int) -> list[PackedRow
             row.recompute,
             slice=Slice(begin, end, n_tokens),
         )
-        for begin, end in pairwise([*range(0, n_tokens, each), n_tokens])
+        for begin, end in pairwise([*range(0, n_tokens, slice_tokens), n_tokens])
     ]
 
 

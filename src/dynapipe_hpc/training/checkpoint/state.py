@@ -107,7 +107,8 @@ def _like(state: FlatState) -> FlatState:
 
 def _room(values: torch.Tensor) -> torch.Tensor:
     room = torch.empty_like(values, device="cpu")
-    if values.is_cuda:
+    # A rank that trains nothing has an empty state, which cannot be registered.
+    if values.is_cuda and room.nbytes:
         # Pinned as it is: torch's own pinned memory is a power of two, up to twice as much. It is
         # never freed, as every snapshot uses it.
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]

@@ -182,8 +182,8 @@ def _read_layers(layers: h5py.Group) -> Iterator[tuple[LayerKey, LayerProfile]]:
             names = [*QUANTITIES, *(name for name in OPTIONAL_QUANTITIES if holds(group, name))]
             grids = {name: _array(group, name, "f") for name in names}
             pair_ms = _array(group, "pair_ms", "f") if holds(group, "pair_ms") else None
-            bytes_ = float(attributes["parameter_bytes"])
-            yield key, LayerProfile(bytes_, axes, **grids, pair_ms=pair_ms)
+            parameter_bytes = float(attributes["parameter_bytes"])
+            yield key, LayerProfile(parameter_bytes, axes, **grids, pair_ms=pair_ms)
 
 
 def _array(group: h5py.Group, name: str, kinds: str) -> Any:
