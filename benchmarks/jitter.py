@@ -11,7 +11,8 @@ chosen for 1F1B, both in fixed order. `work` is the time of the busiest stage. A
 of the undisturbed plan with slices; means over batches and draws. "stuck" counts runs by hint that
 reached a dead end.
 
-Transfers take latency and bytes over the rate of the link, and do not wait for each other.
+Transfers take latency and bytes over the rate of the link, and do not wait for each other. Without
+disturbance all plans take what the planner's own simulation says, or this ends with an error.
 """
 
 import argparse
@@ -203,6 +204,8 @@ def measured(point: Point) -> dict[str, dict[str, float]]:
             "1F1B": planned(samples, cost, cluster, "off", IN_TURN)[0],
         }
         plans = {name: machines(choice, cost, cluster) for name, choice in choices.items()}
+        for name, choice in choices.items():
+            _check_agreement(execute(*plans[name], by_hint=False), choice)
         planned_ms = execute(*plans["fixed"], by_hint=False)
         busiest = int(plans["fixed"][1].pass_ms.sum(1).argmax())
         for name, spread, draw in disturbances():
@@ -223,6 +226,12 @@ def measured(point: Point) -> dict[str, dict[str, float]]:
         }
         for (name, spread), rows in ratios.items()
     }
+
+
+def _check_agreement(executed_ms: float, choice: Choice) -> None:
+    (pipeline,) = choice.pipelines
+    if not np.isclose(executed_ms, pipeline.timeline.makespan_ms, rtol=1e-12, atol=0):
+        raise RuntimeError(f"{executed_ms} ms here, {pipeline.timeline.makespan_ms} ms as planned")
 
 
 def disturbances() -> Iterator[tuple[str, float, int]]:
