@@ -8,8 +8,11 @@ repeated in turn with the others. An error is |predicted - measured| / measured 
 together. "equal rows" looks a packed row up as equal rows with as many tokens and pairs;
 "tokens and pairs" as a row of its own with as many tokens, plus or minus the time of the pairs.
 "derived" takes that time from rows of unequal lengths, "measured" from slices. "beyond the table"
-counts rows between points of which one was not measured; they have no error. Last, the passes of a
-sample as slices over those as one row. It takes about ten minutes.
+counts rows between points of which one was not measured; they have no error.
+
+The speed of a machine changes between a profile and what follows, so predictions are scaled by what
+rows of one sample, measured in the same rounds, take now: "scale". "slices over a row" is the time
+of a sample's passes as slices over those as one row. It takes about ten minutes.
 """
 
 import argparse
@@ -46,6 +49,7 @@ MAX_TOKENS = 4096
 N_COMPOSITIONS = 24
 N_REPEATS = 5
 N_SLICES = 8
+LENGTHS = [MAX_TOKENS >> k for k in range(5)]
 DOCUMENT_TOKENS = (16, MAX_TOKENS // 2)
 MIDDLE_STAGE = 1  # holds one layer, and neither embedding nor head
 
@@ -127,8 +131,8 @@ def random_rows(draw: np.random.Generator, recompute: Recompute) -> Iterator[Pac
 
 def measure(
     config: ExperimentConfig, recompute: Recompute
-) -> tuple[dict[str, dict[str, float]], float]:
-    """Errors of all ways to predict times, and what slices of a sample take over a row."""
+) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """Errors of all ways to predict times, and ratios of times."""
     table = measured_table(config)
     draw = np.random.default_rng(0)
     # Every length has a sample of its own, whose id is the length.
@@ -136,6 +140,7 @@ def measure(
     sliced = [*random_slices(draw, recompute)]
     rows = [*random_rows(draw, recompute)]
     whole = PackedRow((0,), MAX_TOKENS, (0, MAX_TOKENS), recompute)
+    alone = [PackedRow((n,), n, (0, n), recompute) for n in LENGTHS]
     whole_as_slices = equal_slices(whole, N_SLICES, 8)
     with tokens_on_disk([(MAX_TOKENS // 2, MAX_TOKENS // 2), *sizes[1:]], 257) as tokens:
         stack = Stack(config, StackShape(n_layers=1), tokens)
@@ -143,16 +148,19 @@ def measure(
             (
                 [sum(stack.slices_ms(each)[-1]) for each in sliced],
                 [sum(stack.times_ms(row)) for row in rows],
+                [sum(stack.times_ms(row)) for row in alone],
                 [sum(map(sum, stack.slices_ms(whole_as_slices)))],
                 [sum(map(sum, stack.slices_ms([whole])))],
             )
             for _ in range(N_REPEATS)
         ]
-    of_slices, of_rows, (as_slices_ms,), (as_row_ms,) = (
+    of_slices, of_rows, of_alone, (as_slices_ms,), (as_row_ms,) = (
         np.median(times, axis=0).tolist() for times in zip(*rounds, strict=True)
     )
     last = [each[-1] for each in sliced]
     known, derived = cost_of(table, config), cost_of(_without_pairs(table), config)
+    speeds = zip(of_alone, _as_planned(known, alone, recompute), strict=True)
+    scale = median(measured / predicted for measured, predicted in speeds)
     forms = {
         "slices, measured": (_as_planned(known, last, recompute), of_slices),
         "slices, derived": (_as_planned(derived, last, recompute), of_slices),
@@ -162,8 +170,11 @@ def measure(
             of_rows,
         ),
     }
-    ratio = as_slices_ms / as_row_ms
-    return {f"{recompute.text}: {name}": _errors(*both) for name, both in forms.items()}, ratio
+    errors = {
+        f"{recompute.text}: {name}": _errors(np.multiply(scale, predicted).tolist(), measured)
+        for name, (predicted, measured) in forms.items()
+    }
+    return errors, {"scale": scale, f"{N_SLICES} slices over a row": as_slices_ms / as_row_ms}
 
 
 def _without_pairs(table: ProfileTable) -> ProfileTable:
@@ -209,14 +220,14 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     results: dict[str, dict[str, float]] = {}
-    ratios: dict[str, float] = {}
+    ratios: dict[str, dict[str, float]] = {}
     for recompute in (Recompute.NONE, Recompute.FULL):
         errors, ratios[recompute.text] = measure(experiment(recompute), recompute)
         results |= errors
     print_table(results, dict.fromkeys(next(iter(results.values())), "{:.3f}"))
-    print(f"a sample as {N_SLICES} slices, over the same as a row: {ratios}")
+    print_table(ratios, {name: "{:.3f}" for name in next(iter(ratios.values()))})
     if arguments.json:
-        write_json(arguments.json, {"errors": results, "slices over a row": ratios})
+        write_json(arguments.json, {"errors": results, "ratios": ratios})
 
 
 if __name__ == "__main__":
