@@ -225,7 +225,7 @@ def main() -> None:
         errors, ratios[recompute.text] = measure(experiment(recompute), recompute)
         results |= errors
     print_table(results, dict.fromkeys(next(iter(results.values())), "{:.3f}"))
-    print_table(ratios, {name: "{:.3f}" for name in next(iter(ratios.values()))})
+    print_table(ratios, dict.fromkeys(next(iter(ratios.values())), "{:.3f}"))
     if arguments.json:
         write_json(arguments.json, {"errors": results, "ratios": ratios})
 
