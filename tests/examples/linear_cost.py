@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import Layout, Recompute
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, KnownRows, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, KnownRows, Shapes, StageCosts
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,10 @@ class LinearCost:
     @property
     def cache_bytes(self) -> FloatArray:
         return np.full(len(self.launch_ms), self.cached_bytes)
+
+    @property
+    def cache_cost(self) -> Cost:
+        return Cost.STORED_BYTES
 
     @property
     def reduce_ms(self) -> FloatArray:

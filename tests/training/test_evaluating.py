@@ -8,6 +8,7 @@ import torch
 from tests.examples.equal_shares import equal_shares
 from tests.examples.linear_cost import LinearCost
 from tests.examples.training_case import (
+    MAX_TOKENS,
     SHAPE,
     START_ID,
     T5_SHAPE,
@@ -29,8 +30,11 @@ from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.models import linear_cross_entropy
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError
+from dynapipe_hpc.planner.batch.slice_rule import SliceSetting
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.training.collectives import SingleRankCollectives
@@ -51,17 +55,20 @@ CLUSTERS = {
 }
 
 
-def planner_of(cluster: Cluster, shape: ModelShape, layout: LayoutName) -> Planner:
+def planner_of(
+    cluster: Cluster, shape: ModelShape, layout: LayoutName, slices: SliceSetting = "off"
+) -> Planner:
     cost = LinearCost(
         launch_ms=(0.1,) * cluster.n_stages,
         token_ms=(0.01,) * cluster.n_stages,
         has_targets=shape.has_target_rows,
+        cached_bytes=1.0,
     )
     boundaries = equal_shares(shape, cluster).boundaries(shape)
     trained = Planner(
         BestOfRules([], [], cost, cluster), cost, cluster, shape.hidden_size, boundaries
     )
-    return trained.of_evaluation(DynamicConfig(layouts=(layout,)))
+    return trained.of_evaluation(DynamicConfig(layouts=(layout,), slices=slices))
 
 
 def evaluate(rank: Rank, plans: list[RankPlan], transport: Transport[Tensor]) -> Tensor:
@@ -98,6 +105,31 @@ def test_losses_of_samples_are_those_of_plain_operations(
     monkeypatch.setattr(linear_cross_entropy, "LOGITS_AT_ONCE", 100)  # several chunks of ids
     planner = planner_of(cluster, shape, layout)
     plans = [planner.make_plans(k, batch) for k, batch in enumerate(BATCHES)]
+    found = evaluated(cluster, shape, plans)
+    torch.testing.assert_close(found, expected(shape), rtol=1e-11, atol=0)
+
+
+def test_samples_that_do_not_fit_are_evaluated_as_slices() -> None:
+    n_bytes = 20 + MAX_TOKENS  # 2.5 per token of a slice, and the keys and values of all tokens
+    cluster = CLUSTERS["2 stages x 2 replicas"].model_copy(update={"device_memory_bytes": n_bytes})
+    with pytest.raises(DoesNotFitError):
+        planner_of(cluster, SHAPE, "packed").make_plans(0, BATCHES[0])
+    planner = planner_of(cluster, SHAPE, "packed", slices=8)
+    plans = [planner.make_plans(k, batch) for k, batch in enumerate(BATCHES)]
+    of_slices = {
+        plan.memory.forward_transient[index]
+        for of_batch in plans
+        for plan in of_batch
+        for index, microbatch in enumerate(plan.microbatches)
+        if microbatch.slice and microbatch.slice.n_tokens == MAX_TOKENS
+    }
+    assert of_slices == {n_bytes}
+    found = evaluated(cluster, SHAPE, plans)
+    torch.testing.assert_close(found, expected(SHAPE), rtol=1e-11, atol=0)
+
+
+def evaluated(cluster: Cluster, shape: ModelShape, plans: list[list[RankPlan]]) -> Tensor:
+    """Sums of losses and numbers of target tokens, added up over all ranks."""
     world = LocalWorld(cluster.n_ranks)
     networks = [
         LocalNetwork(
@@ -122,7 +154,7 @@ def test_losses_of_samples_are_those_of_plain_operations(
             assert not table.any()
         elif cluster.shard_of(rank) == 0:
             found += table
-    torch.testing.assert_close(found, expected(shape), rtol=1e-11, atol=0)
+    return found
 
 
 def test_training_does_not_notice_an_evaluation() -> None:

@@ -38,10 +38,12 @@ from dynapipe_hpc.planner.baselines.tuned import (
 )
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.batch.dynamic import DynamicBatches, dynamic_rules, layouts_of
+from dynapipe_hpc.planner.batch.dynamic import dynamic_rules, layouts_of
+from dynapipe_hpc.planner.batch.slice_rule import SliceRule
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.choose.forward_windows import ForwardWindows
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
@@ -54,7 +56,6 @@ from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import RuleName, ScheduleConfig
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
-from dynapipe_hpc.planner.schedule.forward_only import forward_only
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
@@ -145,13 +146,12 @@ def evaluation_chooser(batch: DynamicConfig, cost: ForwardOnly, cluster: Cluster
     """Dynamic micro-batches for evaluation, whatever rule training follows.
 
     Args:
-        batch: Layouts and lengths of rows.
+        batch: Layouts and lengths of rows, and whether samples may be cut into slices.
         cost: Cost model of the forward passes.
         cluster: The cluster that plans are for.
     """
-    # A micro-batch keeps nothing, so that one at a time may take all memory.
-    rule = DynamicBatches(layouts=layouts_of(batch), token_multiple=batch.token_multiple)
-    return BestOfRules([rule], [forward_only], cost, cluster)
+    slice_rule = SliceRule(batch.slices, batch.token_multiple)
+    return ForwardWindows(cost, cluster, layouts_of(batch), slice_rule)
 
 
 def dynamic_chooser(

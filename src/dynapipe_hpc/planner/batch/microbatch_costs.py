@@ -6,7 +6,7 @@ import numpy as np
 
 from dynapipe_hpc.data.microbatch import ExecutionMode, MicroBatch
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
-from dynapipe_hpc.planner.cost.cost_model import SHARED, Cost, CostModel, Counts, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import SHARED, CostModel, Counts, StageCosts
 
 _SHARED = list(SHARED)
 
@@ -33,8 +33,9 @@ def microbatch_costs(microbatches: Sequence[MicroBatch], cost: CostModel) -> Sta
     for place, microbatch in enumerate(microbatches):
         if microbatch.slice and microbatch.slice.begin == 0:
             group = slice(place, place + int(later[place]) + 1)
-            table[place, :, Cost.STORED_BYTES] += microbatch.slice.n_tokens * cost.cache_bytes
             table[group, :, _SHARED] = table[group][..., _SHARED].max(axis=0)
+            holding = group if cost.cache_cost in SHARED else place
+            table[holding, :, cost.cache_cost] += microbatch.slice.n_tokens * cost.cache_bytes
     return StageCosts(table, later_slices=later)
 
 

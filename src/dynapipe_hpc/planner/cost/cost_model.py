@@ -328,6 +328,11 @@ class CostModel(Protocol):
         ...
 
     @property
+    def cache_cost(self) -> Cost:
+        """Column that they count to: those of the first slice, or, if transient, of every slice."""
+        return Cost.STORED_BYTES
+
+    @property
     @abstractmethod
     def reduce_ms(self) -> FloatArray:
         """Time of the gradient all-reduce over replicas, shape (n_stages,)."""

@@ -5,6 +5,7 @@ from typing import Self
 
 from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.planner.cost.cost_model import (
+    Cost,
     CostModel,
     FloatArray,
     Kinds,
@@ -63,6 +64,11 @@ class DerivedCost:
     def cache_bytes(self) -> FloatArray:
         """Keys, values and sums of their gradients of a token of a sliced sample, (n_stages,)."""
         return self.cost.cache_bytes
+
+    @property
+    def cache_cost(self) -> Cost:
+        """Column that they count to, see `CostModel`."""
+        return self.cost.cache_cost
 
     @property
     def static_bytes(self) -> FloatArray:

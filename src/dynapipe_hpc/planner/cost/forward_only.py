@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.derived_cost import DerivedCost
 
 
@@ -31,6 +31,11 @@ class ForwardOnly(DerivedCost):
     def step_ms(self) -> float:
         """No time, as nothing is updated."""
         return 0.0
+
+    @property
+    def cache_cost(self) -> Cost:
+        """Transient memory, as keys and values stay from the first to the last slice's pass."""
+        return Cost.FORWARD_TRANSIENT_BYTES
 
     @property
     def kind_of_stage(self) -> None:

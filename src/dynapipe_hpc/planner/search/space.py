@@ -129,11 +129,7 @@ class SearchSpace:
 
     def microbatches(self, replicas: Replicas) -> list[list[MicroBatch]]:
         """Micro-batches of every replica, in order."""
-        microbatches = self.windows.microbatches
-        return [
-            [each for window in replica.tolist() for each in microbatches(*window)]
-            for replica in replicas
-        ]
+        return [self.windows.microbatches_of(replica) for replica in replicas]
 
     def costs(self, replicas: Replicas) -> list[StageCosts]:
         """Costs of every replica's micro-batches."""

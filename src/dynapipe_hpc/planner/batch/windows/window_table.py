@@ -161,6 +161,10 @@ class WindowTable:
         slices = self.sliced.rows.get((first, mode))
         return (self.microbatch(first, size, mode),) if slices is None else slices
 
+    def microbatches_of(self, windows: npt.NDArray[np.uint32]) -> list[MicroBatch]:
+        """Micro-batches of windows, those of slices one by one."""
+        return [each for window in windows.tolist() for each in self.microbatches(*window)]
+
     def costs_of(self, windows: npt.NDArray[np.uint32]) -> StageCosts:
         """Costs of the micro-batches of windows, those of slices one by one."""
         cells = self.cells_of(windows).astype(np.int64)

@@ -1,0 +1,71 @@
+"""The plan of an evaluation: forward passes of windows of the samples."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.objective import bottleneck_ms
+from dynapipe_hpc.planner.batch.order import orders
+from dynapipe_hpc.planner.batch.replicas import balance
+from dynapipe_hpc.planner.batch.slice_rule import SliceRule
+from dynapipe_hpc.planner.batch.split import split
+from dynapipe_hpc.planner.batch.windows.price_windows import check_samples, price_bundled_windows
+from dynapipe_hpc.planner.batch.windows.slice_windows import with_slices
+from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
+from dynapipe_hpc.planner.choose.choice import Choice
+from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
+from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
+from dynapipe_hpc.planner.schedule.forward_only import forward_only
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardWindows:
+    """Splits sorted samples where an evaluation is predicted shortest, see `split_samples`.
+
+    A micro-batch keeps nothing, so that one at a time may take all memory. Where samples do not fit
+    whole, long ones run as slices if they may.
+
+    Attributes:
+        cost: Predicts time and memory of forward passes.
+        cluster: What the plans are for.
+        layouts: Layouts of micro-batches to choose from.
+        slice_rule: Rule by which samples are cut where some do not fit whole.
+    """
+
+    cost: ForwardOnly
+    cluster: Cluster
+    layouts: Sequence[Layout]
+    slice_rule: SliceRule
+
+    def choose(self, samples: Sequence[Sample]) -> Choice:
+        """The only plan, see `Chooser`."""
+        ordered, *_ = orders(samples, self.cost.is_encoder_decoder).values()
+        table = self._windows(ordered)
+        windows = np.array(split(table, self.cluster.n_replicas), np.uint32)
+        work_ms = bottleneck_ms(table.costs.take(table.cells_of(windows).astype(np.int64)))
+        replicas = [windows[places] for places in balance(work_ms, self.cluster.n_replicas)]
+        scheduler = ReplicaScheduler(self.cost, self.cluster, [forward_only])
+        microbatches = [table.microbatches_of(replica) for replica in replicas]
+        costs = [table.costs_of(replica) for replica in replicas]
+        return Choice((scheduler.schedule("forward passes", microbatches, costs),))
+
+    def _windows(self, ordered: Sequence[Sample]) -> WindowTable:
+        cost, cluster, rule = self.cost, self.cluster, self.slice_rule
+        table = price_bundled_windows(
+            ordered,
+            cost,
+            cluster,
+            self.layouts,
+            token_multiple=rule.token_multiple,
+            may_misfit=rule.setting != "off",
+        )
+        if table.runs_alone[:, table.row_of_sample].any(axis=0).all():
+            return table
+        sliced = with_slices(table, cost, cluster, rule)
+        if sliced is None:
+            check_samples(table, cost, cluster, rule.token_multiple)
+        return sliced or table
