@@ -93,8 +93,8 @@ def variants(config: ExperimentConfig) -> Iterator[Variant]:
     planned with slices as well. There is ZeRO-1 where there are replicas.
     """
     configured = config.planner.batch
-    rules = {rule.rule: rule for rule in EVERY_BATCH_RULE} | {configured.rule: configured}
-    methods: dict[str, BatchConfig] = {**rules, **_sliced(config)}
+    methods: dict[str, BatchConfig] = {rule.rule: rule for rule in EVERY_BATCH_RULE}
+    methods |= {configured.rule: configured, **_sliced(config)}
     for cluster, (method, batch) in product(divisions(config.cluster), methods.items()):
         planner = config.planner.model_copy(update={"batch": batch})
         for zero_stage in (0, 1) if cluster.n_replicas > 1 else (0,):
