@@ -3,25 +3,32 @@
     python benchmarks/long_tails.py [--json OUT.json]
 
 Predicted iterations of a Llama 3 8B in packed rows with split backward passes, three modes of
-recomputation, default effort, on one replica, by the estimates of the presets of A100-80GB and
-H100; layers are so placed that stages have about as much work. Lengths are drawn from 90 %
-lognormal (median 400 tokens, sigma 1) and 10 % Pareto (from 2,000 tokens on, exponent 1), cut at a
-maximum, until a batch has its tokens. Batches "with" begin with one sample of three quarters of the
-maximum; others are as drawn.
+recomputation, default effort, by the estimates of the presets of A100-80GB and H100; layers are so
+placed that stages have about as much work. Lengths are drawn from 90 % lognormal (median 400
+tokens, sigma 1) and 10 % Pareto (from 2,000 tokens on, exponent 1), cut at a maximum, until a batch
+has its tokens. Batches "with" begin with one sample of three quarters of the maximum; others are as
+drawn. Those "of Megatron" are lognormal between 128 tokens and the maximum, with a mean of 1,024
+and a sigma of 1.5, as in Megatron-LM's examples of dynamic context parallelism, one node per
+replica.
 
-`whole` and `slices` are predicted times over the work of the busiest stage, `gain` their ratio,
-geometric means over the batches, the least gain behind it. `over work` is the time with slices over
-the larger of the work and the longest sample's own work on a stage. `ms` is the processor time of
-planning with slices, the median over batches, and `times` what it takes of that without.
+`whole` and `slices` are predicted times over the work of the busiest stage, `balanced` and `budget`
+those of the rules of today (one packed row per micro-batch of about the same work; padded rows up
+to a number of tokens), with the same schedules, and the best size and recomputation for every
+batch. `gain` is `whole` over `slices`; all are geometric means over the batches, the least gain
+behind it. `over work` is the time with slices over the larger of the work and the longest sample's
+own work on a stage. `ms` is the processor time of planning with slices, the median over batches,
+and `times` what it takes of that without.
 """
 
 import argparse
 import time
 import tomllib
 from collections.abc import Iterator
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -30,6 +37,11 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.config import (
+    BaselineConfig,
+    PackedBalancedConfig,
+    TokenBudgetConfig,
+)
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.slice_rule import SliceSetting
@@ -37,7 +49,11 @@ from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
-from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
+from dynapipe_hpc.planner.from_config import (
+    baseline_chooser,
+    dynamic_chooser,
+    schedule_rules,
+)
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
 from measured import print_table, write_json
@@ -65,26 +81,38 @@ class Point(NamedTuple):
     max_tokens: int
     batch_tokens: int
     n_stages: int
-    has_long: bool
+    kind: Literal["with", "as drawn", "of Megatron"]
+    n_replicas: int = 1
 
     def __str__(self) -> str:
-        kind = "with" if self.has_long else "as drawn"
-        return f"{self.gpu}, {kind}: {self.max_tokens:,}; {self.batch_tokens:,}; {self.n_stages}"
+        ranks = (
+            f"{self.n_stages}" if self.n_replicas == 1 else f"{self.n_replicas} x {self.n_stages}"
+        )
+        return f"{self.gpu}, {self.kind}: {self.max_tokens:,}; {self.batch_tokens:,}; {ranks}"
 
 
 POINTS = [
-    Point("a100_80gb", 2048, 65536, 4, has_long=False),
-    Point("a100_80gb", 8192, 65536, 4, has_long=False),
-    Point("a100_80gb", 32768, 262144, 4, has_long=True),
-    Point("a100_80gb", 32768, 262144, 8, has_long=True),
-    Point("a100_80gb", 65536, 262144, 8, has_long=True),
-    Point("a100_80gb", 65536, 1048576, 8, has_long=True),
-    Point("a100_80gb", 65536, 262144, 8, has_long=False),
-    Point("h100", 65536, 262144, 8, has_long=True),
+    Point("a100_80gb", 2048, 65536, 4, kind="as drawn"),
+    Point("a100_80gb", 8192, 65536, 4, kind="as drawn"),
+    Point("a100_80gb", 32768, 262144, 4, kind="with"),
+    Point("a100_80gb", 32768, 262144, 8, kind="with"),
+    Point("a100_80gb", 65536, 262144, 8, kind="with"),
+    Point("a100_80gb", 65536, 1048576, 8, kind="with"),
+    Point("a100_80gb", 65536, 262144, 8, kind="as drawn"),
+    Point("h100", 65536, 262144, 8, kind="with"),
+    Point("a100_80gb", 8192, 65536, 4, kind="of Megatron"),
+    Point("a100_80gb", 8192, 65536, 8, kind="of Megatron"),
+    Point("a100_80gb", 8192, 262144, 8, kind="of Megatron", n_replicas=4),
+    Point("a100_80gb", 8192, 524288, 8, kind="of Megatron", n_replicas=8),
 ]
-
+BASELINES = (
+    PackedBalancedConfig(rule="packed_balanced", tokens_per_microbatch="tuned"),
+    TokenBudgetConfig(rule="token_budget", tokens_per_microbatch="tuned"),
+)
 
 COLUMNS = {
+    "balanced": "{:.3f}",
+    "budget": "{:.3f}",
     "whole": "{:.3f}",
     "slices": "{:.3f}",
     "gain": "{:.2f}",
@@ -113,12 +141,17 @@ def measured(point: Point) -> dict[str, float]:
             planned(samples, cost, cluster, each) for each in ("off", "auto")
         )
         work, longest = work_ms(sliced, cost), longest_ms(samples, cost)
-        times = (whole.best.iteration_ms, sliced.best.iteration_ms)
-        over = times[1] / max(work, longest)
+        of_rules = (by_rule(samples, cost, cluster, rule) for rule in BASELINES)
+        times = (*of_rules, whole.best.iteration_ms, sliced.best.iteration_ms)
+        over = times[-1] / max(work, longest)
         rows.append((*(each / work for each in times), over, sliced_ms, whole_ms))
-    wholes, slices, overs, planning_ms, before_ms = (list(each) for each in zip(*rows, strict=True))
+    balanced, budget, wholes, slices, overs, planning_ms, before_ms = (
+        list(each) for each in zip(*rows, strict=True)
+    )
     gains = [a / b for a, b in zip(wholes, slices, strict=True)]
     return {
+        "balanced": geometric_mean(balanced),
+        "budget": geometric_mean(budget),
         "whole": geometric_mean(wholes),
         "slices": geometric_mean(slices),
         "gain": geometric_mean(gains),
@@ -133,26 +166,35 @@ def machine(point: Point) -> tuple[AnalyticCost, Cluster]:
     """Estimates of a preset, and its cluster."""
     presets = [
         tomllib.loads((PRESETS / f"{point.gpu}{suffix}.toml").read_text())
-        for suffix in ("", f"_1x{point.n_stages}")
+        for suffix in ("", f"_1x{point.n_stages}", *["_4x8"][: point.n_replicas - 1])
     ]
-    rates = presets[0]["planner"]["cost"] | presets[1]["planner"]["cost"]
-    cluster = Cluster.model_validate(presets[0]["cluster"] | presets[1]["cluster"])
+    rates = reduce(or_, (each["planner"]["cost"] for each in presets))
+    tables = reduce(or_, (each["cluster"] for each in presets))
+    cluster = Cluster.model_validate(tables | {"n_replicas": point.n_replicas})
     config = AnalyticConfig.model_validate({**rates, "element_bytes": 2})
     return AnalyticCost(SHAPE, PLACEMENTS[point.n_stages], cluster, config), cluster
 
 
 def batches(point: Point) -> Iterator[list[Sample]]:
-    for seed in range(N_WITH if point.has_long else N_DRAWN):
+    for seed in range(N_WITH if point.kind == "with" else N_DRAWN):
         stream = np.random.default_rng(seed)
-        lengths = [point.max_tokens * 3 // 4] if point.has_long else []
+        lengths = [point.max_tokens * 3 // 4] if point.kind == "with" else []
         while True:
-            is_long = stream.random() < 0.1
-            drawn = 2000 * (stream.pareto(1.0) + 1) if is_long else stream.lognormal(np.log(400), 1)
-            length = max(8, min(int(drawn), point.max_tokens))
+            length = drawn_length(point, stream)
             if sum(lengths) + length > point.batch_tokens:
                 break
             lengths.append(length)
         yield samples_of_lengths([(0, length) for length in lengths])
+
+
+def drawn_length(point: Point, stream: np.random.Generator) -> int:
+    if point.kind == "of Megatron":
+        drawn, least = stream.lognormal(np.log(1024) - 1.5**2 / 2, 1.5), 128
+    elif stream.random() < 0.1:
+        drawn, least = 2000 * (stream.pareto(1.0) + 1), 8
+    else:
+        drawn, least = stream.lognormal(np.log(400), 1), 8
+    return max(least, min(int(drawn), point.max_tokens))
 
 
 def planned(
@@ -171,10 +213,20 @@ def planned(
     return choice, 1e3 * (time.thread_time() - started_s)
 
 
+def by_rule(
+    samples: list[Sample], cost: AnalyticCost, cluster: Cluster, rule: BaselineConfig
+) -> float:
+    """Predicted time by a rule at its best setting."""
+    rules = schedule_rules(SPLIT_BACKWARD)
+    longest = max(sample.tokens for sample in samples)
+    chooser = baseline_chooser(rule, rules, cost, cluster, max_tokens=longest)
+    return chooser.choose(samples).best.iteration_ms
+
+
 def work_ms(choice: Choice, cost: AnalyticCost) -> float:
-    """Work of the busiest stage in a plan."""
+    """Work of the busiest stage in a plan, shared by the replicas."""
     stages = sum(microbatch_costs(p.microbatches, cost).work_ms.sum(0) for p in choice.pipelines)
-    return float(np.max(stages))
+    return float(np.max(stages)) / len(choice.pipelines)
 
 
 def longest_ms(samples: list[Sample], cost: AnalyticCost) -> float:

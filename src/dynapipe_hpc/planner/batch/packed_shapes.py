@@ -1,6 +1,7 @@
 """Equal rows by which packed micro-batches are looked up."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple, Self, assert_never
 
 import numpy as np
@@ -133,25 +134,25 @@ def _sizes_of(microbatch: MicroBatch, known: KnownRows) -> tuple[float, ...]:
             assert_never(microbatch)
 
 
-def _sliced_sizes(
-    microbatch: PackedRow, lengths: IntArray, part: Slice, known: KnownRows
-) -> tuple[float, ...]:
+def _sliced_sizes(microbatch: PackedRow, part: Slice, known: KnownRows) -> tuple[float, ...]:
     """Rows with as many tokens and pairs as a slice, which sees all before it, and others have.
 
     As causal attention counts as all pairs of a sample, a slice has those up to its end less those
     up to its begin.
     """
-    pairs = part.end**2 - part.begin**2 + lengths[1:] @ lengths[1:]
+    # There are hundreds of slices, and too few numbers in each to be arrays.
+    others = sum((end - begin) ** 2 for begin, end in pairwise(microbatch.offsets[1:]))
+    pairs = part.end**2 - part.begin**2 + others
     tokens = float(microbatch.row_tokens)
-    n_rows = min(tokens**2 / float(pairs), known.most, tokens / known.least_tokens)
-    n_rows = min(n_rows, 1.0) if n_rows < 1 or len(lengths) == 1 else n_rows
+    n_rows = min(tokens**2 / pairs, known.most, tokens / known.least_tokens)
+    n_rows = min(n_rows, 1.0) if n_rows < 1 or not others else n_rows
     return (n_rows, tokens / n_rows, 0.0, n_rows)
 
 
 def _packed_sizes(microbatch: PackedRow, known: KnownRows) -> tuple[float, ...]:
-    inputs, targets = np.diff(microbatch.offsets), np.diff(microbatch.target_offsets)
     if microbatch.slice is not None:
-        return _sliced_sizes(microbatch, inputs, microbatch.slice, known)
+        return _sliced_sizes(microbatch, microbatch.slice, known)
+    inputs, targets = np.diff(microbatch.offsets), np.diff(microbatch.target_offsets)
     rows = ([microbatch.row_tokens], [microbatch.target_tokens])
     of_inputs = ([len(inputs)], [inputs.sum()], [inputs @ inputs])
     row_tokens, target_tokens = np.array(rows, np.float64)

@@ -128,7 +128,7 @@ class AnalyticCost(CostModel):
         counts = np.array([self._counts[kind] for kind in estimates])
         added = _Layer(*np.einsum("kqm,ks->qms", layers, counts))
         held = (counts > 0)[:, np.newaxis, np.newaxis]
-        largest = _Layer(*np.max(layers[..., np.newaxis] * held, axis=0))
+        forward_bytes, backward_bytes = np.max(layers[:, _SHARED, :, np.newaxis] * held, axis=0)
         sides = (shapes.row_tokens, shapes.target_tokens)
         tokens = np.stack([shapes.n_rows * side for side in sides], axis=1)
         return StageCosts.from_times(
@@ -137,8 +137,8 @@ class AnalyticCost(CostModel):
             weight_ms=added.weight_ms,
             splitting_ms=np.zeros(()),
             stored_bytes=added.stored_bytes,
-            forward_transient_bytes=largest.forward_transient_bytes,
-            backward_transient_bytes=largest.backward_transient_bytes + added.sum_bytes,
+            forward_transient_bytes=forward_bytes,
+            backward_transient_bytes=backward_bytes + added.sum_bytes,
             boundary_bytes=tokens @ self._boundaries.T,
             out=out,
         )
@@ -197,3 +197,9 @@ class _Layer(NamedTuple):
     forward_transient_bytes: FloatArray
     backward_transient_bytes: FloatArray
     sum_bytes: FloatArray
+
+
+_SHARED = [
+    _Layer._fields.index(name) for name in ("forward_transient_bytes", "backward_transient_bytes")
+]
+"""Columns that layers share, as they run one after the other; others add up."""
