@@ -35,6 +35,7 @@ STEPS = {
     "nccl_alone": 30.0,
     "attention": 60.0,
     "layers": 75.0,
+    "slices": 45.0,
     "allocator": 45.0,
     "training": 180.0,
     "shared_device": 75.0,

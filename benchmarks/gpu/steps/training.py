@@ -1,4 +1,4 @@
-"""A profile and four runs of a GPT of 350 million parameters, through the command line."""
+"""A profile and five runs of a GPT of 350 million parameters, through the command line."""
 
 import shutil
 from pathlib import Path
@@ -19,10 +19,11 @@ SIZES = (
     "training.iterations=16",
     'planner.cost.recompute=["none"]',  # a mode takes 18 s per layout to measure
 )
-MICROBATCH_TOKENS, BUDGET = (2048, 1024) if rehearses() else (16384, 8192)
+MICROBATCH_TOKENS, BUDGET, SLICE = (2048, 1024, 128) if rehearses() else (16384, 8192, 1024)
 RULES = {
     "dynamic, padded": '{rule = "dynamic", layouts = ["padded"]}',
     "dynamic": '{rule = "dynamic", layouts = ["padded", "packed"]}',
+    "dynamic, slices": f'{{rule = "dynamic", layouts = ["packed"], slices = {SLICE}}}',
     "packed": '{rule = "dense_packing", rows_per_microbatch = 4}',
     "token budget": f'{{rule = "token_budget", tokens_per_microbatch = {BUDGET}}}',
 }
