@@ -28,13 +28,12 @@ SAMPLES = [LONG, BESIDE]
 CUTS: Sequence[float] = (1, 0.3, 0.9)
 
 
-def grouped(head_size: int) -> ModelShape:
-    """A Llama whose heads share keys and values in pairs."""
-    wide = shape_with(LLAMA_SHAPE, head_size)
-    return wide.model_copy(update={"n_kv_heads": max(1, wide.n_heads // 2)})
+def shared_keys(head_size: int) -> ModelShape:
+    """A Llama whose heads all share their keys and values."""
+    return shape_with(LLAMA_SHAPE.model_copy(update={"n_kv_heads": 1}), head_size)
 
 
-SHAPES = [family for size in (64, 128) for family in (shape_with(SHAPE, size), grouped(size))]
+SHAPES = [family for size in (64, 128) for family in (shape_with(SHAPE, size), shared_keys(size))]
 every_shape = pytest.mark.parametrize(
     "shape", SHAPES, ids=[f"{s.family}-{s.head_size}" for s in SHAPES]
 )

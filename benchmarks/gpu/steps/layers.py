@@ -6,6 +6,7 @@ import torch
 
 from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.data.microbatch import PackedRow, Recompute
+from dynapipe_hpc.models.attention import choose_kernels
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
@@ -37,6 +38,7 @@ TOKENS = (256, 1024) if rehearses() else (256, *EXPECTED)
 
 def main() -> None:
     device = find_device()
+    choose_kernels()
     layer = stage(device, range(1, 2))
     without_sums = {n: ms_of(device, layer, (1, n)) for n in SUM_TOKENS if n in TOKENS}
     Optimizer(layer, CONFIG, SingleRankCollectives())  # gradients now add up in float32

@@ -3,6 +3,8 @@
 import torch
 
 from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.models.attention import choose_kernels
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
@@ -15,8 +17,10 @@ from dynapipe_hpc.training.optimizer import Optimizer
 from gpu.device import find_device, peak_bytes, typical_ms
 from gpu.finding import lacks, note, rehearses
 
-TOKENS = (64,) if rehearses() else (8192, 65536)
-N_SLICES = (1, 2, 4, 8, 16, 32)
+WHOLE = (64, 128) if rehearses() else (1024, 4096, 8192, 16384, 32768, 65536)
+SLICED = {8192: (1, 2, 4, 8), 65536: (1, 2, 4, 8, 16, 32, 64)}
+if rehearses():
+    SLICED = {64: (1, 2, 8), 128: (1, 8)}
 SHAPE = LlamaShape(
     n_layers=32,
     hidden_size=4096,
@@ -24,7 +28,7 @@ SHAPE = LlamaShape(
     n_kv_heads=8,
     ffn_size=14336,
     vocab_size=128256,
-    max_tokens=max(TOKENS),
+    max_tokens=max(WHOLE),
     rope_theta=500_000.0,
 )
 if rehearses():
@@ -36,13 +40,14 @@ MOST_EXTRA = 0.1
 
 def main() -> None:
     device = find_device()
+    choose_kernels()
     if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
         lacks("a GPU on which flash attention runs")
     layer = family_of(SHAPE)(
         SHAPE, range(1, 2), first=False, last=False, dtype=torch.bfloat16, device=device
     )
     Optimizer(layer, TrainingConfig(iterations=1, dtype="bfloat16"), SingleRankCollectives())
-    for n in TOKENS:
+    for n in WHOLE:
         report(device, layer, n)
 
 
@@ -53,20 +58,21 @@ def report(device: torch.device, layer: StageOfFamily, n_tokens: int) -> None:
 
     def whole() -> None:
         batch = DecoderBatch((1, n_tokens), AttentionContext(), None).to(device)
-        torch.autograd.backward(layer.run(activation.requires_grad_(), batch), gradient)
+        output = layer.run(activation.requires_grad_(), batch, Recompute.NONE)
+        torch.autograd.backward(output, gradient)
         activation.grad = None
 
     whole_ms = typical_ms(device, whole, 5).device_ms
     note(f"{n_tokens} tokens whole, ms", whole_ms)
     note(f"{n_tokens} tokens whole, peak in bytes", peak_bytes(device, whole))
-    for n_slices in N_SLICES:
+    for n_slices in SLICED.get(n_tokens, ()):
 
         def sliced(n_slices: int = n_slices) -> None:
             run_slices(layer, activation, gradient, n_slices)
 
         times = typical_ms(device, sliced, 5)
         name = f"{n_tokens} tokens in {n_slices} slices"
-        is_limited = n_slices == 8 and n_tokens == TOKENS[-1]
+        is_limited = n_slices == 8 and n_tokens == WHOLE[-1]
         extra = times.device_ms / whole_ms - 1
         told, holds = (f"< {MOST_EXTRA}", extra < MOST_EXTRA) if is_limited else ("", None)
         note(f"{name}, ms more than whole", extra, told, holds)
@@ -87,7 +93,7 @@ def run_slices(
         context = AttentionContext(documents, part, cache)
         batch = DecoderBatch((1, length), context, None).to(activation.device)
         received = activation.detach()[:, begin : begin + length].clone().requires_grad_()
-        outputs.append(layer.run(received, batch))
+        outputs.append(layer.run(received, batch, Recompute.NONE))
     for k in reversed(range(n_slices)):
         towards = gradient[:, k * length : (k + 1) * length]
         torch.autograd.backward(outputs.pop(), towards.contiguous())

@@ -1,0 +1,111 @@
+"""Real tokens per second on a GPU, by the longest sample and by how samples form micro-batches.
+
+    python benchmarks/gpu_lengths.py FOLDER [--json OUT.json] [--smoke]
+
+Needs a CUDA device, and says so where there is none. A GPT of 350 million parameters in bfloat16 on
+one stage. Lengths are those of `long_tails.py` (90 % lognormal with a median of 400 tokens, 10 %
+Pareto from 2,000 tokens on), cut at a maximum; 65,536 tokens per iteration. The rules of today take
+the size that is predicted to be fastest for each batch. A second call goes on where the first was
+ended. --smoke takes a tiny model and short samples on whatever device there is: it shows that this
+script works, and measures nothing.
+"""
+
+import argparse
+import json
+import random
+import string
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from dynapipe_hpc.report.throughput import RunSummary
+from gpu_layouts import CONFIGS, SMOKE, dynapipe, overrides, trained, usable_bytes, write
+
+MAXIMA = (2048, 8192, 32768)
+BATCH_TOKENS, N_ITERATIONS = 65536, 10
+RULES = {
+    "dynamic": '{rule = "dynamic", layouts = ["padded", "packed"]}',
+    "packed": '{rule = "packed_balanced"}',
+    "dense packing": '{rule = "dense_packing"}',
+    "token budget": '{rule = "token_budget"}',
+}
+SIZES = (
+    "model.n_layers=24",
+    "model.hidden_size=1024",
+    "model.n_heads=16",
+    "model.ffn_size=4096",
+    f"training.iterations={N_ITERATIONS}",
+    f"data.tokens_per_batch={BATCH_TOKENS}",
+    'planner.cost.recompute=["none"]',
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--smoke", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.smoke and not torch.cuda.is_available():
+        sys.exit("gpu_lengths: needs a CUDA device, and torch sees none; --smoke does without")
+    results = measure(arguments.folder, smoke=arguments.smoke)
+    for maximum, summaries in results.items():
+        for s in summaries:
+            print(
+                f"{maximum:>8} {s.name:14} {s.real_tokens_per_s:9,.0f} tokens/s, {s.time_error:5.1%} off"
+            )
+    if arguments.json:
+        write(arguments.json, "gpt", results)
+
+
+def measure(folder: Path, *, smoke: bool) -> dict[str, list[RunSummary]]:
+    """The summaries of the rules by maximum; rules that do not fit are left out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    maxima = (256, 512) if smoke else MAXIMA
+    sizes = SMOKE if smoke else (*SIZES, f"cluster.device_memory_bytes={usable_bytes()}")
+    table, config = folder / "costs.h5", CONFIGS / "gpt.toml"
+    sizes = (*sizes, f"model.max_tokens={maxima[-1]}", f'planner.cost.path="{table}"')
+    results: dict[str, list[RunSummary]] = {}
+    for maximum in reversed(maxima):  # the longest decides what is measured
+        settings = [
+            *sizes,
+            f'data.dataset="{make_corpus(folder, maximum)}"',
+            f"data.max_tokens={maximum}",
+        ]
+        if not table.exists():
+            largest = ("--microbatch-tokens", maximum)
+            dynapipe("profile", config, "-o", table, *largest, *overrides(settings))
+        for rule, batch in RULES.items():
+            output = folder / f"{maximum}-{rule.replace(' ', '-')}"
+            summary = trained(config, [*settings, f"planner.batch={batch}"], output, rule)
+            results.setdefault(f"{maximum:,}", []).extend([] if summary is None else [summary])
+    return results
+
+
+def make_corpus(folder: Path, maximum: int) -> Path:
+    """A corpus of enough samples for all iterations."""
+    source, corpus = folder / f"{maximum}.jsonl", folder / f"{maximum}.h5"
+    if not corpus.exists():
+        with source.open("w", encoding="utf-8") as file:
+            file.writelines(lines(maximum))
+        dynapipe("preprocess", source, corpus)
+    return corpus
+
+
+def lines(maximum: int) -> Iterator[str]:
+    """JSON lines of random letters; a token is a byte, and one more ends a sample."""
+    draw = random.Random(maximum)  # noqa: S311 - no secret
+    left = 2 * N_ITERATIONS * BATCH_TOKENS
+    while left > 0:
+        is_tail = draw.random() < 0.1  # noqa: PLR2004 - see the module
+        drawn = 2000 * draw.paretovariate(1) if is_tail else draw.lognormvariate(5.99, 1)
+        length = max(8, min(int(drawn), maximum))
+        text = "".join(draw.choices(string.ascii_letters, k=length - 1))
+        yield json.dumps({"inputs": text[:4], "targets": text[4:]}) + "\n"
+        left -= length
+
+
+if __name__ == "__main__":
+    main()
