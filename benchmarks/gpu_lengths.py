@@ -15,7 +15,7 @@ import json
 import random
 import string
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -24,11 +24,11 @@ from dynapipe_hpc.report.throughput import RunSummary
 from gpu_layouts import CONFIGS, SMOKE, dynapipe, overrides, trained, usable_bytes, write
 
 MAXIMA = (2048, 8192, 32768)
-BATCH_TOKENS, N_ITERATIONS = 65536, 10
+BATCH_TOKENS, N_ITERATIONS = 65536, 8
 RULES = {
     "dynamic": '{rule = "dynamic", layouts = ["padded", "packed"]}',
+    "dynamic, slices": '{rule = "dynamic", layouts = ["packed"], slices = 1024}',
     "packed": '{rule = "packed_balanced"}',
-    "dense packing": '{rule = "dense_packing"}',
     "token budget": '{rule = "token_budget"}',
 }
 SIZES = (
@@ -50,38 +50,40 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.smoke and not torch.cuda.is_available():
         sys.exit("gpu_lengths: needs a CUDA device, and torch sees none; --smoke does without")
-    results = measure(arguments.folder, smoke=arguments.smoke)
-    for maximum, summaries in results.items():
+    results: dict[str, list[RunSummary]] = {}
+    for maximum, summaries in measure(arguments.folder, smoke=arguments.smoke):
+        results[f"{maximum:,}"] = summaries
         for s in summaries:
-            print(
-                f"{maximum:>8} {s.name:14} {s.real_tokens_per_s:9,.0f} tokens/s, {s.time_error:5.1%} off"
-            )
-    if arguments.json:
-        write(arguments.json, "gpt", results)
+            rate, off = s.real_tokens_per_s, s.time_error
+            print(f"{maximum:>8} {s.name:16} {rate:9,.0f} tokens/s, {off:5.1%} off", flush=True)
+        if arguments.json:
+            write(arguments.json, "gpt", results)
 
 
-def measure(folder: Path, *, smoke: bool) -> dict[str, list[RunSummary]]:
-    """The summaries of the rules by maximum; rules that do not fit are left out."""
+def measure(folder: Path, *, smoke: bool) -> Iterator[tuple[int, list[RunSummary]]]:
+    """Maxima, the largest first, and the summaries of the rules that fit."""
     folder.mkdir(parents=True, exist_ok=True)
     maxima = (256, 512) if smoke else MAXIMA
     sizes = SMOKE if smoke else (*SIZES, f"cluster.device_memory_bytes={usable_bytes()}")
     table, config = folder / "costs.h5", CONFIGS / "gpt.toml"
     sizes = (*sizes, f"model.max_tokens={maxima[-1]}", f'planner.cost.path="{table}"')
-    results: dict[str, list[RunSummary]] = {}
-    for maximum in reversed(maxima):  # the longest decides what is measured
-        settings = [
-            *sizes,
-            f'data.dataset="{make_corpus(folder, maximum)}"',
-            f"data.max_tokens={maximum}",
-        ]
+    for maximum in reversed(maxima):
+        corpus = make_corpus(folder, maximum)
+        settings = [*sizes, f'data.dataset="{corpus}"', f"data.max_tokens={maximum}"]
         if not table.exists():
             largest = ("--microbatch-tokens", maximum)
-            dynapipe("profile", config, "-o", table, *largest, *overrides(settings))
-        for rule, batch in RULES.items():
-            output = folder / f"{maximum}-{rule.replace(' ', '-')}"
-            summary = trained(config, [*settings, f"planner.batch={batch}"], output, rule)
-            results.setdefault(f"{maximum:,}", []).extend([] if summary is None else [summary])
-    return results
+            batch = f"planner.batch={RULES['dynamic, slices']}"  # measures slices, too
+            dynapipe("profile", config, "-o", table, *largest, *overrides([*settings, batch]))
+        yield maximum, of_rules(folder, config, maximum, settings)
+
+
+def of_rules(folder: Path, config: Path, maximum: int, settings: Sequence[str]) -> list[RunSummary]:
+    """The summaries of all rules that fit."""
+    found = []
+    for rule, batch in RULES.items():
+        output = folder / f"{maximum}-{rule.replace(', ', '-').replace(' ', '-')}"
+        found.append(trained(config, [*settings, f"planner.batch={batch}"], output, rule))
+    return [summary for summary in found if summary is not None]
 
 
 def make_corpus(folder: Path, maximum: int) -> Path:
@@ -99,7 +101,7 @@ def lines(maximum: int) -> Iterator[str]:
     draw = random.Random(maximum)  # noqa: S311 - no secret
     left = 2 * N_ITERATIONS * BATCH_TOKENS
     while left > 0:
-        is_tail = draw.random() < 0.1  # noqa: PLR2004 - see the module
+        is_tail = draw.random() < 0.1
         drawn = 2000 * draw.paretovariate(1) if is_tail else draw.lognormvariate(5.99, 1)
         length = max(8, min(int(drawn), maximum))
         text = "".join(draw.choices(string.ascii_letters, k=length - 1))

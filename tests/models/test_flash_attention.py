@@ -142,6 +142,16 @@ def test_the_kernel_passes_its_probe() -> None:
     assert flash._probe_obstacle(CPU, torch.float64, 8) == ""
 
 
+@pytest.mark.parametrize("head_size", [8, 64, 128, 256])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_rounding_to_16_bits_passes_its_probe(
+    dtype: torch.dtype, head_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    formula = flash._written_out
+    monkeypatch.setattr(flash, "flash_attention", lambda q, k, v, **_: formula(q, k, v))
+    assert flash._probe_obstacle(CPU, dtype, head_size) == ""
+
+
 @pytest.mark.parametrize("part", range(4))
 def test_a_kernel_with_wrong_numbers_is_not_used(
     part: int, monkeypatch: pytest.MonkeyPatch

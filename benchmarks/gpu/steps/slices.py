@@ -62,7 +62,7 @@ def report(device: torch.device, layer: StageOfFamily, n_tokens: int) -> None:
         torch.autograd.backward(output, gradient)
         activation.grad = None
 
-    whole_ms = typical_ms(device, whole, 5).device_ms
+    whole_ms = typical_ms(device, whole, 3).device_ms
     note(f"{n_tokens} tokens whole, ms", whole_ms)
     note(f"{n_tokens} tokens whole, peak in bytes", peak_bytes(device, whole))
     for n_slices in SLICED.get(n_tokens, ()):
@@ -70,7 +70,7 @@ def report(device: torch.device, layer: StageOfFamily, n_tokens: int) -> None:
         def sliced(n_slices: int = n_slices) -> None:
             run_slices(layer, activation, gradient, n_slices)
 
-        times = typical_ms(device, sliced, 5)
+        times = typical_ms(device, sliced, 3)
         name = f"{n_tokens} tokens in {n_slices} slices"
         is_limited = n_slices == 8 and n_tokens == WHOLE[-1]
         extra = times.device_ms / whole_ms - 1
