@@ -1,0 +1,88 @@
+"""A simulation, not a measurement: layers measured on one GPU, planned in pipelines of several.
+
+    python benchmarks/gpu_pipelines.py TABLE.h5 [--json OUT.json]
+
+TABLE.h5 is the cost table that `gpu_lengths.py` leaves in its folder; the one of an H100 is
+`results/gpt_350m_h100.h5`. Batches are those of that benchmark; stages are joined by NVSwitch.
+Times are medians over the batches, in ms. The rules of today take the size that is predicted to be
+fastest for each batch; all rules have the same schedules with split backward passes.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.experiment import open_experiment
+from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.load import load_config
+from gpu_layouts import CONFIGS
+from gpu_lengths import MAXIMA, SIZES, make_corpus
+from measured import print_table, write_json
+
+STAGES, N_BATCHES = (4, 8), 8
+RULES = {
+    "budget": '{rule = "token_budget"}',
+    "packed": '{rule = "packed_balanced"}',
+    "whole": '{rule = "dynamic", layouts = ["packed"]}',
+    "slices": '{rule = "dynamic", layouts = ["packed"], slices = "auto"}',
+}
+LINK = "cluster.link={latency_ms=0.02, bytes_per_ms=3.6e8}"  # as in configs/clusters/h100_1x8.toml
+MEMORY = 'cluster.device_memory_bytes="76GB"'
+COLUMNS = {**dict.fromkeys(RULES, "{:.0f}"), "whole / best rule": "{:.2f}", "gain": "{:.2f}"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    results = {}
+    with tempfile.TemporaryDirectory() as name:
+        for maximum in MAXIMA:
+            corpus = make_corpus(Path(name), maximum)
+            for n_stages in STAGES:
+                settings = settings_of(arguments.table, corpus, maximum, n_stages)
+                results[f"{maximum:,}; {n_stages} stages"] = compared(settings)
+    print_table(results, COLUMNS)
+    if arguments.json:
+        write_json(arguments.json, results)
+
+
+def settings_of(table: Path, corpus: Path, maximum: int, n_stages: int) -> list[str]:
+    return [
+        *SIZES,
+        f'planner.cost.path="{table.resolve()}"',
+        f'data.dataset="{corpus}"',
+        f"data.max_tokens={maximum}",
+        f"model.max_tokens={max(MAXIMA)}",
+        f"cluster.n_stages={n_stages}",
+        "planner.schedule.split_backward=true",
+        LINK,
+        MEMORY,
+    ]
+
+
+def compared(settings: Sequence[str]) -> dict[str, float]:
+    """Times of all rules, and what slices and dynamic micro-batches gain."""
+    times = {rule: predicted_ms([*settings, f"planner.batch={b}"]) for rule, b in RULES.items()}
+    best = min(times["budget"], times["packed"])
+    gains = {"whole / best rule": best / times["whole"], "gain": times["whole"] / times["slices"]}
+    return times | gains
+
+
+def predicted_ms(settings: Sequence[str]) -> float:
+    """Median predicted time of an iteration; infinite if a micro-batch does not fit."""
+    experiment = open_experiment(ExperimentFiles(load_config(CONFIGS / "gpt.toml", [*settings])))
+    batches = [experiment.sampler.iteration(k) for k in range(N_BATCHES)]
+    try:
+        plans = [experiment.planner.make_plans(k, batch) for k, batch in enumerate(batches)]
+    except InputError:
+        return float("inf")
+    return median(of_ranks[0].prediction.iteration_ms for of_ranks in plans)
+
+
+if __name__ == "__main__":
+    main()
