@@ -4,15 +4,17 @@
 
 TABLE.h5 is the cost table that `gpu_lengths.py` leaves in its folder; the one of an H100 is
 `results/gpt_350m_h100.h5`. Batches are those of that benchmark; stages are joined by NVSwitch.
-Times are medians over the batches, in ms. The rules of today take the size that is predicted to be
-fastest for each batch; all rules have the same schedules with split backward passes.
+Times are means over the batches, in ms; `over rules` and `of slices` is what plans with slices gain
+over the better rule and over whole samples, `most` the largest gain of slices for a batch. The rules
+of today take the size that is predicted to be fastest for each batch. All have the same schedules
+with split backward passes.
 """
 
 import argparse
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.experiment import open_experiment
@@ -31,7 +33,8 @@ RULES = {
 }
 LINK = "cluster.link={latency_ms=0.02, bytes_per_ms=3.6e8}"  # as in configs/clusters/h100_1x8.toml
 MEMORY = 'cluster.device_memory_bytes="76GB"'
-COLUMNS = {**dict.fromkeys(RULES, "{:.0f}"), "whole / best rule": "{:.2f}", "gain": "{:.2f}"}
+GAINS = ("over rules", "of slices", "most")
+COLUMNS = dict.fromkeys(RULES, "{:.0f}") | dict.fromkeys(GAINS, "{:.2f}")
 
 
 def main() -> None:
@@ -66,22 +69,23 @@ def settings_of(table: Path, corpus: Path, maximum: int, n_stages: int) -> list[
 
 
 def compared(settings: Sequence[str]) -> dict[str, float]:
-    """Times of all rules, and what slices and dynamic micro-batches gain."""
+    """Times of all rules, and what dynamic micro-batches and slices gain."""
     times = {rule: predicted_ms([*settings, f"planner.batch={b}"]) for rule, b in RULES.items()}
-    best = min(times["budget"], times["packed"])
-    gains = {"whole / best rule": best / times["whole"], "gain": times["whole"] / times["slices"]}
-    return times | gains
+    means = {rule: mean(of_rule) for rule, of_rule in times.items()}
+    gains = [a / b for a, b in zip(times["whole"], times["slices"], strict=True)]
+    over = min(means["budget"], means["packed"]) / means["slices"], means["whole"] / means["slices"]
+    return means | dict(zip(GAINS, (*over, max(gains)), strict=True))
 
 
-def predicted_ms(settings: Sequence[str]) -> float:
-    """Median predicted time of an iteration; infinite if a micro-batch does not fit."""
+def predicted_ms(settings: Sequence[str]) -> list[float]:
+    """Predicted times of iterations; infinite if a micro-batch does not fit."""
     experiment = open_experiment(ExperimentFiles(load_config(CONFIGS / "gpt.toml", [*settings])))
     batches = [experiment.sampler.iteration(k) for k in range(N_BATCHES)]
     try:
         plans = [experiment.planner.make_plans(k, batch) for k, batch in enumerate(batches)]
     except InputError:
-        return float("inf")
-    return median(of_ranks[0].prediction.iteration_ms for of_ranks in plans)
+        return [float("inf")] * N_BATCHES
+    return [of_ranks[0].prediction.iteration_ms for of_ranks in plans]
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def test_slices_of_the_rule_take_equally_long_and_are_long_enough() -> None:
     cluster = cluster_of(8)
     cost, samples = cost_of(cluster), samples_of([60_000, *[400] * 100])
     ((few, many),) = SliceRule("auto").cuts(samples, cost, cluster)
-    assert len(many.slices) == 4 * len(few.slices)
+    assert len(many.slices) == 2 * len(few.slices)
     for cut in (few, many):
         assert [part.end for part in cut.slices[:-1]] == [part.begin for part in cut.slices[1:]]
         assert all(part.begin % 8 == 0 for part in cut.slices)
@@ -166,10 +166,24 @@ def test_samples_whose_trips_are_short_are_not_cut() -> None:
     assert [len(each) for each in cuts] == [0, 1]
 
 
+@pytest.mark.parametrize(("launch_ms", "n_slices"), [(0.0, [8, 16]), (1.0, [2, 4]), (4.0, [2])])
+def test_slices_are_fewer_where_short_ones_take_as_long(
+    launch_ms: float, n_slices: list[int]
+) -> None:
+    cost = LinearCost(launch_ms=(launch_ms,), token_ms=(1e-3,), cached_bytes=1.0)
+    (cuts,) = SliceRule("auto").cuts(samples_of([16_384, 100]), cost, cluster_of(8))
+    assert [len(cut.slices) for cut in cuts] == n_slices
+
+
+def test_samples_whose_slices_would_take_longer_are_not_cut() -> None:
+    cost = LinearCost(launch_ms=(50.0,), token_ms=(1e-3,), cached_bytes=1.0)
+    assert SliceRule("auto").cuts(samples_of([16_384, 100]), cost, cluster_of(8)) == []
+
+
 def test_rows_that_were_not_measured_tell_nothing_of_slices() -> None:
     cost = LinearCost(longest_row=1_500, cached_bytes=1.0)
     ((few, many),) = SliceRule("auto").cuts(samples_of([9_000, 10]), cost, cluster_of(2))
-    assert [len(few.slices), len(many.slices)] == [2, 8]
+    assert [len(few.slices), len(many.slices)] == [4, 8]
     assert {part.end - part.begin for part in many.slices} == {1_120, 1_128}
 
 

@@ -12,7 +12,7 @@ from dynapipe_hpc.data.microbatch import Layout, PackedRow, Recompute, Slice
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, padded
-from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
 
 SliceSetting = Literal["off", "auto"] | Annotated[int, Field(ge=ROW_MULTIPLE)]
 """Whether samples are cut, and into what: nothing, what the rule says, or so many tokens each."""
@@ -20,6 +20,10 @@ SliceSetting = Literal["off", "auto"] | Annotated[int, Field(ge=ROW_MULTIPLE)]
 MIN_SLICE_TOKENS = 1024
 """Fewest tokens of a slice that the rule makes: so many as keep kernels busy."""
 MAX_SLICES = 64
+UNFILLED_SHARE = 0.25
+"""Share of the trip of a slice that other micro-batches are taken not to fill."""
+SLICE_TOKENS: FloatArray = MIN_SLICE_TOKENS * 2.0 ** np.arange(5, dtype=np.float64)
+"""Tokens of slices whose overheads are looked up."""
 WALL_SHARE = 0.4
 """Share of a replica's work that the longest sample's way through all stages takes, from which a
 plan of whole samples may wait for it. Below, others fill the gap, and nothing is cut."""
@@ -62,8 +66,9 @@ class SliceRule:
     takes n - 1 stages longer than its work on one. Cut into k parts of equal time, it takes as much
     for one part only. Where others can no longer fill the gap of the longest sample, the rule cuts
     all whose trips take a share of a replica's work, into as many parts, a power of two, as make
-    that share small. It also cuts samples that do not fit whole. Or it cuts all longer samples into
-    parts of so many tokens, as it is told.
+    that share small, or fewer if small parts take longer than their tokens should. It also cuts
+    samples that do not fit whole. Or it cuts all longer samples into parts of so many tokens, as it
+    is told.
 
     Attributes:
         setting: What samples are cut into.
@@ -103,8 +108,8 @@ class SliceRule:
         self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster, n_misfits: int
     ) -> Iterator[list[Cut]]:
         tokens = np.array([sample.tokens for sample in samples], np.float64)
-        times = _Times.from_cost(cost)
-        work_ms = times.per_token * tokens + times.per_pair * tokens**2
+        times = _Times.from_cost(cost, samples[0].tokens)
+        work_ms = times.of_sample(tokens)
         shares = work_ms / (work_ms.sum() / cluster.n_replicas)
         if not n_misfits and cluster.n_stages * shares[0] < WALL_SHARE:
             return
@@ -115,10 +120,14 @@ class SliceRule:
             wanted = most if is_misfit else min(most, trip / SPARE_SHARE)
             if (trip < WORTHWHILE_SHARE and not is_misfit) or wanted < 2:
                 return
-            n_slices = 2 ** int(np.log2(wanted))
+            at_most = 2 ** int(np.log2(wanted))
+            best = times.best_number(sample.tokens, at_most, cluster.n_stages)
+            if best < 2 and not is_misfit:
+                return
+            numbers = {best, at_most} if is_misfit else {best // 2, best}
             cuts = [
                 _cut_at(sample, times.equal_parts(sample.tokens, n, self.token_multiple))
-                for n in sorted({max(2, n_slices // 4), n_slices})
+                for n in sorted({max(2, number) for number in numbers})
             ]
             if min(len(cut.slices) for cut in cuts) < 2:  # rows are longer than parts
                 return
@@ -126,28 +135,42 @@ class SliceRule:
 
 
 class _Times(NamedTuple):
-    """Time of both passes on the slowest stage, per token and per pair of tokens of a sample."""
+    """Time of both passes on the slowest stage.
+
+    Attributes:
+        per_token: Time per token of a sample.
+        per_pair: Time per pair of its tokens.
+        overheads_ms: What rows of `SLICE_TOKENS` take longer than their tokens and pairs.
+    """
 
     per_token: float
     per_pair: float
+    overheads_ms: FloatArray = np.zeros(len(SLICE_TOKENS))
 
     @classmethod
-    def from_cost(cls, cost: CostModel) -> "_Times":
-        """Times from the longest row that is known, and twice as many of half the length.
+    def from_cost(cls, cost: CostModel, longest_tokens: int) -> "_Times":
+        """Times by rows of the packed layout, recomputed as much as is possible.
 
-        Both have as many tokens, but the longer one twice as many pairs.
+        Args:
+            cost: Cost model.
+            longest_tokens: Tokens of the longest sample.
         """
-        known = cost.of_layout(Layout.PACKED)
-        length = float(max(cost.known_rows.longest_tokens, 2 * MIN_SLICE_TOKENS))
-        while length > ROW_MULTIPLE:
-            sizes = np.array([1.0, 2.0]), np.array([length, length / 2]), np.zeros(2)
-            costs = known.stage_costs(Shapes.padded(*sizes), cost.recompute_modes[-1])
-            one_ms, two_ms = costs.work_ms.max(axis=1).tolist()
-            if np.isfinite(one_ms) and np.isfinite(two_ms):
-                per_pair = max(one_ms - two_ms, 0.0) / (length**2 / 2)
-                return cls(max(one_ms / length - per_pair * length, 0.0), per_pair)
-            length /= 2
-        return cls(1.0, 0.0)
+        per_token, per_pair = _slopes(cost, longest_tokens)
+        times = cls(per_token, per_pair)
+        took_ms = _rows_ms(cost, np.ones(len(SLICE_TOKENS)), SLICE_TOKENS)
+        overheads_ms = np.maximum(took_ms - times.of_sample(SLICE_TOKENS), 0)
+        return times._replace(overheads_ms=np.where(np.isfinite(took_ms), overheads_ms, 0))
+
+    def of_sample(self, tokens: FloatArray) -> FloatArray:
+        """Times of samples of so many tokens, without overheads, of the shape of `tokens`."""
+        return self.per_token * tokens + self.per_pair * tokens**2
+
+    def best_number(self, n_tokens: int, most: int, n_stages: int) -> int:
+        """The power of two of slices whose work, and what others leave of the trip, are least."""
+        n_slices = 2.0 ** np.arange(int(np.log2(most)) + 1)
+        overhead_ms = np.interp(n_tokens / n_slices, SLICE_TOKENS, self.overheads_ms)
+        slice_ms = self.of_sample(np.full(1, float(n_tokens))) / n_slices + overhead_ms
+        return int(n_slices[(slice_ms * (n_slices + UNFILLED_SHARE * (n_stages - 1))).argmin()])
 
     def equal_parts(self, n_tokens: int, n_parts: int, multiple: int) -> list[int]:
         """Beginnings of parts of a sample that take equally long, in multiples of tokens."""
@@ -159,6 +182,30 @@ class _Times(NamedTuple):
         else:
             places = shares * n_tokens
         return sorted({int(place) // multiple * multiple for place in places})
+
+
+def _slopes(cost: CostModel, longest_tokens: int) -> tuple[float, float]:
+    """Times per token and per pair by the longest row that is known, and two of half the length.
+
+    Both have as many tokens, but the longer one twice as many pairs.
+    """
+    length = float(max(cost.known_rows.longest_tokens, longest_tokens))
+    while length > ROW_MULTIPLE:
+        rows_ms = _rows_ms(cost, np.array([1.0, 2.0]), np.array([length, length / 2]))
+        if np.isfinite(rows_ms).all():
+            one_ms, two_ms = rows_ms.tolist()
+            per_pair = max(one_ms - two_ms, 0.0) / (length**2 / 2)
+            return max(one_ms / length - per_pair * length, 0.0), per_pair
+        length /= 2
+    return 1.0, 0.0
+
+
+def _rows_ms(cost: CostModel, n_rows: FloatArray, tokens: FloatArray) -> FloatArray:
+    """Times of packed rows of one sample each on the slowest stage; infinite if unknown."""
+    rows = Shapes.padded(n_rows, tokens, np.zeros(len(tokens)))
+    costs = cost.of_layout(Layout.PACKED).stage_costs(rows, cost.recompute_modes[-1])
+    slowest_ms: FloatArray = costs.work_ms.max(axis=1)
+    return slowest_ms
 
 
 def _cut_at(sample: Sample, begins: Sequence[int]) -> Cut:
