@@ -5,7 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import Layout, Recompute
-from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, KnownRows, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import (
+    Cost,
+    FloatArray,
+    KnownRows,
+    Shapes,
+    SliceMemory,
+    StageCosts,
+)
 
 
 @dataclass(frozen=True)
@@ -52,8 +59,9 @@ class LinearCost:
         return np.full(len(self.launch_ms), self.model_bytes)
 
     @property
-    def cache_bytes(self) -> FloatArray:
-        return np.full(len(self.launch_ms), self.cached_bytes)
+    def slice_memory(self) -> SliceMemory:
+        n_stages = len(self.launch_ms)
+        return SliceMemory.none(n_stages)._replace(kept=np.full(n_stages, self.cached_bytes))
 
     @property
     def cache_cost(self) -> Cost:

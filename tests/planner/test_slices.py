@@ -3,6 +3,7 @@
 import random
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -21,13 +22,13 @@ from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.batch.microbatch_costs import later_slices, microbatch_costs
-from dynapipe_hpc.planner.batch.slice_rule import MIN_SLICE_TOKENS, SliceRule, SliceSetting
+from dynapipe_hpc.planner.batch.slice_rule import MIN_SLICE_TOKENS, Cut, SliceRule, SliceSetting
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, SliceMemory, StageCosts
 from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import RuleName
@@ -208,7 +209,8 @@ def test_a_sample_that_does_not_fit_whole_runs_as_slices(n_stages: int) -> None:
 
 def test_models_whose_samples_cannot_be_cut_have_no_slices() -> None:
     cost = cost_of(cluster_of(4))
-    assert cost.cache_bytes.tolist() == [2 * 2 * 2 * 64 * (4 + 4)] * 4
+    assert cost.slice_memory.kept.tolist() == [2 * 2 * 2 * 64 * 4] * 4
+    assert cost.slice_memory.sums.tolist() == [2 * 2 * 2 * 64 * 4] * 4
     plain = GptShape(n_layers=4, hidden_size=8, n_heads=2, ffn_size=8, vocab_size=9, max_tokens=16)
     assert plain.cache_width == 16
 
@@ -316,3 +318,27 @@ def test_nothing_that_is_found_beats_the_bound_of_its_space(n_stages: int) -> No
     best_ms = space.construct(1)[0].makespan_ms
     assert space.may_beat(best_ms * (1 + 1e-9))
     assert not space.may_beat(0.5 * best_ms)
+
+
+@dataclass(frozen=True)
+class CachedCost(LinearCost):
+    """Costs of a model whose slices keep keys, values and sums, and spare some of them."""
+
+    @property
+    def slice_memory(self) -> SliceMemory:
+        return SliceMemory(*np.array([[1.0], [10.0], [0.5]]))
+
+
+@pytest.mark.parametrize(("recompute", "spared"), [(Recompute.NONE, 0.5), (Recompute.FULL, 0.0)])
+def test_what_slices_keep_counts_to_those_that_free_it(recompute: Recompute, spared: float) -> None:
+    cost = CachedCost(token_bytes=100.0, launch_ms=(1.0,), token_ms=(1.0,), recomputes=True)
+    parts = [Slice(0, 32, 72), Slice(32, 56, 72), Slice(56, 72, 72)]
+    rows = Cut(samples_of([72])[0], tuple(parts)).rows(recompute, 8)
+    of_tokens = cost.stage_costs(
+        Shapes.padded(np.ones(3), np.array([32.0, 24.0, 16.0]), np.zeros(3)), recompute
+    ).stored_bytes[:, 0]
+    counted = microbatch_costs(rows, cost).stored_bytes[:, 0] - of_tokens
+    first, second, last = (-spared * n for n in (32, 24, 16))
+    # Sums of all but the last slice's tokens begin when that goes back, which frees less.
+    freed = max(last - 56 * 10, -of_tokens[2])
+    assert counted.tolist() == [first + 72 + 32 * 10, second + 24 * 10, freed]

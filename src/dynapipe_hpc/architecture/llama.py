@@ -74,6 +74,11 @@ class LlamaShape(DecoderOnly):
         """Width of all heads of keys and values, twice."""
         return 2 * self.n_query_groups * self.head_width
 
+    @property
+    def spared_width(self) -> int:
+        """All of them, as queries are a tensor of their own."""
+        return self.cache_width
+
     def check(self) -> None:
         """Refuses heads that cannot be cut out of the width, grouped or turned."""
         if self.head_size is None and self.hidden_size % self.n_heads:

@@ -192,6 +192,14 @@ class ModelShape(ConfigTable, ABC):
         return 0
 
     @property
+    def spared_width(self) -> int:
+        """Of these, what a layer keeps for the backward pass of a row, but not of a slice.
+
+        Slices read them where they lie for the tokens after them.
+        """
+        return 0
+
+    @property
     def n_all_layers(self) -> int:
         """Number of layers, those of encoder and decoder together."""
         return sum(self.layer_counts.values())

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import ExecutionMode, MicroBatch
+from dynapipe_hpc.data.microbatch import ExecutionMode, MicroBatch, Recompute
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
-from dynapipe_hpc.planner.cost.cost_model import SHARED, CostModel, Counts, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import SHARED, Cost, CostModel, Counts, StageCosts
 
 _SHARED = list(SHARED)
 
@@ -14,8 +14,10 @@ _SHARED = list(SHARED)
 def microbatch_costs(microbatches: Sequence[MicroBatch], cost: CostModel) -> StageCosts:
     """Costs of micro-batches, each in its own layout and mode, in the given order.
 
-    What stages keep of all slices of a sample counts to the first one, which goes back last. Its
-    slices follow each other, and have the transient memory of the one that needs most.
+    Keys and values of all slices of a sample count to the first one, which goes back last. Sums
+    of their gradients count to the slices of their tokens, and less to the last one, whose backward
+    pass they begin in. The slices follow each other, and have the transient memory of the one that
+    needs most.
     """
     shapes = shapes_of(microbatches, cost.known_rows)
     places: dict[ExecutionMode, list[int]] = {}
@@ -29,13 +31,22 @@ def microbatch_costs(microbatches: Sequence[MicroBatch], cost: CostModel) -> Sta
     later = later_slices(microbatches)
     if later is None:
         return costs
-    table = costs.table
+    table, memory = costs.table, cost.slice_memory
     for place, microbatch in enumerate(microbatches):
-        if microbatch.slice and microbatch.slice.begin == 0:
+        if (part := microbatch.slice) is None:
+            continue
+        stored, n_own = table[place, :, Cost.STORED_BYTES], part.end - part.begin
+        if microbatch.recompute is Recompute.NONE:
+            stored -= n_own * memory.spared
+        if later[place]:
+            stored += n_own * memory.sums
+        else:
+            np.maximum(stored - part.begin * memory.sums, 0, out=stored)
+        if part.begin == 0:
             group = slice(place, place + int(later[place]) + 1)
             table[group, :, _SHARED] = table[group][..., _SHARED].max(axis=0)
             holding = group if cost.cache_cost in SHARED else place
-            table[holding, :, cost.cache_cost] += microbatch.slice.n_tokens * cost.cache_bytes
+            table[holding, :, cost.cache_cost] += part.n_tokens * memory.kept
     return StageCosts(table, later_slices=later)
 
 

@@ -92,7 +92,7 @@ class SliceRule:
         Returns:
             For the first samples, as many as are cut, cuts into fewer and into more slices.
         """
-        if self.setting == "off" or not cost.cache_bytes.any():
+        if self.setting == "off" or not cost.slice_memory.kept.any():
             return []
         if isinstance(self.setting, int):
             longer = takewhile(lambda sample: sample.tokens > self._each, samples)

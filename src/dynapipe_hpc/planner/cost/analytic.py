@@ -10,9 +10,14 @@ from dynapipe_hpc.architecture.part import BACKWARD_WORK, MAX_MASK_BYTES
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.cost.cache_bytes import cache_bytes
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import (
+    CostModel,
+    FloatArray,
+    Shapes,
+    SliceMemory,
+    StageCosts,
+)
 from dynapipe_hpc.planner.cost.layer_estimates import LayerEstimate, layer_estimates
 from dynapipe_hpc.planner.cost.model_state import (
     factor_of_copies,
@@ -20,6 +25,7 @@ from dynapipe_hpc.planner.cost.model_state import (
     state_factor,
     state_factor_of_rank,
 )
+from dynapipe_hpc.planner.cost.slice_memory import slice_memory
 from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
 from dynapipe_hpc.planner.cost.tokens import Tokens
 
@@ -54,7 +60,7 @@ class AnalyticCost(CostModel):
         }
         self._held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
         self._counts = parts_of_stages(shape, placement)
-        self._cache_bytes = cache_bytes(
+        self._slice_memory = slice_memory(
             shape, placement, cluster.n_shards, element_bytes=config.element_bytes
         )
         self._estimates = {
@@ -89,9 +95,9 @@ class AnalyticCost(CostModel):
         return self._state_bytes + self._held.frozen
 
     @property
-    def cache_bytes(self) -> FloatArray:
-        """Shape (n_stages,): per token of a sliced sample."""
-        return self._cache_bytes
+    def slice_memory(self) -> SliceMemory:
+        """Memory of the slices of a sample."""
+        return self._slice_memory
 
     @property
     def reduce_ms(self) -> FloatArray:

@@ -248,6 +248,27 @@ class StageCosts:
         return of_kinds if kinds is None else of_kinds.take(kinds, axis=1)
 
 
+class SliceMemory(NamedTuple):
+    """Bytes per token of a sliced sample on every stage, shape (n_stages,) each.
+
+    Attributes:
+        kept: Keys and values, from the forward to the backward pass of the first slice.
+        sums: Sums of their gradients, from the backward pass of the last slice to that of the
+            slice of the token.
+        spared: What a row keeps, but not a slice, where nothing is recomputed: keys and values that
+            slices read where they are kept.
+    """
+
+    kept: FloatArray
+    sums: FloatArray
+    spared: FloatArray
+
+    @classmethod
+    def none(cls, n_stages: int) -> Self:
+        """Nothing, where samples are not sliced."""
+        return cls(*np.zeros((3, n_stages)))
+
+
 class CostModel(Protocol):
     """A prediction of the time and memory of micro-batches, by their shapes.
 
@@ -319,17 +340,13 @@ class CostModel(Protocol):
 
     @property
     @abstractmethod
-    def cache_bytes(self) -> FloatArray:
-        """Keys, values and sums of their gradients of a token of a sliced sample.
-
-        Stages keep them from the forward to the backward pass of its first slice. Shape
-        (n_stages,); 0 everywhere if the model's samples cannot be sliced.
-        """
+    def slice_memory(self) -> SliceMemory:
+        """Memory of the slices of a sample; nothing if the model's samples cannot be sliced."""
         ...
 
     @property
     def cache_cost(self) -> Cost:
-        """Column that they count to: those of the first slice, or, if transient, of every slice."""
+        """Column of keys and values: of the first slice, or, if transient, of every slice."""
         return Cost.STORED_BYTES
 
     @property

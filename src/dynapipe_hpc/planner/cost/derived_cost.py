@@ -11,6 +11,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
     Kinds,
     KnownRows,
     Shapes,
+    SliceMemory,
     StageCosts,
 )
 
@@ -61,13 +62,13 @@ class DerivedCost:
         return self.cost.kind_of_stage
 
     @property
-    def cache_bytes(self) -> FloatArray:
-        """Keys, values and sums of their gradients of a token of a sliced sample, (n_stages,)."""
-        return self.cost.cache_bytes
+    def slice_memory(self) -> SliceMemory:
+        """Memory of the slices of a sample."""
+        return self.cost.slice_memory
 
     @property
     def cache_cost(self) -> Cost:
-        """Column that they count to, see `CostModel`."""
+        """Column of keys and values, see `CostModel`."""
         return self.cost.cache_cost
 
     @property

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, Shapes, SliceMemory, StageCosts
 from dynapipe_hpc.planner.cost.derived_cost import DerivedCost
 
 
@@ -31,6 +31,12 @@ class ForwardOnly(DerivedCost):
     def step_ms(self) -> float:
         """No time, as nothing is updated."""
         return 0.0
+
+    @property
+    def slice_memory(self) -> SliceMemory:
+        """Keys and values alone, as there are no gradients."""
+        kept = self.cost.slice_memory.kept
+        return SliceMemory.none(len(kept))._replace(kept=kept)
 
     @property
     def cache_cost(self) -> Cost:

@@ -14,6 +14,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
     FloatArray,
     IntArray,
     Shapes,
+    SliceMemory,
     StageCosts,
 )
 
@@ -106,9 +107,9 @@ class FunctionCost(CostModel):
         return np.zeros(len(self.stage_shares))
 
     @property
-    def cache_bytes(self) -> FloatArray:
-        """Nothing, shape (n_stages,): samples are not sliced."""
-        return np.zeros(len(self.stage_shares))
+    def slice_memory(self) -> SliceMemory:
+        """Nothing: samples are not sliced."""
+        return SliceMemory.none(len(self.stage_shares))
 
     @property
     def reduce_ms(self) -> FloatArray:

@@ -14,7 +14,6 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
-from dynapipe_hpc.planner.cost.cache_bytes import cache_bytes
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
@@ -22,12 +21,14 @@ from dynapipe_hpc.planner.cost.cost_model import (
     Kinds,
     KnownRows,
     Shapes,
+    SliceMemory,
     StageCosts,
 )
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
 from dynapipe_hpc.planner.cost.measured_axes import common_axes
 from dynapipe_hpc.planner.cost.model_state import factor_of_copies
 from dynapipe_hpc.planner.cost.slice_costs import costs_of_slices
+from dynapipe_hpc.planner.cost.slice_memory import slice_memory
 from dynapipe_hpc.planner.cost.stage_grids import StageMeasurements
 from dynapipe_hpc.planner.cost.stage_parts import StageKinds, boundary_sizes, parts_of_stages
 from dynapipe_hpc.planner.cost.table.profile_table import (
@@ -85,7 +86,7 @@ class ProfiledCost(CostModel):
         layers = next(iter(layers_of_mode.values()))  # all have the same weights
         parameter_bytes = {kind: layers[kind].parameter_bytes for kind in counts}
         self._held = accounting.weights(parameter_bytes, shape, placement, cluster.n_shards)
-        self._cache_bytes = cache_bytes(
+        self._slice_memory = slice_memory(
             shape, placement, cluster.n_shards, element_bytes=table.element_bytes
         )
         self._state_factor = accounting.state_factor(
@@ -182,9 +183,9 @@ class ProfiledCost(CostModel):
         return trained + self._held.frozen
 
     @property
-    def cache_bytes(self) -> FloatArray:
-        """Shape (n_stages,): per token of a sliced sample."""
-        return self._cache_bytes
+    def slice_memory(self) -> SliceMemory:
+        """Memory of the slices of a sample."""
+        return self._slice_memory
 
     @cached_property
     def reduce_ms(self) -> FloatArray:

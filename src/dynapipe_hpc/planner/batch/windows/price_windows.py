@@ -218,7 +218,7 @@ def check_samples(
 
 
 def _remedy(cost: CostModel) -> str:
-    if not cost.cache_bytes.any():
+    if not cost.slice_memory.kept.any():
         return "cut long samples with data.max_tokens"
     return (
         'let long samples run as slices (planner.batch.slices = "auto" with layouts = ["packed"]), '

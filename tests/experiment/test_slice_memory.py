@@ -1,0 +1,59 @@
+"""Memory of a stage that holds slices of a sample, against its prediction."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.examples.equal_shares import equal_shares
+from tests.examples.sliced_case import sliced_row, slices_of
+from tests.examples.training_case import PLAIN_LLAMA_SHAPE, SHAPE, make_rank, packed
+
+from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.config import AnalyticConfig
+from dynapipe_hpc.training.collectives import SingleRankCollectives
+
+LONG = Sample(0, 160, 160, task_id=0)
+CLUSTER = Cluster(n_stages=2, device_memory_bytes=1)
+SIZES = {"hidden_size": 96, "n_heads": 4, "ffn_size": 256, "vocab_size": 200, "max_tokens": 320}
+SHAPES = [
+    SHAPE.model_copy(update=SIZES),
+    PLAIN_LLAMA_SHAPE.model_copy(update={**SIZES, "head_size": 24, "n_kv_heads": 4}),
+    PLAIN_LLAMA_SHAPE.model_copy(update={**SIZES, "head_size": 24, "n_kv_heads": 2}),
+]
+COSTS = AnalyticConfig(element_bytes=4, recompute=("none", "selective"))
+STAGE = 1
+
+
+@pytest.mark.parametrize("recompute", [Recompute.NONE, Recompute.SELECTIVE], ids=lambda m: m.text)
+@pytest.mark.parametrize("shape", SHAPES, ids=["gpt", "llama", "llama-grouped"])
+def test_slices_need_as_much_more_than_a_row_as_predicted(
+    shape: ModelShape, recompute: Recompute
+) -> None:
+    row = replace(packed([LONG]), recompute=recompute)
+    parts = slices_of(LONG, (0.25, 0.5, 0.75))
+    slices = [replace(sliced_row(LONG, part), recompute=recompute) for part in parts]
+    cost = AnalyticCost(shape, equal_shares(shape, CLUSTER), CLUSTER, COSTS)
+    sliced, whole = (
+        microbatch_costs(each, cost).stored_bytes.sum(axis=0)[STAGE] for each in (slices, [row])
+    )
+    assert peak_bytes(slices, shape) / peak_bytes([row], shape) == pytest.approx(
+        sliced / whole, rel=0.08
+    )
+
+
+def peak_bytes(microbatches: Sequence[MicroBatch], shape: ModelShape) -> int:
+    """The most that is kept between the passes of micro-batches, which go back last first."""
+    rank = make_rank(CLUSTER, STAGE, SingleRankCollectives(), dtype=torch.float32, shape=shape)
+    rank.tokens.start_iteration([LONG])
+    for index, each in enumerate(microbatches):
+        rank.stage.load(index, each)
+        rank.stage.forward(index, torch.randn(1, each.row_tokens, shape.hidden_size))
+    for index in reversed(range(len(microbatches))):
+        rank.stage.backward(index, None)
+    return rank.stage.finish_iteration().peak_bytes
