@@ -94,9 +94,11 @@ class Point(NamedTuple):
 POINTS = [
     Point("a100_80gb", 2048, 65536, 4, kind="as drawn"),
     Point("a100_80gb", 8192, 65536, 4, kind="as drawn"),
-    Point("a100_80gb", 32768, 262144, 4, kind="with"),
-    Point("a100_80gb", 32768, 262144, 8, kind="with"),
-    Point("a100_80gb", 65536, 262144, 8, kind="with"),
+    *(
+        Point("a100_80gb", longest, 262144, n_stages, kind="with")
+        for n_stages in (4, 8)
+        for longest in (8192, 16384, 32768, 65536)
+    ),
     Point("a100_80gb", 65536, 1048576, 8, kind="with"),
     Point("a100_80gb", 65536, 262144, 8, kind="as drawn"),
     Point("h100", 65536, 262144, 8, kind="with"),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reproduce import bound_gaps, ingredients, large_batches, online, store_growth
+from reproduce import bound_gaps, ingredients, large_batches, long_tails, online, store_growth
 from reproduce.figure import Figure
 from reproduce.recorded import recorded
 from reproduce.settings import tables_of
@@ -168,6 +168,26 @@ def test_the_largest_batch_is_the_one_that_counts(tmp_path: Path, seconds: float
     assert [row["gap"] for row in figure.rows] == pytest.approx(3 * [10])
 
 
+@pytest.mark.parametrize("slices", [1.0, 1.1, 1.6])
+def test_slices_count_against_whole_samples_work_and_rules(tmp_path: Path, slices: float) -> None:
+    times = {"balanced": 1.7, "budget": 1.5, "whole": 2.1, "slices": 9.0, "over work": slices}
+    results = {
+        f"a100_80gb, with: {longest}; {tokens}; {stages}": times
+        for longest, tokens, stages in (
+            ("32,768", "262,144", 4),
+            ("32,768", "262,144", 8),
+            ("65,536", "1,048,576", 8),
+        )
+    }
+    results["a100_80gb, as drawn: 65,536; 262,144; 8"] = {**times, "over work": 7.0}
+    figure = long_tails.figure(written(tmp_path, results))
+    assert len(figure.rows) == 3 * 4
+    assert [claim.holds for claim in figure.claims] == [slices < 1.05, slices < 1.08, slices < 1.5]
+    assert figure.claims[0].found.startswith(
+        f"samples to 32,768, 262,144 tokens, 4 stages: {2.1 / slices:.2f}x, 1.15x wanted; "
+    )
+
+
 @pytest.mark.parametrize("grows", [False, True])
 def test_calls_are_counted_and_follow_their_law_beyond(tmp_path: Path, *, grows: bool) -> None:
     def counts(n_hosts: int) -> Mapping[str, Mapping[str, int]]:
@@ -226,8 +246,8 @@ def test_corrected_costs_are_compared_with_the_true_ones(
 
 
 def test_figures_of_what_is_recorded_can_be_drawn(tmp_path: Path) -> None:
-    made = [bound_gaps.figure(), large_batches.figure(), store_growth.figure(), online.figure()]
-    for figure in made:
+    made = [bound_gaps, large_batches, long_tails, store_growth, online]
+    for figure in (each.figure() for each in made):
         assert figure.inputs.startswith(("Measured", "Predicted", "Counted"))
         figure.draw(tmp_path / f"{figure.name}.svg")
         assert (tmp_path / f"{figure.name}.svg").stat().st_size > 10_000
