@@ -143,7 +143,7 @@ def test_a_configuration_asks_for_it() -> None:
     config = PlannerConfig.model_validate(
         {
             "cost": {"kind": "analytic"},
-            "batch": {"rule": "authors", "interval_ms": 0.005, "seed": 3},
+            "batch": {"rule": "authors", "interval_ms": 0.001, "seed": 3},
         }
     )
     shape = GptShape(
@@ -159,4 +159,4 @@ def test_a_configuration_asks_for_it() -> None:
         max_tokens=64,
     )
     choice = planner.choose(samples_of([64, 8, 30]))
-    assert [candidate.way for candidate in choice.candidates] == ["authors, limits 0.005 ms apart"]
+    assert [candidate.way for candidate in choice.candidates] == ["authors, limits 0.001 ms apart"]

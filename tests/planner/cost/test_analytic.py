@@ -41,6 +41,12 @@ def test_a_tiny_micro_batch_takes_the_launch_of_every_layer() -> None:
     assert costs_of(config, 1, 1).forward_ms.tolist() == [[1.5, 1.0, 1.5]]
 
 
+def test_the_host_launches_a_layer_while_kernels_run() -> None:
+    computed = costs_of(COMPUTE, 3, 10)
+    launched = costs_of(COMPUTE.model_copy(update={"launch_ms": 1.0}), 3, 10)
+    assert launched.table.tolist() == computed.table.tolist()
+
+
 def test_with_slow_memory_moving_the_weights_takes_the_time() -> None:
     config = AnalyticConfig(flops_per_ms=1e30, memory_bytes_per_ms=1.0, launch_ms=1e-9)
     layer_bytes = 4 * (12 * 64 + 13 * 8)

@@ -33,8 +33,8 @@ from dynapipe_hpc.planner.cost.tokens import Tokens
 class AnalyticCost(CostModel):
     """A `CostModel` of peak rates: an estimate, good for orders of magnitude.
 
-    One direction of a layer takes `launch_ms` plus the longer of computing,
-    FLOPs / `flops_per_ms`, and moving weights and activations, bytes / `memory_bytes_per_ms`;
+    One direction of a layer takes the longest of computing, FLOPs / `flops_per_ms`, moving weights
+    and activations, bytes / `memory_bytes_per_ms`, and `launch_ms`, in which the host launches it;
     backward is two forwards, and what it repeats of one; splitting it takes nothing. Where layers
     are cut over shards, each direction of a layer adds up two tensors over them on top (of a
     decoder three), and of an embedding or head one.
@@ -158,18 +158,18 @@ class AnalyticCost(CostModel):
         moved_ms = (estimate.read_weight_bytes + activation_bytes) / config.memory_bytes_per_ms
         summed_ms = tokens.times(estimate.summed_bytes) / config.reduction_bytes_per_ms
         computed_ms = linear_ms + attention_ms
-        forward_ms = config.launch_ms + np.maximum(computed_ms, moved_ms) + summed_ms
+        forward_ms = np.maximum(np.maximum(computed_ms, moved_ms), config.launch_ms) + summed_ms
         # Where nothing is spared, exactly twice the forward pass.
         twice_ms = np.maximum(BACKWARD_WORK * computed_ms - spared_ms, BACKWARD_WORK * moved_ms)
-        backward_ms = BACKWARD_WORK * config.launch_ms + twice_ms + BACKWARD_WORK * summed_ms
+        launched_ms = BACKWARD_WORK * config.launch_ms
+        backward_ms = np.maximum(twice_ms, launched_ms) + BACKWARD_WORK * summed_ms
         repeated_ms = tokens.times(estimate.repeated_flops) / config.flops_per_ms
         weight_ms = np.zeros_like(forward_ms)
         if estimate.deferred_flops != NOTHING:
             deferred_ms = tokens.times(estimate.deferred_flops) / config.flops_per_ms
             trained_bytes = estimate.trained_weight_bytes + activation_bytes
-            weight_ms = config.launch_ms + np.maximum(
-                deferred_ms, trained_bytes / config.memory_bytes_per_ms
-            )
+            trained_ms = trained_bytes / config.memory_bytes_per_ms
+            weight_ms = np.maximum(np.maximum(deferred_ms, trained_ms), config.launch_ms)
         transient = tokens.times(estimate.transient_bytes).clip(max=estimate.transient_most_bytes)
         masks = tokens.times(estimate.mask_bytes).clip(max=MAX_MASK_BYTES)
         passing = np.max([tokens.times(block) for block in (NOTHING, *estimate.passing_bytes)], 0)
