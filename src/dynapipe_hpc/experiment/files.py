@@ -160,9 +160,9 @@ class ExperimentFiles:
     @cached_property
     def rows(self) -> RowLengths:
         """Row lengths of the used samples, after long ones are cut."""
-        kept, inputs, targets = self.used
+        kept, inputs, targets, rejected = self.used
         two_sides = self.config.model.has_target_rows
-        return rows_of_tokens(inputs[kept], targets[kept], two_sides)
+        return rows_of_tokens(inputs[kept], (targets + rejected)[kept], two_sides)
 
     @cached_property
     def costs(self) -> CostSource:
@@ -214,12 +214,28 @@ def check_dataset(config: ExperimentConfig, dataset: Dataset) -> None:
     """Refuses datasets that the model cannot be trained on.
 
     Raises:
-        InputError: They have another tokenizer, more tokens than the model, or no start token.
+        InputError: They have another tokenizer, more tokens than the model, no start token, or
+            preference pairs.
     """
     # The tokenizer first: with another one, other numbers of tokens are not the fault.
     check_tokenizer(config, dataset)
     check_vocabulary(config, dataset)
     check_start(config, dataset)
+    check_pairs(dataset)
+
+
+def check_pairs(dataset: Dataset) -> None:
+    """Refuses preference pairs, which no objective trains.
+
+    Raises:
+        InputError: A dataset has some.
+    """
+    for file in dataset.files:
+        if file.has_pairs:
+            raise InputError(
+                f"{file.path}: holds preference pairs, which are not trained; make a dataset of "
+                "the answers that are to be learned"
+            )
 
 
 def check_vocabulary(config: ExperimentConfig, dataset: Dataset) -> None:
