@@ -1,7 +1,7 @@
 """The [training] table: how weights are trained."""
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -33,6 +33,16 @@ class AdafactorConfig(ConfigTable):
     scale_parameter: bool = False
     clip_threshold: float = Field(default=1.0, gt=0)
     decay_rate: float = Field(default=-0.8, gt=-10, lt=0)
+
+
+class PreferenceConfig(NamedTuple):
+    """Settings of a loss of preference pairs; see the keys of `TrainingConfig`."""
+
+    objective: Literal["dpo", "ipo"]
+    beta: float
+    label_smoothing: float = 0.0
+    sft_weight: float = 0.0
+    per_token: bool = False
 
 
 class TrainingConfig(ConfigTable):

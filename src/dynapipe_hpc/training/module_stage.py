@@ -18,6 +18,7 @@ from dynapipe_hpc.training.activation_memory import ActivationMemory, MemoryAcco
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
 from dynapipe_hpc.training.objective import Objective, SampleLosses, WeightedTokens
 from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.preferences import AnswerLogProbs
 from dynapipe_hpc.training.sliced_samples import SlicedSamples
 from dynapipe_hpc.training.step import PendingStep, Step
 
@@ -94,8 +95,16 @@ class ModuleStage(Generic[BatchT]):
         module: StageModule[BatchT],
         load_tokens: Callable[[MicroBatch], BatchT],
         optimizer: Optimizer,
+        objective: Objective | None = None,
     ) -> None:
-        """Makes a stage of `module`, which `optimizer` updates and `load_tokens` feeds."""
+        """Makes a stage of `module`, which `optimizer` updates and `load_tokens` feeds.
+
+        Args:
+            module: The layers.
+            load_tokens: Loader of the tokens of micro-batches.
+            optimizer: Optimizer of the weights.
+            objective: What is trained; None for the weighted sum of the losses of tokens.
+        """
         self._module = module
         self._load_tokens = load_tokens
         self._optimizer = optimizer
@@ -111,7 +120,7 @@ class ModuleStage(Generic[BatchT]):
         self._sliced = SlicedSamples()
         self._loss = optimizer.parameters.weights.new_zeros((), dtype=torch.float64)
         self._step: PendingStep | None = None
-        self._objective: Objective = WeightedTokens()
+        self._objective: Objective = objective or WeightedTokens()
         self._evaluated: Tensor | None = None
 
     @contextmanager
@@ -127,10 +136,13 @@ class ModuleStage(Generic[BatchT]):
             samples: The samples.
 
         Yields:
-            The table of `SampleLosses`, where the stage is the last; zeros elsewhere.
+            The table of `SampleLosses`, or of `AnswerLogProbs` if samples are preference pairs,
+            where the stage is the last; zeros elsewhere.
         """
         outer = self._load_tokens, self._objective
-        sample_losses = SampleLosses(samples, self._loss.device)
+        of_pairs = any(sample.is_pair for sample in samples)
+        table_of = AnswerLogProbs if of_pairs else SampleLosses
+        sample_losses = table_of(samples, self._loss.device)
         self._load_tokens, self._objective = load_tokens, sample_losses
         self._evaluated = sample_losses.zeros()
         try:
