@@ -9,7 +9,7 @@ from tests.examples.training_clusters import clusters, each_of, spread
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.training.config import PreferenceConfig
+from dynapipe_hpc.training.config import PreferenceLossConfig
 
 BATCHES = [random_pairs(seed) for seed in (1, 2, 3)]
 LORA = LLAMA_SHAPE.model_copy(update={"lora": Lora(rank=2)})
@@ -18,8 +18,8 @@ LOSSES = {
     "smoothed": DPO._replace(label_smoothing=0.2),
     "sft": DPO._replace(sft_weight=0.7),
     "per token": DPO._replace(per_token=True),
-    "ipo": PreferenceConfig("ipo", 0.3),
-    "ipo per token": PreferenceConfig("ipo", 0.3, per_token=True),
+    "ipo": PreferenceLossConfig("ipo", 0.3),
+    "ipo per token": PreferenceLossConfig("ipo", 0.3, per_token=True),
 }
 
 
@@ -32,7 +32,7 @@ def test_weights_are_those_of_separate_copies(shape: ModelShape, mode: str) -> N
 
 
 @pytest.mark.parametrize("config", LOSSES.values(), ids=LOSSES.keys())
-def test_every_loss_is_that_of_its_formula(config: PreferenceConfig) -> None:
+def test_every_loss_is_that_of_its_formula(config: PreferenceLossConfig) -> None:
     (cluster,) = clusters((2, 1, 1))
     found = preference_steps(cluster, BATCHES, config)
     assert_equal(found, plain_steps(BATCHES, config))

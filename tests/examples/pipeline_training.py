@@ -30,7 +30,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import StepOptimizer
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.training.config import LossWeighting
-from dynapipe_hpc.training.objective import Objective
+from dynapipe_hpc.training.preferences import PreferenceLoss
 
 MODES: dict[str, tuple[Recompute, ...]] = {mode.text: (mode,) for mode in Recompute}
 MODES["mixed"] = tuple(Recompute)
@@ -57,7 +57,7 @@ def train(
     loading: Loading = lambda loader: loader,
     dtype: torch.dtype = torch.float64,
     shape: ModelShape = SHAPE,
-    objective: Callable[[], Objective | None] = lambda: None,
+    objective: Callable[[], PreferenceLoss | None] = lambda: None,
 ) -> Outcome:
     """Executes plans on threads and puts the ranks' tensors together."""
     world = LocalWorld(cluster.n_ranks)

@@ -26,12 +26,12 @@ from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.tokens.iteration_tokens import IntegerArray, IterationTokens
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
-from dynapipe_hpc.training.config import PreferenceConfig
+from dynapipe_hpc.training.config import PreferenceLossConfig
 from dynapipe_hpc.training.preferences import PreferenceLoss
 
 ALONE = Cluster(device_memory_bytes=1)
 N_PAIRS = 8
-DPO = PreferenceConfig("dpo", 0.3)
+DPO = PreferenceLossConfig("dpo", 0.3)
 
 
 def random_pairs(seed: int, n: int = N_PAIRS) -> list[Sample]:
@@ -79,7 +79,7 @@ def split_pairs(
 def preference_steps(
     cluster: Cluster,
     batches: Sequence[Sequence[Sample]],
-    config: PreferenceConfig = DPO,
+    config: PreferenceLossConfig = DPO,
     modes: Sequence[Recompute] = (Recompute.NONE,),
     *,
     shape: ModelShape = SHAPE,
@@ -119,10 +119,10 @@ class Answer:
         return sample_id
 
 
-def answer_log_prob(module: StageOfFamily, answer: Answer) -> Tensor:
+def answer_log_prob(module: StageOfFamily, answer: Answer, start_id: int = START_ID) -> Tensor:
     """Sum of the log-probabilities of an answer's tokens."""
     sample = Sample(0, len(answer.prompt), len(answer.answer))
-    tokens = IterationTokens({0: sample}, {0: 1.0}, answer, START_ID)
+    tokens = IterationTokens({0: sample}, {0: 1.0}, answer, start_id)
     batch = module.collate(PaddedRows((0,), sample.tokens), tokens)
     losses = module.run(None, batch, Recompute.NONE)
     return -losses[0, len(answer.prompt) : sample.tokens].sum()
@@ -132,7 +132,7 @@ Loss = Callable[[Tensor, Tensor, Sample], Tensor]
 """Loss of a pair by the log-ratios of its answers, written out."""
 
 
-def written_out(config: PreferenceConfig) -> Loss:
+def written_out(config: PreferenceLossConfig) -> Loss:
     """The loss by its formula."""
 
     def loss(chosen: Tensor, rejected: Tensor, pair: Sample) -> Tensor:
@@ -150,7 +150,7 @@ def written_out(config: PreferenceConfig) -> Loss:
 
 def plain_steps(
     batches: Sequence[Sequence[Sample]],
-    config: PreferenceConfig = DPO,
+    config: PreferenceLossConfig = DPO,
     shape: ModelShape = SHAPE,
     weights: Mapping[int, float] | None = None,
 ) -> Outcome:
@@ -179,4 +179,3 @@ def plain_steps(
         outcome.norms.append(report.gradient_norm)
     outcome.tensors = rank.weights()
     return outcome
-

@@ -29,8 +29,8 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import Collectives, SingleRankCollectives
 from dynapipe_hpc.training.config import LossWeighting, TrainingConfig
 from dynapipe_hpc.training.module_stage import ModuleStage
-from dynapipe_hpc.training.objective import Objective
 from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.preferences import PreferenceLoss
 from dynapipe_hpc.training.token_loader import Collate, TokenLoader
 
 CPU = torch.device("cpu")
@@ -252,7 +252,7 @@ def make_rank(
     dtype: torch.dtype = torch.float64,
     shape: ModelShape = SHAPE,
     device: torch.device = CPU,
-    objective: Objective | None = None,
+    objective: PreferenceLoss | None = None,
 ) -> Rank:
     """A rank of the small model; `loading` may tamper with what is loaded.
 
@@ -281,7 +281,9 @@ def make_rank(
     tied = tied_weights(shape, placement, cluster.n_shards)
     shares_state = cluster.zero_stage == 1
     optimizer = Optimizer(module, CONFIG, collectives, shares_state=shares_state, tied=tied)
-    own_stage = ModuleStage(module, loading(tokens), optimizer, objective)
+    own_stage = ModuleStage(module, loading(tokens), optimizer)
+    if objective is not None:
+        own_stage.train_preferences(objective)
     return Rank(module, tokens, optimizer, own_stage)
 
 

@@ -74,7 +74,7 @@ DATA = (
            "input_lengths[owners] - spans.starts", "conversations begin with an answer", LONG),
     Mutant("data/dataset/long_samples.py", 'in ("cut_input", "cut_input_start")',
            'in ("cut_input_start",)', "marks stay where a conversation lost its first turns", LONG),
-    Mutant("experiment/rank/assemble.py", "dataset.start_id, weighting", "0, weighting",
+    Mutant("experiment/rank/assemble.py", "dataset.start_id,\n", "0,\n",
            "start token 0", RANK),
     Mutant("experiment/rank/assemble.py", "config.training.loss_weighting", '"token"',
            "loss_weighting ignored", RANK),
@@ -97,7 +97,9 @@ DATA = (
            "inputs of a T5 are trained", TRAINED),
     Mutant("models/tokens/collate_pairs.py", "tokens.loss_weights(sample)[sample.input_tokens :]",
            "tokens.weights[sample.sample_id]", "a T5 trains whole targets", TRAINED),
-    Mutant("experiment/rank/assemble.py", "collate, trained=trained)", "collate)",
+    Mutant("experiment/rank/assemble.py",
+           "trained=trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),\n",
+           "\n",
            "data.loss_on is ignored", RANK),
     # sources and records
     Mutant("data/text/open_lines.py", "if self._is_begun and not self._frame.eof:", "if False:",
@@ -237,7 +239,7 @@ DATA = (
     Mutant("data/dataset/content_hash.py", 'if has_all or "rejected" not in name',
            'if "rejected" not in name', "the checksum knows no rejected answers", PAIRS),
     # start tokens
-    Mutant("models/tokens/collate.py", "[[tokens.start(sample)], *tokens", "[[0], *tokens",
+    Mutant("models/tokens/collate.py", "[[tokens.start(sample)], inputs", "[[0], inputs",
            "a sample's own start token is not read", TRAINED),
     Mutant("data/dataset/dataset_file.py", "self.spans.without_first_tokens() if", "self.spans if",
            "marks are one token late", TRAINED),

@@ -215,26 +215,32 @@ def check_dataset(config: ExperimentConfig, dataset: Dataset) -> None:
 
     Raises:
         InputError: They have another tokenizer, more tokens than the model, no start token, or
-            preference pairs.
+            preference pairs where the objective trains none, or none where it does.
     """
     # The tokenizer first: with another one, other numbers of tokens are not the fault.
     check_tokenizer(config, dataset)
     check_vocabulary(config, dataset)
     check_start(config, dataset)
-    check_pairs(dataset)
+    check_pairs(config, dataset)
 
 
-def check_pairs(dataset: Dataset) -> None:
-    """Refuses preference pairs, which no objective trains.
+def check_pairs(config: ExperimentConfig, dataset: Dataset) -> None:
+    """Refuses datasets of another kind of samples than the objective trains.
 
     Raises:
-        InputError: A dataset has some.
+        InputError: A dataset has preference pairs, or has none, where the other is trained.
     """
+    objective, trains_pairs = config.training.objective, config.training.preference_loss is not None
     for file in dataset.files:
-        if file.has_pairs:
+        if file.has_pairs and not trains_pairs:
             raise InputError(
-                f"{file.path}: holds preference pairs, which are not trained; make a dataset of "
-                "the answers that are to be learned"
+                f'{file.path}: holds preference pairs, but training.objective is "{objective}"; '
+                'set it to "dpo", or make a dataset of the answers that are to be learned'
+            )
+        if trains_pairs and not file.has_pairs:
+            raise InputError(
+                f'{file.path}: holds no preference pairs, which training.objective = "{objective}" '
+                "compares; make a dataset of pairs with dynapipe-hpc preprocess"
             )
 
 

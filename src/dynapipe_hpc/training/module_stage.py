@@ -18,7 +18,7 @@ from dynapipe_hpc.training.activation_memory import ActivationMemory, MemoryAcco
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
 from dynapipe_hpc.training.objective import Objective, SampleLosses, WeightedTokens
 from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.preferences import AnswerLogProbs
+from dynapipe_hpc.training.preferences import AnswerLogProbs, PreferenceLoss
 from dynapipe_hpc.training.sliced_samples import SlicedSamples
 from dynapipe_hpc.training.step import PendingStep, Step
 
@@ -77,6 +77,7 @@ class ModuleReport:
     learning_rate: float
     peak_bytes: int
     peak_has_transient: bool
+    preferences: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,16 +96,8 @@ class ModuleStage(Generic[BatchT]):
         module: StageModule[BatchT],
         load_tokens: Callable[[MicroBatch], BatchT],
         optimizer: Optimizer,
-        objective: Objective | None = None,
     ) -> None:
-        """Makes a stage of `module`, which `optimizer` updates and `load_tokens` feeds.
-
-        Args:
-            module: The layers.
-            load_tokens: Loader of the tokens of micro-batches.
-            optimizer: Optimizer of the weights.
-            objective: What is trained; None for the weighted sum of the losses of tokens.
-        """
+        """Makes a stage of `module`, which `optimizer` updates and `load_tokens` feeds."""
         self._module = module
         self._load_tokens = load_tokens
         self._optimizer = optimizer
@@ -120,8 +113,13 @@ class ModuleStage(Generic[BatchT]):
         self._sliced = SlicedSamples()
         self._loss = optimizer.parameters.weights.new_zeros((), dtype=torch.float64)
         self._step: PendingStep | None = None
-        self._objective: Objective = objective or WeightedTokens()
+        self._objective: Objective = WeightedTokens()
+        self._preferences: PreferenceLoss | None = None
         self._evaluated: Tensor | None = None
+
+    def train_preferences(self, objective: PreferenceLoss) -> None:
+        """Lets the stage train on preference pairs from now on."""
+        self._objective = self._preferences = objective
 
     @contextmanager
     def evaluating(
@@ -294,6 +292,7 @@ class ModuleStage(Generic[BatchT]):
             learning_rate=step.learning_rate,
             peak_bytes=self._memory.peak_bytes,
             peak_has_transient=self._memory.has_transient,
+            preferences=self._preferences.take_numbers() if self._preferences else (),
         )
         self._loss.zero_()
         self._step = None

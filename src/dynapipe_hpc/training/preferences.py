@@ -9,13 +9,17 @@ Source:
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.tokens.collate import PairTokens, TokenBatch
-from dynapipe_hpc.training.config import PreferenceConfig
+from dynapipe_hpc.training.config import PreferenceLossConfig
+
+FloatArray = npt.NDArray[np.float64]
 
 
 class PreferenceNumbers(NamedTuple):
@@ -69,13 +73,13 @@ class PairLosses(NamedTuple):
 
     @classmethod
     def from_log_probs(
-        cls, log_probs: Tensor, references: Tensor, lengths: Tensor, config: PreferenceConfig
+        cls, log_probs: Tensor, references: Tensor, lengths: Tensor, config: PreferenceLossConfig
     ) -> Self:
         """Losses from log-probabilities.
 
         Args:
             log_probs: Log-probabilities of chosen and rejected answers, shape (n_pairs, 2).
-            references: Those of the reference model.
+            references: Log-probabilities by the reference model.
             lengths: Number of tokens of the answers, of the same shape.
             config: Kind and settings of the loss.
         """
@@ -97,13 +101,9 @@ class PairLosses(NamedTuple):
 
 
 class PreferenceLoss:
-    """Weighted sum of the losses of preference pairs, which is trained; see `PairLosses`.
+    """Weighted sum of the losses of preference pairs, which is trained; see `PairLosses`."""
 
-    Attributes:
-        numbers: `PreferenceNumbers` of all pairs so far, as a tensor.
-    """
-
-    def __init__(self, config: PreferenceConfig, references: Tensor) -> None:
+    def __init__(self, config: PreferenceLossConfig, references: Tensor) -> None:
         """Compares with a reference.
 
         Args:
@@ -112,7 +112,14 @@ class PreferenceLoss:
                 (n_samples, 2), float64, on the device.
         """
         self._config, self._references = config, references
-        self.numbers = references.new_zeros(len(PreferenceNumbers._fields))
+        self._numbers = references.new_zeros(len(PreferenceNumbers._fields))
+
+    @classmethod
+    def from_table(
+        cls, config: PreferenceLossConfig, references: FloatArray, device: torch.device
+    ) -> Self:
+        """The loss with a reference that is on the host, shape (n_samples, 2)."""
+        return cls(config, torch.tensor(references, device=device))
 
     def loss(self, token_losses: Tensor, tokens: TokenBatch) -> Tensor:
         """A scalar, in float64."""
@@ -120,8 +127,14 @@ class PreferenceLoss:
         log_probs, lengths = answer_sums(token_losses, tokens, pairs)
         references = self._references.index_select(0, pairs.sample_ids)
         losses, numbers = PairLosses.from_log_probs(log_probs, references, lengths, self._config)
-        self.numbers += numbers
+        self._numbers += numbers
         return (losses * pairs.weights).sum()
+
+    def take_numbers(self) -> PreferenceNumbers:
+        """Numbers of all pairs since the last call; waits for the device."""
+        numbers = PreferenceNumbers(*self._numbers.tolist())
+        self._numbers.zero_()
+        return numbers
 
 
 class AnswerLogProbs:
@@ -145,6 +158,22 @@ class AnswerLogProbs:
         log_probs, _ = answer_sums(token_losses, tokens, pairs)
         columns = self._columns[torch.searchsorted(self._sample_ids, pairs.sample_ids)]
         return table.index_copy_(1, columns, log_probs.t())
+
+
+def losses_of_tables(
+    log_probs: FloatArray,
+    references: FloatArray,
+    lengths: Sequence[tuple[int, int]],
+    config: PreferenceLossConfig,
+) -> tuple[FloatArray, PreferenceNumbers]:
+    """Losses of evaluated pairs, and the numbers of these; see `PairLosses.from_log_probs`."""
+    losses, numbers = PairLosses.from_log_probs(
+        torch.tensor(log_probs),
+        torch.tensor(references),
+        torch.tensor(lengths, dtype=torch.float64),
+        config,
+    )
+    return losses.numpy(), PreferenceNumbers(*numbers.tolist())
 
 
 def pairs_of(tokens: TokenBatch) -> PairTokens:

@@ -98,7 +98,7 @@ def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
 
 
 def _texts(sample: Sample, tokens: IterationTokens) -> tuple[IntegerArray, IntegerArray]:
-    """What is read of a sample, and what is predicted, position by position."""
+    """Tokens read of a sample, and tokens predicted, position by position."""
     inputs, targets = tokens.read(sample)
     text = np.concatenate([[tokens.start(sample)], inputs, targets])
     if not sample.is_pair:
