@@ -11,8 +11,9 @@ from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.checks import RUN_CHECKS
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.files import check_pairs
+from dynapipe_hpc.experiment.files import ExperimentFiles, check_pairs
 from dynapipe_hpc.training.config import PreferenceLossConfig, TrainingConfig
 
 Tables = dict[str, Any]
@@ -59,7 +60,6 @@ def test_a_configuration_may_train_on_pairs(changes: dict[str, Tables]) -> None:
         ),
         ({"planner": batch(slices="auto")}, "preference pairs cannot be cut into slices"),
         ({"data": {"loss_on": "all"}}, 'data.loss_on is "all", and only answers are compared'),
-        ({"model": {"init_from": None}}, "no model.init_from, whose weights are the reference"),
         (
             {"data": {"dataset": None, "lengths": {"n_samples": 10}}},
             r"\[data.lengths\] draws no preference pairs",
@@ -77,6 +77,14 @@ def test_a_configuration_may_train_on_pairs(changes: dict[str, Tables]) -> None:
 def test_what_pairs_cannot_have_is_refused(changes: dict[str, Tables], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         ExperimentConfig.model_validate(tables(**changes))
+
+
+def test_a_run_needs_a_model_to_begin_with() -> None:
+    files = ExperimentFiles(ExperimentConfig.model_validate(tables(model={"init_from": None})))
+    with pytest.raises(
+        InputError, match=r"no model\.init_from, whose weights are the ref"
+    ):
+        RUN_CHECKS["weights"](files, 1)
 
 
 def test_a_t5_is_refused() -> None:

@@ -102,11 +102,6 @@ class ExperimentConfig(ConfigTable):
                 f"{objective}, but [data.lengths] draws no preference pairs; name a dataset in "
                 "data.dataset"
             )
-        if self.model.init_from is None:
-            raise ValueError(
-                f"{objective}, but there is no model.init_from, whose weights are the reference; "
-                "name the model to begin with"
-            )
         return self
 
     @model_validator(mode="after")
