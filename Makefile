@@ -17,12 +17,13 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup reference build dist lock demo demo-t5 demo-finetune reproduce test test-reference test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test gpu-wheels gpu-check gpu-rehearsal check format docs docs-reference clean
+.PHONY: help setup reference build dist lock demo demo-t5 demo-finetune demo-preferences reproduce test test-reference test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test gpu-wheels gpu-check gpu-rehearsal check format docs docs-reference clean
 
 help:
 	@echo "make demo     train on a demo corpus with four batch rules and compare them (a few minutes)"
 	@echo "make demo-t5  the same for a T5, with three batch rules"
 	@echo "make demo-finetune train a small model, tune it on conversations, and ask it a question"
+	@echo "make demo-preferences train a small model to prefer right answers (DPO)"
 	@echo "make reproduce simulate the paper's experiments, and write figures, a page, and docs/claims.md"
 	@echo "make test     tests of C++, Python, and MPI on 1, 2 and 4 ranks, except the slow ones"
 	@echo "make test-reference tests that compare with transformers, peft and others, which it installs"
@@ -145,6 +146,24 @@ demo-finetune: setup
 	$(DYNAPIPE) generate $(FINETUNE)/pretrained_model --chat --prompt "$(QUESTION)" --tokens 24
 	$(DYNAPIPE) generate $(FINETUNE)/tuned_model --chat --prompt "$(QUESTION)"
 	$(BIN)/python $(TUNED)/ask_transformers.py $(FINETUNE)/tuned_model "$(QUESTION)"
+
+# A small Llama is trained on conversations, then on pairs of a right and a wrong answer.
+PREFERENCES := runs/demo_preferences
+PREFERRED := configs/demo_preferences
+PAIRS ?= 800
+
+demo-preferences: setup
+	rm -rf $(PREFERENCES)
+	mkdir -p $(PREFERENCES)
+	$(DYNAPIPE) demo-corpus $(PREFERENCES)/chat.jsonl --samples $(CHATS) --seed 2 --chat
+	$(DYNAPIPE) demo-corpus $(PREFERENCES)/pairs.jsonl --samples $(PAIRS) --seed 3 --preferences
+	for text in chat pairs; do \
+		$(DYNAPIPE) preprocess $(PREFERENCES)/$$text.jsonl $(PREFERENCES)/$$text.h5 $(TOKENIZER) || exit; \
+	done
+	$(DYNAPIPE) inspect $(PREFERENCES)/pairs.h5 --show 1 $(TOKENIZER)
+	$(DEMO_RANKS) run $(PREFERRED)/first.toml -o $(PREFERENCES)/first $(SHORTER)
+	$(DEMO_RANKS) run $(PREFERRED)/preferences.toml -o $(PREFERENCES)/preferred $(SHORTER)
+	$(DYNAPIPE) report $(PREFERENCES)/preferred
 
 # Needs the layers that the paper's authors measured, which are not part of the project.
 INPUTS ?= ../shared

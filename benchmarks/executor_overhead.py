@@ -77,6 +77,7 @@ class EmptyReport:
     learning_rate: float = 0.0
     peak_bytes: int = 0
     peak_has_transient: bool = False
+    preferences: tuple[float, ...] = ()
 
 
 class EmptyStage:

@@ -19,6 +19,7 @@ class LinearReport:
     learning_rate: float = 0.0
     peak_bytes: int = 0
     peak_has_transient: bool = False
+    preferences: tuple[float, ...] = ()
 
 
 class LinearStage:

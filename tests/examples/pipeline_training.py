@@ -30,6 +30,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import StepOptimizer
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.training.config import LossWeighting
+from dynapipe_hpc.training.preferences import PreferenceLoss
 
 MODES: dict[str, tuple[Recompute, ...]] = {mode.text: (mode,) for mode in Recompute}
 MODES["mixed"] = tuple(Recompute)
@@ -56,6 +57,7 @@ def train(
     loading: Loading = lambda loader: loader,
     dtype: torch.dtype = torch.float64,
     shape: ModelShape = SHAPE,
+    objective: Callable[[], PreferenceLoss | None] = lambda: None,
 ) -> Outcome:
     """Executes plans on threads and puts the ranks' tensors together."""
     world = LocalWorld(cluster.n_ranks)
@@ -72,7 +74,9 @@ def train(
     def work(rank: int) -> tuple[list[IterationTrace], dict[str, Tensor], dict[str, Split]]:
         collectives = LocalCollectives(sums, rank)
         stage = cluster.stage_of(rank)
-        own = make_rank(cluster, stage, collectives, weighting, loading, dtype, shape)
+        own = make_rank(
+            cluster, stage, collectives, weighting, loading, dtype, shape, objective=objective()
+        )
         transport = networks[cluster.shard_of(rank)].transport(cluster.plan_of(rank))
         traces = []
         for iteration, (samples, plans) in enumerate(iterations):

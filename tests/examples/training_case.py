@@ -30,6 +30,7 @@ from dynapipe_hpc.training.collectives import Collectives, SingleRankCollectives
 from dynapipe_hpc.training.config import LossWeighting, TrainingConfig
 from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.preferences import PreferenceLoss
 from dynapipe_hpc.training.token_loader import Collate, TokenLoader
 
 CPU = torch.device("cpu")
@@ -116,6 +117,9 @@ class RandomTokens:
 
     def first_token(self, sample_id: int) -> int:
         return sample_id
+
+    def read_rejected(self, sample_id: int, n_tokens: int) -> npt.NDArray[np.int64]:
+        return np.random.default_rng((sample_id, 2)).integers(0, 30, n_tokens)
 
 
 def random_samples(seed: int, n: int = 15) -> list[Sample]:
@@ -248,6 +252,7 @@ def make_rank(
     dtype: torch.dtype = torch.float64,
     shape: ModelShape = SHAPE,
     device: torch.device = CPU,
+    objective: PreferenceLoss | None = None,
 ) -> Rank:
     """A rank of the small model; `loading` may tamper with what is loaded.
 
@@ -270,11 +275,16 @@ def make_rank(
     parts = {name: splits.get(name, WHOLE).part_of(whole) for name, whole in unsplit.items()}
     module.load_state_dict(parts)
     collate: Collate[Any] = module.collate
-    tokens = TokenLoader(RandomTokens(), START_ID, weighting, collate)
+    reader = RandomTokens()
+    rejected = reader.read_rejected
+    tokens = TokenLoader(reader, START_ID, weighting, collate, rejected=rejected)
     tied = tied_weights(shape, placement, cluster.n_shards)
     shares_state = cluster.zero_stage == 1
     optimizer = Optimizer(module, CONFIG, collectives, shares_state=shares_state, tied=tied)
-    return Rank(module, tokens, optimizer, ModuleStage(module, loading(tokens), optimizer))
+    own_stage = ModuleStage(module, loading(tokens), optimizer)
+    if objective is not None:
+        own_stage.train_preferences(objective)
+    return Rank(module, tokens, optimizer, own_stage)
 
 
 @dataclass

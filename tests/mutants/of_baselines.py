@@ -73,7 +73,7 @@ BASELINES = (
     Mutant("planner/baselines/packed/packed_balanced.py",
            "largest_first[::2][::-1] + largest_first[1::2]",
            "largest_first", "large ones first", BALANCED),
-    Mutant("planner/baselines/packed/packed_balanced.py", "of_token * tokens + of_pair * tokens**2",
+    Mutant("planner/baselines/packed/packed_balanced.py", "of_token * tokens + of_pair * pairs",
            "of_token * tokens", "attention is no work", BALANCED),
     Mutant("planner/baselines/packed/packed_balanced.py", "per_token[0] - of_pair * longest",
            "per_token[0]", "pairs count twice", BALANCED),

@@ -24,6 +24,8 @@ MIXTURE = ("tests/data/dataset/test_mixture.py",)
 MIXED = ("tests/data/dataset/test_mixture_batches.py",)
 JOINED = ("tests/data/dataset/test_joined_datasets.py",)
 MIXED_DATA = ("tests/experiment/test_mixed_data.py",)
+PAIRS = ("tests/data/dataset/test_pairs.py",)
+PREFERENCES = ("tests/data/text/test_preferences.py",)
 LENGTHS = ("tests/data/test_multitask_lengths.py",)
 
 DATA = (
@@ -51,10 +53,12 @@ DATA = (
            "a part of an epoch is rounded up from its last bit", SAMPLER),
     Mutant("experiment/load.py", "        _forget_alternatives(tables, source.tables)\n", "",
            "epochs do not replace iterations", ("tests/experiment/test_load.py",)),
-    Mutant("data/dataset/long_samples.py", "np.minimum(target_lengths, config.max_tokens)",
-           "np.minimum(target_lengths, config.max_tokens - np.minimum(input_lengths, 1))",
+    Mutant("data/dataset/long_samples.py",
+           "_cut_answers(target_lengths, rejected_lengths, config.max_tokens)",
+           "_cut_answers(target_lengths, rejected_lengths, config.max_tokens - 1)",
            "targets give way to inputs", LONG),
-    Mutant("data/dataset/long_samples.py", "fits = target_lengths <= config.max_tokens",
+    Mutant("data/dataset/long_samples.py",
+           "fits = target_lengths + rejected_lengths <= config.max_tokens",
            "fits = np.ones(len(targets), np.bool_)", "targets lose their end", LONG),
     Mutant("data/dataset/long_samples.py", "return inputs[length - input_tokens :], targets",
            "return inputs[:input_tokens], targets", "the wrong end of inputs is kept", LONG),
@@ -70,7 +74,7 @@ DATA = (
            "input_lengths[owners] - spans.starts", "conversations begin with an answer", LONG),
     Mutant("data/dataset/long_samples.py", 'in ("cut_input", "cut_input_start")',
            'in ("cut_input_start",)', "marks stay where a conversation lost its first turns", LONG),
-    Mutant("experiment/rank/assemble.py", "dataset.start_id, weighting", "0, weighting",
+    Mutant("experiment/rank/assemble.py", "dataset.start_id,\n", "0,\n",
            "start token 0", RANK),
     Mutant("experiment/rank/assemble.py", "config.training.loss_weighting", '"token"',
            "loss_weighting ignored", RANK),
@@ -93,7 +97,9 @@ DATA = (
            "inputs of a T5 are trained", TRAINED),
     Mutant("models/tokens/collate_pairs.py", "tokens.loss_weights(sample)[sample.input_tokens :]",
            "tokens.weights[sample.sample_id]", "a T5 trains whole targets", TRAINED),
-    Mutant("experiment/rank/assemble.py", "collate, trained=trained)", "collate)",
+    Mutant("experiment/rank/assemble.py",
+           "trained=trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),\n",
+           "\n",
            "data.loss_on is ignored", RANK),
     # sources and records
     Mutant("data/text/open_lines.py", "if self._is_begun and not self._frame.eof:", "if False:",
@@ -213,12 +219,31 @@ DATA = (
            "a template writes an object as Python does", CHAT),
     Mutant("data/text/show_samples.py", "if starts_itself:", "if False:",
            "a token that is only read is shown as trained", SHOW),
+    # preference pairs
+    Mutant("data/text/preferences.py", "chosen[len(prompt) :], rejected[len(prompt) :]",
+           "chosen, rejected", "answers repeat a prompt that they share", PREFERENCES),
+    Mutant("data/text/preferences.py", "while n and not chosen[n - 1].isspace():",
+           "while False:", "a prompt ends within a word", PREFERENCES),
+    Mutant("data/text/preferences.py", "return best[1], worst[1]", "return worst[1], best[1]",
+           "the worst answer is preferred", PREFERENCES),
+    Mutant("data/text/preferences.py", "messages = answer if repeats else",
+           "messages = answer if False else",
+           "a prompt is there twice", PREFERENCES),
+    Mutant("data/text/tokenize_preferences.py", "one[:n], one[n:], other[n:])",
+           "one[:n], one[n:], one[n:])", "the chosen answer is rejected, too", PREFERENCES),
+    Mutant("data/dataset/long_samples.py", "room = np.maximum(config.max_tokens - answers, 0)",
+           "room = np.maximum(config.max_tokens - targets, 0)", "a rejected answer takes no room",
+           PAIRS),
+    Mutant("data/dataset/long_samples.py", "(dataset.spans.lengths > 0) | is_pair",
+           "dataset.spans.lengths > 0", "a prompt loses its end", PAIRS),
+    Mutant("data/dataset/content_hash.py", 'if has_all or "rejected" not in name',
+           'if "rejected" not in name', "the checksum knows no rejected answers", PAIRS),
     # start tokens
-    Mutant("models/tokens/collate.py", "[[tokens.start(sample)], *tokens", "[[0], *tokens",
+    Mutant("models/tokens/collate.py", "[[tokens.start(sample)], inputs", "[[0], inputs",
            "a sample's own start token is not read", TRAINED),
     Mutant("data/dataset/dataset_file.py", "self.spans.without_first_tokens() if", "self.spans if",
            "marks are one token late", TRAINED),
-    Mutant("data/dataset/dataset_file.py", "else ~has_input", "else has_input",
+    Mutant("data/dataset/dataset_file.py", '"targets": ~has_input', '"targets": has_input',
            "a sample without input predicts its first token", DATASET),
     Mutant("data/dataset/dataset_header.py", 'attributes.get("start_id", eos_id)',
            'attributes.get("start_id", 0)', "older datasets start with token 0", SPANS),

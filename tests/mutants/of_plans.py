@@ -43,6 +43,7 @@ PACKED = ("tests/planner/batch/windows/test_packed_windows.py",)
 LAYOUTS = ("tests/planner/test_layouts.py",)
 PAIRS = ("tests/planner/batch/test_packed_pairs.py",)
 SIDES = ("tests/planner/cost/test_two_sides.py",)
+PREFERENCES = ("tests/planner/batch/test_preference_pairs.py",)
 PACKED_BOUND = ("tests/planner/schedule/test_packed_bound.py",)
 MEMORY = ("tests/plan/test_memory.py",)
 WEIGHTS = ("tests/planner/cost/test_weight_gradients.py",)
@@ -219,7 +220,8 @@ PLAN = (
            CODEC),
     Mutant("plan/codec.py", "begin + offsets[1], n_tokens", "begin + offsets[-1], n_tokens",
            "a slice ends where its row does", CODEC),
-    Mutant("plan/codec.py", "if version != VERSION:", "if version > VERSION:",
+    Mutant("plan/codec.py", "if version not in (_VERSION_WITHOUT_PAIRS, VERSION):",
+           "if version > VERSION:",
            "older versions are read", CODEC),
     Mutant("plan/codec.py", "(_boundary(before), _boundary(after))",
            "(_boundary(after), _boundary(before))", "boundaries swapped", CODEC),
@@ -523,8 +525,8 @@ PLAN = (
     Mutant("planner/batch/windows/window_table.py",
            "target_tokens=round(n_rows * target_tokens),", "",
            "packed rows of targets shorter than predicted", PAIRS),
-    Mutant("planner/batch/windows/packed_windows.py", "inputs, inputs**2]",
-           "inputs, inputs]", "pairs are not squares",
+    Mutant("planner/batch/windows/packed_windows.py", "inputs**2)",
+           "inputs)", "pairs are not squares",
            ("tests/planner/batch/windows/test_packed_windows.py::test_sums_are_those_of_a_loop",)),
     Mutant("planner/batch/windows/packed_windows.py", "packed_shapes(row_tokens, ",
            "packed_shapes(inputs, ", "fill of packed rows costs nothing", PACKED),
@@ -584,9 +586,26 @@ PLAN = (
            "0 * joined.area_ms", "memory in flight has no bound", PACKED_BOUND),
     Mutant("planner/schedule/path_times.py", "path_ms + self.weight_ms[:, 0]", "path_ms",
            "memory is free before weight gradients are there", PACKED_BOUND),
-    Mutant("planner/schedule/packed_bound.py", "np.maximum(1.0, (tokens.max()",
-           "np.maximum(1.0, 4 * (tokens.max()", "a round trip of longer samples",
+    Mutant("planner/schedule/packed_bound.py", "np.maximum(1.0, most_pairs",
+           "np.maximum(1.0, 4 * most_pairs", "a round trip of longer samples",
            PACKED_BOUND),
+    # preference pairs
+    Mutant("data/sample.py", "(2 * self.input_tokens + self.rejected_tokens)",
+           "(2 * self.target_tokens + self.rejected_tokens)", "answers see each other",
+           PREFERENCES),
+    Mutant("planner/batch/packed_shapes.py", "len(inputs) + len(microbatch.branches)",
+           "len(inputs)", "a pair is one document", PREFERENCES),
+    Mutant("planner/batch/packed_shapes.py", "2 * (branch.begin - begin - branch.prompt_tokens)",
+           "2 * (branch.begin - begin)", "rejected answers do not see prompts", PREFERENCES),
+    Mutant("planner/batch/packed_row.py", "sample.target_tokens, sample.input_tokens)",
+           "sample.target_tokens, sample.target_tokens)", "a prompt as long as its answer",
+           PREFERENCES),
+    Mutant("planner/schedule/row_cells.py", "sample.tokens / (1 + sample.is_pair)",
+           "sample.tokens", "a pair is never as cheap as two rows", PACKED_BOUND),
+    Mutant("planner/schedule/row_cells.py", 'float(tokens_of(samples, "attention_pairs").sum())',
+           "float((tokens**2).sum())", "answers see each other in the bound", PACKED_BOUND),
+    Mutant("plan/codec.py", "if not start + branch.prompt_tokens < branch.begin < end:",
+           "if not start <= branch.begin < end:", "a prompt may be longer than its sample", CODEC),
     # what kernels are told
     Mutant("planner/cost/cost_model.py", "BACKWARD_MS = 1\n    WEIGHT_MS = 2",
            "BACKWARD_MS = 2\n    WEIGHT_MS = 1", "columns in another order than the kernels'",

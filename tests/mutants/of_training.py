@@ -29,7 +29,35 @@ LORA_FACTS = ("tests/experiment/run/test_facts_of_adapters.py",)
 MERGED = ("tests/training/huggingface/test_merged_blocks.py",)
 LORA_EXPORT = ("tests/training/huggingface/test_export_adapters.py",)
 
+PREFERENCES = ("tests/training/test_preferences.py",)
+BRANCHES = ("tests/models/test_branches.py",)
+REFERENCE = ("tests/experiment/run/test_reference_file.py",)
+
 TRAINING = (
+    # preference pairs
+    Mutant("training/preferences.py", "margins = compared[:, 0] - compared[:, 1]",
+           "margins = compared[:, 1] - compared[:, 0]", "the rejected answer is preferred",
+           PREFERENCES),
+    Mutant("training/preferences.py", "losses - smoothing * logsigmoid",
+           "losses + smoothing * logsigmoid", "labels are sharpened", PREFERENCES),
+    Mutant("training/preferences.py", "ratios.square().mean(1) / 2", "ratios.square().mean(1)",
+           "the divergence is twice as large", PREFERENCES),
+    Mutant("training/preferences.py", "self._numbers.zero_()", "pass",
+           "numbers of iterations add up", PREFERENCES),
+    Mutant("training/preferences.py", "(losses * pairs.weights).sum()", "losses.sum()",
+           "losses of pairs are not averaged", PREFERENCES),
+    Mutant("training/loss.py", "1 if s.is_pair else trained.count(s)", "trained.count(s)",
+           "long answers weigh more", PREFERENCES),
+    Mutant("models/tokens/collate.py", "last_of_prompt, rejected[:-1]", "rejected",
+           "a rejected answer reads what it predicts", PREFERENCES),
+    Mutant("models/tokens/collate.py", "= 2 * k + 1", "= 2 * k", "both answers are chosen",
+           PREFERENCES),
+    Mutant("models/branches.py", "range(p, p + n) for p, n", "range(n) for p, n",
+           "positions of a branch begin at zero", BRANCHES),
+    Mutant("models/branches.py", "range(begin, begin + branch.prompt_tokens),",
+           "range(begin, begin),", "a branch does not see its prompt", BRANCHES),
+    Mutant("experiment/run/reference_file.py", "header != self._header(data) or len(data)",
+           "len(data)", "the reference of another model is read", REFERENCE),
     # loss
     Mutant("training/loss.py", "1 / (len(samples) * counts[s.sample_id])", "1 / len(samples)",
            "long targets count more", LOSS),

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from tests.examples.example_plans import drawn_plans
 
 from dynapipe_hpc.architecture.boundary import Boundary
-from dynapipe_hpc.data.microbatch import DenseRows, PackedRow, PaddedRows, Recompute, Slice
+from dynapipe_hpc.data.microbatch import (
+    Branch,
+    DenseRows,
+    PackedRow,
+    PaddedRows,
+    Recompute,
+    Slice,
+)
 from dynapipe_hpc.plan.codec import VERSION, decode, encode_plans, plans_hash
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction import Instruction, Load
@@ -59,20 +66,37 @@ PLAN = RankPlan(
 )
 
 
+PLAN_OF_PAIRS = replace(
+    PLAN,
+    microbatches=(
+        PaddedRows((0,), 8),
+        PackedRow((9, 4), 64, offsets=(0, 10, 61), branches=(Branch(7, 0), Branch(60, 49))),
+        PackedRow((5,), 8, offsets=(0, 8)),
+        PackedRow((2,), 8, offsets=(0, 5), branches=(Branch(4, 3),)),
+    ),
+)
+
+
 def encode(plan: RankPlan) -> bytes:
     """The bytes of an iteration of one rank."""
     return encode_plans([plan])[0]
 
 
-def test_the_latest_version_is_written_and_read_as_it_was_released() -> None:
-    released = (OLD / f"v{VERSION}.plan").read_bytes()
-    assert encode(PLAN) == released
-    assert decode(released) == PLAN
+@pytest.mark.parametrize(
+    ("version", "plan"), [(VERSION - 1, PLAN), (VERSION, PLAN_OF_PAIRS)], ids=["plain", "pairs"]
+)
+def test_the_latest_versions_are_written_and_read_as_they_were_released(
+    version: int, plan: RankPlan
+) -> None:
+    released = (OLD / f"v{version}.plan").read_bytes()
+    assert encode(plan) == released
+    assert decode(released) == plan
 
 
-@pytest.mark.parametrize("version", range(1, VERSION))
+@pytest.mark.parametrize("version", range(1, VERSION - 1))
 def test_plans_of_older_versions_are_refused_by_name(version: int) -> None:
-    with pytest.raises(PlanFormatError, match=f"version {version}, but this release reads 6; re"):
+    message = f"version {version}, but this release reads 6 and 7; re"
+    with pytest.raises(PlanFormatError, match=message):
         decode((OLD / f"v{version}.plan").read_bytes())
 
 
@@ -139,14 +163,14 @@ def test_a_plan_with_any_flipped_bit_is_refused() -> None:
     for bit in range(8 * len(data)):
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(PlanFormatError, match=r"damaged|version"):
+        with pytest.raises(PlanFormatError, match=r"damaged|version|tables need"):
             decode(bytes(flipped))
 
 
 def test_another_version_is_named() -> None:
     data = bytearray(encode(PLAN))
     data[8] = 9
-    with pytest.raises(PlanFormatError, match="version 9, but this release reads 6; read it with"):
+    with pytest.raises(PlanFormatError, match="version 9, but this release reads 6 and 7"):
         decode(bytes(data))
 
 
@@ -160,11 +184,11 @@ def hash_of(data: bytes) -> bytes:
 
 
 @settings(max_examples=500)
-@given(st.data())
+@given(st.data(), st.sampled_from([PLAN, PLAN_OF_PAIRS]))
 def test_wrong_content_under_a_right_checksum_is_refused_or_read_as_another_plan(
-    data: st.DataObject,
+    data: st.DataObject, plan: RankPlan
 ) -> None:
-    written = bytearray(encode(PLAN))
+    written = bytearray(encode(plan))
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(HEADER_BYTES, len(written) - HASH_BYTES - 4))
         number = data.draw(st.sampled_from([0, 1, 2, 255, 2**31, 2**32 - 1]))
@@ -177,8 +201,8 @@ def test_wrong_content_under_a_right_checksum_is_refused_or_read_as_another_plan
     assert encode(read) == forged
 
 
-def replaced(offset: int, number: int) -> bytes:
-    data = bytearray(encode(PLAN))
+def replaced(offset: int, number: int, plan: RankPlan = PLAN) -> bytes:
+    data = bytearray(encode(plan))
     struct.pack_into("<I", data, offset, number)
     return with_right_checksum(bytes(data))
 
@@ -221,6 +245,35 @@ FIRST_ROW = len(encode(PLAN)) - HASH_BYTES - 20 * len(PLAN.instructions)
 def test_wrong_content_is_named(offset: int, number: int, message: str) -> None:
     with pytest.raises(PlanFormatError, match=message):
         decode(replaced(offset, number))
+
+
+PACKED_PAIRS = TABLES + 4 * (28 + 24) + 4 * 4 + 5 * 8
+
+
+@pytest.mark.parametrize(
+    ("offset", "number", "message"),
+    [
+        (PACKED_PAIRS + 8, 0, "at 0, behind a prompt of 0 tokens, in a sample from 0 to 10"),
+        (PACKED_PAIRS + 8, 10, "at 10, behind a prompt of 0 tokens, in a sample from 0 to 10"),
+        (PACKED_PAIRS + 16 + 12, 50, "at 60, behind a prompt of 50 tokens, in a sample from 10 to"),
+        (PACKED_PAIRS + 2 * 16 + 12, 1, "at 0, behind a prompt of 1 tokens, in a sample from 0"),
+        (TABLES + 28 + 24, 99, "preference pairs of the plan are sliced, or in two rows"),
+    ],
+)
+def test_a_wrong_place_of_a_rejected_answer_is_named(
+    offset: int, number: int, message: str
+) -> None:
+    with pytest.raises(PlanFormatError, match=message):
+        decode(replaced(offset, number, PLAN_OF_PAIRS))
+
+
+def test_a_plan_of_the_version_for_pairs_has_some() -> None:
+    without = bytearray(
+        encode(replace(PLAN_OF_PAIRS, microbatches=PLAN_OF_PAIRS.microbatches[:1] * 4))
+    )
+    without[8] = VERSION
+    with pytest.raises(PlanFormatError, match="has format version 7, but no preference pair"):
+        decode(with_right_checksum(bytes(without)))
 
 
 def test_an_empty_row_is_refused() -> None:

@@ -23,8 +23,14 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument("--samples", type=int, default=10_000, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="S")
     parser.add_argument("--max-bytes", type=int, default=8192, metavar="B", help="longest sample")
-    parser.add_argument(
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument(
         "--chat", action="store_true", help="make conversations (lists of messages) instead"
+    )
+    kinds.add_argument(
+        "--preferences",
+        action="store_true",
+        help="make conversations with a right and a wrong last answer instead",
     )
     parser.add_argument(
         "--force", action="store_true", help="replace OUT.jsonl if it is a demo corpus"
@@ -44,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.seed,
         arguments.max_bytes,
         chat=arguments.chat,
+        preferences=arguments.preferences,
     )
     print(escaped(f"{arguments.output}: {arguments.samples:,} samples"))
     return 0

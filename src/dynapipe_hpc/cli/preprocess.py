@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from dynapipe_hpc.data.text.recipe import Recipe
     from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
+FORMATS = ("pairs", "alpaca", "messages", "text", "preferences", "chat_preferences")
+
 
 def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds the verb."""
@@ -25,9 +27,10 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         help="tokenize text into a dataset; alone, or with mpiexec or srun",
         description=(
             "Tokenizes records (JSON lines, plain or compressed; Parquet or Arrow tables; - for "
-            "standard input): pairs of an input and a target, Alpaca's instructions, conversations "
-            "or plain text; data/README.md describes them. Started with mpiexec or srun, ranks "
-            "share the text, OUT.h5 is the index of the shards in OUT.h5.shards, and the same "
+            "standard input): pairs of an input and a target, Alpaca's instructions, "
+            "conversations, preference pairs or plain text; data/README.md describes them. Started "
+            "with mpiexec or srun, ranks share the text, OUT.h5 is the index of the shards in "
+            "OUT.h5.shards, and the same "
             "command, started again, continues where it stopped."
         ),
         epilog=examples(
@@ -51,8 +54,12 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     )
     parser.add_argument(
         "--format",
-        choices=("pairs", "alpaca", "messages", "text"),
-        help="shape of the records; default: what the first line shows, or pairs from a pipe",
+        choices=FORMATS,
+        metavar="FORMAT",
+        help=(
+            f"shape of the records: {', '.join(FORMATS)}; default: what the first line shows, or "
+            "pairs from a pipe"
+        ),
     )
     for side in ("inputs", "targets"):
         parser.add_argument(

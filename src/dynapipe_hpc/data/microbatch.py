@@ -94,6 +94,21 @@ class Slice(NamedTuple):
     n_tokens: int
 
 
+class Branch(NamedTuple):
+    """Rejected answer of a preference pair in a packed row.
+
+    It lies behind the prompt and the chosen answer, and attends to the prompt and to itself, as if
+    it followed the prompt.
+
+    Attributes:
+        begin: Position in the row at which it begins.
+        prompt_tokens: Number of tokens of the prompt, with which the sample begins.
+    """
+
+    begin: int
+    prompt_tokens: int
+
+
 @dataclass(frozen=True, slots=True)
 class PaddedRows:
     """A micro-batch with one sample in each row.
@@ -169,6 +184,8 @@ class DenseRows:
 class PackedRow:
     """A micro-batch of one row, in which every sample attends to itself only.
 
+    Preference pairs lie in it as their prompt, the chosen and the rejected answer.
+
     Attributes:
         sample_ids: Ids of the samples, in order; at least one.
         row_tokens: Length of the row in tokens, with what fills it up.
@@ -177,6 +194,7 @@ class PackedRow:
         target_tokens: Length of the decoder's row, see `PaddedRows`.
         target_offsets: Offsets in the decoder's row; empty in a decoder-only model.
         slice: Part of the first sample that the row holds; None if it holds all of it.
+        branches: Rejected answers of the samples, one each; empty if they are no preference pairs.
     """
 
     layout: ClassVar[Layout] = Layout.PACKED
@@ -189,6 +207,7 @@ class PackedRow:
     target_tokens: int = 0
     target_offsets: tuple[int, ...] = ()
     slice: Slice | None = None
+    branches: tuple[Branch, ...] = ()
 
     @property
     def rows(self) -> tuple[tuple[int, ...], ...]:

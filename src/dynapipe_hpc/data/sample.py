@@ -10,16 +10,44 @@ class Sample:
     Attributes:
         sample_id: Index of the sample in the dataset.
         input_tokens: Number of input tokens used in training, after truncation, >= 0.
-        target_tokens: Number of target tokens used in training, after truncation, >= 1.
+        target_tokens: Number of target tokens used in training, after truncation, >= 1; of a
+            preference pair, those of the chosen answer.
         task_id: Index of the sample's task in the dataset.
+        rejected_tokens: Number of tokens used of the rejected answer of a preference pair, which
+            shares the input with the chosen one; 0 if the sample is no pair.
     """
 
     sample_id: int
     input_tokens: int
     target_tokens: int
     task_id: int = 0
+    rejected_tokens: int = 0
 
     @property
     def tokens(self) -> int:
-        """Number of real tokens, input and target."""
-        return self.input_tokens + self.target_tokens
+        """Number of real tokens: input, target and rejected answer."""
+        return self.input_tokens + self.target_tokens + self.rejected_tokens
+
+    def describe(self) -> str:
+        """Numbers of its tokens, for messages."""
+        rejected = f" + {self.rejected_tokens} rejected" if self.is_pair else ""
+        return f"{self.input_tokens} input + {self.target_tokens} target{rejected} tokens"
+
+    @property
+    def answer_tokens(self) -> int:
+        """Number of tokens after the input: of the target, and of a rejected answer."""
+        return self.target_tokens + self.rejected_tokens
+
+    @property
+    def attention_pairs(self) -> int:
+        """Number of pairs of its tokens, as attention counts them: squared lengths of documents.
+
+        Both answers of a preference pair attend to the input, which is there once.
+        """
+        chosen = self.input_tokens + self.target_tokens
+        return chosen**2 + self.rejected_tokens * (2 * self.input_tokens + self.rejected_tokens)
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether it is a preference pair."""
+        return self.rejected_tokens > 0

@@ -49,6 +49,7 @@ class TokenBlock:
         tasks: Task names of the samples.
         spans: Spans of trained tokens of the samples.
         turn_end_ids: Ids of the tokens that end trained turns of conversations.
+        rejected: Rejected answers of preference pairs; None if the samples are no pairs.
     """
 
     inputs: TokenSequences
@@ -56,6 +57,7 @@ class TokenBlock:
     tasks: tuple[str, ...]
     spans: Spans
     turn_end_ids: AbstractSet[int] = frozenset()
+    rejected: TokenSequences | None = None
 
     @classmethod
     def from_samples(
@@ -64,6 +66,8 @@ class TokenBlock:
         vocab_size: int,
         spans: Sequence[Sequence[Span]] = (),
         turn_end_ids: AbstractSet[int] = frozenset(),
+        *,
+        rejected: Sequence[Sequence[int]] | None = None,
     ) -> Self:
         """Makes a block of (input tokens, target tokens, task) triples.
 
@@ -72,6 +76,7 @@ class TokenBlock:
             vocab_size: Number of token ids.
             spans: Spans of trained tokens of every sample; empty if all train their targets.
             turn_end_ids: Ids of the tokens that end trained turns of conversations.
+            rejected: Tokens of the rejected answer of every sample, if they are preference pairs.
         """
         dtype = token_type(vocab_size)
         return cls(
@@ -80,9 +85,11 @@ class TokenBlock:
             tuple(task for _, _, task in samples),
             Spans.from_samples(spans) if spans else Spans.none(len(samples)),
             turn_end_ids,
+            None if rejected is None else TokenSequences.join(rejected, dtype),
         )
 
     @property
     def n_tokens(self) -> int:
-        """Number of tokens of inputs and targets."""
-        return len(self.inputs.tokens) + len(self.targets.tokens)
+        """Number of tokens of inputs, targets and rejected answers."""
+        n_rejected = 0 if self.rejected is None else len(self.rejected.tokens)
+        return len(self.inputs.tokens) + len(self.targets.tokens) + n_rejected

@@ -77,6 +77,7 @@ class LaunchedPlan:
             learning_rate=report.learning_rate,
             peak_bytes=report.peak_bytes,
             peak_has_transient=report.peak_has_transient,
+            preferences=report.preferences,
         )
 
     def _since_start(self, moments: Sequence[Any]) -> tuple[float, ...]:

@@ -34,6 +34,8 @@ class IterationTrace:
         peak_has_transient: Whether `peak_bytes` includes memory that passes need only while they
             run.
         planning: What the rank's planner did meanwhile.
+        preferences: Sums over the preference pairs of this stage's micro-batches, see
+            `PreferenceNumbers`; empty if no pairs are trained.
     """
 
     iteration: int
@@ -46,3 +48,4 @@ class IterationTrace:
     peak_bytes: int
     peak_has_transient: bool = False
     planning: tuple[Span, ...] = ()
+    preferences: tuple[float, ...] = ()

@@ -89,6 +89,11 @@ def _costs(files: ExperimentFiles, _: int) -> str:
 def _weights(files: ExperimentFiles, _: int) -> str:
     config = files.config
     if config.model.init_from is None:
+        if config.training.preference_loss is not None:
+            raise InputError(
+                f'training.objective is "{config.training.objective}", but there is no '
+                "model.init_from, whose weights are the reference; name the model to begin with"
+            )
         return "drawn at random"
     origin = find_origin(Path(config.model.init_from))
     if origin.description is None:

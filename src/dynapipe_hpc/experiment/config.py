@@ -73,6 +73,38 @@ class ExperimentConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
+    def _check_pairs_lie_in_packed_rows(self) -> Self:
+        if self.training.preference_loss is None:
+            return self
+        objective = f'training.objective is "{self.training.objective}"'
+        if self.model.has_target_rows:
+            raise ValueError(
+                f"{objective}, but an encoder-decoder model (family {self.model.family!r}) cannot "
+                "share the prompt of a preference pair; take a decoder-only model"
+            )
+        if self.planner.plainest_layout is not Layout.PACKED:
+            raise ValueError(
+                f"{objective}, but only packed rows hold preference pairs, whose answers share "
+                'their prompt; set planner.batch.layouts = ["packed"], or a packed rule'
+            )
+        if self.planner.slices != "off":
+            raise ValueError(
+                f"{objective}, but planner.batch.slices is {self.planner.slices!r}, and preference "
+                'pairs cannot be cut into slices; set it to "off"'
+            )
+        if self.data.loss_on == "all":
+            raise ValueError(
+                f'{objective}, but data.loss_on is "all", and only answers are compared; set it to '
+                '"targets", or leave it out'
+            )
+        if self.data.lengths is not None:
+            raise ValueError(
+                f"{objective}, but [data.lengths] draws no preference pairs; name a dataset in "
+                "data.dataset"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_init_optimizer_needs_init_from(self) -> Self:
         if self.training.init_optimizer and self.model.init_from is None:
             raise ValueError(

@@ -119,7 +119,7 @@ def _other_dataset(path: str, trained: Dataset) -> Dataset:
 
     dataset = DatasetFile(Path(path))
     theirs, ours = dataset.header, trained.files[0].header
-    for what in ("tokenizer_sha256", "vocab_size", "eos_id", "start_id"):
+    for what in ("tokenizer_sha256", "vocab_size", "eos_id", "start_id", "has_pairs"):
         if getattr(theirs, what) != getattr(ours, what):
             raise InputError(
                 f"evaluation.dataset = '{path}': has {what} = {getattr(theirs, what)} (tokenizer "

@@ -160,9 +160,9 @@ class ExperimentFiles:
     @cached_property
     def rows(self) -> RowLengths:
         """Row lengths of the used samples, after long ones are cut."""
-        kept, inputs, targets = self.used
+        kept, inputs, targets, rejected = self.used
         two_sides = self.config.model.has_target_rows
-        return rows_of_tokens(inputs[kept], targets[kept], two_sides)
+        return rows_of_tokens(inputs[kept], (targets + rejected)[kept], two_sides)
 
     @cached_property
     def costs(self) -> CostSource:
@@ -214,12 +214,34 @@ def check_dataset(config: ExperimentConfig, dataset: Dataset) -> None:
     """Refuses datasets that the model cannot be trained on.
 
     Raises:
-        InputError: They have another tokenizer, more tokens than the model, or no start token.
+        InputError: They have another tokenizer, more tokens than the model, no start token, or
+            preference pairs where the objective trains none, or none where it does.
     """
     # The tokenizer first: with another one, other numbers of tokens are not the fault.
     check_tokenizer(config, dataset)
     check_vocabulary(config, dataset)
     check_start(config, dataset)
+    check_pairs(config, dataset)
+
+
+def check_pairs(config: ExperimentConfig, dataset: Dataset) -> None:
+    """Refuses datasets of another kind of samples than the objective trains.
+
+    Raises:
+        InputError: A dataset has preference pairs, or has none, where the other is trained.
+    """
+    objective, trains_pairs = config.training.objective, config.training.preference_loss is not None
+    for file in dataset.files:
+        if file.has_pairs and not trains_pairs:
+            raise InputError(
+                f'{file.path}: holds preference pairs, but training.objective is "{objective}"; '
+                'set it to "dpo", or make a dataset of the answers that are to be learned'
+            )
+        if trains_pairs and not file.has_pairs:
+            raise InputError(
+                f'{file.path}: holds no preference pairs, which training.objective = "{objective}" '
+                "compares; make a dataset of pairs with dynapipe-hpc preprocess"
+            )
 
 
 def check_vocabulary(config: ExperimentConfig, dataset: Dataset) -> None:

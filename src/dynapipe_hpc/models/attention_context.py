@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dynapipe_hpc.models.attention import causal_attention
+from dynapipe_hpc.models.branches import Branches
 from dynapipe_hpc.models.cached_attention import cached_attention
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.rotary import Angles
@@ -25,6 +26,8 @@ class AttentionContext:
         kv_cache: Keys and values of the sliced sample.
         angles: Angles of rotary positions; None where embeddings tell positions.
         layer: Index in the stage of the layer that attends; only slices need it.
+        branches: Rejected answers of the preference pairs of a packed row, which take the place of
+            its documents; None if its samples are no pairs.
     """
 
     documents: Documents | None = None
@@ -32,10 +35,13 @@ class AttentionContext:
     kv_cache: KeyValueCache | None = None
     angles: Angles | None = None
     layer: int = 0
+    branches: Branches | None = None
 
     @property
     def positions(self) -> Tensor | None:
         """Positions of a packed row's tokens in their documents; None for those in whole rows."""
+        if self.branches is not None:
+            return self.branches.positions
         if self.documents is None:
             return None
         positions = self.documents.positions
@@ -57,6 +63,8 @@ class AttentionContext:
         """
         if self.angles is not None:
             query, key = self.angles.turn(query), self.angles.turn(key)
+        if self.branches is not None:
+            return self.branches.attend(query, key, value).flatten(2)
         if self.slice is None:
             return _mixed(query, key, value, self.documents).flatten(2)
         if self.kv_cache is None:
@@ -76,8 +84,12 @@ class AttentionContext:
 
     def to(self, device: torch.device) -> Self:
         """The same on a device, before there are angles."""
-        documents = self.documents and self.documents.to(device)
-        return replace(self, documents=documents, slice=self.slice and self.slice.to(device))
+        return replace(
+            self,
+            documents=self.documents and self.documents.to(device),
+            branches=self.branches and self.branches.to(device),
+            slice=self.slice and self.slice.to(device),
+        )
 
 
 def _mixed(query: Tensor, key: Tensor, value: Tensor, documents: Documents | None) -> Tensor:

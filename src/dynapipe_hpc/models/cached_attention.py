@@ -1,4 +1,7 @@
-"""Attention of a sample's next tokens to themselves and to all before them, which a cache holds."""
+"""Attention of the last tokens of a text to themselves and to all before them.
+
+Those before are in a cache, of a sample that is read in slices, or are given.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,9 +10,16 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dynapipe_hpc.models.flash_attention import FlashSizes, flash_backward, flash_forward
+from dynapipe_hpc.models.flash_attention import (
+    FlashSizes,
+    flash_attention,
+    flash_backward,
+    flash_forward,
+    flash_obstacle,
+)
 from dynapipe_hpc.models.key_value_cache import LayerCache
 from dynapipe_hpc.models.slice_documents import SliceDocuments
+from dynapipe_hpc.models.tokens.documents import Documents
 
 
 def cached_attention(
@@ -32,6 +42,41 @@ def cached_attention(
     """
     mixed: Tensor = _CachedAttention.apply(query, key, value, cache, part)  # type: ignore[no-untyped-call]
     return mixed
+
+
+def tail_attention(
+    query: Tensor, key: Tensor, value: Tensor, *, queries: Documents, keys: Documents
+) -> Tensor:
+    """Causal attention of the last tokens of documents, of the shape of `query`.
+
+    Args:
+        query: What attends, shape (tokens, heads, head size).
+        key: What is attended to, shape (source tokens, key heads, head size).
+        value: What is weighted, of the shape of `key`.
+        queries: Documents of `query`.
+        keys: Documents of `key`, as many, each at least as long.
+    """
+    if not flash_obstacle(query.device, query.dtype, query.shape[-1]):
+        return flash_attention(query, key, value, queries=queries, keys=keys)
+    sides = ((query, queries), (key, keys), (value, keys))
+    parts = zip(*(torch.split(each, of.lengths) for each, of in sides), strict=True)
+    return torch.cat([_TailAttention.apply(*part) for part in parts])  # type: ignore[no-untyped-call]
+
+
+class _TailAttention(torch.autograd.Function):
+    """The kernels of processors for both directions, of one document."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        mixed, scores = _forward_on_cpu(query, key, value)
+        ctx.save_for_backward(query, key, value, mixed, scores)
+        return mixed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
+        query, key, value, *left = ctx.saved_tensors
+        return tuple(_backward_on_cpu(gradient, (query, key, value), left))
 
 
 class _CachedAttention(torch.autograd.Function):
@@ -59,7 +104,7 @@ class _CachedAttention(torch.autograd.Function):
 
 
 def _forward_on_cpu(
-    query: Tensor, keys: Tensor, values: Tensor, _: FlashSizes
+    query: Tensor, keys: Tensor, values: Tensor, _: FlashSizes | None = None
 ) -> tuple[Tensor, Tensor]:
     """The forward pass by torch's flash attention for CPUs: mixed values, and sums of scores.
 
@@ -83,7 +128,10 @@ def _forward_on_cpu(
 
 
 def _backward_on_cpu(
-    gradient: Tensor, inputs: Sequence[Tensor], left: Sequence[Tensor], _: FlashSizes
+    gradient: Tensor,
+    inputs: Sequence[Tensor],
+    left: Sequence[Tensor],
+    _: FlashSizes | None = None,
 ) -> list[Tensor]:
     """The backward pass: gradients of queries, keys and values.
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute, tokens_held
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute, tokens_held
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
+from dynapipe_hpc.models.branches import Branches
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.head import Head
@@ -174,6 +175,8 @@ class DecoderStage(StageOfFamily):
 
 def _context(microbatch: MicroBatch) -> AttentionContext:
     documents = Documents.from_microbatch(microbatch)
+    if isinstance(microbatch, PackedRow) and microbatch.branches:
+        return AttentionContext(documents, branches=Branches.from_microbatch(microbatch))
     if documents is None or microbatch.slice is None:
         return AttentionContext(documents)
     part = SliceDocuments.from_documents(documents, microbatch.slice.begin)

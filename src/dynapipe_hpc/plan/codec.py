@@ -8,6 +8,7 @@ from typing import assert_never
 
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.data.microbatch import (
+    Branch,
     DenseRows,
     Layout,
     MicroBatch,
@@ -23,17 +24,21 @@ from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 
 __all__ = ["VERSION", "PlanFormatError", "decode", "encode_plans", "plans_hash"]
 
-VERSION = 6
+VERSION = 7
+_VERSION_WITHOUT_PAIRS = 6
+"""Version of plans without preference pairs, whose packed samples have two numbers, not four."""
 _MAGIC = b"DYNAPLAN"
 _HEADER = struct.Struct("<8sI8s")  # magic word, version, checksum of all that follows
 _NUMBERS = struct.Struct("<16Qd")  # ten of the plan, six counts, the iteration's time
 # Rows, tokens per row, target tokens, mode, layout; of a slice its begin and the sample's tokens.
 _MICROBATCH = struct.Struct("<7I")
 _HASH_BYTES = 8
+_NO_BRANCH = Branch(0, 0)
 _LARGEST = 2**63 - 1
 _MAX_RANK = 2**32 - 1
 # Bytes per micro-batch, memory of a micro-batch, row, sample, packed sample, pass and instruction.
 _ENTRY_BYTES = (_MICROBATCH.size, 3 * 8, 4, 8, 2 * 4, 2 * 8, 4 * COLUMNS)
+_ENTRY_BYTES_OF_PAIRS = (*_ENTRY_BYTES[:4], 4 * 4, *_ENTRY_BYTES[5:])
 
 
 def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:
@@ -56,8 +61,8 @@ def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:
     for one in hashes:
         one.update(of_all)
     return [
-        b"".join((_HEADER.pack(_MAGIC, VERSION, one.digest()), *body, of_all))
-        for one, body in zip(hashes, bodies, strict=True)
+        b"".join((_HEADER.pack(_MAGIC, _version(plan), one.digest()), *body, of_all))
+        for plan, one, body in zip(plans, hashes, bodies, strict=True)
     ]
 
 
@@ -67,7 +72,8 @@ def decode(data: bytes) -> RankPlan:
     Raises:
         PlanFormatError: The bytes are truncated, damaged, of another version or not a plan.
     """
-    body = _checked_body(data)
+    version, body = _checked_body(data)
+    has_pairs = version == VERSION
     numbers = _NUMBERS.unpack_from(body)
     _check_range(numbers[:10])
     iteration, rank, replica, stage, hidden_size, limit, static, before, after, parts = numbers[:10]
@@ -77,15 +83,19 @@ def decode(data: bytes) -> RankPlan:
         raise PlanFormatError(
             f"the plan divides tokens among {parts} shards; it takes one at least"
         )
-    microbatches, sizes, *laid_out, passes, instructions = _tables(body, numbers[10:16])
+    tables = _tables(body, numbers[10:16], has_pairs=has_pairs)
+    microbatches, sizes, *laid_out, passes, instructions = tables
     shapes = list(_MICROBATCH.iter_unpack(microbatches))
+    laid_out_microbatches = tuple(_microbatches(shapes, *laid_out, has_pairs=has_pairs))
+    if has_pairs and not _has_pairs(laid_out_microbatches):
+        raise PlanFormatError(f"the plan has format version {VERSION}, but no preference pair")
     return RankPlan(
         iteration,
         rank,
         replica,
         stage,
         hidden_size,
-        tuple(_microbatches(shapes, *laid_out)),
+        laid_out_microbatches,
         InstructionRows.unpack(instructions, len(shapes)),
         MemoryPlan(limit, static, *_columns(sizes, len(shapes))),
         Prediction(numbers[16], PassSpans.unpack(passes)),
@@ -127,6 +137,16 @@ def _bodies(plans: Sequence[RankPlan]) -> list[tuple[bytes, ...]]:
     return bodies
 
 
+def _has_pairs(microbatches: Sequence[MicroBatch]) -> bool:
+    """Whether some hold preference pairs."""
+    return any(isinstance(m, PackedRow) and m.branches for m in microbatches)
+
+
+def _version(plan: RankPlan) -> int:
+    """Format version of the bytes of a plan."""
+    return VERSION if _has_pairs(plan.microbatches) else _VERSION_WITHOUT_PAIRS
+
+
 def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes, bytes, bytes]:
     """The tables of micro-batches, rows, samples and packed samples."""
     rows = [row for microbatch in microbatches for row in microbatch.rows]
@@ -138,12 +158,23 @@ def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes
         for m in microbatches
     ]
     packed = [m for m in microbatches if isinstance(m, PackedRow)]
+    has_pairs = _has_pairs(microbatches)
     return (
         b"".join(shapes),
         struct.pack(f"<{len(rows)}I", *map(len, rows)),
         struct.pack(f"<{len(samples)}Q", *samples),
-        b"".join(struct.pack("<2I", *ends) for m in packed for ends in _ends(m)),
+        b"".join(_packed_samples(m, has_pairs=has_pairs) for m in packed),
     )
+
+
+def _packed_samples(microbatch: PackedRow, *, has_pairs: bool) -> bytes:
+    """Ends of the samples of a row and, in a plan with pairs, their branches."""
+    ends = _ends(microbatch)
+    if not has_pairs:
+        return b"".join(struct.pack("<2I", *end) for end in ends)
+    branches = microbatch.branches or (_NO_BRANCH,) * len(microbatch.sample_ids)
+    entries = zip(ends, branches, strict=True)
+    return b"".join(struct.pack("<4I", *end, *branch) for end, branch in entries)
 
 
 def _sliced(microbatch: MicroBatch) -> tuple[int, int]:
@@ -161,12 +192,13 @@ def _ends(microbatch: PackedRow) -> Iterator[tuple[int, int]]:
 def _body(plan: RankPlan, microbatch_tables: tuple[bytes, ...]) -> tuple[bytes, ...]:
     microbatches, row_sizes, samples, packed = microbatch_tables
     n, passes_ms = len(plan.microbatches), plan.prediction.passes_ms
+    packed_bytes = _ENTRY_BYTES_OF_PAIRS[4] if _has_pairs(plan.microbatches) else _ENTRY_BYTES[4]
     numbers = _NUMBERS.pack(
         *(plan.iteration, plan.rank, plan.replica, plan.stage, plan.hidden_size),
         *plan.memory.bounds,
         *plan.boundaries,
         plan.n_stream_shards,
-        *(n, len(row_sizes) // 4, len(samples) // 8, len(packed) // 8),
+        *(n, len(row_sizes) // 4, len(samples) // 8, len(packed) // packed_bytes),
         *(len(passes_ms), len(plan.instructions)),
         plan.prediction.iteration_ms,
     )
@@ -175,14 +207,15 @@ def _body(plan: RankPlan, microbatch_tables: tuple[bytes, ...]) -> tuple[bytes, 
     return (numbers, *tables, plan.instructions.pack())
 
 
-def _checked_body(data: bytes) -> memoryview:
-    """The bytes between header and hash, after checking header and checksum."""
+def _checked_body(data: bytes) -> tuple[int, memoryview]:
+    """The format version, and the bytes between header and hash, after checking them."""
     if len(data) < _HEADER.size + _NUMBERS.size + _HASH_BYTES or not data.startswith(_MAGIC):
         raise PlanFormatError(f"these {len(data)} bytes are not a plan, or are damaged")
     _, version, checksum = _HEADER.unpack_from(data)
-    if version != VERSION:
+    if version not in (_VERSION_WITHOUT_PAIRS, VERSION):
         raise PlanFormatError(
-            f"the plan has format version {version}, but this release reads {VERSION}; "
+            f"the plan has format version {version}, but this release reads "
+            f"{_VERSION_WITHOUT_PAIRS} and {VERSION}; "
             "read it with the release that wrote it"
         )
     content = memoryview(data)[_HEADER.size :]
@@ -190,13 +223,14 @@ def _checked_body(data: bytes) -> memoryview:
         raise PlanFormatError(
             f"the plan is truncated or damaged: its {len(data)} bytes fail the checksum"
         )
-    return content[:-_HASH_BYTES]
+    return version, content[:-_HASH_BYTES]
 
 
-def _tables(body: memoryview, counts: tuple[int, ...]) -> list[memoryview]:
+def _tables(body: memoryview, counts: tuple[int, ...], *, has_pairs: bool) -> list[memoryview]:
     """The tables after the numbers, in the order of `_ENTRY_BYTES`."""
     n_entries = (counts[0], *counts)  # the memory table has one entry per micro-batch, too
-    sizes = (n * size for n, size in zip(n_entries, _ENTRY_BYTES, strict=True))
+    entry_bytes = _ENTRY_BYTES_OF_PAIRS if has_pairs else _ENTRY_BYTES
+    sizes = (n * size for n, size in zip(n_entries, entry_bytes, strict=True))
     ends = list(accumulate(sizes, initial=_NUMBERS.size))
     if ends[-1] != len(body):
         raise PlanFormatError(f"the plan's tables need {ends[-1]} bytes, but it has {len(body)}")
@@ -220,9 +254,11 @@ def _microbatches(
     row_sizes: memoryview,
     samples: memoryview,
     packed: memoryview,
+    *,
+    has_pairs: bool,
 ) -> Iterator[MicroBatch]:
     sample_rows = _sample_rows(row_sizes, samples, [n_rows for n_rows, *_ in shapes])
-    ends = struct.iter_unpack("<2I", packed)
+    ends = struct.iter_unpack("<4I" if has_pairs else "<2I", packed)
     for rows, shape in zip(sample_rows, shapes, strict=True):
         _, row_tokens, target_tokens, mode, layout, begin, n_tokens = shape
         try:
@@ -241,7 +277,12 @@ def _microbatches(
             case Layout.DENSE:
                 yield DenseRows(rows, row_tokens, recompute, target_tokens)
             case Layout.PACKED:
-                offsets, target_offsets = _offsets(rows, row_tokens, target_tokens, ends)
+                of_samples = list(islice(ends, len(rows[0])))
+                spans = [each[:2] for each in of_samples]
+                offsets, target_offsets = _offsets(rows, row_tokens, target_tokens, spans)
+                branches = _branches(offsets, [each[2:] for each in of_samples])
+                if branches and (target_tokens or n_tokens):
+                    raise PlanFormatError("preference pairs of the plan are sliced, or in two rows")
                 yield PackedRow(
                     sample_ids=rows[0],
                     row_tokens=row_tokens,
@@ -250,6 +291,7 @@ def _microbatches(
                     target_tokens=target_tokens,
                     target_offsets=target_offsets,
                     slice=_slice(begin, begin + offsets[1], n_tokens),
+                    branches=branches,
                 )
             case _:
                 assert_never(kind)
@@ -269,10 +311,10 @@ def _offsets(
     rows: Sequence[Sequence[int]],
     row_tokens: int,
     target_tokens: int,
-    ends: Iterator[tuple[int, ...]],
+    ends: Sequence[tuple[int, ...]],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Offsets of a packed micro-batch on both sides, which are those that come next."""
-    spans = [(0, 0), *islice(ends, len(rows[0]))]
+    """Offsets of a packed micro-batch on both sides, of which these are the ends."""
+    spans = [(0, 0), *ends]
     if len(rows) != 1 or len(spans) != len(rows[0]) + 1:
         raise PlanFormatError("a packed micro-batch of the plan lacks samples or has several rows")
     offsets, target_offsets = zip(*spans, strict=True)
@@ -282,6 +324,20 @@ def _offsets(
                 "samples of a packed micro-batch of the plan do not lie in its row"
             )
     return offsets, target_offsets if target_tokens else ()
+
+
+def _branches(offsets: Sequence[int], branches: Sequence[tuple[int, ...]]) -> tuple[Branch, ...]:
+    """Branches of the samples of a packed micro-batch; empty if they are no pairs."""
+    if not any(number for branch in branches for number in branch):
+        return ()
+    found = tuple(map(Branch._make, branches))
+    for (start, end), branch in zip(pairwise(offsets), found, strict=True):
+        if not start + branch.prompt_tokens < branch.begin < end:
+            raise PlanFormatError(
+                f"the plan has a rejected answer at {branch.begin}, behind a prompt of "
+                f"{branch.prompt_tokens} tokens, in a sample from {start} to {end}"
+            )
+    return found
 
 
 def _slice(begin: int, end: int, n_tokens: int) -> Slice | None:

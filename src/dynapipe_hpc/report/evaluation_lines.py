@@ -33,7 +33,10 @@ def evaluation_lines(runs: Sequence[Evaluations], nothing: str) -> Iterator[Line
     yield line("evaluated loss, last", "", lambda run: f"{run[-1].loss:.4f}")
     yield line("evaluated loss, lowest", "", lambda run: f"{lowest(run).loss:.4f}")
     yield line("  after iterations", "", lambda run: f"{lowest(run).n_done:,}")
-    yield line("perplexity, last", "", lambda run: f"{run[-1].perplexity:,.4g}")
+    yield line("perplexity, last", "", partial(_perplexity, nothing))
+    if any(run and run[-1].preferences for run in runs):
+        yield line("accuracy of preferences, last", "%", partial(_accuracy, nothing))
+        yield line("margin of rewards, last", "", partial(_margin, nothing))
     for name in _largest_tasks([run[-1] for run in runs if run]):
         yield line(f"  loss of {name}", "", partial(_of_task, name, nothing))
 
@@ -41,6 +44,20 @@ def evaluation_lines(runs: Sequence[Evaluations], nothing: str) -> Iterator[Line
 def lowest(run: Evaluations) -> EvaluationRecord:
     """The evaluation with the lowest loss, the first of equals; a loss that is NaN is not."""
     return min(run, key=lambda record: (record.loss != record.loss, record.loss))
+
+
+def _perplexity(nothing: str, run: Evaluations) -> str:
+    return nothing if run[-1].preferences else f"{run[-1].perplexity:,.4g}"
+
+
+def _accuracy(nothing: str, run: Evaluations) -> str:
+    means = run[-1].preferences
+    return f"{100 * means.accuracy:.1f}" if means else nothing
+
+
+def _margin(nothing: str, run: Evaluations) -> str:
+    means = run[-1].preferences
+    return f"{means.margin:.4f}" if means else nothing
 
 
 def _of_task(name: str, nothing: str, run: Evaluations) -> str:

@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from dynapipe_hpc.report.lines_file import Number
+from dynapipe_hpc.report.preference_means import PreferenceMeans
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +16,8 @@ class TaskLoss:
     """Loss of the samples of a task.
 
     Attributes:
-        loss: Mean loss of their target tokens.
-        tokens: Number of these tokens.
+        loss: Mean loss of their target tokens, or of preference pairs.
+        tokens: Number of these tokens, or of pairs.
     """
 
     loss: Number
@@ -29,20 +30,29 @@ class EvaluationRecord:
 
     Attributes:
         n_done: Number of iterations after which the model was evaluated.
-        loss: Loss by the weighting of training: the mean over tokens, samples or tasks.
+        loss: Loss by the weighting of training: the mean over tokens, samples or tasks; of
+            preference pairs, the mean over pairs or tasks.
         took_ms: Time that it took on all ranks.
         tasks: Losses by the name of the task, in the order of the dataset; at least one.
+        preferences: Means over preference pairs; None if tokens are evaluated.
     """
 
     n_done: Annotated[int, Field(ge=0)]
     loss: Number
     took_ms: float
     tasks: Annotated[Mapping[str, TaskLoss], Field(min_length=1)]
+    preferences: PreferenceMeans | None = None
 
     @property
     def tokens(self) -> int:
-        """Number of target tokens of all tasks."""
+        """Number of target tokens, or of preference pairs, of all tasks."""
         return sum(task.tokens for task in self.tasks.values())
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Numbers by the names that trackers show."""
+        numbers = self.preferences.metrics if self.preferences else {"perplexity": self.perplexity}
+        return {f"evaluation/{k}": v for k, v in {"loss": self.loss, **numbers}.items()}
 
     @property
     def perplexity(self) -> float:

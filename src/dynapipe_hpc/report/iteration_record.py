@@ -9,6 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
 from dynapipe_hpc.report.lines_file import Number
+from dynapipe_hpc.report.preference_means import PreferenceMeans
 
 MAX_VALUE = 1e18
 
@@ -59,6 +60,8 @@ class IterationNumbers:
         passes_ms: Time in which ranks executed passes, added up.
         last_pass_ms: End of the last pass, from the start of the iteration.
         n_ranks: Number of ranks that the numbers are of.
+        preferences: Sums over preference pairs, in the order of `PreferenceMeans`; empty if no
+            pairs are trained.
     """
 
     iteration: Annotated[int, _COUNT, Over.SAME]
@@ -82,6 +85,7 @@ class IterationNumbers:
     passes_ms: Annotated[float, Over.SUM]
     last_pass_ms: Annotated[float, Over.MAX]
     n_ranks: Annotated[int, Over.SUM] = 1
+    preferences: Annotated[tuple[Number, ...], Over.SUM] = ()
 
     @property
     def has_outlier(self) -> bool:
@@ -92,6 +96,11 @@ class IterationNumbers:
     def longest_trip_share(self) -> float:
         """Share of the predicted iteration that the longest sample's own trip takes."""
         return self.longest_trip_ms / self.predicted_ms
+
+    @property
+    def preference_means(self) -> PreferenceMeans | None:
+        """Means over the preference pairs of the batch; None if no pairs are trained."""
+        return PreferenceMeans.from_sums(self.preferences, self.n_samples)
 
     @property
     def padding_efficiency(self) -> float:

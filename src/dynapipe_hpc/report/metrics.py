@@ -5,10 +5,13 @@ from collections.abc import Mapping
 
 from dynapipe_hpc.report.amounts import duration, short
 from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.preference_means import PreferenceMeans
 
 
 def metrics(record: IterationRecord) -> Mapping[str, float]:
     """Numbers that change from iteration to iteration, by the names that trackers show."""
+    means = record.preference_means
+    preferences = {f"preferences/{k}": v for k, v in means.metrics.items()} if means else {}
     return {
         "tokens": record.tokens,
         "loss": record.loss,
@@ -23,6 +26,7 @@ def metrics(record: IterationRecord) -> Mapping[str, float]:
         "plans_ahead": record.plans_ahead,
         "peak_bytes": record.measured_peak_bytes,
         "seconds_left": record.seconds_left,
+        **preferences,
     }
 
 
@@ -36,6 +40,8 @@ def log_line(record: IterationRecord) -> str:
         f"{short(record.tokens)} tok, "
         f"{short(record.tokens_per_s)}/s"
     )
+    if means := record.preference_means:
+        line += f"\n  {describe_preferences(means)}"
     if record.has_outlier:
         line += (
             f"\n  sample {record.outlier_sample} ({record.outlier_tokens:,} tokens) adds "
@@ -44,6 +50,14 @@ def log_line(record: IterationRecord) -> str:
     if not math.isfinite(record.gradient_norm):
         line += "\n  update skipped: a gradient is not finite"
     return line
+
+
+def describe_preferences(means: PreferenceMeans) -> str:
+    """Accuracy, margin and rewards, as in the lines of iterations and evaluations."""
+    return (
+        f"accuracy {percent(means.accuracy)}, margin {means.margin:.4f} (rewards "
+        f"{means.chosen_reward:.4f} chosen, {means.rejected_reward:.4f} rejected)"
+    )
 
 
 def percent(share: float) -> str:

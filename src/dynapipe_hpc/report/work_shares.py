@@ -15,6 +15,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute, Slice, tokens_held
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.batch.packed_shapes import unseen_pairs
 from dynapipe_hpc.planner.batch.row_length import RowLengths, positions, tokens_of
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, Sizes
 from dynapipe_hpc.planner.cost.tokens import Tokens
@@ -92,7 +93,7 @@ class PassWork:
     ) -> "Mapping[Side, _Tokens]":
         """Tokens of micro-batches, by the sides that parts are on."""
         samples = [by_id[sample_id] for m in microbatches for sample_id in m.sample_ids]
-        inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "target_tokens"))
+        inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "answer_tokens"))
         lengths = positions(inputs, targets, self.shape.has_target_rows)
         if any(microbatch.slice for microbatch in microbatches):
             held = (tokens_held(m, i, by_id[i].tokens) for m in microbatches for i in m.sample_ids)
@@ -152,9 +153,15 @@ class _Tokens(NamedTuple):
 
 
 def _earlier_pairs(microbatches: Sequence[MicroBatch]) -> IntArray:
-    """Pairs of the tokens of slices and those before them; as many count for causal attention."""
+    """Pairs of the tokens of slices and those before them; as many count for causal attention.
+
+    Pairs of a chosen and a rejected token, which do not attend to each other, count less than none.
+    """
     parts = [microbatch.slice or Slice(0, 0, 0) for microbatch in microbatches]
-    return np.array([2 * part.begin * (part.end - part.begin) for part in parts])
+    earlier = [2 * part.begin * (part.end - part.begin) for part in parts]
+    unseen = [unseen_pairs(m) if isinstance(m, PackedRow) else 0 for m in microbatches]
+    pairs: IntArray = np.array(earlier) - np.array(unseen)
+    return pairs
 
 
 def _sums(values: Sizes, owners: IntArray, n_owners: int) -> FloatArray:

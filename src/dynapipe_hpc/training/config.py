@@ -1,13 +1,14 @@
 """The [training] table: how weights are trained."""
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from dynapipe_hpc.data.config_table import ConfigTable
 
 LossWeighting = Literal["token", "sample", "task"]
+Objective = Literal["cross_entropy", "dpo", "ipo"]
 OptimizerName = Literal["adamw", "adafactor"]
 N_AVERAGES: Mapping[OptimizerName, int] = {"adamw": 2, "adafactor": 0}
 """Averages per weight that optimizers keep; those of Adafactor are few numbers per matrix."""
@@ -35,6 +36,33 @@ class AdafactorConfig(ConfigTable):
     decay_rate: float = Field(default=-0.8, gt=-10, lt=0)
 
 
+class PreferenceLossConfig(NamedTuple):
+    """Kind and settings of a loss of preference pairs; see `PreferencesConfig`."""
+
+    objective: Literal["dpo", "ipo"]
+    beta: float
+    label_smoothing: float = 0.0
+    sft_weight: float = 0.0
+    per_token: bool = False
+
+
+class PreferencesConfig(ConfigTable):
+    """The [training.preferences] table: settings of losses of preference pairs.
+
+    Attributes:
+        beta: Strength of the tie to the reference, which is the model before training.
+        label_smoothing: Share of the pairs whose answers count as confused, in "dpo".
+        sft_weight: Weight of the mean cross entropy of the chosen answer's tokens, which is added.
+        per_token: Whether log-ratios of answers are divided by their numbers of tokens; None for
+            only in "ipo", as in `trl`.
+    """
+
+    beta: float = Field(default=0.1, gt=0, le=1e6)
+    label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
+    sft_weight: float = Field(default=0.0, ge=0, le=1e6)
+    per_token: bool | None = None
+
+
 class TrainingConfig(ConfigTable):
     """The [training] table: how weights are trained.
 
@@ -44,6 +72,9 @@ class TrainingConfig(ConfigTable):
             iterations follows.
         tokens: Number of tokens of the samples that training visits, from which the number of
             iterations follows.
+        objective: What is trained: "cross_entropy" of tokens; or, of preference pairs, direct
+            preference optimization by the loss "dpo" or "ipo" against the model before training.
+        preferences: Settings of the losses of preference pairs.
         seed: Seed of the initial weights.
         init_optimizer: Whether a run that begins with the weights of a checkpoint
             (`model.init_from`) also takes over the averages of AdamW that are in it. The learning
@@ -76,13 +107,16 @@ class TrainingConfig(ConfigTable):
         device: Device on which ranks compute: "cpu", "cuda" (each rank on a GPU of its host) or
             "auto" (GPUs if there are any). Ranks that share a GPU exchange tensors through the
             host.
-        loss_weighting: Unit that has equal weight in the loss: trained tokens, samples or tasks.
+        loss_weighting: Unit that has equal weight in the loss: trained tokens, samples or tasks. A
+            preference pair counts as one token.
         threads: Number of processor threads of one rank's computations.
     """
 
     iterations: int | None = Field(default=None, ge=1, le=MAX_ITERATIONS)
     epochs: float | None = Field(default=None, gt=0, le=10**6)
     tokens: int | None = Field(default=None, ge=1, le=2**53)
+    objective: Objective = "cross_entropy"
+    preferences: PreferencesConfig = PreferencesConfig()
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
     init_optimizer: bool = False
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
@@ -102,6 +136,17 @@ class TrainingConfig(ConfigTable):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     loss_weighting: LossWeighting = "token"
     threads: int = Field(default=1, ge=1, le=4096)
+
+    @property
+    def preference_loss(self) -> PreferenceLossConfig | None:
+        """Kind and settings of the loss of preference pairs; None if tokens are trained."""
+        if self.objective == "cross_entropy":
+            return None
+        own = self.preferences
+        per_token = self.objective == "ipo" if own.per_token is None else own.per_token
+        return PreferenceLossConfig(
+            self.objective, own.beta, own.label_smoothing, own.sft_weight, per_token
+        )
 
     @property
     def n_iterations(self) -> int:
@@ -156,6 +201,20 @@ class TrainingConfig(ConfigTable):
                 f"warmup_iterations ({self.warmup_iterations}) and decay_length "
                 f"({self.decay_length}) exceed the {end} steps in which the learning rate rises "
                 "and decays; lower either, or raise iterations or decay_iterations"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_preferences_have_an_effect(self) -> Self:
+        if self.objective == "cross_entropy" and self.preferences != PreferencesConfig():
+            raise ValueError(
+                'preferences are set, but objective is "cross_entropy", which compares no answers; '
+                'set objective to "dpo" or "ipo", or remove them'
+            )
+        if self.objective == "ipo" and self.preferences.label_smoothing:
+            raise ValueError(
+                f"preferences.label_smoothing ({self.preferences.label_smoothing}) has no effect "
+                'on objective = "ipo"; set objective to "dpo", or remove it'
             )
         return self
 

@@ -15,7 +15,8 @@ def token_weights(
     """Weight of each trained token, so that the weighted sum over a batch is its loss.
 
     The weights of all trained tokens of the batch add up to one. They depend on the global batch
-    only, so the loss does not depend on how the batch is split.
+    only, so the loss does not depend on how the batch is split. A preference pair counts as one
+    token, as its loss is one number.
 
     Args:
         samples: Samples of the global batch.
@@ -25,9 +26,9 @@ def token_weights(
         trained: The tokens that are trained.
 
     Returns:
-        Weight of each trained token of a sample, by sample id.
+        Weight of each trained token of a sample, or of a preference pair, by sample id.
     """
-    counts = {s.sample_id: trained.count(s) for s in samples}
+    counts = {s.sample_id: 1 if s.is_pair else trained.count(s) for s in samples}
     match weighting:
         case "token":
             total = sum(counts[s.sample_id] for s in samples)

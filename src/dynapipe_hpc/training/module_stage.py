@@ -18,6 +18,7 @@ from dynapipe_hpc.training.activation_memory import ActivationMemory, MemoryAcco
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
 from dynapipe_hpc.training.objective import Objective, SampleLosses, WeightedTokens
 from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.preferences import AnswerLogProbs, PreferenceLoss
 from dynapipe_hpc.training.sliced_samples import SlicedSamples
 from dynapipe_hpc.training.step import PendingStep, Step
 
@@ -76,6 +77,7 @@ class ModuleReport:
     learning_rate: float
     peak_bytes: int
     peak_has_transient: bool
+    preferences: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +114,12 @@ class ModuleStage(Generic[BatchT]):
         self._loss = optimizer.parameters.weights.new_zeros((), dtype=torch.float64)
         self._step: PendingStep | None = None
         self._objective: Objective = WeightedTokens()
+        self._preferences: PreferenceLoss | None = None
         self._evaluated: Tensor | None = None
+
+    def train_preferences(self, objective: PreferenceLoss) -> None:
+        """Lets the stage train on preference pairs from now on."""
+        self._objective = self._preferences = objective
 
     @contextmanager
     def evaluating(
@@ -127,10 +134,13 @@ class ModuleStage(Generic[BatchT]):
             samples: The samples.
 
         Yields:
-            The table of `SampleLosses`, where the stage is the last; zeros elsewhere.
+            The table of `SampleLosses`, or of `AnswerLogProbs` if samples are preference pairs,
+            where the stage is the last; zeros elsewhere.
         """
         outer = self._load_tokens, self._objective
-        sample_losses = SampleLosses(samples, self._loss.device)
+        of_pairs = any(sample.is_pair for sample in samples)
+        table_of = AnswerLogProbs if of_pairs else SampleLosses
+        sample_losses = table_of(samples, self._loss.device)
         self._load_tokens, self._objective = load_tokens, sample_losses
         self._evaluated = sample_losses.zeros()
         try:
@@ -282,6 +292,7 @@ class ModuleStage(Generic[BatchT]):
             learning_rate=step.learning_rate,
             peak_bytes=self._memory.peak_bytes,
             peak_has_transient=self._memory.has_transient,
+            preferences=self._preferences.take_numbers() if self._preferences else (),
         )
         self._loss.zero_()
         self._step = None

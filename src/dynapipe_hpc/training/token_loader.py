@@ -7,7 +7,11 @@ from typing import Generic, Protocol, TypeVar
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.trained_tokens import TARGETS, TrainedTokens
-from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens, TokenReader
+from dynapipe_hpc.models.tokens.iteration_tokens import (
+    IterationTokens,
+    RejectedReader,
+    TokenReader,
+)
 from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.loss import token_weights
 
@@ -34,9 +38,10 @@ class TokenLoader(Generic[BatchT]):
         collate: Collate[BatchT],
         *,
         trained: TrainedTokens = TARGETS,
+        rejected: RejectedReader | None = None,
     ) -> None:
         """Reads from `reader`; `IterationTokens` and `token_weights` explain other arguments."""
-        self._tokens = IterationTokens({}, {}, reader, start_id, trained)
+        self._tokens = IterationTokens({}, {}, reader, start_id, trained, rejected=rejected)
         self._weighting = weighting
         self._collate = collate
         self._ahead: dict[MicroBatch, BatchT] = {}

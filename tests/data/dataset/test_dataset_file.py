@@ -136,7 +136,7 @@ def test_a_cut_file_is_noticed(tmp_path: Path, kept: float) -> None:
 
 
 def set_version(file: h5py.File) -> None:
-    file.attrs["schema_version"] = 4
+    file.attrs["schema_version"] = 5
 
 
 def replace(name: str, values: object) -> Change:
@@ -165,7 +165,7 @@ def delete_attribute(file: h5py.File) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_version, "has schema version 4, but this dynapipe-hpc reads 1 to 3; make it again"),
+        (set_version, "has schema version 5, but this dynapipe-hpc reads 1 to 4; make it again"),
         (delete("inputs/tokens"), "damaged dataset: 'inputs/tokens' is missing"),
         (delete("targets"), "'targets/offsets' is missing"),
         (delete("task_ids"), "'task_ids' is missing"),

@@ -36,7 +36,7 @@ def test_an_evaluation_takes_samples_in_the_order_of_their_hashes_until_tokens_a
     None
 ):
     inputs, targets = np.arange(100) % 7, 1 + np.arange(100) % 3
-    used, tasks = UsedTokens(np.arange(100), inputs, targets), np.arange(100) % 4
+    used, tasks = UsedTokens(np.arange(100), inputs, targets, 0 * targets), np.arange(100) % 4
     ids = np.arange(10, 60)
     found = evaluated_samples(used, ids, tasks, most_tokens=40, n_least=2)
     expected, tokens = [], 0

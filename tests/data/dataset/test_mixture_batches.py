@@ -36,7 +36,8 @@ def sampler_of(datasets: list[Mixed], budget: int, seed: int = 0) -> TokenBudget
         rates=tuple(each.rate for each in datasets),
         epochs=tuple(each.epochs for each in datasets),
     )
-    used = UsedTokens(np.arange(len(tokens)), tokens - 1, np.ones_like(tokens))
+    ones = np.ones_like(tokens)
+    used = UsedTokens(np.arange(len(tokens)), tokens - ones, ones, 0 * ones)
     config = DataConfig(dataset="x.h5", max_tokens=1, tokens_per_batch=budget, seed=seed)
     batches = MixtureBatches(mixture, used, config)
     return TokenBudgetSampler(used, np.arange(len(tokens)) % 3, batches)

@@ -52,8 +52,7 @@ def test_work_of_two_sides_is_what_a_second_row_adds_on_all_stages() -> None:
 
 
 def test_work_is_told_from_pairs_by_as_many_tokens_in_shorter_rows() -> None:
-    tokens = np.array([64, 10, 1])
-    found = packed_work(tokens, PairCost(pair_ms=0.5))
+    found = packed_work(samples_of([64, 10, 1]), PairCost(pair_ms=0.5))
     assert found == pytest.approx([64 + 0.5 * 64**2, 10 + 0.5 * 10**2, 1.5])
 
 
@@ -65,18 +64,25 @@ class DearWhenPacked(PairCost):
 
 
 def test_work_is_that_of_packed_rows() -> None:
-    tokens = np.array([64, 10, 1])
-    expected = packed_work(tokens, PairCost(pair_ms=0.5))
-    assert packed_work(tokens, DearWhenPacked()) == pytest.approx(expected)
+    samples = samples_of([64, 10, 1])
+    expected = packed_work(samples, PairCost(pair_ms=0.5))
+    assert packed_work(samples, DearWhenPacked()) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
     "cost", [LinearCost(launch_ms=(3.0, 5.0)), LinearCost(longest_row=50)], ids=["launch", "hole"]
 )
 def test_without_pairs_and_where_nothing_was_measured_work_is_tokens(cost: LinearCost) -> None:
-    tokens = np.array([64, 10, 1])
-    found = packed_work(tokens, cost)
+    tokens = [64, 10, 1]
+    found = packed_work(samples_of(tokens), cost)
     assert found / found[-1] == pytest.approx(tokens)
+
+
+def test_work_of_a_preference_pair_is_of_tokens_that_see_each_other() -> None:
+    pair = Sample(0, 20, 30, rejected_tokens=14)
+    found = packed_work([pair], PairCost(pair_ms=0.5))
+    seen = 50 * 50 + 2 * 14 * 20 + 14 * 14
+    assert found == pytest.approx([64 + 0.5 * seen])
 
 
 def test_a_long_sample_has_as_much_work_as_many_more_tokens_of_short_ones() -> None:

@@ -15,29 +15,42 @@ from tests.examples.measured_layers import SHAPE, linear_table, with_packed
 from tests.oracles.every_plan import every_partition
 from tests.oracles.every_schedule import least_makespan_ms
 
-from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows
+from dynapipe_hpc.data.microbatch import Branch, MicroBatch, PackedRow, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
+from dynapipe_hpc.planner.cost.cost_model import (
+    Cost,
+    CostModel,
+    FloatArray,
+    Shapes,
+    StageCosts,
+)
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
-from dynapipe_hpc.planner.schedule.packed_bound import packed_bound_ms
+from dynapipe_hpc.planner.schedule.packed_bound import packed_bound_ms, packed_trip_ms
 from dynapipe_hpc.planner.schedule.row_cells import RowCells
 
 LINEAR = LinearCost((1.0, 2.0), (0.25, 0.25), token_bytes=2.0, recomputes=True)
 
 
 def in_every_way(samples: Sequence[Sample], cost: CostModel) -> Iterator[MicroBatch]:
-    """In both layouts and all modes."""
+    """In both layouts and all modes; preference pairs only packed."""
     ids = tuple(sample.sample_id for sample in samples)
     lengths = [sample.tokens for sample in samples]
     offsets = tuple(map(int, np.cumsum([0, *lengths])))
     for mode in cost.recompute_modes:
-        yield PaddedRows(tuple(i for i in ids), -(-max(lengths) // 8) * 8, mode)
-        yield PackedRow(ids, -(-sum(lengths) // 8) * 8, offsets=offsets, recompute=mode)
+        branches = tuple(
+            Branch(begin + sample.input_tokens + sample.target_tokens, sample.input_tokens)
+            for sample, begin in zip(samples, offsets, strict=False)
+            if sample.is_pair
+        )
+        if not branches:
+            yield PaddedRows(tuple(i for i in ids), -(-max(lengths) // 8) * 8, mode)
+        row_tokens = -(-sum(lengths) // 8) * 8
+        yield PackedRow(ids, row_tokens, offsets=offsets, recompute=mode, branches=branches)
 
 
 def every_plan(
@@ -106,6 +119,43 @@ def test_no_plan_in_any_schedule_within_memory_is_shorter(
     assert packed_bound_ms(samples, cost, cluster, may_split=split) <= best_ms * (1 + 1e-12)
 
 
+class PairCost(LinearCost):
+    """Pairs of tokens take time, too."""
+
+    def stage_costs(
+        self,
+        shapes: Shapes,
+        recompute: Recompute = Recompute.NONE,
+        out: FloatArray | None = None,
+    ) -> StageCosts:
+        costs = super().stage_costs(shapes, recompute, out)
+        pairs = shapes.n_rows * np.asarray(shapes.row_tokens, np.float64) ** 2
+        costs.of_kinds[..., [Cost.FORWARD_MS, Cost.BACKWARD_MS]] += 1e-3 * pairs[:, None, None]
+        return costs
+
+
+@given(
+    sides=st.lists(
+        st.tuples(st.integers(0, 30), st.integers(1, 30), st.integers(1, 30)),
+        min_size=1,
+        max_size=3,
+    ),
+    room_tokens=st.sampled_from([100, 10_000]),
+)
+@settings(max_examples=30, deadline=None)
+def test_no_plan_of_preference_pairs_is_shorter(
+    sides: list[tuple[int, int, int]], room_tokens: int
+) -> None:
+    samples = [Sample(i, p, c, rejected_tokens=r) for i, (p, c, r) in enumerate(sides)]
+    cost = PairCost((1.0, 0.0), (0.02, 0.3), token_bytes=2.0)
+    cluster = cluster_of(3 * room_tokens)
+    best_ms = least_of_all_plans_ms(samples, cost, cluster, split=False)
+    bound_ms = packed_bound_ms(samples, cost, cluster, may_split=False)
+    assert 0 < bound_ms <= best_ms * (1 + 1e-12)
+    trip_ms = packed_trip_ms(samples, cost, cluster, may_split=False)
+    assert trip_ms <= best_ms * (1 + 1e-12)
+
+
 def cluster_of(memory_bytes: int, n_replicas: int = 1) -> Cluster:
     return Cluster(
         n_replicas=n_replicas,
@@ -131,7 +181,7 @@ def test_memory_is_kept_until_deferred_weight_gradients_are_there() -> None:
     # F takes 1 ms, B and W half of that each; W is the last to need what is kept.
     cost = LinearCost((0.0,), (0.05,), token_bytes=2.0)
     cluster = Cluster(n_stages=1, device_memory_bytes=121)
-    cells = RowCells.from_tokens(np.array([40]), cost, cluster, may_split=True)
+    cells = RowCells.from_samples(samples_of([40]), cost, cluster, may_split=True)
     work_ms, area_ms = 2.0, 80 * 2.0 + 20 * 1.0 + 40 * (0.5 + 0.5)
     alone = np.flatnonzero((cells.n_rows == 1) & (cells.costs.work_ms[:, 0] >= 0.999 * work_ms))
     assert cells.area_ms[alone[0]] == pytest.approx(area_ms / 121, rel=2e-3)

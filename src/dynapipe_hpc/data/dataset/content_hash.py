@@ -9,6 +9,8 @@ from dynapipe_hpc.data.token_block import TokenBlock, TokenSequences
 class ContentHash:
     """SHA-256 over tokens, lengths, tasks and spans of samples, in their order.
 
+    Rejected answers of preference pairs are tokens like others.
+
     It does not depend on how the samples are cut into blocks or files, nor on the numbers of the
     tasks: datasets with the same samples have the same hash.
     """
@@ -18,25 +20,31 @@ class ContentHash:
         # One per array, because every block adds to all of them.
         self._arrays = {
             f"{group}/{array}": hashlib.sha256()
-            for group in ("inputs", "targets")
+            for group in ("inputs", "targets", "rejected")
             for array in ("tokens", "lengths")
         }
         self._tasks = hashlib.sha256()
         self._spans = {name: hashlib.sha256() for name in ("counts", "starts", "ends")}
-        self._has_spans = False
+        self._has_spans = self._has_pairs = False
 
     def add(self, block: TokenBlock) -> None:
         """Adds samples after those already added."""
         self._add_sequences("inputs", block.inputs)
         self._add_sequences("targets", block.targets)
+        if block.rejected is not None:
+            self._has_pairs = True
+            self._add_sequences("rejected", block.rejected)
         # The length before each name keeps one name from reading as two.
         self._tasks.update("".join(f"{len(task)} {task}" for task in block.tasks).encode())
         self._add_spans(block.spans)
 
     def hexdigest(self) -> str:
         """The hash of all samples added so far, 64 hexadecimal digits."""
-        digests = [*self._arrays.values(), self._tasks]
-        if self._has_spans:  # without any, the hash is that of older files
+        # Without spans and without pairs, the hash is that of older files.
+        has_all = self._has_pairs
+        arrays = [of for name, of in self._arrays.items() if has_all or "rejected" not in name]
+        digests = [*arrays, self._tasks]
+        if self._has_spans:
             digests += self._spans.values()
         return hashlib.sha256(b"".join(digest.digest() for digest in digests)).hexdigest()
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dynapipe_hpc.data.dataset.dataset_header import read_header, strings
 from dynapipe_hpc.data.dataset.open_dataset import AGAIN, array_of, open_dataset
-from dynapipe_hpc.data.dataset.own_tokens import GROUPS, OwnTokens, offsets_of
+from dynapipe_hpc.data.dataset.own_tokens import GROUPS, REJECTED, OwnTokens, offsets_of
 from dynapipe_hpc.data.dataset.shard_reader import ShardError, ShardReader
 from dynapipe_hpc.data.dataset.stored_spans import check_spans, spans_of
 from dynapipe_hpc.data.errors import InputError
@@ -64,10 +64,12 @@ class DatasetFile:
         self._file = open_dataset(path)
         try:
             self.header = read_header(StoredAttributes(self._file))
-            self._offsets = {group: offsets_of(self._file, group) for group in GROUPS}
+            groups = (*GROUPS, REJECTED) if self.header.has_pairs else GROUPS
+            self._offsets = {group: offsets_of(self._file, group) for group in groups}
             self.task_ids: npt.NDArray[np.int32] = array_of(self._file, "task_ids", "i")[:]
             self.task_names = strings(array_of(self._file, "task_names", "S")[:])
             self._check_tasks_and_targets()
+            self._check_pairs()
             self._begins = self._begins_of_predicted()
             self.spans = spans_of(self._file, self.n_samples)
             first_target = self.stored_lengths("inputs") + self._n_read_only("targets")
@@ -144,6 +146,23 @@ class DatasetFile:
         return self._offsets["targets"][1:] - self._begins["targets"]
 
     @property
+    def has_pairs(self) -> bool:
+        """Whether the samples are preference pairs, whose target is the chosen answer."""
+        return self.header.has_pairs
+
+    @property
+    def rejected_lengths(self) -> npt.NDArray[np.int64]:
+        """Number of tokens of every rejected answer, 0 where there is none, shape (n_samples,)."""
+        if not self.has_pairs:
+            return np.zeros(self.n_samples, np.int64)
+        return self.stored_lengths(REJECTED)
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens of all samples that count in lengths."""
+        return int((self.input_lengths + self.target_lengths + self.rejected_lengths).sum())
+
+    @property
     def predicted_spans(self) -> Spans:
         """Spans of trained tokens, at positions among the tokens that count in lengths."""
         return self.spans.without_first_tokens() if self.start_id is None else self.spans
@@ -184,6 +203,14 @@ class DatasetFile:
             self._read("targets", sample_id, target_tokens),
         )
 
+    def read_rejected(self, sample_id: int, n_tokens: int) -> TokenArray:
+        """Reads the first tokens of the rejected answer of a preference pair, shape (n_tokens,).
+
+        Raises:
+            InputError: As for `read`.
+        """
+        return self._read(REJECTED, sample_id, n_tokens)
+
     @property
     def parts(self) -> list[DatasetPart]:
         """The files that hold the tokens, in the order of the samples."""
@@ -206,8 +233,10 @@ class DatasetFile:
         for first in range(part.first, part.end, n_samples):
             end = min(first + n_samples, part.end)
             inputs, targets = (self._sequences(group, first, end) for group in GROUPS)
+            rejected = self._sequences(REJECTED, first, end) if self.has_pairs else None
             tasks = tuple(self.task_names[i] for i in self.task_ids[first:end])
-            yield TokenBlock(inputs, targets, tasks, self.spans.between(first, end))
+            spans = self.spans.between(first, end)
+            yield TokenBlock(inputs, targets, tasks, spans, rejected=rejected)
 
     def _sequences(self, group: str, first: int, end: int) -> TokenSequences:
         offsets = self._offsets[group][first : end + 1]
@@ -245,7 +274,7 @@ class DatasetFile:
     def _n_read_only(self, group: str) -> npt.NDArray[np.bool_]:
         """Whether the first token of every input or target is only read."""
         has_input = self.stored_lengths("inputs") > 0
-        is_first = has_input if group == "inputs" else ~has_input
+        is_first = {"inputs": has_input, "targets": ~has_input}.get(group, np.zeros_like(has_input))
         return is_first & (self.start_id is None)
 
     def _begins_of_predicted(self) -> dict[str, npt.NDArray[np.int64]]:
@@ -259,6 +288,17 @@ class DatasetFile:
                 "nothing to predict"
             )
         return begins
+
+    def _check_pairs(self) -> None:
+        if not self.has_pairs or not self.n_samples:
+            return
+        if (lengths := self.rejected_lengths).min() < 1:
+            raise InputError(f"sample {lengths.argmin()} has an empty rejected answer")
+        if self.start_id is None and (inputs := self.stored_lengths("inputs")).min() < 1:
+            raise InputError(
+                f"sample {inputs.argmin()} is a preference pair with an empty prompt and no start "
+                "token, so that nothing predicts the first token of its answers"
+            )
 
     def _check_tasks_and_targets(self) -> None:
         n_samples = len(self.task_ids)

@@ -12,6 +12,8 @@ from dynapipe_hpc.data.errors import InputError, quoted
 
 FORMAT = "dynapipe-hpc dataset"
 SCHEMA_VERSION = 3
+PAIRS_VERSION = 4
+"""Schema version of datasets of preference pairs, which have rejected answers."""
 OLDER_VERSIONS = (1, 2)
 """Schema versions without spans: 1, and 2 for an index, whose tokens are in other files."""
 NO_START = -1
@@ -38,6 +40,7 @@ class DatasetHeader:
             was used, and in files older than this attribute.
         turn_end_ids: Ids of the tokens that end trained turns of conversations, ascending; none in
             files older than this attribute.
+        has_pairs: Whether the samples are preference pairs: an input with two answers.
         vocabulary_sha256: SHA-256 of the tokens and ids in the tokenizer's files, in hexadecimal;
             empty in files older than this attribute.
     """
@@ -54,6 +57,7 @@ class DatasetHeader:
     turns: str = ""
     vocabulary_sha256: str = ""
     turn_end_ids: tuple[int, ...] = ()
+    has_pairs: bool = False
 
     @property
     def end_ids(self) -> tuple[int, ...]:
@@ -64,7 +68,7 @@ class DatasetHeader:
 def write_header(attributes: MutableMapping[str, Any], header: DatasetHeader) -> None:
     """Writes the header, except the checksum, into a file's attributes."""
     attributes["format"] = np.bytes_(FORMAT.encode())
-    attributes["schema_version"] = SCHEMA_VERSION
+    attributes["schema_version"] = PAIRS_VERSION if header.has_pairs else SCHEMA_VERSION
     attributes["tokenizer_name"] = np.bytes_(header.tokenizer_name.encode())
     attributes["tokenizer_sha256"] = np.bytes_(header.tokenizer_sha256.encode())
     attributes["vocab_size"] = header.vocab_size
@@ -114,6 +118,7 @@ def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
         turn_end_ids=_ids(attributes, "turn_end_ids"),
         content_sha256=_text({"content_sha256": "", **attributes}, "content_sha256"),
         vocabulary_sha256=_text({"vocabulary_sha256": "", **attributes}, "vocabulary_sha256"),
+        has_pairs=int(_value(attributes, "schema_version")) == PAIRS_VERSION,
     )
     if not 0 <= header.eos_id < header.vocab_size:
         raise InputError(f"eos_id is {header.eos_id}, but vocab_size {header.vocab_size}")

@@ -15,6 +15,7 @@ from dynapipe_hpc.data.dataset.dataset_header import (
     write_turn_end_ids,
 )
 from dynapipe_hpc.data.dataset.dataset_writer import creating
+from dynapipe_hpc.data.dataset.own_tokens import GROUPS, REJECTED
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.spans import Spans
 
@@ -33,7 +34,8 @@ def write_index(output: Path, header: DatasetHeader, shards: Sequence[Path]) -> 
         InputError: A shard cannot be read or is of another tokenizer, or there is no sample.
         RunError: The file system refuses, as when the disk is full.
     """
-    lengths: dict[str, Arrays] = {"inputs": [], "targets": []}
+    groups = (*GROUPS, REJECTED) if header.has_pairs else GROUPS
+    lengths: dict[str, Arrays] = {group: [] for group in groups}
     task_ids: Arrays = []
     spans: list[Spans] = []
     id_of_task: dict[str, int] = {}
@@ -42,8 +44,8 @@ def write_index(output: Path, header: DatasetHeader, shards: Sequence[Path]) -> 
     for path in shards:
         with DatasetFile(path) as shard:
             _check_tokenizer(shard, header)
-            lengths["inputs"].append(shard.stored_lengths("inputs"))
-            lengths["targets"].append(shard.stored_lengths("targets"))
+            for group, of_shards in lengths.items():
+                of_shards.append(shard.stored_lengths(group))
             spans.append(shard.spans)
             # A shard numbers its tasks itself; the dataset numbers them as if it had no shards.
             ids = [id_of_task.setdefault(task, len(id_of_task)) for task in shard.task_names]

@@ -20,6 +20,7 @@ from dynapipe_hpc.data.dataset.dataset_header import (
     write_header,
     write_turn_end_ids,
 )
+from dynapipe_hpc.data.dataset.own_tokens import REJECTED
 from dynapipe_hpc.data.spans import Spans
 from dynapipe_hpc.data.token_block import TokenBlock, TokenSequences, token_type
 
@@ -34,6 +35,8 @@ class DatasetWriter:
         dtype = token_type(header.vocab_size)
         self._inputs = _GrowingSequences.create(file, "inputs", dtype)
         self._targets = _GrowingSequences.create(file, "targets", dtype)
+        has_pairs = header.has_pairs
+        self._rejected = _GrowingSequences.create(file, REJECTED, dtype) if has_pairs else None
         self._spans = _GrowingSpans.create(file)
         self._task_ids = _growing(file, "task_ids", np.dtype(np.int32))
         self._id_of_task: dict[str, int] = {}
@@ -57,8 +60,12 @@ class DatasetWriter:
             writer._finish()
 
     def append(self, block: TokenBlock) -> None:
-        """Adds samples after those already written."""
+        """Adds samples after those already written; all are preference pairs, or none is."""
+        if (block.rejected is None) != (self._rejected is None):
+            raise ValueError("preference pairs and other samples are in one dataset")
         self._content.add(block)
+        if block.rejected is not None and self._rejected is not None:
+            self._rejected.append(block.rejected)
         self._inputs.append(block.inputs)
         self._targets.append(block.targets)
         self._spans.append(block.spans)

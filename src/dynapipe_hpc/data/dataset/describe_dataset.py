@@ -17,13 +17,13 @@ Lengths = npt.NDArray[np.int64]
 def describe_dataset(path: Path) -> str:
     """Counts, length percentiles per task and a histogram of lengths, in tokens.
 
-    A length is that of input and target together.
+    A length is that of input and target together, of a preference pair that of prompt and answers.
 
     Raises:
         InputError: The file is not a dataset.
     """
     with DatasetFile(path) as dataset:
-        lengths = dataset.stored_lengths("inputs") + dataset.stored_lengths("targets")
+        lengths = sum(_stored(dataset).values(), np.zeros(dataset.n_samples, np.int64))
         if not len(lengths):
             return "\n".join(_summary(dataset))
         return "\n".join(
@@ -35,10 +35,12 @@ def _summary(dataset: DatasetFile) -> Iterator[str]:
     header = dataset.header
     named = (header.tokenizer_name, header.tokenizer_sha256[:12], header.created)
     tokenizer, sha256, created = (escaped(text, keep="") for text in named)
-    inputs, targets = (dataset.stored_lengths(side).sum() for side in ("inputs", "targets"))
+    counts = {name: int(of_samples.sum()) for name, of_samples in _stored(dataset).items()}
+    what = "pairs  " if dataset.has_pairs else "samples"
     yield f"{dataset.path}: dataset of {created}"
-    yield f"samples    {dataset.n_samples:,} of {len(dataset.task_names):,} tasks"
-    yield f"tokens     {inputs + targets:,} ({inputs:,} of inputs, {targets:,} of targets)"
+    yield f"{what}    {dataset.n_samples:,} of {len(dataset.task_names):,} tasks"
+    sides = ", ".join(f"{n:,} of {name}" for name, n in counts.items())
+    yield f"tokens     {sum(counts.values()):,} ({sides})"
     special = ", text made special tokens" if header.special_tokens else ""
     yield f"tokenizer  {tokenizer}, sha256 {sha256}{special}"
     start = "no start token" if header.start_id is None else f"start {header.start_id}"
@@ -50,6 +52,15 @@ def _summary(dataset: DatasetFile) -> Iterator[str]:
     yield f"sources    {', '.join(escaped(source, keep='') for source in header.sources)}"
     if (n_files := len(dataset.parts)) > 1:
         yield f"shards     {n_files:,} in {dataset.parts[0].path.parent}"
+
+
+def _stored(dataset: DatasetFile) -> dict[str, Lengths]:
+    """Number of tokens in the file of every sample, by what they are."""
+    inputs, targets = (dataset.stored_lengths(side) for side in ("inputs", "targets"))
+    if not dataset.has_pairs:
+        return {"inputs": inputs, "targets": targets}
+    rejected = dataset.rejected_lengths
+    return {"prompts": inputs, "chosen answers": targets, "rejected answers": rejected}
 
 
 def _table(dataset: DatasetFile, lengths: Lengths) -> Iterator[str]:

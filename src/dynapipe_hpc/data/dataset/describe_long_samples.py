@@ -12,7 +12,7 @@ from dynapipe_hpc.data.dataset.long_samples import (
     are_long,
     inputs_after_turns,
     keeps_input_end,
-    used_tokens,
+    used_of_file,
 )
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
@@ -33,30 +33,32 @@ def describe_long(dataset: Dataset, config: DataConfig) -> Iterator[str]:
 
 def _describe_long(dataset: DatasetFile, config: DataConfig) -> Iterator[str]:
     inputs, targets = dataset.input_lengths, dataset.target_lengths
-    used = used_tokens(inputs, targets, config, dataset.predicted_spans)
+    used = used_of_file(dataset, config)
     is_long = are_long(dataset, config)
     if not is_long.any():
         return
     kept = np.zeros(len(inputs), np.bool_)
     kept[used.kept] = True
     is_cut = kept & (used.inputs < inputs)
+    is_answer_cut = (used.targets < targets) | (used.rejected < dataset.rejected_lengths)
     keeps_end = keeps_input_end(dataset, config)
     turns = inputs_after_turns(used.inputs, inputs, dataset.predicted_spans)
-    loses_turns = keeps_end & (used.inputs == turns)
+    loses_turns = keeps_end & (used.inputs == turns) & (dataset.spans.lengths > 0)
     left_out = "are left out"
     if config.long_samples != "drop":
-        left_out += " because their target alone is longer"
+        what = "their answers alone are" if dataset.has_pairs else "their target alone is"
+        left_out += f" because {what} longer"
     counts = {
         "lose their first turns": is_cut & loses_turns,
         "lose the start of their input": is_cut & keeps_end & ~loses_turns,
         "lose the end of their input": is_cut & ~keeps_end,
-        "lose the end of their target": kept & (used.targets < targets),
+        "lose the end of their target": kept & is_answer_cut,
         left_out: ~kept,
     }
     shown = ", ".join(f"{n.sum():,} {what}" for what, n in counts.items() if n.any())
-    n_used = (used.inputs + used.targets)[used.kept].sum()
+    n_used, n_all = used.lengths[used.kept].sum(), dataset.n_tokens
     yield (
         f"{is_long.sum():,} of {len(inputs):,} samples are longer than data.max_tokens "
         f"({config.max_tokens:,}): {shown} (data.long_samples = '{config.long_samples}'); "
-        f"{(inputs + targets).sum() - n_used:,} of {(inputs + targets).sum():,} tokens are not used"
+        f"{n_all - n_used:,} of {n_all:,} tokens are not used"
     )

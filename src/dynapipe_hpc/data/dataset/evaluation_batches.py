@@ -22,12 +22,9 @@ def evaluated_samples(
         n_least: Number of samples that are taken even if they have more tokens.
     """
     ordered = sample_ids[np.argsort(hashes_of(sample_ids), kind="stable")]
-    tokens = (used.inputs + used.targets)[ordered]
+    tokens = used.lengths[ordered]
     n_fitting = int(np.searchsorted(np.cumsum(tokens), most_tokens, side="right"))
-    return [
-        Sample(int(i), int(used.inputs[i]), int(used.targets[i]), int(task_ids[i]))
-        for i in ordered[: max(n_least, n_fitting)]
-    ]
+    return [used.sample(int(i), int(task_ids[i])) for i in ordered[: max(n_least, n_fitting)]]
 
 
 def in_batches(

@@ -21,6 +21,7 @@ class JoinedDatasets:
         starts: Id of the first sample of every dataset, then the number of samples.
         input_lengths: Number of input tokens of every sample, shape (n_samples,).
         target_lengths: Number of target tokens of every sample, >= 1, shape (n_samples,).
+        rejected_lengths: Number of tokens of every rejected answer, 0 where there is none.
         task_ids: Task id of every sample, shape (n_samples,).
         task_names: Task names by id: name of the dataset, a slash, name of its task.
         spans: Spans of trained tokens of every sample, as in the files.
@@ -39,6 +40,7 @@ class JoinedDatasets:
         self.starts = [0, *accumulate(file.n_samples for file in self.files)]
         self.input_lengths = np.concatenate([file.input_lengths for file in self.files])
         self.target_lengths = np.concatenate([file.target_lengths for file in self.files])
+        self.rejected_lengths = np.concatenate([file.rejected_lengths for file in self.files])
         n_tasks = [0, *accumulate(len(file.task_names) for file in self.files)]
         self.task_ids: npt.NDArray[np.int32] = np.concatenate(
             [file.task_ids + n for file, n in zip(self.files, n_tasks, strict=False)]
@@ -70,6 +72,11 @@ class JoinedDatasets:
         return tuple(sorted({token_id for file in self.files for token_id in file.end_ids}))
 
     @property
+    def has_pairs(self) -> bool:
+        """Whether the samples of any dataset are preference pairs."""
+        return any(file.has_pairs for file in self.files)
+
+    @property
     def start_id(self) -> int | None:
         """Id of the token that is read before every sample; None if samples differ in it."""
         ids = {file.start_id for file in self.files}
@@ -86,6 +93,11 @@ class JoinedDatasets:
         """Reads tokens as `DatasetFile.read`."""
         file, local_id = self._find(sample_id)
         return file.read(local_id, input_tokens, target_tokens)
+
+    def read_rejected(self, sample_id: int, n_tokens: int) -> TokenArray:
+        """Reads tokens as `DatasetFile.read_rejected`."""
+        file, local_id = self._find(sample_id)
+        return file.read_rejected(local_id, n_tokens)
 
     def _find(self, sample_id: int) -> tuple[DatasetFile, int]:
         """The dataset of a sample, and the sample's id in it."""

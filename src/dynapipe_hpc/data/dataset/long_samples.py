@@ -9,11 +9,13 @@ import numpy.typing as npt
 
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.spans import Spans
 from dynapipe_hpc.data.token_block import TokenArray
 from dynapipe_hpc.data.trained_tokens import TARGETS, AllTokens, MarkedTokens, TrainedTokens
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
+    from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
     from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 
 Integers = npt.NDArray[np.integer]
@@ -27,16 +29,25 @@ class UsedTokens(NamedTuple):
         kept: Ids of the samples that are not left out, ascending, shape (n_kept,).
         inputs: Number of input tokens used of every sample, shape (n_samples,).
         targets: Number of target tokens used of every sample, shape (n_samples,).
+        rejected: Number of tokens used of every rejected answer, shape (n_samples,); 0 where
+            samples are no preference pairs.
     """
 
     kept: Tokens
     inputs: Tokens
     targets: Tokens
+    rejected: Tokens
 
     @property
     def lengths(self) -> Tokens:
         """Number of tokens used of every sample, shape (n_samples,)."""
-        return self.inputs + self.targets
+        return self.inputs + self.targets + self.rejected
+
+    def sample(self, sample_id: int, task_id: int) -> Sample:
+        """A sample, with the tokens that are used of it."""
+        used = (int(of[sample_id]) for of in (self.inputs, self.targets, self.rejected))
+        n_inputs, n_targets, n_rejected = used
+        return Sample(sample_id, n_inputs, n_targets, task_id, n_rejected)
 
 
 def used_of(dataset: Dataset, config: DataConfig) -> UsedTokens:
@@ -45,15 +56,27 @@ def used_of(dataset: Dataset, config: DataConfig) -> UsedTokens:
     Raises:
         InputError: As for `used_tokens`, for any of the datasets.
     """
-    kept, inputs, targets, n_before = [], [], [], 0
+    parts, n_before = [], 0
     for file, path in zip(dataset.files, config.paths, strict=True):
-        lengths = file.input_lengths, file.target_lengths
-        used = used_tokens(*lengths, config.alone(path), file.predicted_spans)
-        kept.append(used.kept + n_before)
-        inputs.append(used.inputs)
-        targets.append(used.targets)
+        used = used_of_file(file, config.alone(path))
+        parts.append(used._replace(kept=used.kept + n_before))
         n_before += file.n_samples
-    return UsedTokens(*(np.concatenate(each) for each in (kept, inputs, targets)))
+    return UsedTokens(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+
+def used_of_file(dataset: DatasetFile, config: DataConfig) -> UsedTokens:
+    """The samples and tokens used of one dataset.
+
+    Raises:
+        InputError: As for `used_tokens`.
+    """
+    return used_tokens(
+        dataset.input_lengths,
+        dataset.target_lengths,
+        config,
+        dataset.predicted_spans,
+        rejected_lengths=dataset.rejected_lengths,
+    )
 
 
 def used_tokens(
@@ -61,37 +84,56 @@ def used_tokens(
     target_lengths: Integers,
     config: DataConfig,
     spans: Spans | None = None,
+    *,
+    rejected_lengths: Integers | None = None,
 ) -> UsedTokens:
     """The tokens used of all samples; see `DataConfig.long_samples`.
+
+    A preference pair is cut or left out as one. Where targets are cut, the longer of its answers
+    is cut first, to no less than the shorter one.
 
     Args:
         input_lengths: Number of input tokens of every sample, shape (n_samples,).
         target_lengths: Number of target tokens of every sample, shape (n_samples,).
         config: The longest sample, and the treatment of longer ones.
         spans: Spans of trained tokens, the turns of conversations; None if there are none.
+        rejected_lengths: Number of tokens of every rejected answer; None if there are none.
 
     Raises:
         InputError: There are no samples, none is short enough, or a long one is refused.
     """
-    _check(input_lengths + target_lengths, config)
-    targets: Tokens = np.minimum(target_lengths, config.max_tokens).astype(np.int64)
-    inputs: Tokens = np.minimum(input_lengths, config.max_tokens - targets).astype(np.int64)
+    if rejected_lengths is None:
+        rejected_lengths = np.zeros_like(target_lengths)
+    lengths = input_lengths + target_lengths + rejected_lengths
+    _check(lengths, config)
+    targets, rejected = _cut_answers(target_lengths, rejected_lengths, config.max_tokens)
+    answers = targets + rejected
+    room = np.maximum(config.max_tokens - answers, 0)
+    inputs: Tokens = np.minimum(input_lengths, room).astype(np.int64)
     if config.long_samples == "cut_input" and spans is not None:
         n_kept = inputs_after_turns(inputs, input_lengths, spans)
         inputs = np.where((inputs < input_lengths) & (n_kept > 0), n_kept, inputs)
     match config.long_samples:
         case "drop":
-            fits = input_lengths + target_lengths <= config.max_tokens
+            fits = lengths <= config.max_tokens
         case "cut_targets":
-            fits = np.ones(len(targets), np.bool_)
+            fits = answers <= config.max_tokens  # not two answers in a single token
         case _:
-            fits = target_lengths <= config.max_tokens
+            fits = target_lengths + rejected_lengths <= config.max_tokens
     if not fits.any():
         raise InputError(
             f"data.max_tokens = {config.max_tokens}: all {len(fits):,} samples of "
             f"'{config.dataset}' are longer; raise it, or change data.long_samples"
         )
-    return UsedTokens(np.flatnonzero(fits), inputs, targets)
+    return UsedTokens(np.flatnonzero(fits), inputs, targets, rejected)
+
+
+def _cut_answers(targets: Integers, rejected: Integers, max_tokens: int) -> tuple[Tokens, Tokens]:
+    """Most tokens of targets and rejected answers that fit together, the longer cut first."""
+    half = np.maximum(max_tokens // 2, 1)
+    of_targets = np.minimum(targets, np.maximum(max_tokens - np.minimum(rejected, half), 1))
+    of_rejected = np.minimum(rejected, np.maximum(max_tokens - of_targets, np.minimum(rejected, 1)))
+    return of_targets.astype(np.int64), of_rejected.astype(np.int64)
 
 
 def inputs_after_turns(room: Tokens, input_lengths: Integers, spans: Spans) -> Tokens:
@@ -125,9 +167,8 @@ def _check(lengths: Integers, config: DataConfig) -> None:
 
 def are_long(dataset: Dataset, config: DataConfig) -> npt.NDArray[np.bool_]:
     """Whether each sample is longer than data.max_tokens, shape (n_samples,)."""
-    is_long: npt.NDArray[np.bool_] = (
-        dataset.input_lengths + dataset.target_lengths > config.max_tokens
-    )
+    answers = dataset.target_lengths + dataset.rejected_lengths
+    is_long: npt.NDArray[np.bool_] = dataset.input_lengths + answers > config.max_tokens
     return is_long
 
 
@@ -177,7 +218,8 @@ def trained_tokens_of(
 
 def keeps_input_end(dataset: Dataset, config: DataConfig) -> npt.NDArray[np.bool_]:
     """Whether the input of each sample loses its start rather than its end, shape (n_samples,)."""
-    is_conversation: npt.NDArray[np.bool_] = dataset.spans.lengths > 0
+    is_pair = dataset.rejected_lengths > 0  # answers follow from the end of a prompt
+    is_conversation: npt.NDArray[np.bool_] = (dataset.spans.lengths > 0) | is_pair
     match config.long_samples:
         case "cut_input":
             return is_conversation

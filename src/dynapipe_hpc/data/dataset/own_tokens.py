@@ -13,6 +13,8 @@ from dynapipe_hpc.data.token_block import TokenArray
 
 Offsets = npt.NDArray[np.int64]
 GROUPS = ("inputs", "targets")
+REJECTED = "rejected"
+"""Group of the rejected answers, in datasets of preference pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class OwnTokens:
 
     Attributes:
         file: The open HDF5 file.
-        arrays: All tokens, concatenated, by "inputs" and "targets".
+        arrays: All tokens, concatenated, by group: "inputs", "targets", and of pairs "rejected".
     """
 
     file: h5py.File
@@ -34,7 +36,7 @@ class OwnTokens:
         Raises:
             InputError: The number of tokens differs from `n_tokens`, or an array is missing.
         """
-        arrays = {group: array_of(file, f"{group}/tokens", "u") for group in GROUPS}
+        arrays = {group: array_of(file, f"{group}/tokens", "u") for group in n_tokens}
         for group, tokens in arrays.items():
             if n_tokens[group] != len(tokens):
                 raise InputError(

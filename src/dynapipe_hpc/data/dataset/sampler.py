@@ -42,7 +42,7 @@ class TokenBudgetSampler:
             task_ids: Task id of every sample, shape (n_samples,).
             batches: Global batches of these samples.
         """
-        self._inputs, self._targets, self._task_ids = used.inputs, used.targets, task_ids
+        self._used, self._task_ids = used, task_ids
         self._batches = batches
         self._first_iterations = [0]  # of every block whose predecessor is known
         self._recent: dict[int, BatchBlock] = {}
@@ -93,9 +93,9 @@ class TokenBudgetSampler:
             InputError: The batches end before, as all datasets of a mixture may.
         """
         if n_samples := self._batches.samples_of_epoch:
-            each = np.ones_like(self._inputs)
+            each = np.ones_like(self._used.inputs)
             return self._iterations_until(_rounded_up(epochs * n_samples), each, 2**62)
-        n_counted = max(1, MAX_COUNTED_SAMPLES // len(self._inputs))
+        n_counted = max(1, MAX_COUNTED_SAMPLES // len(self._used.inputs))
         whole = min(int(epochs), n_counted)
         with self._lock:
             while len(self._first_iterations) <= whole:
@@ -111,7 +111,7 @@ class TokenBudgetSampler:
         Raises:
             InputError: The batches end before, as all datasets of a mixture may.
         """
-        return self._iterations_until(tokens, self._inputs + self._targets, most)
+        return self._iterations_until(tokens, self._used.lengths, most)
 
     def _iterations_until(self, total: int, amounts: Tokens, most: int) -> int:
         """Least number of iterations whose samples have a total amount, but at most `most`."""
@@ -150,12 +150,7 @@ class TokenBudgetSampler:
         return self._recent[number]
 
     def _sample(self, sample_id: int) -> Sample:
-        return Sample(
-            int(sample_id),
-            int(self._inputs[sample_id]),
-            int(self._targets[sample_id]),
-            int(self._task_ids[sample_id]),
-        )
+        return self._used.sample(int(sample_id), int(self._task_ids[sample_id]))
 
 
 def _rounded_up(number: float) -> int:

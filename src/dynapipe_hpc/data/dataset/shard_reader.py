@@ -33,7 +33,7 @@ class ShardReader:
         names: Paths of the shards' files, relative to the index.
         sha256: `ContentHash` of every shard.
         starts: Id of the first sample of every shard, then the number of samples.
-        offsets: Offsets of every sample's tokens in the dataset, by "inputs" and "targets".
+        offsets: Offsets of every sample's tokens in the dataset, by group, see `OwnTokens`.
     """
 
     index: Path
@@ -73,10 +73,10 @@ class ShardReader:
         return reader
 
     def read(self, group: str, sample_id: int, start: int, end: int) -> TokenArray:
-        """Tokens `start` to `end` of the dataset's inputs or targets, all of one shard.
+        """Tokens `start` to `end` of a group of the dataset, all of one shard.
 
         Args:
-            group: `inputs` or `targets`.
+            group: `inputs`, `targets` or `rejected`.
             sample_id: Id of the first sample that they belong to.
             start: Index of the first token in the dataset.
             end: Index after the last token.

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -11,6 +11,7 @@ from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.demo import documents as demo_documents
 from dynapipe_hpc.data.demo import tasks as demo_tasks
 from dynapipe_hpc.data.demo.chats import CHAT, demo_chats
+from dynapipe_hpc.data.demo.preferences import PREFERENCE, demo_preferences
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.output_file import FileKind
 
@@ -68,6 +69,8 @@ def _is_demo_corpus(path: Path) -> bool:
             return not others and name in NAMES
         case {"messages": _, "task": name, **others}:
             return not others and name == CHAT
+        case {"prompt": _, "chosen": _, "rejected": _, "task": name, **others}:
+            return not others and name == PREFERENCE
     return False
 
 
@@ -89,7 +92,13 @@ def demo_samples(n_samples: int, seed: int, max_bytes: int) -> Iterator[dict[str
 
 
 def write_demo_corpus(
-    path: Path, n_samples: int, seed: int, max_bytes: int, *, chat: bool = False
+    path: Path,
+    n_samples: int,
+    seed: int,
+    max_bytes: int,
+    *,
+    chat: bool = False,
+    preferences: bool = False,
 ) -> None:
     """Writes samples as JSONL; the file appears when it is complete.
 
@@ -99,6 +108,7 @@ def write_demo_corpus(
         seed: Seed of the corpus; each seed gives another one.
         max_bytes: Longest sample, in bytes of input, target and end of sequence.
         chat: Whether to write conversations instead of tasks; all of these are short.
+        preferences: Whether to write conversations with two last answers.
 
     Raises:
         InputError: `n_samples` or `max_bytes` is too small, or the folder does not exist.
@@ -108,8 +118,12 @@ def write_demo_corpus(
     if max_bytes < MIN_MAX_BYTES:
         raise InputError(f"--max-bytes {max_bytes}: must be at least {MIN_MAX_BYTES}")
     with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        samples = demo_samples(n_samples, seed, max_bytes)
-        for sample in demo_chats(n_samples, seed) if chat else samples:
+        samples: Iterable[object] = demo_samples(n_samples, seed, max_bytes)
+        if chat:
+            samples = demo_chats(n_samples, seed)
+        if preferences:
+            samples = demo_preferences(n_samples, seed)
+        for sample in samples:
             file.write(json.dumps(sample) + "\n")
 
 

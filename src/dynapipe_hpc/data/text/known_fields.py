@@ -34,6 +34,7 @@ def _refused(place: Place, names: str, origin: str, why: str) -> list[KnownField
 
 
 _PREFERENCE = "preferences are not trained; keep the answer that is to be learned"
+_PAIR = "answers of preference pairs; --format preferences or chat_preferences takes both"
 _MEDIA = "only text is trained"
 _PARTS = "turns are trained as a whole; use weight, train or loss"
 
@@ -54,7 +55,7 @@ KNOWN_FIELDS = (
     KnownField("record", "chat_template_kwargs", "TRL", "values for the template"),
     KnownField("record", "parallel_tool_calls", "OpenAI", "a value for the template"),
     *_refused("record", "tool_choice function_call", "OpenAI", "settings of a request"),
-    *_refused("record", "chosen rejected", "TRL, LLaMA-Factory", _PREFERENCE),
+    *_refused("record", "chosen rejected", "TRL, LLaMA-Factory", _PAIR),
     *_refused("record", "rejected_response rejected_messages", "ms-swift", _PREFERENCE),
     *_refused("record", "label", "TRL, ms-swift", _PREFERENCE),
     *_refused("record", "kto_tag", "LLaMA-Factory", _PREFERENCE),

@@ -192,7 +192,8 @@ def header_of(recipe: Recipe, sources: Sequence[Path]) -> DatasetHeader:
         tokenizer.start_id,
         tuple(str(source) for source in sources),
         special_tokens=tokenizer.special_tokens,
-        turns=recipe.turns if recipe.template else "",
+        turns=recipe.turns if recipe.template and not recipe.format.has_pairs else "",
+        has_pairs=recipe.format.has_pairs,
         vocabulary_sha256=tokenizer.vocabulary_sha256,
     )
 

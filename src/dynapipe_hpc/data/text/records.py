@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, assert_never
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.conversation import (
@@ -14,6 +14,15 @@ from dynapipe_hpc.data.text.conversation import (
     question_and_answer,
 )
 from dynapipe_hpc.data.text.known_fields import check_known_fields
+from dynapipe_hpc.data.text.preferences import (
+    ANSWERS,
+    COMPLETIONS,
+    ChatPreference,
+    TextPreference,
+    are_messages,
+    chat_preference,
+    text_preference,
+)
 from dynapipe_hpc.data.text.record_fields import text_of
 
 DEFAULT_TASK = "default"
@@ -29,12 +38,27 @@ class RecordFormat(StrEnum):
         MESSAGES: A conversation: `messages` of `role` and `content` (OpenAI), or `conversations` of
             `from` and `value` (ShareGPT), or `prompt` and `completion` of messages (TRL).
         TEXT: `text`, all of which is the target.
+        PREFERENCES: Two answers to one prompt, as texts: `chosen`, `rejected` and `prompt`, see
+            `text_preference`.
+        CHAT_PREFERENCES: The same as messages, see `chat_preference`.
     """
 
     PAIRS = "pairs"
     ALPACA = "alpaca"
     MESSAGES = "messages"
     TEXT = "text"
+    PREFERENCES = "preferences"
+    CHAT_PREFERENCES = "chat_preferences"
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether the records are preference pairs."""
+        return self in (RecordFormat.PREFERENCES, RecordFormat.CHAT_PREFERENCES)
+
+    @property
+    def needs_template(self) -> bool:
+        """Whether the records are messages, which a chat template renders."""
+        return self in (RecordFormat.MESSAGES, RecordFormat.CHAT_PREFERENCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +104,11 @@ def formats_of_record(record: object, fields: PairFields) -> list[RecordFormat]:
         RecordFormat.ALPACA: {"instruction"},
         RecordFormat.TEXT: {"text"},
     }
+    if {*ANSWERS} <= record.keys():
+        is_chat = are_messages(record)
+        return [RecordFormat.CHAT_PREFERENCES if is_chat else RecordFormat.PREFERENCES]
+    if isinstance(record.get(COMPLETIONS), list) and "instruction" in record:
+        return [RecordFormat.PREFERENCES]
     if prompt_fields(record, fields) is not None:
         return [RecordFormat.MESSAGES]
     return [each for each, shown in names.items() if not shown.isdisjoint(record)]
@@ -97,14 +126,18 @@ def prompt_fields(record: Mapping[str, Any], fields: PairFields) -> PairFields |
 
 def sample_of(
     record: Mapping[str, Any], record_format: RecordFormat, fields: PairFields
-) -> Pair | Conversation:
-    """The pair or conversation in a record.
+) -> Pair | Conversation | TextPreference | ChatPreference:
+    """The pair, conversation or preference pair in a record.
 
     Raises:
         InputError: A field is missing, wrong, or cannot be honoured; names the field.
     """
     if record_format is RecordFormat.TEXT:
         return _pair("", text_of(record, "text"), "text", NO_CONTEXT)
+    if record_format is RecordFormat.PREFERENCES:
+        return text_preference(record)
+    if record_format is RecordFormat.CHAT_PREFERENCES:
+        return chat_preference(record)
     check_known_fields(record, "record")
     match record_format:
         case RecordFormat.PAIRS:
@@ -122,6 +155,8 @@ def sample_of(
                     "messages; leave out --inputs-field and --targets-field"
                 )
             return conversation_from(record, prompt.inputs, prompt.targets)
+        case _:
+            assert_never(record_format)
 
 
 def task_of(record: Mapping[str, Any]) -> str:

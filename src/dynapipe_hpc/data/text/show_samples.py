@@ -3,20 +3,27 @@
 from collections.abc import Iterator
 from itertools import groupby, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles
-from dynapipe_hpc.data.token_block import TokenArray, TokenBlock
+from dynapipe_hpc.data.token_block import TokenArray, TokenBlock, TokenSequences
 
 SAMPLES_AT_A_TIME = 64
 _BYTES = "bytes"
+_USES = ("read", "trained", "chosen", "rejected")
+"""Uses of tokens: they are only read, or trained, those of a preference pair as either answer."""
+_READ, _TRAINED, _CHOSEN, _REJECTED = range(len(_USES))
 
 
 def show_samples(path: Path, n_samples: int, tokenizer: TokenizerFiles | None) -> str:
     """The first samples of a dataset: a line for each stretch of tokens, trained or only read.
+
+    Of preference pairs, the chosen and the rejected answer have lines of their own.
 
     Text is shown with its line ends and other unprintable characters escaped, or as token ids if
     there is no tokenizer. Datasets of bytes need none.
@@ -29,55 +36,62 @@ def show_samples(path: Path, n_samples: int, tokenizer: TokenizerFiles | None) -
         samples = islice(_samples(dataset), n_samples)
         return "\n".join(
             line
-            for number, (tokens, is_trained, task) in enumerate(samples)
-            for line in _lines(
-                number, tokens, is_trained, task=task, dataset=dataset, tokenizer=tokenizer
-            )
+            for number, sample in enumerate(samples)
+            for line in _lines(number, sample, dataset, tokenizer)
         )
 
 
+class _Shown(NamedTuple):
+    """A sample to show: its tokens, what becomes of each (by index in `_USES`), and its task."""
+
+    tokens: TokenArray
+    uses: npt.NDArray[np.int64]
+    task: str
+
+
 def _lines(
-    number: int,
-    tokens: TokenArray,
-    is_trained: np.ndarray,
-    *,
-    task: str,
-    dataset: DatasetFile,
-    tokenizer: TokenizerFiles | None,
+    number: int, sample: _Shown, dataset: DatasetFile, tokenizer: TokenizerFiles | None
 ) -> Iterator[str]:
-    counts = f"{len(tokens):,} tokens, {is_trained.sum():,} of them trained"
+    tokens, uses, task = sample
+    counts = f"{len(tokens):,} tokens, {np.count_nonzero(uses):,} of them trained"
     yield f"sample {number:,} of task {escaped(task, keep='')}: {counts}"
-    for trained, group in groupby(zip(is_trained.tolist(), tokens.tolist(), strict=True), _first):
+    width = max(len(_USES[use]) for use in set(uses.tolist()) | {_TRAINED})
+    for use, group in groupby(zip(uses.tolist(), tokens.tolist(), strict=True), _first):
         text = _text([token for _, token in group], dataset, tokenizer)
-        yield f"  {'trained' if trained else 'read   '}  {escaped(text, keep='')}"
+        yield f"  {_USES[use]:{width}}  {escaped(text, keep='')}"
 
 
-def _first(pair: tuple[bool, int]) -> bool:
+def _first(pair: tuple[int, int]) -> int:
     return pair[0]
 
 
-def _samples(dataset: DatasetFile) -> Iterator[tuple[TokenArray, np.ndarray, str]]:
-    """Tokens of every sample, which of them are trained, and its task."""
+def _samples(dataset: DatasetFile) -> Iterator[_Shown]:
+    """All samples, in order."""
     for part in dataset.parts:
         for block in dataset.blocks(part, SAMPLES_AT_A_TIME):
             yield from _samples_of(block, starts_itself=dataset.start_id is None)
 
 
-def _samples_of(
-    block: TokenBlock, *, starts_itself: bool
-) -> Iterator[tuple[TokenArray, np.ndarray, str]]:
-    inputs, targets = (
-        np.split(side.tokens, np.cumsum(side.lengths)[:-1])
-        for side in (block.inputs, block.targets)
-    )
+def _samples_of(block: TokenBlock, *, starts_itself: bool) -> Iterator[_Shown]:
+    inputs, targets = (_split(side) for side in (block.inputs, block.targets))
+    rejected = None if block.rejected is None else _split(block.rejected)
     for i, task in enumerate(block.tasks):
         tokens = np.concatenate([inputs[i], targets[i]])
-        is_trained = np.zeros(len(tokens), np.bool_)
+        uses = np.full(len(tokens), _READ)
         for start, end in block.spans.of_sample(i) or [(len(inputs[i]), len(tokens))]:
-            is_trained[start:end] = True
+            uses[start:end] = _TRAINED
         if starts_itself:  # nothing predicts the first token
-            is_trained[0] = False
-        yield tokens, is_trained, task
+            uses[0] = _READ
+        if rejected is not None:
+            uses[uses == _TRAINED] = _CHOSEN
+            tokens = np.concatenate([tokens, rejected[i]])
+            uses = np.concatenate([uses, np.full(len(rejected[i]), _REJECTED)])
+        yield _Shown(tokens, uses, task)
+
+
+def _split(side: TokenSequences) -> list[TokenArray]:
+    """Tokens sample by sample."""
+    return np.split(side.tokens, np.cumsum(side.lengths)[:-1])
 
 
 def _text(tokens: list[int], dataset: DatasetFile, tokenizer: TokenizerFiles | None) -> str:

@@ -33,6 +33,8 @@ _NAMES = {
     RecordFormat.ALPACA: "Alpaca's fields ('instruction', 'output')",
     RecordFormat.MESSAGES: "conversations ('messages')",
     RecordFormat.TEXT: "plain text ('text')",
+    RecordFormat.PREFERENCES: "preference pairs of texts ('chosen', 'rejected')",
+    RecordFormat.CHAT_PREFERENCES: "preference pairs of messages ('chosen', 'rejected')",
 }
 
 

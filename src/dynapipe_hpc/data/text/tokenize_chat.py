@@ -29,13 +29,23 @@ def render(
         InputError: The template refuses it, or a message spells a special token, which would be
             that token, but `--special-tokens` is not set.
     """
-    if not tokenizer.special_tokens:
-        for text in texts_in(conversation.all_values):
-            if (token := tokenizer.special_in(text)) is not None:
-                raise InputError(
-                    f"a message spells the special token {token}; --special-tokens accepts it"
-                )
+    check_special_tokens(conversation, tokenizer)
     return turn_samples(conversation, template.apply(conversation), turns)
+
+
+def check_special_tokens(conversation: Conversation, tokenizer: Tokenizer) -> None:
+    """Refuses messages that spell a special token, unless they may.
+
+    Raises:
+        InputError: A message does; names the token.
+    """
+    if tokenizer.special_tokens:
+        return
+    for text in texts_in(conversation.all_values):
+        if (token := tokenizer.special_in(text)) is not None:
+            raise InputError(
+                f"a message spells the special token {token}; --special-tokens accepts it"
+            )
 
 
 def turn_end_ids(sample: Rendered, tokenizer: Tokenizer) -> set[int]:

@@ -11,12 +11,20 @@ from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.text.chat_turns import TurnSamples
 from dynapipe_hpc.data.text.conversation import check_no_context
 from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK
+from dynapipe_hpc.data.text.preferences import ChatPreference, TextPreference
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import kind_of
 from dynapipe_hpc.data.text.records import Pair, RecordFormat, sample_of, task_of
 from dynapipe_hpc.data.text.text_format import FormatError, check_first_line
 from dynapipe_hpc.data.text.text_part import MAX_LINE_BYTES, Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_chat import ChatSample, chat_sample, render, turn_end_ids
+from dynapipe_hpc.data.text.tokenize_preferences import (
+    PairSample,
+    RenderedPair,
+    render_pair,
+    tokens_of_rendered,
+    tokens_of_texts,
+)
 from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer
 from dynapipe_hpc.data.token_block import TokenBlock
 
@@ -71,7 +79,7 @@ class _Text:
 
     number: int
     task: str
-    content: Pair | TurnSamples
+    content: Pair | TurnSamples | TextPreference | RenderedPair
 
 
 def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
@@ -100,6 +108,7 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
         except RecursionError:
             leave_out(number, InputError("values are nested too deeply"))
     samples: list[tuple[Sequence[int], Sequence[int], str]] = []
+    rejected: list[Sequence[int]] = []
     spans: list[list[Span]] = []
     notes: Counter[str] = Counter()
     end_ids: set[int] = set()
@@ -109,6 +118,13 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             leave_out(text.number, made)
             continue
         n_records += 1
+        if isinstance(made, PairSample):
+            samples.append((made.prompt, made.chosen, text.task))
+            rejected.append(made.rejected)
+            if isinstance(text.content, RenderedPair):
+                for answer in text.content:
+                    end_ids |= turn_end_ids(answer, recipe.tokenizer)
+            continue
         samples += [(sample.inputs, sample.targets, text.task) for sample in made]
         spans += [sample.spans for sample in made]
         if isinstance(text.content, TurnSamples):
@@ -116,12 +132,20 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             for rendered in text.content.samples:
                 end_ids |= turn_end_ids(rendered, recipe.tokenizer)
     bad.sort(key=lambda line: line.number)
-    block = TokenBlock.from_samples(samples, recipe.tokenizer.vocab_size, spans, end_ids)
+    block = TokenBlock.from_samples(
+        samples,
+        recipe.tokenizer.vocab_size,
+        spans,
+        end_ids,
+        rejected=rejected if recipe.format.has_pairs else None,
+    )
     return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad), notes)
 
 
 def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:
     sample, task = sample_of(record, recipe.format, recipe.fields), task_of(record)
+    if isinstance(sample, TextPreference | ChatPreference):
+        return _Text(number, task, _preference_of(sample, record, recipe))
     if recipe.template is not None:
         chat = sample.as_conversation() if isinstance(sample, Pair) else sample
         samples = render(chat, recipe.template, recipe.turns, recipe.tokenizer)
@@ -133,9 +157,31 @@ def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:
     return _Text(number, task, sample)
 
 
-def _tokenized(texts: Sequence[_Text], recipe: Recipe) -> list[list[ChatSample] | InputError]:
+def _preference_of(
+    pair: TextPreference | ChatPreference, record: dict[str, Any], recipe: Recipe
+) -> TextPreference | RenderedPair:
+    """The texts of a preference pair, as they are or as a template writes them."""
+    if recipe.template is not None:
+        chats = pair.as_chats() if isinstance(pair, TextPreference) else pair
+        return render_pair(chats, recipe.template, recipe.tokenizer)
+    if not isinstance(pair, TextPreference):
+        raise InputError("messages need a chat template: --template FILE")
+    check_no_context(record)
+    return pair
+
+
+def _tokenized(
+    texts: Sequence[_Text], recipe: Recipe
+) -> Sequence[list[ChatSample] | PairSample | InputError]:
     """Samples of all texts, in order; of one that has a bad sample, the reason."""
     tokenizer = recipe.tokenizer
+    if recipe.format.has_pairs:
+        plain = [text.content for text in texts if isinstance(text.content, TextPreference)]
+        rendered_pairs = [text.content for text in texts if isinstance(text.content, RenderedPair)]
+        return [
+            *tokens_of_texts(plain, tokenizer),
+            *tokens_of_rendered(rendered_pairs, tokenizer),
+        ]
     if recipe.template is None:
         pairs = [text.content for text in texts if isinstance(text.content, Pair)]
         input_end = [] if tokenizer.input_end_id is None else [tokenizer.input_end_id]

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
 from dynapipe_hpc.executor.clock import Clock
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -36,6 +37,7 @@ class Worker:
         channels: Channels to the other ranks.
         clock: Clock of the device.
         collate: Function that arranges the tokens of a micro-batch for the stage.
+        device: Device that computes.
         reports_loss: Whether this rank knows the loss: it is on the last stage, of whose shards
             it is the first.
     """
@@ -46,6 +48,7 @@ class Worker:
     channels: Channels
     clock: Clock[Any]
     collate: Collate[Any]
+    device: torch.device
     reports_loss: bool
 
 
@@ -58,12 +61,8 @@ def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
     channels = connect(config, tied, job, on)
     stage_number = config.cluster.stage_of(job.rank)
     module = build_module(config, placement, stage_number, channels.collectives, device=on.device)
-    weighting = config.training.loss_weighting
     collate: Collate[Any] = module.collate
-    reader = reader_of(dataset, config.data)
-    predicts_inputs = not config.model.has_target_rows
-    trained = trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs)
-    loader = TokenLoader(reader, dataset.start_id, weighting, collate, trained=trained)
+    loader = loader_of(dataset, config, collate)
     optimizer = build_optimizer(config, tied, module, channels.collectives)
     state = TrainingState(module, optimizer, channels.collectives)
     with job.fail_together():
@@ -73,7 +72,22 @@ def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
     stage = ModuleStage(module, loader, optimizer)
     reports_loss = module.is_last and channels.collectives.shard == 0
     clock = clock_of(on.device)
-    return Worker(loader, stage, state, channels, clock, collate, reports_loss)
+    return Worker(loader, stage, state, channels, clock, collate, on.device, reports_loss)
+
+
+def loader_of(
+    dataset: Dataset, config: ExperimentConfig, collate: Collate[Any]
+) -> TokenLoader[Any]:
+    """The loader of the tokens of a dataset, by the configuration of a run."""
+    predicts_inputs = not config.model.has_target_rows
+    return TokenLoader(
+        reader_of(dataset, config.data),
+        dataset.start_id,
+        config.training.loss_weighting,
+        collate,
+        trained=trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),
+        rejected=dataset.read_rejected if dataset.has_pairs else None,
+    )
 
 
 def connect(config: ExperimentConfig, tied: Tied, job: Job, on: RankDevice) -> Channels:

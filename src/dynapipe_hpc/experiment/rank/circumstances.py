@@ -58,5 +58,20 @@ def check_slices(config: ExperimentConfig) -> None:
         )
 
 
+def check_pairs(config: ExperimentConfig) -> None:
+    """Checks that the attention of preference pairs can run on this host's devices.
+
+    Raises:
+        InputError: It needs flash attention on a GPU, which cannot run.
+    """
+    if config.training.preference_loss is None or gpu_name(config) is None:
+        return
+    if obstacle := packed_obstacle(config.model, dtype_of(config), _device(config)):
+        raise InputError(
+            f'training.objective is "{config.training.objective}", but preference pairs that share '
+            f"their prompt need flash attention on a GPU: {obstacle}"
+        )
+
+
 def _device(config: ExperimentConfig) -> torch.device:
     return torch.device("cuda" if gpu_name(config) else "cpu")

@@ -3,6 +3,7 @@
 from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.evaluator import Evaluator
+from dynapipe_hpc.experiment.run.forward_passes import FloatArray
 from dynapipe_hpc.experiment.run.log import Log
 from dynapipe_hpc.experiment.run.loss_history import LossHistory
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
@@ -83,7 +84,12 @@ class NoEvaluations:
 
 
 def plan_evaluations(
-    rank: TrainingRank, experiment: Experiment, history: LossHistory | None, log: Log
+    rank: TrainingRank,
+    experiment: Experiment,
+    history: LossHistory | None,
+    log: Log,
+    *,
+    reference: FloatArray | None = None,
 ) -> Evaluations | NoEvaluations:
     """Evaluations of a run, planned by all ranks together.
 
@@ -92,11 +98,12 @@ def plan_evaluations(
         experiment: The experiment.
         history: Losses of earlier evaluations; None if the run does not evaluate.
         log: Log of the run.
+        reference: Log-probabilities by the model before training, see `Evaluator`.
     """
     config, samples = experiment.config, experiment.evaluation
     if config.evaluation is None or samples is None or history is None:
         return NoEvaluations()
-    evaluator = Evaluator(rank, experiment, samples)
+    evaluator = Evaluator(rank, experiment, samples, reference)
     return Evaluations(
         evaluator, config.evaluation, config.training.n_iterations, history=history, log=log
     )

@@ -6,48 +6,49 @@ from collections.abc import Collection, Sequence
 from typing import assert_never
 
 import numpy as np
-import numpy.typing as npt
 
-from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.experiment.evaluation_samples import EvaluationSamples
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.run.plan_evaluation import plan_evaluation
+from dynapipe_hpc.experiment.rank.assemble import loader_of
+from dynapipe_hpc.experiment.run.forward_passes import FloatArray, run_forward
+from dynapipe_hpc.experiment.run.plan_evaluation import plan_forward
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
-from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
+from dynapipe_hpc.report.preference_means import PreferenceMeans
 from dynapipe_hpc.training.config import LossWeighting
-from dynapipe_hpc.training.token_loader import TokenLoader
-
-FloatArray = npt.NDArray[np.float64]
+from dynapipe_hpc.training.preferences import losses_of_tables
 
 
 class Evaluator:
     """Evaluates the model of a run: executes the plans of all batches, forward passes only."""
 
     def __init__(
-        self, rank: TrainingRank, experiment: Experiment, samples: EvaluationSamples
+        self,
+        rank: TrainingRank,
+        experiment: Experiment,
+        samples: EvaluationSamples,
+        reference: FloatArray | None = None,
     ) -> None:
         """Plans the batches; all ranks together.
+
+        Args:
+            rank: This rank.
+            experiment: The experiment.
+            samples: The samples that are evaluated.
+            reference: Log-probabilities of the answers of preference pairs by the model before
+                training, by sample id, see `find_reference`; None if samples are no pairs.
 
         Raises:
             SystemExit: A batch cannot be planned; the first rank has said why.
         """
         self._rank = rank
         self._samples, self._names = samples.samples, samples.dataset.task_names
-        self._weighting = experiment.config.training.loss_weighting
-        config, dataset = experiment.config, samples.dataset
-        predicts_inputs = not config.model.has_target_rows
-        self._loader = TokenLoader(
-            reader_of(dataset, config.data),
-            dataset.start_id,
-            self._weighting,
-            rank.worker.collate,
-            trained=trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),
-        )
+        self._training, self._reference = experiment.config.training, reference
+        self._loader = loader_of(samples.dataset, experiment.config, rank.worker.collate)
         self._loader.start_iteration(self._samples)
-        self._plans = plan_evaluation(rank.job, experiment, samples)
+        # All evaluations of a run have the same samples, so they have the same plans.
+        self._plans = plan_forward(rank.job, experiment, samples.batches, "evaluation")
 
     def evaluate(self, n_done: int) -> EvaluationRecord | int:
         """Evaluates the current weights; all ranks together.
@@ -59,31 +60,33 @@ class Evaluator:
             The record, on all ranks; the signal if the run was asked to stop meanwhile.
         """
         started_s = time.perf_counter()
-        rank, worker, job = self._rank, self._rank.worker, self._rank.job
-        with worker.stage.evaluating(self._loader, self._samples) as losses:
-            for data in self._plans:
-                # All ranks stop at the same batch, or those that go on would wait forever.
-                [stop_signal] = job.all_reduce_max([job.stop.asked])
-                if stop_signal:
-                    return int(stop_signal)
-                rank.position.start_plan(n_done, data)
-                transport, clock = worker.channels.transport, worker.clock
-                launch_plan(
-                    decode(data), worker.stage, transport, clock, progress=rank.progress
-                ).finish()
-            own_losses = losses * worker.reports_loss
-        # Every sample was evaluated by one replica, so that the order of sums does not matter.
-        sums, counts = np.array(job.all_reduce_sum(own_losses.flatten().tolist())).reshape(2, -1)
-        took_ms = job.broadcast(1e3 * (time.perf_counter() - started_s))
-        return self._record(n_done, sums, counts, took_ms)
+        table = run_forward(self._rank, self._loader, self._samples, self._plans, n_done=n_done)
+        if isinstance(table, int):
+            return table
+        took_ms = self._rank.job.broadcast(1e3 * (time.perf_counter() - started_s))
+        return self._record(n_done, table, took_ms)
 
-    def _record(
-        self, n_done: int, sums: FloatArray, counts: FloatArray, took_ms: float
-    ) -> EvaluationRecord:
+    def _record(self, n_done: int, table: FloatArray, took_ms: float) -> EvaluationRecord:
+        means = None
+        if self._reference is not None:
+            losses, means = self._preferences(table, self._reference)
+            table = np.stack([losses, np.ones_like(losses)])
+        sums, counts = table
         by_task = task_losses(self._samples, sums, counts)
         named = {self._names[task]: loss for task, loss in sorted(by_task.items())}
-        loss = mean_loss(sums, counts, by_task.values(), self._weighting)
-        return EvaluationRecord(n_done, loss, took_ms, named)
+        loss = mean_loss(sums, counts, by_task.values(), self._training.loss_weighting)
+        return EvaluationRecord(n_done, loss, took_ms, named, means)
+
+    def _preferences(
+        self, log_probs: FloatArray, reference: FloatArray
+    ) -> tuple[FloatArray, PreferenceMeans | None]:
+        """Losses of preference pairs, and means over them, from log-probabilities of answers."""
+        config = self._training.preference_loss
+        assert config is not None  # noqa: S101 - types
+        ids = [sample.sample_id for sample in self._samples]
+        lengths = [(sample.target_tokens, sample.rejected_tokens) for sample in self._samples]
+        losses, numbers = losses_of_tables(log_probs.T, reference[ids], lengths, config)
+        return losses, PreferenceMeans.from_sums(numbers, len(ids))
 
 
 def mean_loss(

@@ -58,6 +58,7 @@ class IterationResult(IterationNumbers):
             outlier_ms=planning.outlier.added_ms if planning.outlier else 0.0,
             passes_ms=float((ends_ms - starts_ms)[are_passes].sum()),
             last_pass_ms=float(ends_ms[are_passes].max(initial=0.0)),
+            preferences=tuple(each * is_first_shard for each in trace.preferences),
         )
 
     def all_reduce(self, job: Job) -> Self:

@@ -23,13 +23,14 @@ from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weig
 from dynapipe_hpc.training.huggingface.origin import find_origin, shape_of
 
 T = TypeVar("T")
-FIXED_TRAINING = ("seed", "dtype", "loss_weighting", "optimizer")
+FIXED_TRAINING = ("objective", "seed", "dtype", "loss_weighting", "optimizer")
 _FREE_DATA = {"dataset", "mixture", "verify", "check_tokenizer"}
 _BEFORE = {
     "data.long_samples": "cut_targets",
     "data.loss_on": "marked",
     "evaluation.held_out": 0.0,
     "training.optimizer": "adamw",
+    "training.objective": "cross_entropy",
 }
 """Values of facts that older checkpoints do not store, as their keys did not exist yet."""
 
@@ -71,11 +72,14 @@ def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | N
         data |= {f"mixture.{i}.weight": mixed.weight, f"mixture.{i}.epochs": mixed.epochs}
     # Weights beside adapters are in no checkpoint, and other numbers of shards draw others.
     draws = config.model.lora and config.model.init_from is None
+    loss = config.training.preference_loss
+    settings = loss._asdict() if loss else {}
     drawn = {"cluster.n_shards": config.cluster.n_shards} if draws else {}
     return {
         **{f"data.{key}": value for key, value in data.items()},
         **{f"model.{key}": value for key, value in config.model.sizes.items()},
         **{f"training.{key}": training[key] for key in FIXED_TRAINING},
+        **{f"training.preferences.{key}": value for key, value in settings.items()},
         "evaluation.held_out": config.held_out,
         **drawn,
     }
@@ -165,8 +169,11 @@ def n_repeatable(output: Path, config: ExperimentConfig) -> int:
 def _samples_of(dataset: Dataset) -> Facts:
     """Fingerprint of a dataset: lengths and tasks of its samples, and its vocabulary."""
     checksum = new_checksum()
-    for numbers in (dataset.input_lengths, dataset.target_lengths, dataset.task_ids):
-        checksum.update(np.ascontiguousarray(numbers, np.int64).data)
+    numbers = [dataset.input_lengths, dataset.target_lengths, dataset.task_ids]
+    if dataset.has_pairs:
+        numbers.append(dataset.rejected_lengths)
+    for each in numbers:
+        checksum.update(np.ascontiguousarray(each, np.int64).data)
     checksum.update(f"{dataset.vocab_size} {dataset.eos_id}".encode())
     for file in dataset.files:
         if file.start_id != file.eos_id:  # the only start token of older datasets

@@ -12,6 +12,7 @@ from dynapipe_hpc.experiment.lock.locked import locked
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.rank.circumstances import (
     attention_kernels,
+    check_pairs,
     check_slices,
     circumstances,
     slow_packed_rows,
@@ -28,6 +29,7 @@ from dynapipe_hpc.experiment.run.online_costs import costs_of_run
 from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
 from dynapipe_hpc.experiment.run.plan_share import plan_share
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
+from dynapipe_hpc.experiment.run.references import train_preferences
 from dynapipe_hpc.experiment.run.run_parts import RunParts
 from dynapipe_hpc.experiment.run.run_start import find_run_start
 from dynapipe_hpc.experiment.run.run_worker import build_run_worker
@@ -71,6 +73,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
 def _check_circumstances(experiment: Experiment, n_ranks: int) -> None:
     config = experiment.config
     check_slices(config)
+    check_pairs(config)
     costs = check_costs(experiment.costs, circumstances(config, n_ranks))
     for warning in (costs, missing_rate(config), slow_dtype(config), slow_packed_rows(config)):
         if warning:
@@ -144,11 +147,20 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
                 progress=progress,
                 quiet_period=quiet_period,
             )
+            references = train_preferences(rank, experiment, begins=start.point is None)
+            if isinstance(references, int):
+                return references
             parts = RunParts(
                 costs=costs,
                 traces=Traces(job, config, output, planning.activity),
                 # All ranks plan these together, while their threads plan the first iterations.
-                evaluations=plan_evaluations(rank, experiment, start.history, log),
+                evaluations=plan_evaluations(
+                    rank,
+                    experiment,
+                    start.history,
+                    log,
+                    reference=references and references.evaluated,
+                ),
                 checkpoints=checkpoints,
                 log=log,
             )

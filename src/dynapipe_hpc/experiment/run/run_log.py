@@ -22,7 +22,7 @@ from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
 from dynapipe_hpc.report.iteration_record import IterationNumbers, IterationRecord
-from dynapipe_hpc.report.metrics import log_line, metrics
+from dynapipe_hpc.report.metrics import describe_preferences, log_line, metrics
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.work_shares import PassWork
 from dynapipe_hpc.training.learning_rate import describe_change
@@ -124,8 +124,7 @@ class RunLog:
         self.flush()
         self._lock.check()
         self._folder.add_evaluation(record)
-        numbers = {"evaluation/loss": record.loss, "evaluation/perplexity": record.perplexity}
-        self._trackers.add(record.n_done, numbers)
+        self._trackers.add(record.n_done, record.metrics)
         self.print_line(f"{_line_of(record)}{', the lowest so far' * is_best}")
 
     def _write(
@@ -159,6 +158,12 @@ class RunLog:
 
 
 def _line_of(record: EvaluationRecord) -> str:
+    if record.preferences:
+        return (
+            f"evaluation after {record.n_done} iterations: loss {record.loss:.4f}, "
+            f"{describe_preferences(record.preferences)}, {record.tokens:,} pairs in "
+            f"{record.took_ms:,.0f} ms"
+        )
     return (
         f"evaluation after {record.n_done} iterations: loss {record.loss:.4f}, perplexity "
         f"{record.perplexity:,.4g}, {record.tokens:,} target tokens in {record.took_ms:,.0f} ms"

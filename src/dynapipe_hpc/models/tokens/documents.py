@@ -49,10 +49,15 @@ class Documents:
         """The documents between offsets, on the host."""
         return cls(offsets, torch.tensor(offsets, dtype=torch.int32))
 
+    @property
+    def lengths(self) -> list[int]:
+        """Length of each in tokens."""
+        return [end - start for start, end in pairwise(self.offsets)]
+
     @cached_property
     def longest(self) -> int:
         """Length of the longest in tokens."""
-        return max(end - start for start, end in pairwise(self.offsets))
+        return max(self.lengths)
 
     @cached_property
     def positions(self) -> Tensor:

@@ -1,6 +1,6 @@
 """Tokens of a global batch, from which micro-batches are laid out."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +11,8 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.trained_tokens import TARGETS, TrainedTokens
 
 IntegerArray = npt.NDArray[np.integer[Any]]
+RejectedReader = Callable[[int, int], IntegerArray]
+"""Reader of the first tokens of a pair's rejected answer, by sample id and number of tokens."""
 
 
 class TokenReader(Protocol):
@@ -33,11 +35,13 @@ class IterationTokens:
 
     Attributes:
         samples: Samples by id, with the number of tokens used of each.
-        weights: Weight in the loss of each trained token of a sample, by sample id.
+        weights: Weight in the loss of each trained token of a sample, by sample id; of a preference
+            pair, its own.
         reader: Gives the tokens.
         start_id: Token before the first of every sample; None if each has its own.
         trained: The tokens that are trained.
         iteration: Iteration of training, on which dropout depends; None to drop nothing.
+        rejected: Gives the tokens of rejected answers; None if no sample is a preference pair.
     """
 
     samples: Mapping[int, Sample]
@@ -46,6 +50,13 @@ class IterationTokens:
     start_id: int | None
     trained: TrainedTokens = TARGETS
     iteration: int | None = None
+    rejected: RejectedReader | None = None
+
+    def read_rejected(self, sample: Sample) -> IntegerArray:
+        """The tokens of a preference pair's rejected answer, as many as are used."""
+        if self.rejected is None:
+            raise ValueError(f"sample {sample.sample_id} is a pair, but nothing reads its answers")
+        return self.rejected(sample.sample_id, sample.rejected_tokens)
 
     def read(self, sample: Sample) -> tuple[IntegerArray, IntegerArray]:
         """The tokens of a sample's input and of its target, as many as are used."""

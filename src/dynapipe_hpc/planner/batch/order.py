@@ -63,5 +63,5 @@ def order_pairs(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def _numbers(samples: Sequence[Sample]) -> list[IntArray]:
-    names = ("input_tokens", "target_tokens", "sample_id")
+    names = ("input_tokens", "answer_tokens", "sample_id")
     return [tokens_of(samples, name) for name in names]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import accumulate
 
-from dynapipe_hpc.data.microbatch import PackedRow, Recompute
+from dynapipe_hpc.data.microbatch import Branch, PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.row_length import padded
 
@@ -25,7 +25,7 @@ def packed_microbatch(
         row_tokens: Least length of the row, which is filled up to the next multiple of 8 anyway.
         target_tokens: Least length of the row of targets.
     """
-    lengths = [sample.input_tokens + sample.target_tokens for sample in samples]
+    lengths = [sample.tokens for sample in samples]
     target_offsets: tuple[int, ...] = ()
     if is_encoder_decoder:
         # Without input there still is a position for the target to attend to.
@@ -39,4 +39,14 @@ def packed_microbatch(
         target_tokens=max(padded(target_offsets[-1]), target_tokens) if is_encoder_decoder else 0,
         offsets=offsets,
         target_offsets=target_offsets,
+        branches=_branches(samples, offsets),
+    )
+
+
+def _branches(samples: Sequence[Sample], offsets: Sequence[int]) -> tuple[Branch, ...]:
+    """Branches of a row of preference pairs; none in other rows."""
+    return tuple(
+        Branch(begin + sample.input_tokens + sample.target_tokens, sample.input_tokens)
+        for sample, begin in zip(samples, offsets, strict=False)
+        if sample.is_pair
     )

@@ -26,9 +26,11 @@ class Sums(NamedTuple):
     decoder-only model, a of both.
 
     Attributes:
-        n_samples: Number of samples.
+        n_samples: Number of samples; a preference pair, whose answers do not see each other, counts
+            as two.
         inputs: Sum of a.
-        input_pairs: Sum of a^2: pairs of positions of one sample.
+        input_pairs: Sum of a^2: pairs of positions of one sample; of preference pairs, see
+            `Sample.attention_pairs`.
         targets: Sum of b.
         target_pairs: Sum of b (a + b): pairs of a target and an input or target of its sample.
     """
@@ -149,12 +151,22 @@ def _sliced_sizes(microbatch: PackedRow, part: Slice, known: KnownRows) -> tuple
     return (n_rows, tokens / n_rows, 0.0, n_rows)
 
 
+def unseen_pairs(microbatch: PackedRow) -> int:
+    """Pairs of a chosen and a rejected token, which do not attend to each other; counted twice."""
+    spans = pairwise(microbatch.offsets)
+    return sum(
+        2 * (branch.begin - begin - branch.prompt_tokens) * (end - branch.begin)
+        for branch, (begin, end) in zip(microbatch.branches, spans, strict=False)
+    )
+
+
 def _packed_sizes(microbatch: PackedRow, known: KnownRows) -> tuple[float, ...]:
     if microbatch.slice is not None:
         return _sliced_sizes(microbatch, microbatch.slice, known)
     inputs, targets = np.diff(microbatch.offsets), np.diff(microbatch.target_offsets)
     rows = ([microbatch.row_tokens], [microbatch.target_tokens])
-    of_inputs = ([len(inputs)], [inputs.sum()], [inputs @ inputs])
+    n_documents = len(inputs) + len(microbatch.branches)
+    of_inputs = ([n_documents], [inputs.sum()], [inputs @ inputs - unseen_pairs(microbatch)])
     row_tokens, target_tokens = np.array(rows, np.float64)
     n_samples, n_inputs, pairs = np.array(of_inputs, np.float64)
     if not targets.size:

@@ -29,6 +29,26 @@ class RowLengths(NamedTuple):
     target_tokens: npt.NDArray[np.int64]
 
 
+class Preferences(NamedTuple):
+    """Numbers of samples of which some are preference pairs. Arrays of shape (n_samples,).
+
+    Attributes:
+        n_documents: Number of texts that attend to themselves only: two of a pair.
+        pairs: Pairs of tokens, see `Sample.attention_pairs`.
+    """
+
+    n_documents: npt.NDArray[np.int64]
+    pairs: npt.NDArray[np.int64]
+
+
+def preferences_of(samples: Sequence[Sample]) -> Preferences | None:
+    """Numbers of samples of which some are preference pairs; None if none is."""
+    rejected = tokens_of(samples, "rejected_tokens")
+    if not rejected.any():
+        return None
+    return Preferences(1 + (rejected > 0), tokens_of(samples, "attention_pairs"))
+
+
 def padded(tokens: Tokens, multiple: int = ROW_MULTIPLE) -> Tokens:
     """Lengths rounded up to a multiple: fewer different ones, well aligned for kernels."""
     return -(-tokens // multiple) * multiple
@@ -36,7 +56,7 @@ def padded(tokens: Tokens, multiple: int = ROW_MULTIPLE) -> Tokens:
 
 def row_lengths(samples: Sequence[Sample], is_encoder_decoder: bool) -> RowLengths:
     """Lengths of the padded rows that samples need alone, in their order."""
-    inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "target_tokens"))
+    inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "answer_tokens"))
     return rows_of_tokens(inputs, targets, is_encoder_decoder)
 
 
@@ -49,7 +69,7 @@ def rows_of_tokens(
 
 def document_lengths(samples: Sequence[Sample], is_encoder_decoder: bool) -> RowLengths:
     """Positions that samples take in packed rows, in their order, see `documents_of_tokens`."""
-    inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "target_tokens"))
+    inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "answer_tokens"))
     return documents_of_tokens(inputs, targets, is_encoder_decoder)
 
 

@@ -27,7 +27,7 @@ class ForwardWindows:
     """Splits sorted samples where an evaluation is predicted shortest, see `split_samples`.
 
     A micro-batch keeps nothing, so that one at a time may take all memory. Where samples do not fit
-    whole, long ones run as slices if they may.
+    whole, long ones run as slices if they may. Preference pairs lie in packed rows only.
 
     Attributes:
         cost: Predicts time and memory of forward passes.
@@ -55,11 +55,12 @@ class ForwardWindows:
 
     def _windows(self, ordered: Sequence[Sample]) -> WindowTable:
         cost, cluster, rule = self.cost, self.cluster, self.slice_rule
+        of_pairs = any(sample.is_pair for sample in ordered)
         table = price_bundled_windows(
             ordered,
             cost,
             cluster,
-            self.layouts,
+            (Layout.PACKED,) if of_pairs else self.layouts,
             token_multiple=rule.token_multiple,
             may_misfit=rule.setting != "off",
         )

@@ -7,7 +7,7 @@ import numpy as np
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Link
-from dynapipe_hpc.planner.batch.row_length import row_lengths
+from dynapipe_hpc.planner.batch.row_length import preferences_of, row_lengths, tokens_of
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, StageCosts
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
@@ -72,8 +72,12 @@ def _longest(
     samples: Sequence[Sample], of_layouts: Sequence[CostModel]
 ) -> tuple[Sample, StageCosts]:
     """The sample with the longest passes in its fastest mode, and its costs in a row of its own."""
-    lengths = row_lengths(samples, of_layouts[0].is_encoder_decoder)
-    shapes = Shapes.padded(np.ones(len(samples)), *lengths)
+    row_tokens, target_tokens = row_lengths(samples, of_layouts[0].is_encoder_decoder)
+    n_rows = np.ones(len(samples))
+    if preferences := preferences_of(samples):
+        tokens = tokens_of(samples, "tokens")
+        n_rows = np.minimum(tokens * (tokens / preferences.pairs), preferences.n_documents)
+    shapes = Shapes.padded(n_rows, row_tokens / n_rows, target_tokens)
     by_mode = [cost.stage_costs(shapes, r) for cost in of_layouts for r in cost.recompute_modes]
     works_ms = np.stack([costs.work_ms.sum(axis=1) for costs in by_mode])
     fastest_ms = works_ms.min(axis=0)

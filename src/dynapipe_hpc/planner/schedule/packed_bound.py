@@ -33,8 +33,7 @@ def packed_bound_ms(
         cluster: The cluster, with number of replicas, memory limit and link.
         may_split: Whether backward passes may be split.
     """
-    tokens = tokens_of(samples, "tokens")
-    cells = RowCells.from_tokens(tokens, cost, cluster, may_split=may_split)
+    cells = RowCells.from_samples(samples, cost, cluster, may_split=may_split)
     stages = list(_stage_bounds(cells, cluster, may_split=may_split))
     tightest = max(stages, key=lambda stage: stage.bound_ms(1.0, 1.0))
     trip_ms = packed_trip_ms(samples, cost, cluster, may_split=may_split)
@@ -44,13 +43,13 @@ def packed_bound_ms(
 def packed_trip_ms(
     samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
 ) -> float:
-    """Least round trip of a micro-batch with the longest sample, whose pairs it has at least.
+    """Least round trip of a micro-batch with the sample of most pairs, which it has at least.
 
     Args and errors are those of `packed_bound_ms`, of which it is a part.
     """
-    tokens = tokens_of(samples, "tokens")
-    length = lengths(tokens, cost.known_rows)
-    n_rows = np.maximum(1.0, (tokens.max() / length[1:]) ** 2)
+    length = lengths(samples, cost.known_rows)
+    most_pairs = float(tokens_of(samples, "attention_pairs").max())
+    n_rows = np.maximum(1.0, most_pairs / length[1:] ** 2)
     least_ms = np.inf
     for costs in costs_of_modes(shapes_of(n_rows, length[:-1]), cost):
         fitting = costs.take(np.flatnonzero(fits(costs, activation_room_bytes(cost, cluster))))

@@ -1,6 +1,6 @@
 """Micro-batches of any layout as equal rows, in cells of similar numbers and lengths of rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import NamedTuple, Self
@@ -8,9 +8,11 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import BoolArray, activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.row_length import padded as rounded_up
+from dynapipe_hpc.planner.batch.row_length import tokens_of
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     FloatArray,
@@ -84,7 +86,7 @@ class RowCells:
 
     Attributes:
         tokens: Tokens of all samples.
-        pairs: Sum of their squared lengths.
+        pairs: Sum of their pairs of tokens: squared lengths, or see `Sample.attention_pairs`.
         n_rows: Fewest rows, shape (n_cells,).
         length: Lengths that rows of some cells do not exceed, ascending, shape (n_lengths,).
         begin: First cell with rows of each length, shape (n_lengths,).
@@ -99,20 +101,21 @@ class RowCells:
     costs: CellCosts
 
     @classmethod
-    def from_tokens(
-        cls, tokens: IntArray, cost: CostModel, cluster: Cluster, *, may_split: bool
+    def from_samples(
+        cls, samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
     ) -> Self:
         """The cells in which something fits.
 
         Args:
-            tokens: Length of every sample.
+            samples: The samples.
             cost: Cost model of a decoder-only model, in which more or longer rows never cost less.
             cluster: The cluster, with memory limit and link.
             may_split: Whether backward passes may be split.
         """
         room_bytes = activation_room_bytes(cost, cluster)
-        length = lengths(tokens, cost.known_rows)
-        n_rows = _numbers_of_rows(cost.known_rows, len(tokens))
+        tokens = tokens_of(samples, "tokens")
+        length = lengths(samples, cost.known_rows)
+        n_rows = _numbers_of_rows(cost.known_rows, len(samples) + sum(s.is_pair for s in samples))
         size = (len(length) - 1, len(n_rows))
         rows_of_cells = np.tile(n_rows, size[0])
         shapes = shapes_of(rows_of_cells, np.repeat(length[:-1], size[1]))
@@ -134,7 +137,7 @@ class RowCells:
         of_length, begin = np.unique(place[order] // size[1], return_index=True)
         return cls(
             float(tokens.sum()),
-            float((tokens**2).sum()),
+            float(tokens_of(samples, "attention_pairs").sum()),
             rows_of_cells[few[place[order]]],
             length[1:][of_length],
             begin,
@@ -190,13 +193,18 @@ def shapes_of(n_rows: FloatArray, row_tokens: FloatArray) -> Shapes:
     return Shapes.padded(n_rows, row_tokens, np.zeros_like(row_tokens))
 
 
-def lengths(tokens: IntArray, known: KnownRows) -> FloatArray:
-    """Lengths of rows, ascending; each stands for all up to the next."""
+def lengths(samples: Sequence[Sample], known: KnownRows) -> FloatArray:
+    """Lengths of rows, ascending; each stands for all up to the next.
+
+    A preference pair may cost as much as two rows of half its length.
+    """
+    tokens = tokens_of(samples, "tokens")
+    shortest = min(sample.tokens / (1 + sample.is_pair) for sample in samples)
     longest = max(
         rounded_up(int(tokens.max())), rounded_up(tokens.sum()) / known.most, known.least_tokens
     )
-    n_lengths = int(np.ceil(np.log(longest / tokens.min()) / np.log(LENGTH_STEP))) + 1
-    return np.asarray(tokens.min() * LENGTH_STEP ** np.arange(n_lengths + 1))
+    n_lengths = int(np.ceil(np.log(longest / shortest) / np.log(LENGTH_STEP))) + 1
+    return np.asarray(shortest * LENGTH_STEP ** np.arange(n_lengths + 1))
 
 
 def _numbers_of_rows(known: KnownRows, n_samples: int) -> FloatArray:

@@ -11,7 +11,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.packed.balanced_groups import balanced_groups
 from dynapipe_hpc.planner.baselines.packed.packed_rows import packed_replicas, packed_tokens
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
-from dynapipe_hpc.planner.batch.row_length import padded, row_lengths
+from dynapipe_hpc.planner.batch.row_length import padded, row_lengths, tokens_of
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, IntArray, Shapes
 
 SHORT_ROWS = 8
@@ -46,7 +46,7 @@ class PackedBalanced:
     ) -> list[list[MicroBatch]]:
         """Groups the samples of all replicas, see `ReplicaRule`."""
         tokens = packed_tokens(samples, cost)
-        work = pair_work(samples, cost) if cost.is_encoder_decoder else packed_work(tokens, cost)
+        work = pair_work(samples, cost) if cost.is_encoder_decoder else packed_work(samples, cost)
         replicas = [np.array(items) for items in balanced_groups(work, cluster.n_replicas)]
         most_tokens = max(int(tokens[items].sum()) for items in replicas)
         n_groups = -(-most_tokens // self.tokens_per_microbatch)
@@ -77,8 +77,10 @@ def pair_work(samples: Sequence[Sample], cost: CostModel) -> FloatArray:
     return np.asarray(np.maximum(both_ms - first_ms, 0.0))
 
 
-def packed_work(tokens: IntArray, cost: CostModel) -> FloatArray:
+def packed_work(samples: Sequence[Sample], cost: CostModel) -> FloatArray:
     """Work of samples in packed rows, b L + c L^2 for L tokens, shape (n_samples,).
+
+    Of a preference pair, the tokens that attend to each other take the place of L^2.
 
     It is that of a decoder-only model. The projects count floating-point operations. Where
     attention is far from the peak rate, that underestimates c, and rows of long samples take longer
@@ -86,9 +88,10 @@ def packed_work(tokens: IntArray, cost: CostModel) -> FloatArray:
     in shorter rows. Where the cost model does not know these, work is tokens.
 
     Args:
-        tokens: Positions that samples take, shape (n_samples,).
+        samples: The samples.
         cost: Cost model, of whose modes the first is used.
     """
+    tokens, pairs = (tokens_of(samples, name) for name in ("tokens", "attention_pairs"))
     longest = padded(int(tokens.max()))
     n_rows = np.array([1, SHORT_ROWS])
     row_tokens = longest // n_rows
@@ -99,7 +102,7 @@ def packed_work(tokens: IntArray, cost: CostModel) -> FloatArray:
         return tokens.astype(np.float64)
     of_pair = max(0.0, float((per_token[0] - per_token[1]) / (row_tokens[0] - row_tokens[1])))
     of_token = max(0.0, float(per_token[0] - of_pair * longest))
-    return np.asarray(of_token * tokens + of_pair * tokens**2)
+    return np.asarray(of_token * tokens + of_pair * pairs)
 
 
 def small_at_both_ends(work: FloatArray) -> list[int]:

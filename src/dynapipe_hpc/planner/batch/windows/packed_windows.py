@@ -9,7 +9,7 @@ from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import BoolArray
 from dynapipe_hpc.planner.batch.packed_shapes import Sums, packed_pair_shapes, packed_shapes
-from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, RowLengths, padded
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, Preferences, RowLengths, padded
 from dynapipe_hpc.planner.batch.windows.layout_windows import ShapesOfRows
 from dynapipe_hpc.planner.cost.cost_model import IntArray, KnownRows, Shapes
 
@@ -55,11 +55,22 @@ class PackedWindows:
         cluster: Cluster,
         *,
         token_multiple: int = ROW_MULTIPLE,
+        preferences: Preferences | None = None,
     ) -> Self:
-        """Windows of bundles of samples that take the given positions in packed rows."""
+        """Windows of bundles of samples that take the given positions in packed rows.
+
+        Args:
+            lengths: Positions that samples take.
+            begin: Beginnings of bundles, and the end of the last.
+            known: Rows that the cost model knows.
+            cluster: The cluster.
+            token_multiple: Multiple that rows are filled up to.
+            preferences: Numbers of preference pairs; None if no sample is one.
+        """
         inputs, targets = lengths
         both = inputs + targets
-        summed = [both, np.ones_like(inputs), inputs, inputs**2]
+        n_documents, pairs = preferences or (np.ones_like(inputs), inputs**2)
+        summed = [both, n_documents, inputs, pairs]
         if targets.any():
             summed += [targets, targets * both]
         tokens, *sums = (np.concatenate([[0], np.cumsum(each)])[begin] for each in summed)

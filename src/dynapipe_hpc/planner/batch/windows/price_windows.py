@@ -14,6 +14,7 @@ from dynapipe_hpc.planner.batch.row_length import (
     RowLengths,
     document_lengths,
     padded,
+    preferences_of,
     row_lengths,
 )
 from dynapipe_hpc.planner.batch.windows.better_windows import better_windows
@@ -158,7 +159,12 @@ def _windows(
         return PaddedWindows.from_lengths(_row_lengths(samples, cost, token_multiple), begin)
     lengths = document_lengths(samples, cost.is_encoder_decoder)
     return PackedWindows.from_lengths(
-        lengths, begin, cost.known_rows, cluster, token_multiple=token_multiple
+        lengths,
+        begin,
+        cost.known_rows,
+        cluster,
+        token_multiple=token_multiple,
+        preferences=preferences_of(samples),
     )
 
 
@@ -208,8 +214,7 @@ def check_samples(
         )
         alone = windows.shapes(np.zeros(1, np.int64), np.ones(1, np.int64))
         raise misfit_error(
-            f"sample {sample.sample_id} ({sample.input_tokens} input + "
-            f"{sample.target_tokens} target tokens) on its own",
+            f"sample {sample.sample_id} ({sample.describe()}) on its own",
             cost.of_layout(layout).stage_costs(alone, recompute),
             cost,
             cluster,

@@ -1,0 +1,207 @@
+"""Preference pairs: what a record with two answers to one prompt holds, in whatever format."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.text.conversation import (
+    CONVERSATIONS,
+    Conversation,
+    context_of,
+    conversation_from,
+    question_and_answer,
+)
+from dynapipe_hpc.data.text.known_fields import check_known_fields
+from dynapipe_hpc.data.text.messages import ASSISTANT, Fields
+from dynapipe_hpc.data.text.record_fields import check_text, is_empty, kind_of, listed, text_of
+
+CHOSEN, REJECTED, PROMPT = "chosen", "rejected", "prompt"
+ANSWERS = (CHOSEN, REJECTED)
+COMPLETIONS = "completions"
+"""Field of rated answers, of which the best and the worst make a pair (UltraFeedback)."""
+_SCORE, _RESPONSE = "overall_score", "response"
+
+
+@dataclass(frozen=True, slots=True)
+class TextPreference:
+    """A prompt and two answers as texts; the prompt may be empty.
+
+    Attributes:
+        prompt: What both answers follow.
+        chosen: The better answer.
+        rejected: The other one.
+        context: What is before them if they are messages, and what else their template is given.
+    """
+
+    prompt: str
+    chosen: str
+    rejected: str
+    context: Conversation
+
+    def as_chats(self) -> "ChatPreference":
+        """The same as messages of the user, unless the prompt is empty, and of the assistant."""
+        chosen, rejected = (
+            replace(
+                self.context,
+                messages=[*self.context.messages, *question_and_answer(self.prompt, answer)],
+            )
+            for answer in (self.chosen, self.rejected)
+        )
+        return ChatPreference(chosen, rejected)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPreference:
+    """Two conversations that differ in their last message, which is one of the assistant.
+
+    Attributes:
+        chosen: The conversation with the better answer.
+        rejected: The one with the other answer.
+    """
+
+    chosen: Conversation
+    rejected: Conversation
+
+
+def are_messages(record: Mapping[str, Any]) -> bool:
+    """Whether the answers of a record are messages rather than texts."""
+    return not all(isinstance(record.get(name), str) for name in ANSWERS) or any(
+        isinstance(record.get(name), list) for name in (PROMPT, CONVERSATIONS, "messages")
+    )
+
+
+def text_preference(record: Mapping[str, Any]) -> TextPreference:
+    """The pair of texts in a record.
+
+    Its prompt is `prompt`, or an instruction as Alpaca has it, or else what both answers begin
+    with, up to the last blank before they differ. Of rated answers, the pair is of the best and the
+    worst.
+
+    Raises:
+        InputError: A field is missing, wrong, or cannot be honoured; names the field.
+    """
+    _check_fields(record)
+    if COMPLETIONS in record and CHOSEN not in record:
+        chosen, rejected = _best_and_worst(record[COMPLETIONS])
+    else:
+        chosen, rejected = (text_of(record, name) for name in ANSWERS)
+    if PROMPT in record:
+        prompt = text_of(record, PROMPT)
+    elif "instruction" in record:
+        instruction, given = text_of(record, "instruction"), text_of(record, "input", "")
+        prompt = f"{instruction}\n\n{given}" if given else instruction
+    else:
+        prompt = _shared(chosen, rejected)
+        chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
+    _check_answers(chosen, rejected)
+    return TextPreference(prompt, chosen, rejected, context_of(record))
+
+
+def chat_preference(record: Mapping[str, Any]) -> ChatPreference:
+    """The pair of conversations in a record.
+
+    The messages before the answers are in `prompt`, `conversations` or `messages`, or are the first
+    of both answers.
+
+    Raises:
+        InputError: A field is missing, wrong, or cannot be honoured; names the field.
+    """
+    _check_fields(record)
+    before = _messages_before(record)
+    chats = [_chat(record, name, before) for name in ANSWERS]
+    chosen, rejected = (chat.messages for chat in chats)
+    for name, chat in zip(ANSWERS, chats, strict=True):
+        last = len(chat.messages) - 1
+        if chat.messages[last]["role"] != ASSISTANT or last in chat.untrained:
+            raise InputError(f"field '{name}' does not end with a trained message of the assistant")
+    if chosen[:-1] != rejected[:-1]:
+        raise InputError(
+            "fields 'chosen' and 'rejected' differ before their last message; a pair has one "
+            "prompt and two answers of one message each"
+        )
+    if chosen[-1] == rejected[-1]:
+        raise InputError("fields 'chosen' and 'rejected' are the same: nothing to prefer")
+    return ChatPreference(*chats)
+
+
+def _check_fields(record: Mapping[str, Any]) -> None:
+    if COMPLETIONS not in record:
+        for name in ANSWERS:
+            if name not in record:
+                raise InputError(f"field '{name}' is missing (found {listed(record)})")
+    check_known_fields({k: v for k, v in record.items() if k not in ANSWERS}, "record")
+
+
+def _check_answers(chosen: str, rejected: str) -> None:
+    if chosen == rejected:
+        raise InputError("fields 'chosen' and 'rejected' are the same: nothing to prefer")
+    for name, answer in zip(ANSWERS, (chosen, rejected), strict=True):
+        if not answer:
+            raise InputError(f"field '{name}' has no text after the prompt")
+
+
+def _shared(chosen: str, rejected: str) -> str:
+    """Common beginning of two texts, up to the last blank before they differ."""
+    n = min(len(chosen), len(rejected))
+    n = next((i for i in range(n) if chosen[i] != rejected[i]), n)
+    while n and not chosen[n - 1].isspace():
+        n -= 1
+    return chosen[:n].rstrip()
+
+
+def _best_and_worst(completions: object) -> tuple[str, str]:
+    """The texts of the best and of the worst rated answer."""
+    if not isinstance(completions, list) or len(completions) < len(ANSWERS):
+        raise InputError(f"field '{COMPLETIONS}' is {kind_of(completions)}, not a list of answers")
+    rated: list[tuple[float, str]] = []
+    for k, each in enumerate(completions):
+        place = f"{COMPLETIONS}[{k}]"
+        score = each.get(_SCORE) if isinstance(each, dict) else None
+        text = each.get(_RESPONSE) if isinstance(each, dict) else None
+        if isinstance(score, bool) or not isinstance(score, int | float):
+            raise InputError(f"field '{place}.{_SCORE}' is {kind_of(score)}, not a number")
+        if not isinstance(text, str):
+            raise InputError(f"field '{place}.{_RESPONSE}' is {kind_of(text)}, not a string")
+        check_text(f"{place}.{_RESPONSE}", text)
+        rated.append((float(score), text))
+    best, worst = max(rated, key=lambda r: r[0]), min(rated, key=lambda r: r[0])
+    if best[0] == worst[0]:
+        raise InputError(f"field '{COMPLETIONS}' rates all answers alike: nothing to prefer")
+    return best[1], worst[1]
+
+
+def _messages_before(record: Mapping[str, Any]) -> list[Any]:
+    """Messages before the answers, in a field of their own."""
+    for name in (CONVERSATIONS, "messages", PROMPT):
+        value = record.get(name)
+        if isinstance(value, list):
+            return value
+        if isinstance(value, str) and not is_empty(value):
+            return [{"role": "user", "content": text_of(record, name)}]
+    return []
+
+
+def _chat(record: Mapping[str, Any], name: str, before: Sequence[Any]) -> Conversation:
+    """The conversation with one of the answers."""
+    answer = record[name]
+    if isinstance(answer, str):
+        answer = [{"role": ASSISTANT, "content": text_of(record, name)}]
+    elif isinstance(answer, dict):
+        answer = [answer]
+    if not isinstance(answer, list) or not answer:
+        raise InputError(f"field '{name}' is {kind_of(answer)}, not a message, or a list of these")
+    # A prompt as text is often repeated as the first of the messages.
+    repeats = isinstance(record.get(PROMPT), str) and _role(answer[0]) != ASSISTANT
+    messages = answer if repeats else [*before, *answer]
+    others = {k: v for k, v in record.items() if k not in (*ANSWERS, PROMPT, CONVERSATIONS)}
+    return conversation_from({**others, "messages": messages}, "", "")
+
+
+def _role(message: Any) -> str | None:
+    """Role of a message in either spelling, as far as it says whether it is an answer."""
+    if not isinstance(message, dict):
+        return None
+    fields: Fields = message
+    role = fields.get("role", fields.get("from"))
+    return ASSISTANT if role in (ASSISTANT, "gpt") else role

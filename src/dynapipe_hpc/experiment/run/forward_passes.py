@@ -1,0 +1,53 @@
+"""Forward passes of all ranks over samples: tables of what they find."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.executor.run import launch_plan
+from dynapipe_hpc.experiment.run.training_rank import TrainingRank
+from dynapipe_hpc.plan.codec import decode
+from dynapipe_hpc.training.token_loader import TokenLoader
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def run_forward(
+    rank: TrainingRank,
+    loader: TokenLoader[Any],
+    samples: Sequence[Sample],
+    plans: Sequence[bytes],
+    *,
+    n_done: int,
+) -> FloatArray | int:
+    """Executes plans without backward passes; all ranks together.
+
+    Args:
+        rank: This rank.
+        loader: Loader of the samples.
+        samples: The samples.
+        plans: This rank's encoded plans of them.
+        n_done: Number of iterations done.
+
+    Returns:
+        The table of the samples, see `ModuleStage.evaluating`, on all ranks; or the signal if the
+        run was asked to stop meanwhile.
+    """
+    worker, job = rank.worker, rank.job
+    with worker.stage.evaluating(loader, samples) as table:
+        for data in plans:
+            # All ranks stop at the same batch, or those that go on would wait forever.
+            [stop_signal] = job.all_reduce_max([job.stop.asked])
+            if stop_signal:
+                return int(stop_signal)
+            rank.position.start_plan(n_done, data)
+            transport, clock = worker.channels.transport, worker.clock
+            launch_plan(
+                decode(data), worker.stage, transport, clock, progress=rank.progress
+            ).finish()
+        own_table = table * worker.reports_loss
+    # Every sample was computed by one replica, so that the order of sums does not matter.
+    return np.array(job.all_reduce_sum(own_table.flatten().tolist())).reshape(2, -1)

@@ -1,0 +1,50 @@
+"""Means over preference pairs: what training on them is watched by."""
+
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic.dataclasses import dataclass as validated
+
+from dynapipe_hpc.report.lines_file import Number
+
+N_SUMS = 6
+"""Number of sums over pairs from which the means follow."""
+
+
+@validated(frozen=True, slots=True)
+class PreferenceMeans:
+    """Means over preference pairs.
+
+    Attributes:
+        chosen_reward: Reward of chosen answers: beta times the log-ratio of model and reference.
+        rejected_reward: The same of rejected answers.
+        accuracy: Share of the pairs whose chosen answer has the larger reward.
+        chosen_log_prob: Log-probability of chosen answers.
+        rejected_log_prob: The same of rejected answers.
+        kl: Half of the squared log-ratio of answers: an estimate of the divergence from the
+            reference, if answers were drawn from it.
+    """
+
+    chosen_reward: Number
+    rejected_reward: Number
+    accuracy: Number
+    chosen_log_prob: Number
+    rejected_log_prob: Number
+    kl: Number
+
+    @classmethod
+    def from_sums(cls, sums: Sequence[float], n_pairs: int) -> Self | None:
+        """Means from sums over pairs, in the order of the attributes; None if there are none."""
+        return cls(*(each / n_pairs for each in sums)) if sums else None
+
+    @property
+    def margin(self) -> float:
+        """Reward of chosen answers less that of rejected ones."""
+        return self.chosen_reward - self.rejected_reward
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The means by name, the margin included."""
+        names = ("chosen_reward", "rejected_reward", "margin", "accuracy")
+        others = ("chosen_log_prob", "rejected_log_prob", "kl")
+        return {name: getattr(self, name) for name in (*names, *others)}

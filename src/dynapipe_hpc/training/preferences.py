@@ -1,0 +1,196 @@
+"""Direct preference optimization: losses of pairs of answers, and what they say of a model.
+
+Source:
+    Rafailov et al., "Direct Preference Optimization", arXiv:2305.18290, equation 7; with smoothed
+    labels: Mitchell, "A note on DPO with noisy preferences", 2023; IPO: Azar et al.,
+    arXiv:2310.12036, equation 17.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.tokens.collate import PairTokens, TokenBatch
+from dynapipe_hpc.training.config import PreferenceLossConfig
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class PreferenceNumbers(NamedTuple):
+    """Sums over preference pairs.
+
+    Attributes:
+        chosen_reward: Reward of chosen answers: beta times the log-ratio of model and reference.
+        rejected_reward: The same of rejected answers.
+        accuracy: Number of pairs whose chosen answer has the larger reward.
+        chosen_log_prob: Log-probability of chosen answers.
+        rejected_log_prob: The same of rejected answers.
+        kl: Half of the mean of both squared log-ratios: an estimate of the divergence from the
+            reference, if answers were drawn from it.
+    """
+
+    chosen_reward: float = 0.0
+    rejected_reward: float = 0.0
+    accuracy: float = 0.0
+    chosen_log_prob: float = 0.0
+    rejected_log_prob: float = 0.0
+    kl: float = 0.0
+
+    @classmethod
+    def from_pairs(cls, log_probs: Tensor, ratios: Tensor, beta: float) -> Tensor:
+        """The numbers as a tensor, on the device.
+
+        Args:
+            log_probs: Log-probabilities of chosen and rejected answers, shape (n_pairs, 2).
+            ratios: The same less those of the reference.
+            beta: Strength of the tie to the reference.
+        """
+        columns = (
+            *(beta * ratios).unbind(1),
+            (ratios[:, 0] > ratios[:, 1]).to(ratios.dtype),
+            *log_probs.unbind(1),
+            ratios.square().mean(1) / 2,
+        )
+        return torch.stack([column.sum() for column in columns])
+
+
+class PairLosses(NamedTuple):
+    """Losses of preference pairs, and the numbers of these pairs.
+
+    Attributes:
+        losses: Loss of each pair, shape (n_pairs,).
+        numbers: `PreferenceNumbers` as a tensor, without a gradient.
+    """
+
+    losses: Tensor
+    numbers: Tensor
+
+    @classmethod
+    def from_log_probs(
+        cls, log_probs: Tensor, references: Tensor, lengths: Tensor, config: PreferenceLossConfig
+    ) -> Self:
+        """Losses from log-probabilities.
+
+        Args:
+            log_probs: Log-probabilities of chosen and rejected answers, shape (n_pairs, 2).
+            references: Log-probabilities by the reference model.
+            lengths: Number of tokens of the answers, of the same shape.
+            config: Kind and settings of the loss.
+        """
+        ratios = log_probs - references
+        compared = ratios / lengths if config.per_token else ratios
+        margins = compared[:, 0] - compared[:, 1]
+        if config.objective == "ipo":
+            losses = (margins - 1 / (2 * config.beta)).square()
+        else:
+            smoothing = config.label_smoothing
+            losses = -(1 - smoothing) * logsigmoid(config.beta * margins)
+            if smoothing:
+                losses = losses - smoothing * logsigmoid(-config.beta * margins)
+        if config.sft_weight:
+            losses = losses - config.sft_weight * log_probs[:, 0] / lengths[:, 0]
+        with torch.no_grad():
+            numbers = PreferenceNumbers.from_pairs(log_probs, ratios, config.beta)
+        return cls(losses, numbers)
+
+
+class PreferenceLoss:
+    """Weighted sum of the losses of preference pairs, which is trained; see `PairLosses`."""
+
+    def __init__(self, config: PreferenceLossConfig, references: Tensor) -> None:
+        """Compares with a reference.
+
+        Args:
+            config: Kind and settings of the loss.
+            references: Log-probabilities of the answers by the reference model, by sample, shape
+                (n_samples, 2), float64, on the device.
+        """
+        self._config, self._references = config, references
+        self._numbers = references.new_zeros(len(PreferenceNumbers._fields))
+
+    @classmethod
+    def from_table(
+        cls, config: PreferenceLossConfig, references: FloatArray, device: torch.device
+    ) -> Self:
+        """The loss with a reference that is on the host, shape (n_samples, 2)."""
+        return cls(config, torch.tensor(references, device=device))
+
+    def loss(self, token_losses: Tensor, tokens: TokenBatch) -> Tensor:
+        """A scalar, in float64."""
+        pairs = pairs_of(tokens)
+        log_probs, lengths = answer_sums(token_losses, tokens, pairs)
+        references = self._references.index_select(0, pairs.sample_ids)
+        losses, numbers = PairLosses.from_log_probs(log_probs, references, lengths, self._config)
+        self._numbers += numbers
+        return (losses * pairs.weights).sum()
+
+    def take_numbers(self) -> PreferenceNumbers:
+        """Numbers of all pairs since the last call; waits for the device."""
+        numbers = PreferenceNumbers(*self._numbers.tolist())
+        self._numbers.zero_()
+        return numbers
+
+
+class AnswerLogProbs:
+    """Log-probabilities of the answers of preference pairs, for an evaluation or a reference.
+
+    They are a table of shape (2, n_samples), float64, in the order of the samples.
+    """
+
+    def __init__(self, samples: Sequence[Sample], device: torch.device) -> None:
+        """Evaluates `samples`, of which a device computes losses."""
+        sample_ids = torch.tensor([sample.sample_id for sample in samples], device=device)
+        self._sample_ids, self._columns = sample_ids.sort()
+
+    def zeros(self) -> Tensor:
+        """The table before the first micro-batch."""
+        return torch.zeros(2, len(self._columns), dtype=torch.float64, device=self._columns.device)
+
+    def loss(self, token_losses: Tensor, tokens: TokenBatch) -> Tensor:
+        """The table of a micro-batch, with zeros for the samples of others."""
+        pairs, table = pairs_of(tokens), self.zeros()
+        log_probs, _ = answer_sums(token_losses, tokens, pairs)
+        columns = self._columns[torch.searchsorted(self._sample_ids, pairs.sample_ids)]
+        return table.index_copy_(1, columns, log_probs.t())
+
+
+def losses_of_tables(
+    log_probs: FloatArray,
+    references: FloatArray,
+    lengths: Sequence[tuple[int, int]],
+    config: PreferenceLossConfig,
+) -> tuple[FloatArray, PreferenceNumbers]:
+    """Losses of evaluated pairs, and the numbers of these; see `PairLosses.from_log_probs`."""
+    losses, numbers = PairLosses.from_log_probs(
+        torch.tensor(log_probs),
+        torch.tensor(references),
+        torch.tensor(lengths, dtype=torch.float64),
+        config,
+    )
+    return losses.numpy(), PreferenceNumbers(*numbers.tolist())
+
+
+def pairs_of(tokens: TokenBatch) -> PairTokens:
+    """The preference pairs of a micro-batch, which must have some."""
+    if tokens.pairs is None:
+        raise ValueError("a loss of preferences needs a micro-batch of preference pairs")
+    return tokens.pairs
+
+
+def answer_sums(
+    token_losses: Tensor, tokens: TokenBatch, pairs: PairTokens
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and lengths of chosen and rejected answers, each (n_pairs, 2), float64."""
+    is_trained = tokens.weights.flatten() > 0
+    answers = pairs.answers.flatten()
+    zeros = token_losses.new_zeros(2 * len(pairs.sample_ids), dtype=torch.float64)
+    terms = -token_losses.flatten().double().where(is_trained, 0)
+    log_probs = zeros.index_add(0, answers, terms)
+    lengths = zeros.index_add(0, answers, is_trained.double())
+    return log_probs.view(-1, 2), lengths.view(-1, 2)

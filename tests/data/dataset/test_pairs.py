@@ -1,0 +1,183 @@
+"""Datasets of preference pairs: written, read, joined, cut and checked."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from tests.examples.preference_pairs import PAIRS, TokenPair, write_pairs
+from tests.examples.samplers import sampler_of
+from tests.examples.tokenized import SAMPLES, header, write_samples
+
+from dynapipe_hpc.data.config import DataConfig, LongSamples
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_index import write_index
+from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
+from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
+from dynapipe_hpc.data.dataset.describe_long_samples import describe_long
+from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
+from dynapipe_hpc.data.dataset.long_samples import reader_of, used_of
+from dynapipe_hpc.data.dataset.verify_dataset import SamplesDifferError, verify_dataset
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.token_block import TokenBlock
+
+
+def config_of(max_tokens: int, choice: LongSamples = "cut_input") -> DataConfig:
+    return DataConfig(
+        dataset="x.h5", max_tokens=max_tokens, tokens_per_batch=1000, long_samples=choice
+    )
+
+
+def test_both_answers_come_back(tmp_path: Path) -> None:
+    with DatasetFile(write_pairs(tmp_path / "x.h5")) as dataset:
+        assert dataset.has_pairs
+        assert dataset.rejected_lengths.tolist() == [3, 1, 2]
+        assert dataset.n_tokens == 8 + 4 + 7
+        for i, pair in enumerate(PAIRS):
+            inputs, targets = dataset.read(i, len(pair.prompt), len(pair.chosen))
+            assert (inputs.tolist(), targets.tolist()) == (pair.prompt, pair.chosen)
+            for n in range(len(pair.rejected) + 1):
+                assert dataset.read_rejected(i, n).tolist() == pair.rejected[:n]
+    with DatasetFile(write_samples(tmp_path / "y.h5")) as dataset:
+        assert not dataset.has_pairs
+        assert dataset.rejected_lengths.tolist() == [0, 0, 0]
+
+
+def test_pairs_have_a_version_of_their_own_and_others_keep_theirs(tmp_path: Path) -> None:
+    versions = []
+    for path in (write_pairs(tmp_path / "x.h5"), write_samples(tmp_path / "y.h5")):
+        with h5py.File(path) as file:
+            versions.append(int(file.attrs["schema_version"]))
+    assert versions == [4, 3]
+
+
+def test_without_a_start_token_only_the_first_token_of_the_prompt_is_read(tmp_path: Path) -> None:
+    pairs = [TokenPair([1, 2], [3, 9], [4, 9])]
+    with DatasetFile(write_pairs(tmp_path / "x.h5", pairs, has_start=False)) as dataset:
+        assert dataset.first_token(0) == 1
+        assert dataset.input_lengths.tolist() == [1]
+        assert dataset.read_rejected(0, 2).tolist() == [4, 9]
+    message = "sample 1 is a preference pair with an empty prompt and no start token"
+    with pytest.raises(InputError, match=message):
+        DatasetFile(write_pairs(tmp_path / "y.h5", has_start=False))
+
+
+def test_shards_and_mixtures_read_both_answers(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    shards = [
+        write_pairs(tmp_path / "s" / f"{k}.h5", part) for k, part in enumerate([PAIRS[:1], PAIRS])
+    ]
+    write_index(tmp_path / "x.h5", replace(header(), has_pairs=True), shards)
+    with DatasetFile(tmp_path / "x.h5") as dataset:
+        assert dataset.rejected_lengths.tolist() == [3, 3, 1, 2]
+        assert dataset.read_rejected(3, 2).tolist() == [1, 9]
+    assert verify_dataset(tmp_path / "x.h5")
+    files = {"p": DatasetFile(tmp_path / "x.h5"), "q": DatasetFile(write_samples(tmp_path / "y"))}
+    joined = JoinedDatasets(files)
+    assert joined.has_pairs
+    assert joined.rejected_lengths.tolist() == [3, 3, 1, 2, 0, 0, 0]
+    assert joined.read_rejected(1, 3).tolist() == [5, 6, 9]
+    joined.close()
+
+
+def test_the_checksum_covers_rejected_answers(tmp_path: Path) -> None:
+    path = write_pairs(tmp_path / "x.h5")
+    one = verify_dataset(path)
+    other = [PAIRS[0]._replace(rejected=[5, 7, 9]), *PAIRS[1:]]
+    assert verify_dataset(write_pairs(tmp_path / "y.h5", other)) != one
+    assert verify_dataset(write_samples(tmp_path / "z.h5", [p[:2] + p[3:] for p in PAIRS])) != one
+    with h5py.File(path, "a") as file:
+        file["rejected/tokens"][0] = 8
+    with pytest.raises(SamplesDifferError):
+        verify_dataset(path)
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    path = write_pairs(tmp_path / "x.h5")
+    with h5py.File(path, "a") as file:
+        file["rejected/offsets"][...] = np.array([0, 3, 3, 6])
+    with pytest.raises(InputError, match=r"x\.h5: damaged dataset: sample 1 has an empty rejected"):
+        DatasetFile(path)
+    with h5py.File(path, "a") as file:
+        del file["rejected"]
+    with pytest.raises(InputError, match="'rejected/offsets' is missing"):
+        DatasetFile(path)
+
+
+def test_pairs_and_other_samples_are_not_written_together(tmp_path: Path) -> None:
+    block = TokenBlock.from_samples(SAMPLES, 10)
+    of_pairs = replace(header(), has_pairs=True)
+    with (
+        pytest.raises(ValueError, match="are in one dataset"),
+        DatasetWriter.create(tmp_path / "x.h5", of_pairs) as writer,
+    ):
+        writer.append(block)
+
+
+LONG = [
+    TokenPair([1, 2, 3, 4], [5, 9], [6, 7, 9]),
+    TokenPair([1], [2, 3, 4, 5, 6, 9], [7, 9]),
+    TokenPair([1], [2, 9], [3, 9]),
+]
+"""Of nine, nine and five tokens."""
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("cut_input", {0: (2, 2, 3), 2: (1, 2, 2)}),
+        ("cut_input_end", {0: (2, 2, 3), 2: (1, 2, 2)}),
+        ("cut_input_start", {0: (2, 2, 3), 2: (1, 2, 2)}),
+        ("cut_targets", {0: (2, 2, 3), 1: (0, 5, 2), 2: (1, 2, 2)}),
+        ("drop", {2: (1, 2, 2)}),
+    ],
+)
+def test_a_pair_is_cut_or_left_out_as_one(
+    tmp_path: Path, choice: LongSamples, expected: dict[int, tuple[int, int, int]]
+) -> None:
+    with DatasetFile(write_pairs(tmp_path / "x.h5", LONG)) as dataset:
+        used = used_of(dataset, config_of(7, choice))
+        found = {i: used.sample(i, 0) for i in used.kept.tolist()}
+        assert found == {i: Sample(i, p, c, rejected_tokens=r) for i, (p, c, r) in expected.items()}
+        # A prompt loses its start, but for who asks for the other end.
+        inputs, _ = reader_of(dataset, config_of(7, choice)).read(0, 2, 2)
+        keeps_start = choice in ("cut_input_end", "cut_targets", "drop")
+        assert inputs.tolist() == ([1, 2] if keeps_start else [3, 4])
+
+
+def test_both_answers_are_cut_to_halves_at_most(tmp_path: Path) -> None:
+    pairs = [TokenPair([1], [2] * 9, [3] * 8), TokenPair([1], [2] * 2, [3] * 9)]
+    with DatasetFile(write_pairs(tmp_path / "x.h5", pairs)) as dataset:
+        used = used_of(dataset, config_of(7, "cut_targets"))
+        sides = (used.inputs, used.targets, used.rejected)
+        assert [each.tolist() for each in sides] == [[0, 0], [4, 2], [3, 5]]
+        with pytest.raises(InputError, match=r"all 2 samples of 'x\.h5' are longer"):
+            used_of(dataset, config_of(1, "cut_targets"))
+
+
+def test_long_pairs_are_counted_and_refused(tmp_path: Path) -> None:
+    with DatasetFile(write_pairs(tmp_path / "x.h5", LONG)) as dataset:
+        assert list(describe_long(dataset, config_of(7))) == [
+            "2 of 3 samples are longer than data.max_tokens (7): 1 lose the start of their input, "
+            "1 are left out because their answers alone are longer (data.long_samples = "
+            "'cut_input'); 11 of 23 tokens are not used"
+        ]
+        with pytest.raises(InputError, match="the first is sample 0 of 9 tokens"):
+            used_of(dataset, config_of(7, "refuse"))
+
+
+def test_batches_count_the_tokens_of_both_answers(tmp_path: Path) -> None:
+    with DatasetFile(write_pairs(tmp_path / "x.h5", LONG)) as dataset:
+        config = config_of(9).model_copy(update={"tokens_per_batch": 14})
+        batch = sampler_of(dataset, config).iteration(0)
+        assert sum(sample.tokens for sample in batch) <= 14
+        assert all(sample.is_pair for sample in batch)
+
+
+def test_the_description_tells_prompts_from_answers(tmp_path: Path) -> None:
+    lines = describe_dataset(write_pairs(tmp_path / "x.h5")).splitlines()
+    assert lines[1] == "pairs      3 of 2 tasks"
+    assert lines[2] == ("tokens     19 (4 of prompts, 9 of chosen answers, 6 of rejected answers)")
+    assert lines[8].split() == ["all", "tasks", "3", "19", "7", "8", "8", "8"]

@@ -1,0 +1,244 @@
+"""Preference pairs of every format, as samples with two answers."""
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.examples.chats import CHATML, Record
+
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.text.chat_template import ChatTemplate
+from dynapipe_hpc.data.text.chat_turns import Turns
+from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
+from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources, recipe_of
+from dynapipe_hpc.data.text.records import PAIR_FIELDS, RecordFormat
+from dynapipe_hpc.data.text.show_samples import show_samples
+from dynapipe_hpc.data.text.text_part import Lines, TextPart
+from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
+from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
+from dynapipe_hpc.data.token_block import TokenSequences
+
+TEXTS, CHATS = RecordFormat.PREFERENCES, RecordFormat.CHAT_PREFERENCES
+EOS = "$"
+
+
+def user(text: str) -> Record:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> Record:
+    return {"role": "assistant", "content": text}
+
+
+def tokenized(
+    record: Record, record_format: RecordFormat, template: str | None = None
+) -> TokenizedLines:
+    chat = None if template is None else ChatTemplate("t", template)
+    tokenizer = ByteTokenizer() if chat is None else ByteTokenizer(start_id=None)
+    recipe = Recipe(tokenizer, record_format, template=chat)
+    lines = [json.dumps(record).encode()]
+    return tokenize_lines(Lines(TextPart(Path("in.jsonl")), 1, lines), recipe)
+
+
+def shown(record: Record, record_format: RecordFormat, template: str | None = None) -> list[str]:
+    """Prompt, chosen and rejected answer as text; the end of a sequence is a dollar."""
+    made = tokenized(record, record_format, template)
+    assert [bad.reason for bad in made.bad] == []
+    assert made.block.rejected is not None
+    sides = (made.block.inputs, made.block.targets, made.block.rejected)
+    return [text for side in sides for text in texts(side)]
+
+
+def texts(side: TokenSequences) -> list[str]:
+    bounds = pairwise([0, *side.lengths.cumsum().tolist()])
+    return [text(side.tokens[start:end].tolist()) for start, end in bounds]
+
+
+def text(tokens: Sequence[int]) -> str:
+    return "".join(EOS if token == 256 else chr(token) for token in tokens)
+
+
+def refusal(record: Record, record_format: RecordFormat, template: str | None = None) -> str:
+    made = tokenized(record, record_format, template)
+    assert not made.block.tasks
+    [bad] = made.bad
+    return bad.reason
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"prompt": "2+2?", "chosen": "4", "rejected": "5"}, ["2+2?", "4$", "5$"]),
+        ({"prompt": "", "chosen": "4", "rejected": "5"}, ["", "4$", "5$"]),
+        (
+            {"instruction": "Add.", "input": "2 2", "chosen": "4", "rejected": "5"},
+            ["Add.\n\n2 2", "4$", "5$"],
+        ),
+        (
+            {"chosen": "Human: hi Assistant: hello you", "rejected": "Human: hi Assistant: help"},
+            ["Human: hi Assistant:", " hello you$", " help$"],
+        ),
+        ({"chosen": "apple", "rejected": "apply"}, ["", "apple$", "apply$"]),
+        (
+            {
+                "instruction": "Say",
+                "completions": [
+                    {"response": "b", "overall_score": 5},
+                    {"response": "c", "overall_score": 7.5},
+                    {"response": "a", "overall_score": 1},
+                ],
+            },
+            ["Say", "c$", "a$"],
+        ),
+    ],
+    ids=["explicit", "empty", "alpaca", "implicit", "nothing shared", "ratings"],
+)
+def test_texts_become_a_prompt_and_two_answers(record: Record, expected: list[str]) -> None:
+    assert shown(record, TEXTS) == expected
+    assert tokenized(record, TEXTS).block.tasks == ("default",)
+
+
+CHAT = ["<user>hi</><assistant>", "good</>", "bad</>"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"prompt": [user("hi")], "chosen": [assistant("good")], "rejected": [assistant("bad")]},
+        {
+            "chosen": [user("hi"), assistant("good")],
+            "rejected": [user("hi"), assistant("bad")],
+        },
+        {
+            "prompt": "hi",
+            "chosen": [user("hi"), assistant("good")],
+            "rejected": [user("hi"), assistant("bad")],
+        },
+        {"prompt": "hi", "chosen": [assistant("good")], "rejected": [assistant("bad")]},
+        {
+            "conversations": [{"from": "human", "value": "hi"}],
+            "chosen": {"from": "gpt", "value": "good"},
+            "rejected": {"from": "gpt", "value": "bad"},
+        },
+        {"messages": [user("hi")], "chosen": "good", "rejected": "bad"},
+    ],
+    ids=["explicit", "implicit", "UltraFeedback", "prompt as text", "ShareGPT", "answers as text"],
+)
+def test_messages_become_a_prompt_and_two_answers(record: Record) -> None:
+    assert shown(record, CHATS, CHATML) == CHAT
+
+
+def test_texts_may_be_rendered_as_messages() -> None:
+    record = {"prompt": "hi", "chosen": "good", "rejected": "bad", "system": "S"}
+    prompt, *answers = CHAT
+    assert shown(record, TEXTS, CHATML) == [f"<system>S</>{prompt}", *answers]
+    assert "field 'system' is shown by a chat template" in refusal(record, TEXTS)
+
+
+def test_earlier_turns_and_tools_belong_to_the_prompt() -> None:
+    before = [user("a"), assistant("b"), user("c")]
+    record = {
+        "chosen": [*before, assistant("d")],
+        "rejected": [*before, assistant("e")],
+        "tools": [{"name": "f"}],
+    }
+    prompt, chosen, rejected = shown(record, CHATS, CHATML)
+    assert prompt.startswith("<tools>")
+    assert prompt.endswith("</><user>a</><assistant>b</><user>c</><assistant>")
+    assert (chosen, rejected) == ("d</>", "e</>")
+
+
+BOTH: dict[str, Any] = {"chosen": [assistant("a")], "rejected": [assistant("b")]}
+
+
+@pytest.mark.parametrize(
+    ("record", "record_format", "template", "message"),
+    [
+        ({"prompt": "p", "chosen": "a"}, TEXTS, None, "field 'rejected' is missing"),
+        ({"prompt": "p", "chosen": "a", "rejected": "a"}, TEXTS, None, "are the same"),
+        ({"prompt": "p", "chosen": "a", "rejected": ""}, TEXTS, None, "'rejected' has no text"),
+        ({"prompt": 3, "chosen": "a", "rejected": "b"}, TEXTS, None, "'prompt' is a number"),
+        (
+            {"prompt": "p", "chosen": "a", "rejected": "b", "label": True},
+            TEXTS,
+            None,
+            "field 'label' is not used",
+        ),
+        (
+            {"instruction": "p", "completions": [{"response": "a", "overall_score": 1}] * 2},
+            TEXTS,
+            None,
+            "'completions' rates all answers alike",
+        ),
+        (
+            {"instruction": "p", "completions": [{"response": "a"}, {"response": "b"}]},
+            TEXTS,
+            None,
+            r"'completions\[0\].overall_score' is null, not a number",
+        ),
+        (BOTH, CHATS, None, "messages need a chat template"),
+        ({**BOTH, "rejected": []}, CHATS, CHATML, "'rejected' is a list, not a message"),
+        (
+            {**BOTH, "rejected": [assistant("x"), user("y")]},
+            CHATS,
+            CHATML,
+            "'rejected' does not end with a trained message of the assistant",
+        ),
+        (
+            {"chosen": [user("p"), assistant("a")], "rejected": [user("q"), assistant("b")]},
+            CHATS,
+            CHATML,
+            "differ before their last message",
+        ),
+        ({"prompt": "p", **BOTH, "rejected": [assistant("a")]}, CHATS, CHATML, "are the same"),
+        (
+            BOTH,
+            CHATS,
+            "{%- for m in messages %}{{ m.content }}{%- endfor %}",
+            "prompt has no token",
+        ),
+    ],
+)
+def test_what_is_no_pair_is_refused(
+    record: Record, record_format: RecordFormat, template: str | None, message: str
+) -> None:
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(refusal(record, record_format, template))
+
+
+def test_the_format_is_recognized_and_other_formats_name_it(tmp_path: Path) -> None:
+    pairs, chats = tmp_path / "pairs.jsonl", tmp_path / "chats.jsonl"
+    pairs.write_text(json.dumps({"prompt": "p", "chosen": "a", "rejected": "b"}))
+    chats.write_text(json.dumps({"prompt": "p", **BOTH}))
+    assert format_of_sources([pairs], PAIR_FIELDS) is TEXTS
+    assert format_of_sources([chats], PAIR_FIELDS) is CHATS
+    recipe = Recipe(ByteTokenizer(), RecordFormat.PAIRS)
+    with pytest.raises(InputError, match=r"preference pairs of texts .* --format preferences"):
+        preprocess([pairs], tmp_path / "x.h5", recipe, PreprocessOptions(n_workers=1))
+
+
+def test_turns_are_of_conversations_only() -> None:
+    with pytest.raises(InputError, match="--turns last: of preference pairs only answers count"):
+        recipe_of(ByteTokenizer(), None, CHATS, turns=Turns.LAST)
+
+
+def test_a_dataset_of_pairs_shows_both_answers(tmp_path: Path) -> None:
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.h5"
+    records = [{"prompt": "2+2?", "chosen": "4", "rejected": n * "5"} for n in (1, 2)]
+    source.write_text("\n".join(map(json.dumps, records)))
+    recipe = Recipe(ByteTokenizer(), TEXTS)
+    totals = preprocess([source], output, recipe, PreprocessOptions(n_workers=1))
+    assert (totals.n_samples, totals.n_tokens) == (2, 4 + 2 + 2 + 4 + 2 + 3)
+    with DatasetFile(output) as dataset:
+        assert dataset.has_pairs
+        assert dataset.rejected_lengths.tolist() == [2, 3]
+    assert show_samples(output, 1, None).splitlines() == [
+        "sample 0 of task default: 8 tokens, 4 of them trained",
+        "  read      2+2?",
+        "  chosen    4<end>",
+        "  rejected  5<end>",
+    ]

@@ -1,0 +1,157 @@
+"""Runs that train on preference pairs, on real ranks."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.examples.preference_pairs import TokenPair, write_pairs
+from tests.examples.preference_training import answer_log_prob
+from tests.examples.same_tensors import different
+from tests.examples.tokenized import write_samples
+from tests.jobs.command_line import call, finish
+from tests.jobs.tiny_experiment import tiny_experiment
+from tests.oracles.plain_run import read_checkpoint
+
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.experiment.run.reference_file import ReferenceFile
+from dynapipe_hpc.models.family import family_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+N_IDS = 40
+STREAM = np.random.default_rng(8)
+PAIRS = [
+    TokenPair._make([*(STREAM.integers(0, N_IDS, n).tolist() for n in lengths), "ab"[i % 2]])
+    for i, lengths in enumerate(STREAM.integers(1, 12, (60, 3)).tolist())
+]
+PACKED = {"rule": "dynamic", "layouts": ["packed"]}
+FOUR = {"n_stages": 2, "n_replicas": 2}
+
+
+def tables(dataset: str, training: dict[str, Any], **others: dict[str, Any]) -> dict[str, Any]:
+    values = tiny_experiment(**FOUR).model_dump(exclude_none=True)
+    values["data"] |= {"dataset": dataset, "max_tokens": 40, "tokens_per_batch": 160}
+    values["planner"]["batch"] = PACKED
+    values["training"] |= {"dtype": "float64", "learning_rate": 1e-2, **training}
+    for name, table in others.items():
+        values[name] = values.get(name, {}) | table
+    return values
+
+
+def write(folder: Path, name: str, values: dict[str, Any]) -> None:
+    config = ExperimentConfig.model_validate(values)
+    (folder / name).write_text(to_toml(config))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a short run on samples, one that begins with it and trains on pairs."""
+    path = tmp_path_factory.mktemp("job")
+    samples = [(pair.prompt, pair.chosen, pair.task) for pair in PAIRS]
+    write_samples(path / "samples.h5", samples, N_IDS)
+    write_pairs(path / "pairs.h5", PAIRS, N_IDS)
+    write(path, "first.toml", tables("samples.h5", {"iterations": 2}))
+    values = tables(
+        "pairs.h5",
+        {"iterations": 6, "objective": "dpo", "preferences": {"beta": 0.2}},
+        model={"init_from": "first"},
+        evaluation={"held_out": 0.2, "every": 3, "tokens": 200},
+        checkpoint={"every": 3},
+    )
+    write(path, "pairs.toml", values)
+    call(path, 4, "run", "first.toml", "-o", "first")
+    (path / "said.txt").write_text(call(path, 4, "run", "pairs.toml", "-o", "whole"))
+    return path
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def reference_of(folder: Path) -> Path:
+    (found,) = folder.glob("pairs.h5.*.reference")
+    return found
+
+
+class Tokens:
+    """An answer behind its prompt."""
+
+    def __init__(self, pair: TokenPair, *, rejected: bool) -> None:
+        self.prompt = np.array(pair.prompt)
+        self.answer = np.array(pair.rejected if rejected else pair.chosen)
+
+    def read(self, *_: int) -> tuple[Any, Any]:
+        return self.prompt, self.answer
+
+    def first_token(self, sample_id: int) -> int:
+        return sample_id
+
+
+def test_the_reference_is_the_model_before_training(folder: Path) -> None:
+    config = tiny_experiment().model
+    module = family_of(config)(config, range(4), first=True, last=True, dtype=torch.float64)
+    weights = {
+        name.removeprefix("weight/"): tensor
+        for name, tensor in read_checkpoint(folder / "first", 2).items()
+        if name.startswith("weight/")
+    }
+    module.load_state_dict(weights)
+    data = reference_of(folder).read_bytes().partition(b"\n")[2]
+    known = np.frombuffer(data, "<f8").reshape(-1, 2)
+    for pair, log_probs in zip(PAIRS, known, strict=True):
+        for side in (False, True):
+            answer: Any = Tokens(pair, rejected=side)
+            expected = answer_log_prob(module, answer, start_id=N_IDS - 1).item()
+            assert log_probs[int(side)] == pytest.approx(expected, rel=1e-11)
+
+
+def test_a_run_says_how_well_answers_are_told_apart(folder: Path) -> None:
+    said = (folder / "said.txt").read_text()
+    assert "pairs in" in said and "accuracy" in said
+    first, *_, last = lines(folder / "whole/iterations.jsonl")
+    assert first["loss"] == pytest.approx(np.log(2), rel=1e-12)
+    assert first["preferences"][:3] == [0, 0, 0]
+    assert last["preferences"][2] > 0
+    evaluations = lines(folder / "whole/evaluations.jsonl")
+    assert [each["n_done"] for each in evaluations] == [0, 3, 6]
+    assert evaluations[0]["loss"] == pytest.approx(np.log(2), rel=1e-12)
+    assert evaluations[-1]["preferences"]["kl"] > 0
+    assert "accuracy of preferences, last" in call(folder, None, "report", "whole")
+
+
+def test_an_interrupted_reference_is_completed_with_the_same_bits(folder: Path) -> None:
+    path = reference_of(folder)
+    whole = path.read_bytes()
+    header = json.loads(whole.partition(b"\n")[0])
+    file = ReferenceFile(path, header["fingerprint"], header["n_samples"])
+    known = file.read()
+    known[20:] = np.nan
+    file.write(known)
+    said = call(folder, 4, "run", "pairs.toml", "-o", "again")
+    assert path.read_bytes() == whole
+    assert " before" in said
+    states = [read_checkpoint(folder / name, 6) for name in ("whole", "again")]
+    assert not different(*states)
+
+
+def test_a_run_continues_with_the_reference_it_began_with(folder: Path) -> None:
+    half = ("run", "pairs.toml", "-o", "half")
+    call(folder, 4, *half, "--set", "training.iterations=3", "--set", "training.decay_iterations=6")
+    whole = ("--set", "training.decay_iterations=6")
+    job = finish(folder, 4, *half, *whole, "--set", "training.preferences.beta=0.3")
+    assert job.returncode == 2
+    assert "was written with training.preferences.beta = 0.2, but now it is 0.3" in job.stderr
+    path = reference_of(folder)
+    kept = path.read_bytes()
+    path.unlink()
+    job = finish(folder, 4, *half, *whole)
+    assert job.returncode == 2
+    assert "lacks log-probabilities by the model before training" in job.stderr
+    path.write_bytes(kept)
+    call(folder, 4, *half, *whole)
+    states = [read_checkpoint(folder / name, 6) for name in ("whole", "half")]
+    assert not different(*states)

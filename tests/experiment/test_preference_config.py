@@ -1,0 +1,120 @@
+"""Configurations that train on preference pairs, and those that cannot."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from tests.examples.preference_pairs import write_pairs
+from tests.examples.tokenized import write_samples
+from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
+
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.checks import RUN_CHECKS
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.files import ExperimentFiles, check_pairs
+from dynapipe_hpc.training.config import PreferenceLossConfig, TrainingConfig
+
+Tables = dict[str, Any]
+
+
+def tables(**changes: Tables) -> Tables:
+    """Of a configuration that trains on pairs."""
+    values = tiny_experiment().model_dump()
+    values["training"] |= {"objective": "dpo"}
+    values["model"] |= {"init_from": "first"}
+    values["planner"]["batch"] |= {"layouts": ["packed"]}
+    for name, table in changes.items():
+        values[name] |= table
+    return values
+
+
+def batch(**settings: Any) -> Tables:
+    return {"batch": {"rule": "dynamic", "layouts": ["packed"], **settings}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"data": {"loss_on": "targets"}},
+        {"planner": {"batch": {"rule": "packed_balanced"}}},
+        {"training": {"objective": "ipo"}},
+    ],
+)
+def test_a_configuration_may_train_on_pairs(changes: dict[str, Tables]) -> None:
+    assert ExperimentConfig.model_validate(tables(**changes)).training.preference_loss
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"planner": batch(layouts=["padded", "packed"])},
+            "only packed rows hold pref",
+        ),
+        (
+            {"planner": {"batch": {"rule": "token_budget"}}},
+            "only packed rows hold pref",
+        ),
+        ({"planner": batch(slices="auto")}, "preference pairs cannot be cut into slices"),
+        ({"data": {"loss_on": "all"}}, 'data.loss_on is "all", and only answers are compared'),
+        (
+            {"data": {"dataset": None, "lengths": {"n_samples": 10}}},
+            r"\[data.lengths\] draws no preference pairs",
+        ),
+        (
+            {"training": {"objective": "cross_entropy", "preferences": {"beta": 0.3}}},
+            'preferences are set, but objective is "cross_entropy"',
+        ),
+        (
+            {"training": {"objective": "ipo", "preferences": {"label_smoothing": 0.1}}},
+            'label_smoothing .* has no effect on objective = "ipo"',
+        ),
+    ],
+)
+def test_what_pairs_cannot_have_is_refused(changes: dict[str, Tables], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ExperimentConfig.model_validate(tables(**changes))
+
+
+def test_a_run_needs_a_model_to_begin_with() -> None:
+    files = ExperimentFiles(ExperimentConfig.model_validate(tables(model={"init_from": None})))
+    with pytest.raises(
+        InputError, match=r"no model\.init_from, whose weights are the ref"
+    ):
+        RUN_CHECKS["weights"](files, 1)
+
+
+def test_a_t5_is_refused() -> None:
+    values = tiny_t5_experiment().model_dump()
+    values["training"]["objective"] = "dpo"
+    with pytest.raises(ValidationError, match="cannot share the prompt of a preference pair"):
+        ExperimentConfig.model_validate(values)
+
+
+def test_ipo_counts_per_token_unless_told_otherwise() -> None:
+    def loss(**settings: Any) -> PreferenceLossConfig | None:
+        return TrainingConfig(iterations=1, **settings).preference_loss
+
+    assert loss() is None
+    assert loss(objective="dpo") == PreferenceLossConfig("dpo", 0.1)
+    assert loss(objective="ipo") == PreferenceLossConfig("ipo", 0.1, per_token=True)
+    assert loss(objective="ipo", preferences={"per_token": False}) == PreferenceLossConfig(
+        "ipo", 0.1
+    )
+
+
+def test_datasets_of_the_other_kind_are_refused(tmp_path: Path) -> None:
+    pairs, samples = write_pairs(tmp_path / "p.h5"), write_samples(tmp_path / "s.h5")
+    training, plain = ExperimentConfig.model_validate(tables()), tiny_experiment()
+    for config, path, message in (
+        (plain, pairs, r"p\.h5: holds preference pairs, but training.objective is .cross_entropy"),
+        (training, samples, r"s\.h5: holds no preference pairs, which training.objective = "),
+    ):
+        with DatasetFile(path) as dataset, pytest.raises(InputError, match=message):
+            check_pairs(config, dataset)
+    for config, path in ((plain, samples), (training, pairs)):
+        with DatasetFile(path) as dataset:
+            check_pairs(config, dataset)

@@ -1,0 +1,84 @@
+"""Preference pairs in packed rows: laid out as a prompt with two answers, and planned as such."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dynapipe_hpc.data.microbatch import Branch, PackedRow, Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.order import orders
+from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
+from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
+from dynapipe_hpc.planner.batch.row_length import document_lengths, preferences_of, row_lengths
+from dynapipe_hpc.planner.batch.windows.packed_windows import PackedWindows
+from dynapipe_hpc.planner.cost.cost_model import KnownRows
+
+SIDES = st.tuples(st.integers(0, 40), st.integers(1, 40), st.integers(1, 40))
+
+
+def pairs_of(sides: Sequence[tuple[int, int, int]]) -> list[Sample]:
+    return [Sample(i, p, c, rejected_tokens=r) for i, (p, c, r) in enumerate(sides)]
+
+
+def seen_pairs(prompt: int, chosen: int, rejected: int) -> int:
+    """Pairs of tokens one of which attends to the other, in either order, counted one by one."""
+    answers = [0] * prompt + [1] * chosen + [2] * rejected
+    return sum({a, b} != {1, 2} for a in answers for b in answers)
+
+
+def test_a_row_holds_every_prompt_once() -> None:
+    pairs = pairs_of([(3, 2, 4), (0, 1, 5)])
+    assert packed_microbatch(pairs, Recompute.FULL) == PackedRow(
+        (0, 1), 16, (0, 9, 15), Recompute.FULL, branches=(Branch(5, 3), Branch(10, 0))
+    )
+
+
+@given(st.lists(SIDES, min_size=1, max_size=5))
+def test_a_row_costs_its_tokens_and_the_pairs_that_see_each_other(
+    sides: list[tuple[int, int, int]],
+) -> None:
+    row = packed_microbatch(pairs_of(sides), Recompute.NONE)
+    n_rows, row_tokens, _, _ = (float(of[0]) for of in shapes_of([row], KnownRows()))
+    expected = sum(seen_pairs(*each) for each in sides)
+    assert n_rows * row_tokens == pytest.approx(row.row_tokens)
+    # Fill counts as tokens of rows as long as the others.
+    n_wanted = row.row_tokens**2 / expected
+    assert n_rows == pytest.approx(max(1.0, min(n_wanted, 2 * len(sides))))
+
+
+@given(st.lists(SIDES, min_size=2, max_size=5))
+def test_windows_cost_what_their_rows_do(sides: list[tuple[int, int, int]]) -> None:
+    pairs, known = pairs_of(sides), KnownRows()
+    windows = PackedWindows.from_lengths(
+        document_lengths(pairs, is_encoder_decoder=False),
+        np.arange(len(pairs) + 1),
+        known,
+        Cluster(device_memory_bytes=2**30),
+        preferences=preferences_of(pairs),
+    )
+    found = windows.shapes(np.array([0, 1]), np.array([len(pairs), len(pairs) - 1]))
+    rows = [packed_microbatch(each, Recompute.NONE) for each in (pairs, pairs[1:])]
+    for one, other in zip(found, shapes_of(rows, known), strict=True):
+        np.testing.assert_allclose(one, other)
+
+
+def test_samples_that_are_no_pairs_have_no_numbers_of_pairs() -> None:
+    assert preferences_of([Sample(0, 3, 4)]) is None
+    assert Sample(0, 3, 4).attention_pairs == 49
+
+
+def test_the_longest_pair_comes_first() -> None:
+    pairs = pairs_of([(1, 2, 3), (1, 2, 9), (5, 2, 1)])
+    [ordered] = orders(pairs, is_encoder_decoder=False).values()
+    assert [pair.sample_id for pair in ordered] == [1, 2, 0]
+    assert row_lengths(pairs, is_encoder_decoder=False).row_tokens.tolist() == [8, 16, 8]
+
+
+def test_a_message_names_the_tokens_of_both_answers() -> None:
+    assert Sample(0, 3, 4).describe() == "3 input + 4 target tokens"
+    assert Sample(0, 3, 4, 0, 5).describe() == "3 input + 4 target + 5 rejected tokens"
+    assert (Sample(0, 3, 4, 0, 5).tokens, Sample(0, 3, 4, 0, 5).answer_tokens) == (12, 9)

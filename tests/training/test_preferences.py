@@ -1,0 +1,154 @@
+"""Losses of preference pairs, and the numbers that training on them is watched by."""
+
+import math
+
+import numpy as np
+import pytest
+from tests.examples.preference_training import (
+    ALONE,
+    DPO,
+    Answer,
+    answer_log_prob,
+    packed_pairs,
+    random_pairs,
+    references_of,
+)
+from tests.examples.training_case import SHAPE, RandomTokens, make_rank
+
+from dynapipe_hpc.data.microbatch import Branch, PaddedRows
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.tokens.collate import collate
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.training.collectives import SingleRankCollectives
+from dynapipe_hpc.training.config import PreferenceLossConfig
+from dynapipe_hpc.training.loss import token_weights
+from dynapipe_hpc.training.preferences import PreferenceLoss, losses_of_tables
+
+LOG_PROBS = np.array([[-3.0, -5.0], [-4.0, -2.0]])
+REFERENCES = np.array([[-4.0, -4.0], [-4.0, -4.0]])
+LENGTHS = [(2, 4), (1, 2)]
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (PreferenceLossConfig("dpo", 0.5), [-math.log(sigmoid(1.0)), -math.log(sigmoid(-1.0))]),
+        (
+            PreferenceLossConfig("dpo", 0.5, label_smoothing=0.1),
+            [
+                -0.9 * math.log(sigmoid(1.0)) - 0.1 * math.log(sigmoid(-1.0)),
+                -0.9 * math.log(sigmoid(-1.0)) - 0.1 * math.log(sigmoid(1.0)),
+            ],
+        ),
+        (PreferenceLossConfig("ipo", 0.5), [(2.0 - 1) ** 2, (-2.0 - 1) ** 2]),
+        # Log-ratios per token: 1/2 and -1/4; 0 and 1.
+        (PreferenceLossConfig("ipo", 0.5, per_token=True), [(0.75 - 1) ** 2, (-1.0 - 1) ** 2]),
+        (
+            PreferenceLossConfig("dpo", 0.5, sft_weight=2.0),
+            [-math.log(sigmoid(1.0)) + 2 * 1.5, -math.log(sigmoid(-1.0)) + 2 * 4.0],
+        ),
+    ],
+    ids=["dpo", "smoothed", "ipo", "ipo per token", "sft"],
+)
+def test_losses_are_those_of_formulas(config: PreferenceLossConfig, expected: list[float]) -> None:
+    losses, _ = losses_of_tables(LOG_PROBS, REFERENCES, LENGTHS, config)
+    assert losses == pytest.approx(expected)
+
+
+def test_numbers_are_sums_over_pairs() -> None:
+    _, numbers = losses_of_tables(LOG_PROBS, REFERENCES, LENGTHS, PreferenceLossConfig("dpo", 0.5))
+    assert numbers._asdict() == pytest.approx(
+        {
+            "chosen_reward": 0.5 * (1 + 0),
+            "rejected_reward": 0.5 * (-1 + 2),
+            "accuracy": 1,
+            "chosen_log_prob": -7,
+            "rejected_log_prob": -7,
+            "kl": ((1 + 1) / 2 + (0 + 4) / 2) / 2,
+        }
+    )
+
+
+def test_pairs_weigh_alike_whatever_their_lengths_or_the_tasks_do() -> None:
+    pairs = [Sample(i, 3, 1 + i, i % 2, 2) for i in range(3)]
+    equal = {pair.sample_id: pytest.approx(1 / 3) for pair in pairs}
+    assert token_weights(pairs, "token") == token_weights(pairs, "sample") == equal
+    assert token_weights(pairs, "task") == {0: 0.25, 1: 0.5, 2: 0.25}
+
+
+def test_the_numbers_of_an_iteration_are_taken_once() -> None:
+    pairs = random_pairs(1)
+    references = references_of(16)
+    rank = make_rank(
+        ALONE, 0, SingleRankCollectives(), shape=SHAPE, objective=PreferenceLoss(DPO, references)
+    )
+    rank.tokens.start_iteration(pairs)
+    rows = [packed_pairs(pairs[:3]), packed_pairs(pairs[3:])]
+    for i, row in enumerate(rows):
+        rank.stage.load(i, row)
+        rank.stage.forward(i, None)
+    report = rank.stage.finish_iteration()
+    log_probs = [
+        [answer_log_prob(rank.module, Answer(pair, rejected=side)).item() for side in (False, True)]
+        for pair in pairs
+    ]
+    lengths = [(pair.target_tokens, pair.rejected_tokens) for pair in pairs]
+    known = references[[pair.sample_id for pair in pairs]].numpy()
+    losses, numbers = losses_of_tables(np.array(log_probs), known, lengths, DPO)
+    assert report.loss == pytest.approx(losses.mean(), rel=1e-12)
+    assert report.preferences == pytest.approx(numbers, rel=1e-11)
+    assert rank.stage.finish_iteration().preferences == (0.0,) * len(numbers)
+
+
+def test_an_evaluation_has_the_log_probabilities_of_separate_answers() -> None:
+    pairs = random_pairs(2)
+    rank = make_rank(ALONE, 0, SingleRankCollectives(), shape=SHAPE)
+    rank.tokens.start_iteration(pairs)
+    with rank.stage.evaluating(rank.tokens, pairs) as table:
+        for i, row in enumerate((packed_pairs(pairs[4:]), packed_pairs(pairs[:4]))):
+            rank.stage.load(i, row)
+            rank.stage.forward(i, None)
+    for k, pair in enumerate(pairs):
+        for side in (False, True):
+            expected = answer_log_prob(rank.module, Answer(pair, rejected=side)).item()
+            assert table[int(side), k].item() == pytest.approx(expected, rel=1e-12)
+
+
+def tokens_of(*pairs: Sample) -> IterationTokens:
+    by_id = {pair.sample_id: pair for pair in pairs}
+    weights = dict.fromkeys(by_id, 0.5)
+    reader = RandomTokens()
+    return IterationTokens(by_id, weights, reader, 30, rejected=reader.read_rejected)
+
+
+def test_a_rejected_answer_is_read_after_the_last_token_of_its_prompt() -> None:
+    pair, bare = Sample(7, 2, 1, rejected_tokens=3), Sample(8, 0, 1, rejected_tokens=1)
+    batch = collate(packed_pairs([pair, bare]), tokens_of(pair, bare))
+    reader = RandomTokens()
+    (a, b), (c,) = (each.tolist() for each in reader.read(7, 2, 1))
+    d, e, f = reader.read_rejected(7, 3).tolist()
+    _, (g,) = (each.tolist() for each in reader.read(8, 0, 1))
+    (h,) = reader.read_rejected(8, 1).tolist()
+    assert batch.tokens.tolist() == [[30, a, b, b, d, e, 30, 30]]
+    assert batch.labels.tolist() == [[a, b, c, d, e, f, g, h]]
+    assert batch.pairs is not None
+    assert batch.pairs.answers.tolist() == [[0, 0, 0, 1, 1, 1, 2, 3]]
+    assert (batch.weights > 0).tolist() == [[False, False, *[True] * 6]]
+    assert batch.pairs.sample_ids.tolist() == [7, 8]
+    assert batch.pairs.weights.tolist() == [0.5, 0.5]
+
+
+def test_pairs_in_other_rows_are_refused() -> None:
+    pair = Sample(7, 2, 1, rejected_tokens=3)
+    with pytest.raises(ValueError, match="in a micro-batch that is no packed row of pairs"):
+        collate(PaddedRows((7,), 8), tokens_of(pair))
+    row = packed_pairs([Sample(7, 1, 2, rejected_tokens=3)])
+    assert row.branches == (Branch(3, 1),)
+    with pytest.raises(ValueError, match="the plan was made for other samples"):
+        collate(row, tokens_of(pair))
+    with pytest.raises(ValueError, match="sample 7 is a pair, but nothing reads its answers"):
+        IterationTokens({}, {}, RandomTokens(), 30).read_rejected(pair)
