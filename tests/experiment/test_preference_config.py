@@ -81,9 +81,7 @@ def test_what_pairs_cannot_have_is_refused(changes: dict[str, Tables], message: 
 
 def test_a_run_needs_a_model_to_begin_with() -> None:
     files = ExperimentFiles(ExperimentConfig.model_validate(tables(model={"init_from": None})))
-    with pytest.raises(
-        InputError, match=r"no model\.init_from, whose weights are the ref"
-    ):
+    with pytest.raises(InputError, match=r"no model\.init_from, whose weights are the ref"):
         RUN_CHECKS["weights"](files, 1)
 
 

@@ -193,9 +193,9 @@ class ModelShape(ConfigTable, ABC):
 
     @property
     def spared_width(self) -> int:
-        """Of these, what a layer keeps for the backward pass of a row, but not of a slice.
+        """Part of `cache_width` that a layer keeps for the backward pass of a row, but no slice.
 
-        Slices read them where they lie for the tokens after them.
+        Slices read keys and values where they lie for the tokens after them.
         """
         return 0
 
