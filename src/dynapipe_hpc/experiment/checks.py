@@ -89,8 +89,13 @@ def _costs(files: ExperimentFiles, _: int) -> str:
 def _weights(files: ExperimentFiles, _: int) -> str:
     config = files.config
     if config.model.init_from is None:
+        if not config.model.has_own_layers:
+            raise InputError(
+                f"model.family is {config.model.family!r}, whose weights are not drawn at random; "
+                "name the folder of the model in model.init_from"
+            )
         return "drawn at random"
-    origin = find_origin(Path(config.model.init_from))
+    origin = find_origin(Path(config.model.init_from), config.model.family)
     if origin.description is None:
         if config.training.init_optimizer:
             raise InputError(
