@@ -155,4 +155,18 @@ ANY_DECODER = (
         "tied heads",
         FOLDER,
     ),
+    Mutant(
+        "training/huggingface/describe_model.py",
+        "                _check_layers(origin.shape)\n",
+        "                pass\n",
+        "a model whose layers were not looked at",
+        ("tests/cli/test_inspect_verb.py",),
+    ),
+    Mutant(
+        "training/huggingface/describe_model.py",
+        "    n -= sum(",
+        "    sum(",
+        "tied weights counted twice",
+        ("tests/cli/test_inspect_verb.py",),
+    ),
 )
