@@ -1,6 +1,7 @@
 """Decoders of `transformers` trained by their own layers in real runs, and by a plain loop."""
 
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,17 @@ from tests.oracles.in_float64 import in_float64
 from tests.oracles.plain_run import PlainRun
 from tests.oracles.plain_tuning import plain_losses
 
+from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 PROMPT = [5, 17, 3, 29]
+ONE_REPLICA = ("--set", "cluster.n_replicas=1")
 RUN_ALL = """
 import sys
+from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.cli.main import main
 
 for name in sys.argv[1:]:
@@ -49,7 +53,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write_files(folder: Path, as_seen: str, **training: Any) -> None:
     """A dataset, a configuration with packed and padded rows, and a made-up cost table."""
-    _, shape = origin_of(folder / "theirs")
     write_tuning_files(
         folder,
         as_seen,
@@ -63,6 +66,12 @@ def write_files(folder: Path, as_seen: str, **training: Any) -> None:
             "training": training,
         },
     )
+    write_costs(folder)
+
+
+def write_costs(folder: Path, lora: Lora | None = None) -> None:
+    """A made-up cost table of the model in a folder."""
+    shape = origin_of(folder / "theirs")[1].model_copy(update={"lora": lora})
     table = linear_table_of(shape, 8, {"dtype": "float64", "optimizer": "adamw"})
     write_table(table, folder / "costs.h5")
 
@@ -119,4 +128,28 @@ def test_a_run_goes_on_in_one_stage_and_gives_the_same(trained: Path, tmp_path: 
     assert found == pytest.approx(expected, rel=1e-9)
 
 
-ONE_REPLICA = ("--set", "cluster.n_replicas=1")
+def test_adapters_are_exported_for_peft_and_merged(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft", reason="needs peft: pip install '.[reference]'")
+    with in_float64("phi3"):
+        saved_decoder("phi3", tmp_path / "theirs")
+    write_files(tmp_path, "")
+    lora = ("--set", "model.lora.rank=3", "--set", 'model.lora.targets=["qkv_proj", "down_proj"]')
+    held_out = ("--set", "evaluation.held_out=0.1", "--set", "evaluation.every=10")
+    write_costs(tmp_path, Lora(rank=3, targets=("qkv_proj", "down_proj")))
+    job = finish(tmp_path, 2, "run", "config.toml", "-o", "run", *ONE_REPLICA, *lora, *held_out)
+    assert job.returncode == 0, job.stderr
+    assert "held out" in job.stdout or "evaluation" in job.stdout
+    run, adapters, merged = (str(tmp_path / name) for name in ("run", "adapters", "merged"))
+    assert main(["export", run, "-o", adapters, "--dtype", "float64"]) == 0
+    assert main(["export", run, "-o", merged, "--base", str(tmp_path / "theirs")]) == 0
+    kind = transformers.AutoModelForCausalLM
+    with in_float64("phi3"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of what peft calls in transformers
+        base = kind.from_pretrained(tmp_path / "theirs")
+        model = peft.PeftModel.from_pretrained(base, adapters).double().merge_and_unload()
+        found = kind.from_pretrained(merged).state_dict()
+        before = kind.from_pretrained(tmp_path / "theirs").state_dict()
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-6, atol=1e-6)  # base in float32
+        is_adapted = name.endswith(("qkv_proj.weight", "down_proj.weight"))
+        assert torch.equal(weight, before[name]) != is_adapted
