@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant
 SHAPE = ("tests/architecture/test_transformers.py",)
 ATTENTION = ("tests/models/test_foreign_attention.py",)
 STAGE = ("tests/models/test_transformers_stage.py",)
+KINDS = ("tests/experiment/profile/test_layer_kinds.py",)
 FOLDER = ("tests/training/huggingface/test_any_decoder.py",)
 
 ANY_DECODER = (
@@ -168,5 +169,33 @@ ANY_DECODER = (
         "    sum(",
         "tied weights counted twice",
         ("tests/cli/test_inspect_verb.py",),
+    ),
+    Mutant(
+        "models/foreign_model.py",
+        "own = {key: [value] * n for",
+        "own = {key: lists[key] for",
+        "layers of all kinds in every profile",
+        KINDS,
+    ),
+    Mutant(
+        "models/foreign_model.py",
+        '        and not key.endswith("token_id")\n',
+        "",
+        "ids of tokens taken for kinds of layers",
+        KINDS,
+    ),
+    Mutant(
+        "experiment/profile/separate_layers.py",
+        "share * costs[:n] for",
+        "costs[:n] / len(kinds) for",
+        "kinds of layers that count alike",
+        KINDS,
+    ),
+    Mutant(
+        "experiment/profile/separate_layers.py",
+        "    mean[..., TRANSIENT] = np.max",
+        "    mean[..., TRANSIENT] = np.mean",
+        "transient memory of a mean layer",
+        KINDS,
     ),
 )

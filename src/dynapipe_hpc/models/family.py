@@ -65,6 +65,14 @@ class StageOfFamily(nn.Module, ABC):
             set_dropout(self, shape.dropout_rate, seed)
         initialize(self, seed, self.deviation(shape))
 
+    @classmethod
+    def layer_kinds(cls, shape: ModelShape) -> Sequence[tuple[ModelShape, float]]:
+        """Models whose layers are all alike, and the share of layers that are like theirs.
+
+        Layers of the same part of a model may take different times, such as those with windows.
+        """
+        return [(shape, 1.0)]
+
     @abstractmethod
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
         """Adds the modules of the stage, without values."""

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -126,13 +127,40 @@ def config_of(values: Mapping[str, Any]) -> Any:
         raise InputError(f"transformers {__version__} refuses config.json: {error}") from None
 
 
+def layer_kinds(shape: TransformersShape) -> list[tuple[TransformersShape, float]]:
+    """Models whose layers are all of one kind, and the share of layers that are of that kind.
+
+    Kinds are what the lists of settings with an entry per layer say of a layer.
+    """
+    values = json.loads(shape.settings)
+    n, lists = values[LAYERS_KEY], _lists_of_layers(config_of(values).to_dict())
+    kinds = Counter(zip(*lists.values(), strict=True))
+    if len(kinds) <= 1:
+        return [(shape, 1.0)]
+    models = []
+    for kind, count in kinds.items():
+        own = {key: [value] * n for key, value in zip(lists, kind, strict=True)}
+        alike = shape.model_copy(update={"settings": json.dumps({**values, **own})})
+        models.append((alike, count / n))
+    return models
+
+
+def _lists_of_layers(values: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Settings with an entry per layer."""
+    return {
+        key: value
+        for key, value in values.items()
+        if isinstance(value, list)
+        and len(value) == values[LAYERS_KEY]
+        and key != "architectures"
+        and not key.endswith("token_id")
+    }
+
+
 def with_layers(values: Mapping[str, Any], n_layers: int) -> dict[str, Any]:
     """Settings of a model with another number of layers; lists of kinds of layers are repeated."""
-    n = values[LAYERS_KEY]
     lists = {
-        key: list(islice(cycle(value), n_layers))
-        for key, value in values.items()
-        if isinstance(value, list) and len(value) == n
+        key: list(islice(cycle(value), n_layers)) for key, value in _lists_of_layers(values).items()
     }
     return {**values, **lists, LAYERS_KEY: n_layers}
 

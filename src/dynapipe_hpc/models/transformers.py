@@ -1,5 +1,6 @@
 """Decoders of `transformers` as torch modules: the layers of one pipeline stage."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
@@ -26,6 +27,7 @@ from dynapipe_hpc.models.foreign_model import (
     foreign_model,
     head_alone,
     is_plain,
+    layer_kinds,
     token_chunks,
 )
 from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
@@ -83,6 +85,12 @@ class TransformersStage(StageOfFamily):
         self._model = (model,)
         self._head = (_Head(model, shape, shards),) if self.is_last else ()
         self._probe(shape)
+
+    @classmethod
+    def layer_kinds(cls, shape: ModelShape) -> Sequence[tuple[ModelShape, float]]:
+        """Models with layers of one kind each, by the lists of kinds in their settings."""
+        assert isinstance(shape, TransformersShape)  # noqa: S101 - types
+        return layer_kinds(shape)
 
     def deviation(self, shape: ModelShape) -> Deviation:
         """Standard deviations of weights that are read from files before they are used."""
