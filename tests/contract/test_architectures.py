@@ -364,7 +364,9 @@ def own_tokens(case: Case) -> int:
 
 def test_every_family_and_kind_of_part_is_tested() -> None:
     families = ValueKind.of_config().keys["model"].variants
-    assert MODULES.keys() == families.keys() == {shape.family for shape in SHAPES}
+    # Layers of a library have no closed forms; tests/architecture/test_transformers.py has theirs.
+    estimated = families.keys() - {"transformers"}
+    assert MODULES.keys() == estimated == {shape.family for shape in SHAPES}
     for shape in SHAPES:
         assert MODULES[shape.family].keys() == shape.parts().keys()
 

@@ -1,11 +1,13 @@
 """A cost table whose entries one can compute by hand."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE, T5Shape
 from dynapipe_hpc.data.microbatch import Layout
@@ -77,6 +79,25 @@ def linear_t5_table(recompute: str = "none", **layers: LayerProfile) -> ProfileT
     every = {**linear, **both, **sides, **layers}
     keys = {LayerKey(1, recompute, kind): layer for kind, layer in every.items()}
     return replace(linear_table(), model=fingerprint_of(T5_SHAPE), layers=keys)
+
+
+def linear_table_of(
+    shape: ModelShape, element_bytes: int, provenance: Mapping[str, str]
+) -> ProfileTable:
+    """All kinds of layers of a decoder-only model, in both layouts and without recomputation."""
+    layers = {}
+    for kind, per_token in PER_TOKEN.items():
+        numbers = shape.weights()[kind].n_numbers if kind in shape.weights() else 0
+        for layout in (Layout.PADDED, Layout.PACKED):
+            layer = linear_layer(per_token, float(element_bytes * numbers))
+            layers[LayerKey(1, "none", kind, layout.text)] = layer
+    return replace(
+        linear_table(),
+        model=fingerprint_of(shape),
+        layers=layers,
+        element_bytes=element_bytes,
+        provenance=provenance,
+    )
 
 
 def linear_table(recompute: str = "none", **layers: LayerProfile) -> ProfileTable:

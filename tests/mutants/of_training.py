@@ -215,7 +215,7 @@ TRAINING = (
     Mutant("experiment/profile/rounds_file.py", "n_most, n_fields = n, times_ms.shape[3:]",
            "n_most = n", "rounds with halves and rounds without are mixed",
            ("tests/experiment/profile/test_halves.py::test_rounds_of_halves_are_kept",)),
-    Mutant("experiment/profile/bench.py", "{group.kind}{halves}", "{group.kind}",
+    Mutant("experiment/profile/bench.py", "{kind}{halves}", "{kind}",
            "rounds of whole passes are continued with halves",
            ("tests/experiment/profile/test_halves.py"
             "::test_rounds_of_whole_passes_are_not_continued_with_halves",)),

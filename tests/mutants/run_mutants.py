@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from tests.mutants.changed_module import ChangedModule
 from tests.mutants.loaded_once import load_once
 from tests.mutants.mutant import Mutant
+from tests.mutants.of_any_decoder import ANY_DECODER
 from tests.mutants.of_architectures import ARCHITECTURES
 from tests.mutants.of_baselines import BASELINES
 from tests.mutants.of_configuration import CONFIGURATION
@@ -34,7 +35,7 @@ from tests.mutants.run_tests import FORK, Outcome, run_tests
 MUTANTS = (
     *(*ARCHITECTURES, *MODELS, *DATA, *TRAINING, *EVALUATION, *ONLINE),
     *(*PLAN, *STORE, *BASELINES, *REPORTS, *HUGGINGFACE, *MODEL_FOLDERS),
-    *(*STARTER_FILES, *CONFIGURATION),
+    *(*STARTER_FILES, *CONFIGURATION, *ANY_DECODER),
 )
 PASSED, FAILED = 0, 1  # exit codes of pytest
 LIMIT_S, LIMIT_OF_ALL_S = 120.0, 1200.0

@@ -31,4 +31,5 @@ def in_float64(model_type: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in (f"models.{model_type}.modeling_{model_type}", "modeling_rope_utils"):
             patch.setattr(import_module(f"transformers.{name}"), "torch", _Wide())
+        patch.setattr(torch.Tensor, "float", torch.Tensor.double)
         yield

@@ -9,6 +9,7 @@ from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape
+from dynapipe_hpc.architecture.transformers import TransformersShape
 
 
 def _fill_family(table: Any) -> Any:
@@ -16,7 +17,7 @@ def _fill_family(table: Any) -> Any:
     return {"family": "gpt", **table} if isinstance(table, Mapping) else table
 
 
-FamilyShape = GptShape | LlamaShape | T5Shape
+FamilyShape = GptShape | LlamaShape | T5Shape | TransformersShape
 """A model of any family.
 
 The torch modules of a family are in the file of `models` that has its name.

@@ -43,6 +43,8 @@ class ModelShape(ConfigTable, ABC):
     """Whether targets have rows of their own, separate from those of inputs."""
     divisible_by_shards: ClassVar[tuple[str, ...]] = ("n_heads", "ffn_size")
     """Names of the sizes that tensor-parallel shards divide equally."""
+    has_own_layers: ClassVar[bool] = True
+    """Whether layers are modules of this package; those of a library run whole, on one shard."""
 
     family: str
     n_layers: int = Field(ge=1, le=10_000)

@@ -1,4 +1,4 @@
-"""`dynapipe-hpc inspect FILE.h5`: describes a dataset or a cost table."""
+"""`dynapipe-hpc inspect PATH`: describes a dataset, a cost table, or the folder of a model."""
 
 import argparse
 from pathlib import Path
@@ -11,20 +11,21 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     """Adds the verb."""
     parser = verbs.add_parser(
         "inspect",
-        help="show what is in a dataset or a cost table",
+        help="show what is in a dataset, a cost table or the folder of a model",
         description=(
             "Prints counts, length percentiles per task and a histogram of lengths of a dataset, "
             "or the layers, ranges and link of a cost table. With --config, also the longest "
             "samples of a dataset that fit in memory, per recompute mode, or whether a cost table "
-            "fits the experiment."
+            "fits the experiment. Of the folder of a model, prints the families that can train "
+            "it, or why none can."
         ),
         epilog=examples(
             "dynapipe-hpc inspect corpus.h5 --verify --show 3 --tokenizer tokenizer.json",
             "dynapipe-hpc inspect corpus.h5 --config configs/tiny_cpu.toml",
-            "dynapipe-hpc inspect costs.h5",
+            "dynapipe-hpc inspect models/gemma-2-2b",
         ),
     )
-    parser.add_argument("file", type=Path, metavar="FILE.h5")
+    parser.add_argument("file", type=Path, metavar="PATH", help="file, or folder of a model")
     parser.add_argument(
         "--config", metavar="CONFIG", type=Path, help="also show what fits this experiment (TOML)"
     )
@@ -53,6 +54,11 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the description."""
+    if arguments.file.is_dir():
+        from dynapipe_hpc.training.huggingface.describe_model import describe_model
+
+        print(escaped(describe_model(arguments.file)))
+        return 0
     # Imported here, because it loads HDF5, which other verbs do not need.
     from dynapipe_hpc.experiment.explain.describe_file import (
         describe_file,

@@ -16,6 +16,7 @@ EXTRA_OF: Mapping[str, str] = {
     "safetensors": "train",
     "shtab": "completion",
     "torch": "train",
+    "transformers": "huggingface",
 }
 """Smallest extra that brings a package; `train` brings all of training."""
 

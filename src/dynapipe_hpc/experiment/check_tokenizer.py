@@ -31,7 +31,7 @@ def check_tokenizer(config: ExperimentConfig, dataset: Dataset) -> None:
     """
     if config.model.init_from is None or not config.data.check_tokenizer:
         return
-    origin = find_origin(Path(config.model.init_from))
+    origin = find_origin(Path(config.model.init_from), config.model.family)
     if origin.small_files is None or (of_model := read_vocabulary(origin.small_files)) is None:
         return
     for file in dataset.files:

@@ -94,8 +94,13 @@ def _weights(files: ExperimentFiles, _: int) -> str:
                 f'training.objective is "{config.training.objective}", but there is no '
                 "model.init_from, whose weights are the reference; name the model to begin with"
             )
+        if not config.model.has_own_layers:
+            raise InputError(
+                f"model.family is {config.model.family!r}, whose weights are not drawn at random; "
+                "name the folder of the model in model.init_from"
+            )
         return "drawn at random"
-    origin = find_origin(Path(config.model.init_from))
+    origin = find_origin(Path(config.model.init_from), config.model.family)
     if origin.description is None:
         if config.training.init_optimizer:
             raise InputError(

@@ -63,6 +63,25 @@ class ExperimentConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
+    def _check_layers_of_a_library_run_whole(self) -> Self:
+        if self.model.has_own_layers:
+            return self
+        family = f"model.family = {self.model.family!r}"
+        refused = {
+            f"cluster.n_shards is {self.cluster.n_shards}": self.cluster.n_shards > 1,
+            "planner.schedule.split_backward is true": self.planner.schedule.split_backward,
+            "planner.cost.recompute has 'selective'": ("selective" in self.planner.cost.recompute),
+            f"planner.batch.slices is {self.planner.slices!r}": self.planner.slices != "off",
+        }
+        for problem, is_set in refused.items():
+            if is_set:
+                raise ValueError(
+                    f"{problem}, but the layers of {family} are those of a library, which run "
+                    "whole; leave it out, or take a family of this package (docs/huggingface.md)"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _check_slices_need_a_decoder(self) -> Self:
         if self.planner.slices != "off" and not self.model.cache_width:
             raise ValueError(

@@ -23,7 +23,7 @@ def sizes_of_origin(model: Any) -> Source | None:
     path = model.get("init_from")
     if not isinstance(path, str) or not path:
         return None
-    origin = find_origin(Path(path))
+    origin = find_origin(Path(path), model.get("family"))
     if origin.shape.lora is not None:
         raise InputError(f"{path}: has adapters beside another model; export it, and name that")
     if differences := _differences(model, origin):

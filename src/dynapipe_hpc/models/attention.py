@@ -1,6 +1,7 @@
 """Attention: the one place that calls it, and that decides which kernels may run."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -46,7 +47,12 @@ def attention(
 
 
 def causal_attention(
-    query: Tensor, key: Tensor, value: Tensor, documents: Documents | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    documents: Documents | None = None,
+    *,
+    scale: float | None = None,
 ) -> Tensor:
     """Attention of every position to itself and to those before it, see `attention`.
 
@@ -56,14 +62,22 @@ def causal_attention(
         value: What is weighted, of the shape of `key`.
         documents: Documents of a packed row, which attend to themselves only; None for attention
             over whole rows.
+        scale: Factor of scores; None for one over the root of the head size.
     """
     if documents is None:
-        return attention(query, key, value, is_causal=True)
+        return attention(query, key, value, is_causal=True, scale=scale)
     if not flash_obstacle(query.device, query.dtype, query.shape[-1]):
-        q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
+        q, k, v = (each[0].transpose(0, 1) for each in (scaled(query, scale), key, value))
         mixed = flash_attention(q, k, v, queries=documents, keys=documents)
         return mixed.transpose(0, 1)[None]
-    return attention_in_groups(query, key, value, documents.length_groups, is_causal=True)
+    groups = documents.length_groups
+    return attention_in_groups(query, key, value, groups, is_causal=True, scale=scale)
+
+
+def scaled(query: Tensor, scale: float | None) -> Tensor:
+    """Queries for kernels that scale scores by one over the root of the head size only."""
+    factor = 1.0 if scale is None else scale * math.sqrt(query.shape[-1])
+    return query if math.isclose(factor, 1.0) else query * factor
 
 
 def attention_in_groups(
@@ -75,6 +89,7 @@ def attention_in_groups(
     biases: Sequence[Tensor | None] | None = None,
     is_causal: bool = False,
     scale: float | None = None,
+    attend: Callable[..., Tensor] | None = None,
 ) -> Tensor:
     """Attention of documents of packed rows, one call for all of like length, see `attention`.
 
@@ -87,6 +102,7 @@ def attention_in_groups(
         biases: Numbers added to scores of each group; None adds nothing.
         is_causal: Whether a position sees only itself and earlier positions.
         scale: Factor of scores; None for one over the root of the head size.
+        attend: Attention of rows, called as `attention`; None for that.
     """
     # Heads come first, so that a row lies in memory in the same way among others and alone:
     # products of matrices that lie in other ways have other bits. Groups need rows first.
@@ -101,6 +117,7 @@ def attention_in_groups(
         torch.split(value[0].index_select(1, groups.source_tokens), n_sources, 1),
         strict=True,
     )
+    attend_rows = attention if attend is None else attend
     mixed = []
     for (n_rows, tokens, source_tokens), bias, *of_group in parts:
         lengths = (tokens, source_tokens, source_tokens)
@@ -109,7 +126,7 @@ def attention_in_groups(
             for each, length in zip(of_group, lengths, strict=True)
         ]
         of_bias = None if bias is None else bias.transpose(0, 1 - rows_first)
-        found = attention(*of_heads, bias=of_bias, is_causal=is_causal, scale=scale)
+        found = attend_rows(*of_heads, bias=of_bias, is_causal=is_causal, scale=scale)
         mixed.append(found.transpose(0, rows_first).flatten(1, 2))
     return torch.cat(mixed, 1).index_select(1, groups.places)[None]
 

@@ -56,13 +56,22 @@ class StageOfFamily(nn.Module, ABC):
         # The first call waits for the device, as no pass of an iteration may.
         packed_obstacle(shape, dtype, device)
         self.is_first, self.is_last, self.drops = first, last, shape.dropout_rate > 0
-        with _UnsetWeights(dtype, device):
+        self.has_kv_cache = shape.cache_width > 0
+        with UnsetWeights(dtype, device):
             self.build(shape, layers, shards)
             if shape.lora:
                 add_adapters(self, shape.linear_layers, shape.lora)
         if shape.dropout_rate:
             set_dropout(self, shape.dropout_rate, seed)
         initialize(self, seed, self.deviation(shape))
+
+    @classmethod
+    def layer_kinds(cls, shape: ModelShape) -> Sequence[tuple[ModelShape, float]]:
+        """Models whose layers are all alike, and the share of layers that are like theirs.
+
+        Layers of the same part of a model may take different times, such as those with windows.
+        """
+        return [(shape, 1.0)]
 
     @abstractmethod
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
@@ -96,8 +105,10 @@ def family_of(shape: ModelShape) -> type[StageOfFamily]:
     return stage
 
 
-class _UnsetWeights(TorchFunctionMode):
+class UnsetWeights(TorchFunctionMode):
     """Mode in which `torch.empty` makes weights of one type on one device, and none are drawn.
+
+    What a call, or another such mode inside, says of type and device goes before.
 
     Unlike construction on the device `meta`, this does not import torch's compiler, which takes
     seconds of processor time at the start of every rank.
@@ -113,7 +124,9 @@ class _UnsetWeights(TorchFunctionMode):
         if getattr(func, "__module__", "") == "torch.nn.init":
             return kwargs["tensor"] if "tensor" in kwargs else args[0]
         if func is torch.empty:
-            kwargs = kwargs | self._options
+            # A mode inside this one, or a module, may have said otherwise.
+            given = {name: value for name, value in kwargs.items() if value is not None}
+            kwargs = kwargs | self._options | given
         return func(*args, **kwargs)
 
 

@@ -9,7 +9,7 @@ Source:
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -42,6 +42,12 @@ def keeping_logits() -> Iterator[list[Tensor]]:
         yield kept
     finally:
         _KEPT.reset(token)
+
+
+def keep_logits(logits: Callable[[], Tensor]) -> None:
+    """Computes and keeps logits, but only inside `keeping_logits`."""
+    if (kept := _KEPT.get()) is not None:
+        kept.append(logits())
 
 
 class Vocabulary(NamedTuple):
@@ -89,8 +95,7 @@ def linear_cross_entropy(
         labels: Ids to predict, shape (...).
         vocabulary: The ids, and the shards over which they are divided.
     """
-    if (kept := _KEPT.get()) is not None:
-        kept.append(functional.linear(hidden, vectors))
+    keep_logits(lambda: functional.linear(hidden, vectors))
     flat = hidden.flatten(0, -2), vectors, labels.flatten()
     losses: Tensor = _LinearCrossEntropy.apply(*flat, vocabulary)  # type: ignore[no-untyped-call]
     return losses.view_as(labels)

@@ -114,8 +114,8 @@ def continued(
 ) -> Iterator[int]:
     """Tokens that a model writes, one after another, up to one that ends.
 
-    Without an encoder, keys and values of earlier tokens are kept; otherwise every token takes a
-    pass over all before it.
+    Families of this package without an encoder keep keys and values of earlier tokens; in others
+    every token takes a pass over all before it.
 
     Args:
         stage: The whole model.
@@ -124,7 +124,7 @@ def continued(
         choose: Choice of the next token.
         end_ids: Tokens after which nothing follows; they are not among those that are written.
     """
-    read, kv_cache = list(tokens), KeyValueCache() if source is None else None
+    read, kv_cache = list(tokens), KeyValueCache() if stage.has_kv_cache else None
     while (token := choose(logits_of(stage, read, source, kv_cache)[-1])) not in end_ids:
         yield token
         read = [*read, token] if kv_cache is None else [token]

@@ -20,6 +20,7 @@ from dynapipe_hpc.experiment.profile.rounds import (
     share_of,
 )
 from dynapipe_hpc.experiment.profile.rounds_file import RoundsFile
+from dynapipe_hpc.experiment.profile.separate_layers import mean_layer
 from dynapipe_hpc.experiment.profile.stack import (
     DECODER_STACKS,
     ENCODER_STACKS,
@@ -32,6 +33,7 @@ from dynapipe_hpc.experiment.rank.channels import Channels
 from dynapipe_hpc.experiment.rank.devices import RankDevice
 from dynapipe_hpc.experiment.split_passes import kinds_with_halves
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 
@@ -44,11 +46,13 @@ class StackGroup(NamedTuple):
 
     Attributes:
         kind: Kind of their layers.
+        model: Model that their layers are of.
         shapes: Shapes of the stacks.
         microbatches: The micro-batches, smallest first.
     """
 
     kind: str
+    model: ModelShape
     shapes: Sequence[StackShape]
     microbatches: Sequence[MicroBatch]
 
@@ -60,11 +64,11 @@ def stack_groups(
     is_packed = layout is Layout.PACKED
     rows = grid.packed() if is_packed else grid.microbatches()
     if LAYER in shape.layer_counts:
-        return [StackGroup(LAYER, STACKS, rows)]
+        return [StackGroup(LAYER, shape, STACKS, rows)]
     pairs = grid.packed_pairs() if is_packed else grid.pairs()
     return [
-        StackGroup(ENCODER, ENCODER_STACKS, rows),
-        StackGroup(DECODER, DECODER_STACKS, pairs),
+        StackGroup(ENCODER, shape, ENCODER_STACKS, rows),
+        StackGroup(DECODER, shape, DECODER_STACKS, pairs),
     ]
 
 
@@ -98,19 +102,27 @@ class Bench:
         self, mode: ExecutionMode, grid: ProfileGrid, on_progress: OnProgress
     ) -> dict[str, FloatArray]:
         """Typical costs by kind of layer, for `layer_profiles`; empty except on the first rank."""
-        groups = stack_groups(self.config.model, grid, mode.layout)
+        model = self.config.model
+        kinds = family_of(model).layer_kinds(model)
+        groups = [
+            (group, share)
+            for alike, share in kinds
+            for group in stack_groups(alike, grid, mode.layout)
+        ]
         n_groups = len(groups)
         with_slices = has_slices(self.config, mode.layout)
-        measured = {}
-        for k, group in enumerate(groups):
-            known = self._rounds(group, mode, share_of(on_progress, k, n_groups + with_slices))
+        costs: dict[str, list[tuple[FloatArray, float]]] = {}
+        for k, (group, share) in enumerate(groups):
+            name = f"{group.kind} {k}" if len(kinds) > 1 else group.kind
+            part = share_of(on_progress, k, n_groups + with_slices)
+            known = self._rounds(group, mode, part, name)
             if self.job.is_first:
-                measured[group.kind] = known.typical()
+                costs.setdefault(group.kind, []).append((known.typical(), share))
+        measured = {kind: mean_layer(alike) for kind, alike in costs.items()}
         if with_slices and (row := self._longest_sample(known, grid)):
-            group = StackGroup(PAIRS, STACKS[:2], [row])
-            known = self._rounds(
-                group, mode, share_of(on_progress, n_groups, n_groups + 1), (Stack.pair_ms,)
-            )
+            group = StackGroup(PAIRS, model, STACKS[:2], [row])
+            part = share_of(on_progress, n_groups, n_groups + 1)
+            known = self._rounds(group, mode, part, PAIRS, measures=(Stack.pair_ms,))
             if self.job.is_first:
                 measured[PAIRS] = known.typical()
         return measured
@@ -131,12 +143,14 @@ class Bench:
         group: StackGroup,
         mode: ExecutionMode,
         on_progress: OnProgress,
+        kind: str,
+        *,
         measures: Sequence[Measure] = (),
     ) -> StackRounds:
         if not measures:
             measures = SPLIT if kinds_with_halves(self.config, mode.recompute) else WHOLE
         halves = ", in halves" if measures is SPLIT else ""
-        name = f"{mode.layout.text} {mode.recompute.text} {group.kind}{halves}"
+        name = f"{mode.layout.text} {mode.recompute.text} {kind}{halves}"
         begun = None if self.kept is None else self.kept.get(name)
         microbatches = [replace(m, recompute=mode.recompute) for m in group.microbatches]
         stacks, limit_s = self._stacks(group), self.repetition_s
@@ -158,6 +172,6 @@ class Bench:
     def _stacks(self, group: StackGroup) -> list[Stack]:
         shards, device = self.channels.collectives, self.on.device
         return [
-            Stack(self.config, shape, self.tokens, shards=shards, device=device)
+            Stack(self.config, shape, self.tokens, model=group.model, shards=shards, device=device)
             for shape in group.shapes
         ]

@@ -1,6 +1,6 @@
 """Costs of single layers, derived from those of stacks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -18,6 +18,22 @@ TRANSIENT = [
     QUANTITIES.index(name) for name in ("forward_transient_bytes", "backward_transient_bytes")
 ]
 SMALL_SHARE = 4
+
+
+def mean_layer(kinds: Sequence[tuple[FloatArray, float]]) -> FloatArray:
+    """Costs of stacks whose layers are a mean of several kinds, which alternate in a model.
+
+    Transient bytes are those of the kind that needs most, as a stage has layers of each.
+
+    Args:
+        kinds: Costs of stacks of layers of one kind, shape (n_points, n_stacks, 5 or 7), and the
+            share of the layers that are of this kind. Where less fitted into memory, there are
+            fewer points.
+    """
+    n = min(len(costs) for costs, _ in kinds)
+    mean: FloatArray = np.sum([share * costs[:n] for costs, share in kinds], axis=0)
+    mean[..., TRANSIENT] = np.max([costs[:n, :, TRANSIENT] for costs, _ in kinds], axis=0)
+    return mean
 
 
 def separate_layers(stacks: FloatArray) -> dict[str, FloatArray]:

@@ -108,12 +108,14 @@ class Stack:
         stack: StackShape,
         tokens: IterationTokens,
         *,
+        model: ModelShape | None = None,
         shards: Shards = ONE_SHARD,
         device: torch.device = CPU,
     ) -> None:
         """Builds a shard of the layers, which read `tokens`.
 
-        The shards of a stack measure together.
+        The layers are those of `model`, or of the configuration's model. The shards of a stage
+        measure together.
         """
         self._shape = stack
         self._shards = AgreeingShards(shards, device)
@@ -125,7 +127,7 @@ class Stack:
         self._device = device
         # On a GPU, libraries take workspaces in the first passes, and keep them.
         self._has_workspaces = device == CPU
-        model = config.model.with_layers(DEEP_ENOUGH)
+        model = (model or config.model).with_layers(DEEP_ENOUGH)
         self._module = family_of(model)(
             model,
             stack.layers(model),

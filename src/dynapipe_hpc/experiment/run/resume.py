@@ -188,7 +188,7 @@ def _frozen_in(config: ExperimentConfig) -> Facts:
     """Fingerprint of the weights beside adapters, which are in no checkpoint."""
     if config.model.lora is None or config.model.init_from is None:
         return {}
-    origin = find_origin(Path(config.model.init_from))
+    origin = find_origin(Path(config.model.init_from), config.model.family)
     return {FACT: hash_of_weights(origin)}
 
 

@@ -45,7 +45,7 @@ def warm_start(
     if resumed and not parts:
         return
     with job.fail_together():
-        origin = find_origin(Path(str(config.model.init_from)))
+        origin = find_origin(Path(str(config.model.init_from)), config.model.family)
     with job.fail_together():
         _check(job, origin, config, parts)
     with job.fail_together():

@@ -87,7 +87,7 @@ def export_model(
                 written = dtype or "float32"
                 write_adapters(partial, origin, origin.shape.lora, read, dtype=written)
             else:
-                beside_adapters = _same_model(find_origin(base), origin)
+                beside_adapters = _same_model(find_origin(base, origin.shape.family), origin)
                 read_base = _reader(beside_adapters)
                 merged = merging(origin, origin.shape.lora, read_base, read)
                 written = write_model(partial, beside_adapters, merged, dtype)

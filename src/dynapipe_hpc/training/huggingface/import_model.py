@@ -53,6 +53,12 @@ def import_model(source: Path, output: Path) -> Origin:
 def _parts(tensors: ModelTensors) -> Iterator[StatePart]:
     for name, tensor_map in tensors.maps.items():
         shape, others = torch.Size(tensor_map.shape), [0] * (len(tensor_map.shape) - 1)
+        if tensor_map.is_stack:
+            for i in range(shape[0]):
+                values = read_rows(tensors, name, i * shape[1], (i + 1) * shape[1])
+                offsets = torch.Size([i, *others])
+                yield StatePart(f"weight/{name}", shape, offsets, values.unsqueeze(0))
+            continue
         for start, stop in row_blocks(tensor_map, 0, tensor_map.shape[0]):
             values = read_rows(tensors, name, start, stop)
             yield StatePart(f"weight/{name}", shape, torch.Size([start, *others]), values)

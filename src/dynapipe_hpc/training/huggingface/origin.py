@@ -69,8 +69,12 @@ class Origin:
         return f"{self.folder} (checkpoint after {self.description.n_done} iterations)"
 
 
-def find_origin(path: Path) -> Origin:
+def find_origin(path: Path, family: str | None = None) -> Origin:
     """The model of a Hugging Face folder, a checkpoint, or a run's newest checkpoint.
+
+    Args:
+        path: The folder.
+        family: Family that is to train a Hugging Face model; None for the first that can.
 
     Raises:
         InputError: The path is none of them, or the model is not supported.
@@ -90,7 +94,7 @@ def find_origin(path: Path) -> Origin:
             f"checkpoint) nor {CHECKPOINTS} (a run); name one that has"
         )
     settings = Settings(path / CONFIG, read_object(path / CONFIG))
-    page = page_of(settings)
+    page = page_of(settings, family)
     configured_dtype(settings)  # an export, after training, would be late to refuse it
     return Origin(path, None, path, page, settings, _shape(path / CONFIG, page.model(settings)))
 
@@ -137,7 +141,7 @@ def _of_checkpoint(checkpoint: Path) -> Origin:
         settings = Settings(checkpoint, {**values, **read_object(tokens)})
         return Origin(checkpoint, description, small_files, page, settings, shape)
     settings = Settings(config, read_object(config))
-    page = page_of(settings)
+    page = page_of(settings, shape.family)
     return Origin(checkpoint, description, small_files, page, settings, shape)
 
 

@@ -1,9 +1,17 @@
 """The pages of all model types, and the one that describes a model."""
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.training.huggingface.any_decoder import (
+    FAMILY,
+    is_decoder,
+    page_of_decoder,
+)
 from dynapipe_hpc.training.huggingface.gpt2 import GPT2
 from dynapipe_hpc.training.huggingface.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from dynapipe_hpc.training.huggingface.model_type_mapping import ModelTypeMapping
@@ -14,23 +22,31 @@ _ALL = (GPT2, T5, MT5, LLAMA, MISTRAL, QWEN2, QWEN3)
 PAGES: Mapping[str, ModelTypeMapping] = {page.model_type: page for page in _ALL}
 
 
-def page_of(settings: Settings) -> ModelTypeMapping:
+def page_of(settings: Settings, family: str | None = None) -> ModelTypeMapping:
     """The page of a model's type.
+
+    Args:
+        settings: Settings of the model.
+        family: The family that is to train it; None for one of this package, or else
+            `transformers`.
 
     Raises:
         InputError: No family computes models of this type, or not as these settings want it.
     """
     model_type = settings.get("model_type", "")
-    if not isinstance(model_type, str) or model_type not in PAGES:
+    if model_type not in PAGES and not is_decoder(settings):
         raise InputError(
             f"{settings.path}: 'model_type' is {quoted(model_type)}, which is not supported, only "
-            f"{', '.join(PAGES)}; choose another model"
+            f"{', '.join(PAGES)}, and decoders of transformers, whose 'architectures' name a "
+            "class ...ForCausalLM; choose another model"
         )
     if settings.get("quantization_config") is not None:
         raise InputError(
             f"{settings.path}: has a 'quantization_config': its tensors are no weights that can "
             "be trained; take the model that was quantized"
         )
+    if family == FAMILY or model_type not in PAGES:
+        return page_of_decoder(settings)
     return PAGES[model_type]
 
 
@@ -40,6 +56,8 @@ def page_for(shape: ModelShape) -> ModelTypeMapping:
     Raises:
         InputError: No type of models has all of its settings.
     """
+    if isinstance(shape, TransformersShape):
+        return page_of_decoder(Settings(Path("model.settings"), json.loads(shape.settings)))
     for page in PAGES.values():
         if page.family == shape.family and page.fits(shape):
             return page

@@ -1,6 +1,7 @@
 """Reading of weights from the tensors of a folder, piece by piece."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from math import prod
 
@@ -30,6 +31,22 @@ def read_part(tensors: ModelTensors, part: StatePart) -> None:
         InputError: A number is NaN or infinite.
     """
     tensor_map = tensors.maps[part.name]
+    if tensor_map.is_stack:
+        _read_stack(tensors, part, tensor_map)
+        return
+    _read_block(tensors, part, tensor_map)
+
+
+def _read_stack(tensors: ModelTensors, part: StatePart, tensor_map: TensorMap) -> None:
+    """Overwrites a block of a stack of matrices, one matrix after another."""
+    (first, row, *others), n_rows = part.offsets, tensor_map.shape[1]
+    matrix = tensor_map.as_matrix
+    for i, values in enumerate(part.values, first):
+        offsets = torch.Size([i * n_rows + row, *others])
+        _read_block(tensors, replace(part, offsets=offsets, values=values), matrix)
+
+
+def _read_block(tensors: ModelTensors, part: StatePart, tensor_map: TensorMap) -> None:
     (start, *others), (n_rows, *sizes) = part.offsets, part.values.shape
     rest = [slice(o, o + n) for o, n in zip(others, sizes, strict=True)]
     for piece in tensor_map.pieces(start, start + n_rows):
@@ -47,7 +64,7 @@ def read_rows(tensors: ModelTensors, name: str, start: int, stop: int) -> Tensor
     Raises:
         InputError: A number is NaN or infinite.
     """
-    tensor_map = tensors.maps[name]
+    tensor_map = tensors.maps[name].as_matrix
     stored = {DTYPES[tensors.tensors[source].dtype] for source in tensor_map.sources}
     dtype = reduce(torch.promote_types, (getattr(torch, each) for each in stored))
     pieces = list(tensor_map.pieces(start, stop))
@@ -57,7 +74,7 @@ def read_rows(tensors: ModelTensors, name: str, start: int, stop: int) -> Tensor
         return _read(tensors.tensors[piece.source], [rows]).to(dtype)
     values = torch.empty((stop - start, *tensor_map.shape[1:]), dtype=dtype)
     offsets = torch.Size([start] + [0] * (values.ndim - 1))
-    read_part(tensors, StatePart(name, torch.Size(tensor_map.shape), offsets, values))
+    _read_block(tensors, StatePart(name, torch.Size(tensor_map.shape), offsets, values), tensor_map)
     return values
 
 

@@ -1,7 +1,7 @@
 """Correspondence of a weight and the tensors of Hugging Face that hold its numbers."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 
@@ -31,18 +31,30 @@ class TensorMap:
         sources: Number of rows of the weight in each tensor of Hugging Face, by the name of the
             tensor; they are joined along the first dimension, in this order.
         transposed: Whether Hugging Face stores (inputs, outputs), as its `Conv1D` does.
+        is_stack: Whether the weight is a stack of matrices, whose rows count as those of one
+            matrix, one after the other: the experts of a layer.
     """
 
     name: str
     shape: tuple[int, ...]
     sources: Mapping[str, int]
     transposed: bool = False
+    is_stack: bool = False
 
     @property
     def stored_shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the tensors of Hugging Face, by name."""
-        shapes = {name: (n_rows, *self.shape[1:]) for name, n_rows in self.sources.items()}
+        rest = self.shape[2 if self.is_stack else 1 :]
+        shapes = {name: (n_rows, *rest) for name, n_rows in self.sources.items()}
         return {n: shape[::-1] if self.transposed else shape for n, shape in shapes.items()}
+
+    @property
+    def as_matrix(self) -> "TensorMap":
+        """The same weight with the rows of a stack as those of one matrix."""
+        if not self.is_stack:
+            return self
+        n, rows, *rest = self.shape
+        return replace(self, shape=(n * rows, *rest), is_stack=False)
 
     def pieces(self, start: int, stop: int) -> Iterator[Piece]:
         """Pieces of which rows `start` to `stop` of the weight consist."""

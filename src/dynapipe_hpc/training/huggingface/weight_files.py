@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import open_input
@@ -47,18 +48,39 @@ def tensor_names(folder: Path) -> frozenset[str]:
     """
     if not any((folder / name).exists() for name in (SINGLE, INDEX)):
         return frozenset()
-    return frozenset(name for file in weight_files(folder) for name in _names(file))
+    return frozenset(name for file in weight_files(folder) for name in _header(file))
 
 
-def _names(file: Path) -> list[str]:
-    """The names in the header of a safetensors file: its size in 8 bytes, then JSON."""
+def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors in a folder by name, read without a library.
+
+    Raises:
+        InputError: There are no weights, or a file is damaged.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in weight_files(folder):
+        header = _header(file)
+        if not header:
+            raise InputError(f"{file}: is not a complete safetensors file; fetch it again")
+        for name, entry in header.items():
+            shape = entry.get("shape") if isinstance(entry, dict) else None
+            if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+                raise InputError(f"{file}: {name} has no shape in the header; fetch the file again")
+            shapes[name] = tuple(shape)
+    return shapes
+
+
+def _header(file: Path) -> dict[str, Any]:
+    """Tensors in the header of a safetensors file: its size in 8 bytes, then JSON."""
     try:
         with open_input(file) as opened:
             n_bytes = int.from_bytes(opened.read(8), "little")
             header = json.loads(opened.read(n_bytes)) if n_bytes <= MAX_HEADER_BYTES else {}
     except (OSError, ValueError, RecursionError):
-        return []
-    return [name for name in header if name != "__metadata__"] if isinstance(header, dict) else []
+        return {}
+    if not isinstance(header, dict):
+        return {}
+    return {name: entry for name, entry in header.items() if name != "__metadata__"}
 
 
 def _shards(index: Path) -> list[Path]:

@@ -127,10 +127,15 @@ def _header(outputs: Iterable[_Output], dtype: torch.dtype) -> bytes:
 
 def _blocks(output: _Output, read: ReadRows) -> Iterator[Tensor]:
     """The numbers of a tensor, some rows at a time unless they are stored as columns."""
-    name, start, stop = output.tensor_map.name, output.start, output.start + output.n_rows
-    for rows in row_blocks(output.tensor_map, start, stop):
-        values = read(name, *rows)
-        yield values.T if output.tensor_map.transposed else values
+    tensor_map = output.tensor_map
+    name, start, stop = tensor_map.name, output.start, output.start + output.n_rows
+    for first, end in row_blocks(tensor_map.as_matrix, start, stop):
+        if tensor_map.is_stack:
+            i, row = divmod(first, tensor_map.shape[1])
+            values = read(name, i, i + 1)[0, row : row + end - first]
+        else:
+            values = read(name, first, end)
+        yield values.T if tensor_map.transposed else values
 
 
 def _n_bytes(output: _Output, dtype: torch.dtype) -> int:

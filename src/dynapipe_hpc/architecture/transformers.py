@@ -1,0 +1,135 @@
+"""Decoders of `transformers`: layers of that library, which this package trains as they are.
+
+A model is described by its `config.json` and by the names and shapes of its tensors, so that its
+weights are counted without torch.
+"""
+
+import math
+import zlib
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from dynapipe_hpc.architecture.decoder_only import DecoderOnly
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Weights
+
+LOGITS = "lm_head.weight"
+"""Name of the weights of a head of its own."""
+NUMBER = "*"
+"""Stands for the number of a layer in names of tensors."""
+ROUTERS = frozenset({"gate", "router"})
+"""Names of maps that choose experts; they have no adapters, as in `peft`."""
+
+
+class TransformersShape(DecoderOnly):
+    """The [model] table of any decoder of `transformers`, whose layers it runs (extra huggingface).
+
+    `model.init_from` names the model, and all other keys but `lora` are taken from there.
+
+    Attributes:
+        family: Kind of model.
+        model_type: Type of the model, as `config.json` names it.
+        settings: Text of `config.json`, JSON on one line.
+        tensors: Shapes of the weights by name; `*` stands for the number of a layer, as all layers
+            have the same weights.
+    """
+
+    has_own_layers: ClassVar[bool] = False
+    divisible_by_shards: ClassVar[tuple[str, ...]] = ()
+
+    family: Literal["transformers"] = "transformers"
+    model_type: str = Field(min_length=1)
+    settings: str = Field(min_length=2, max_length=2**15)
+    tensors: Mapping[str, tuple[int, ...]] = Field(min_length=1)
+
+    @property
+    def embedding(self) -> str:
+        """Name of the vectors of tokens."""
+        size = (self.vocab_size, self.hidden_size)
+        return next(
+            (n for n, shape in self.tensors.items() if tuple(shape) == size and n != LOGITS), ""
+        )
+
+    @property
+    def layer_tensors(self) -> Mapping[str, tuple[int, ...]]:
+        """Shapes of the weights of a layer, by their names in it."""
+        return {
+            name.partition(f".{NUMBER}.")[2]: tuple(shape)
+            for name, shape in self.tensors.items()
+            if f".{NUMBER}." in name
+        }
+
+    @property
+    def fingerprint(self) -> Mapping[str, int]:
+        """Sizes on which costs of a part depend, and a checksum of the settings."""
+        return {
+            "hidden_size": self.hidden_size,
+            "n_heads": self.n_heads,
+            "head_size": self.head_width,
+            "ffn_size": self.ffn_size,
+            "vocab_size": self.vocab_size,
+            "config_checksum": zlib.crc32(self.settings.encode()),
+        }
+
+    @property
+    def tied(self) -> Mapping[str, tuple[str, ...]]:
+        """The vectors of tokens, if the head uses them."""
+        return {self.embedding: (EMBEDDING, HEAD)} if self.tied_head else {}
+
+    @property
+    def linear_layers(self) -> Mapping[str, tuple[str, ...]]:
+        """Linear layers that may have adapters, by the names that `transformers` gives them."""
+        return {
+            name: (name.rpartition(".")[2],)
+            for name in (each.removesuffix(".weight") for each in self._matrices())
+        }
+
+    def check(self) -> None:
+        """Refuses tensors that make up no model of these sizes."""
+        if not self.embedding:
+            raise ValueError(
+                f"tensors has none of vocab_size x hidden_size ({self.vocab_size} x "
+                f"{self.hidden_size}), the embedding; leave tensors out, and it is taken from "
+                "model.init_from"
+            )
+        if not self.layer_tensors:
+            raise ValueError(
+                f"tensors names none of a layer (with {NUMBER!r} for its number); leave it out, "
+                "and it is taken from model.init_from"
+            )
+        if self.tied_head == (LOGITS in self.tensors):
+            raise ValueError(
+                f"tied_head is {str(self.tied_head).lower()}, which contradicts tensors: a head of "
+                f"its own has {LOGITS}; leave both out, and they are taken from model.init_from"
+            )
+
+    def weights(self, n_shards: int = 1) -> Mapping[str, Weights]:  # noqa: ARG002 - never cut
+        """Weights of the parts: layer, embedding, head."""
+        sizes = {name: math.prod(shape) for name, shape in self.tensors.items()}
+        embedding = sizes.pop(self.embedding)
+        layer = sum(math.prod(shape) for shape in self.layer_tensors.values())
+        ends = sum(size for name, size in sizes.items() if f".{NUMBER}." not in name)
+        head = ends + (embedding if self.tied_head else 0)
+        adapters = self._adapter_numbers()
+        parts = {LAYER: (layer, adapters), EMBEDDING: (embedding, 0), HEAD: (head, 0)}
+        return {
+            kind: Weights(n + more, n if self.lora else 0, n if kind == EMBEDDING else 0)
+            for kind, (n, more) in parts.items()
+        }
+
+    def _matrices(self) -> Mapping[str, tuple[int, ...]]:
+        return {
+            name: shape
+            for name, shape in self.layer_tensors.items()
+            if len(shape) == 2 and name.endswith(".weight") and name.split(".")[-2] not in ROUTERS
+        }
+
+    def _adapter_numbers(self) -> int:
+        if self.lora is None:
+            return 0
+        return sum(
+            self.lora.rank * sum(shape)
+            for name, shape in self._matrices().items()
+            if self.lora.adapts(name.split(".")[-2])
+        )

@@ -1,0 +1,184 @@
+"""Attention of decoders of `transformers`: causal, with windows and soft caps, by documents.
+
+`transformers` calls it through its attention interface, under the name `ATTENTION`.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.models.attention import (
+    attention,
+    attention_in_groups,
+    causal_attention,
+    scaled,
+)
+from dynapipe_hpc.models.flash_attention import flash_attention, flash_obstacle
+from dynapipe_hpc.models.tokens.documents import Documents
+
+ATTENTION = "dynapipe_hpc"
+"""Name of the attention in the interface of `transformers`."""
+_UNREAD = frozenset({"position_ids", "use_cache", "output_attentions", "cache_position"})
+"""Arguments that layers pass on, and that change nothing here."""
+
+_DOCUMENTS: ContextVar[Documents | None] = ContextVar("documents of attention", default=None)
+
+
+class AttentionReached(Exception):  # noqa: N818 - no error
+    """A layer has called attention, with options that are supported."""
+
+
+_PROBING: ContextVar[bool] = ContextVar("attention that is only asked for", default=False)
+
+
+def asks_for_attention(layer: Callable[[], object]) -> bool:
+    """Whether a layer calls attention, which is not computed.
+
+    Raises:
+        InputError: It asks for options that are not supported.
+    """
+    outer = _PROBING.set(True)
+    try:
+        layer()
+    except AttentionReached:
+        return True
+    finally:
+        _PROBING.reset(outer)
+    return False
+
+
+@contextmanager
+def attending_within(documents: Documents | None) -> Iterator[None]:
+    """Block in which attention is within documents of a packed row; over whole rows with None."""
+    outer = _DOCUMENTS.set(documents)
+    try:
+        yield
+    finally:
+        _DOCUMENTS.reset(outer)
+
+
+def interface(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *masks: Tensor | None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Attention as `transformers` calls it, of the documents of `attending_within`.
+
+    Args:
+        module: Module that calls.
+        query: What attends, shape (rows, heads, tokens, head size).
+        key: What is attended to, shape (rows, key heads, tokens, head size).
+        value: What is weighted, of the shape of `key`.
+        masks: None, as `transformers` makes no masks for attention that it does not know.
+        options: Scale, window and soft cap, by its names.
+
+    Returns:
+        Mixed values, shape (rows, tokens, heads, head size), and no weights of attention.
+
+    Raises:
+        InputError: An option is not among them.
+        AttentionReached: Inside `asks_for_attention`.
+    """
+    scale, window, cap = (options.pop(n, None) for n in ("scaling", "sliding_window", "softcap"))
+    wanted = {
+        name
+        for name, value in options.items()
+        if name not in _UNREAD and (isinstance(value, Tensor) or value)
+    }
+    if any(mask is not None for mask in masks):
+        wanted.add("attention_mask")
+    if value.shape[-1] != query.shape[-1]:
+        wanted.add("values of another size than queries")
+    if not getattr(module, "is_causal", True):
+        wanted.add("is_causal = false")
+    if wanted:
+        raise InputError(
+            f"{type(module).__name__} of transformers asks attention for "
+            f"{', '.join(sorted(wanted))}, which is not supported; choose another model"
+        )
+    if _PROBING.get():
+        raise AttentionReached
+    mixed = windowed_attention(
+        query, key, value, documents=_DOCUMENTS.get(), scale=scale, window=window, cap=cap
+    )
+    return mixed.transpose(1, 2).contiguous(), None
+
+
+def windowed_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    documents: Documents | None = None,
+    scale: float | None = None,
+    window: int | None = None,
+    cap: float | None = None,
+) -> Tensor:
+    """Causal attention, of the shape of `query`; see `causal_attention`.
+
+    Args:
+        query: What attends, shape (rows, heads, tokens, head size).
+        key: What is attended to, shape (rows, key heads, tokens, head size).
+        value: What is weighted, of the shape of `key`.
+        documents: Documents of a packed row, which attend to themselves only.
+        scale: Factor of scores; None for one over the root of the head size.
+        window: Number of keys that a query sees at most, itself included; None for all.
+        cap: Soft cap of scores: they become cap x tanh(score / cap), written out, so that backward
+            keeps all scores; None for none.
+    """
+    longest = query.shape[2] if documents is None else documents.longest
+    if window is not None and window >= longest:
+        window = None
+    if window is None and cap is None:
+        return causal_attention(query, key, value, documents, scale=scale)
+    has_flash = not flash_obstacle(query.device, query.dtype, query.shape[-1])
+    if documents is not None and cap is None and has_flash:
+        q, k, v = (each[0].transpose(0, 1) for each in (scaled(query, scale), key, value))
+        mixed = flash_attention(q, k, v, queries=documents, keys=documents, window=window)
+        return mixed.transpose(0, 1)[None]
+    attend = None if cap is None else partial(_capped_attention, cap=cap)
+    if documents is None:
+        return (attend or attention)(
+            query, key, value, bias=_visible_bias(longest, window, query), scale=scale
+        )
+    groups = documents.length_groups
+    biases = [_visible_bias(size.tokens, window, query) for size in groups.sizes]
+    return attention_in_groups(query, key, value, groups, biases=biases, scale=scale, attend=attend)
+
+
+def _visible_bias(n_tokens: int, window: int | None, like: Tensor) -> Tensor:
+    """Bias of a row, shape (1, 1, tokens, tokens): minus infinity where nothing may be seen."""
+    positions = torch.arange(n_tokens, device=like.device)
+    distances = positions.unsqueeze(1) - positions
+    hidden = (distances < 0) | (distances >= (n_tokens if window is None else window))
+    return like.new_zeros(1, 1, n_tokens, n_tokens).masked_fill_(hidden, -torch.inf)
+
+
+def _capped_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    bias: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    cap: float,
+) -> Tensor:
+    """Attention with capped scores by its formula, in float32 at least; see `attention`."""
+    assert bias is not None and not is_causal  # noqa: S101 - the bias says what is seen
+    n_heads = query.shape[1] // key.shape[1]
+    if n_heads > 1:
+        key, value = (each.repeat_interleave(n_heads, 1) for each in (key, value))
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = (query @ key.transpose(2, 3)) * (factor / cap)
+    weights = (cap * scores.tanh() + bias).to(torch.promote_types(scores.dtype, torch.float32))
+    return weights.softmax(-1).to(query.dtype) @ value

@@ -1,0 +1,307 @@
+"""A model of `transformers` without values, of which a pipeline stage keeps its own part."""
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from dynapipe_hpc.architecture.transformers import NUMBER, TransformersShape
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.extras import optional_packages
+from dynapipe_hpc.models.foreign_attention import ATTENTION, interface
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
+from dynapipe_hpc.models.sharding.shards import ONE_SHARD
+
+META = torch.device("meta")
+LAYERS_KEY = "num_hidden_layers"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ForeignModel:
+    """A causal language model of `transformers`, and where its parts are.
+
+    Attributes:
+        whole: The model.
+        decoder: Decoder of the model: embedding, layers and norm.
+        layers_name: Name in the decoder of the list of layers.
+        layers: The layers.
+        norm_name: Name in the decoder of the norm after the layers.
+    """
+
+    whole: Any
+    decoder: Any
+    layers_name: str
+    layers: list[nn.Module]
+    norm_name: str
+
+    @property
+    def embedding(self) -> nn.Module:
+        """The embedding of tokens."""
+        module: nn.Module = self.whole.get_input_embeddings()
+        return module
+
+    def hold(self, kept: range, *, embedding: bool, head: bool) -> None:
+        """Removes all other layers, and embedding or norm and head where they are not held.
+
+        The names of what is held stay those of the unsplit model.
+        """
+        held = {str(i): self.layers[i] for i in kept}
+        setattr(self.decoder, self.layers_name, nn.ModuleDict(held))
+        if not embedding:
+            self._remove(self.embedding)
+        if not head:
+            self._remove(getattr(self.decoder, self.norm_name))
+            self._remove(self.whole.lm_head)
+
+    def _remove(self, module: nn.Module) -> None:
+        for parent in (self.whole, self.decoder):
+            for name, child in parent.named_children():
+                if child is module:
+                    setattr(parent, name, None)
+
+
+def foreign_model(shape: TransformersShape, dtype: torch.dtype) -> ForeignModel:
+    """Builds the model on the device `meta`; what it computes from settings has values.
+
+    Raises:
+        InputError: `transformers` is not installed, does not know the model, or builds one that
+            cannot be cut into stages.
+    """
+    with optional_packages():
+        import transformers
+        from transformers import AttentionInterface
+    AttentionInterface.register(ATTENTION, interface)
+    values = with_layers(json.loads(shape.settings), shape.n_layers)
+    config = config_of(values)
+    options = {"attn_implementation": ATTENTION, **_experts(shape, dtype)}
+    try:
+        model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, **options)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"transformers {transformers.__version__} cannot build a {shape.model_type} whose "
+            f"attention is that of this package: {type(error).__name__}: {error}; choose another "
+            "model"
+        ) from None
+    found = _parts(model, shape)
+    _check_weights(found, shape)
+    model.eval()  # drops nothing
+    return found
+
+
+def _experts(shape: TransformersShape, dtype: torch.dtype) -> dict[str, str]:
+    """Option that computes experts one after another, where torch cannot group them.
+
+    It groups products in types of up to 32 bits, of matrices whose rows and columns take a
+    multiple of 16 bytes.
+    """
+    sizes = [n for size in shape.tensors.values() if len(size) > 2 for n in size[1:]]
+    fits = dtype != torch.float64 and not any(n * dtype.itemsize % 16 for n in sizes)
+    return {} if fits else {"experts_implementation": "eager"}
+
+
+def config_of(values: Mapping[str, Any]) -> Any:
+    """The configuration of `transformers` of the values of a `config.json`.
+
+    Raises:
+        InputError: The installed version does not know the model, or refuses a value.
+    """
+    with optional_packages():
+        from transformers import CONFIG_MAPPING, __version__
+    model_type = values.get("model_type")
+    if model_type not in CONFIG_MAPPING:
+        raise InputError(
+            f"model_type {model_type!r} is unknown to transformers {__version__}; install a "
+            "version that has it, or choose another model"
+        )
+    try:
+        return CONFIG_MAPPING[model_type].from_dict(dict(values))
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"transformers {__version__} refuses config.json: {error}") from None
+
+
+def layer_kinds(shape: TransformersShape) -> list[tuple[TransformersShape, float]]:
+    """Models whose layers are all of one kind, and the share of layers that are of that kind.
+
+    Kinds are what the lists of settings with an entry per layer say of a layer.
+    """
+    values = json.loads(shape.settings)
+    n, lists = values[LAYERS_KEY], _lists_of_layers(config_of(values).to_dict())
+    kinds = Counter(zip(*lists.values(), strict=True))
+    if len(kinds) <= 1:
+        return [(shape, 1.0)]
+    models = []
+    for kind, count in kinds.items():
+        own = {key: [value] * n for key, value in zip(lists, kind, strict=True)}
+        alike = shape.model_copy(update={"settings": json.dumps({**values, **own})})
+        models.append((alike, count / n))
+    return models
+
+
+def _lists_of_layers(values: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Settings with an entry per layer."""
+    return {
+        key: value
+        for key, value in values.items()
+        if isinstance(value, list)
+        and len(value) == values[LAYERS_KEY]
+        and key != "architectures"
+        and not key.endswith("token_id")
+    }
+
+
+def with_layers(values: Mapping[str, Any], n_layers: int) -> dict[str, Any]:
+    """Settings of a model with another number of layers; lists of kinds of layers are repeated."""
+    lists = {
+        key: list(islice(cycle(value), n_layers)) for key, value in _lists_of_layers(values).items()
+    }
+    return {**values, **lists, LAYERS_KEY: n_layers}
+
+
+def _parts(model: Any, shape: TransformersShape) -> ForeignModel:
+    name = type(model).__name__
+    decoder = getattr(model, model.base_model_prefix)
+    lists = [(n, m) for n, m in decoder.named_children() if isinstance(m, nn.ModuleList)]
+    after = [n for n, m in decoder.named_children() if "norm" in n.lower() or n == "ln_f"]
+    problem = ""
+    if len(lists) != 1 or len(lists[0][1]) != shape.n_layers:
+        problem = "its decoder is not one list of layers"
+    elif len(after) != 1:
+        problem = "its decoder does not end with one norm"
+    elif not isinstance(getattr(model, "lm_head", None), nn.Linear):
+        problem = "its head is not a linear map of the name lm_head"
+    elif not getattr(model, "_supports_attention_backend", False):
+        problem = "its attention does not go through the attention interface of transformers"
+    elif any(isinstance(module, nn.Conv1d) for module in model.modules()):
+        problem = "it has convolutions, which would mix the samples of packed rows"
+    if problem:
+        raise InputError(f"{name} of transformers cannot be trained: {problem}")
+    return ForeignModel(model, decoder, lists[0][0], list(lists[0][1]), after[0])
+
+
+def _check_weights(model: ForeignModel, shape: TransformersShape) -> None:
+    """Compares the weights with those of the files, by which costs are counted."""
+    built: dict[str, tuple[int, ...]] = {}
+    differing = []
+    prefix = f"{model.whole.base_model_prefix}.{model.layers_name}."
+    for name, weight in model.whole.named_parameters():
+        if name.startswith(prefix):
+            number, _, rest = name.removeprefix(prefix).partition(".")
+            name = f"{prefix}{NUMBER}.{rest}"  # noqa: PLW2901 - the name in `tensors`
+            if built.setdefault(name, tuple(weight.shape)) != tuple(weight.shape):
+                differing.append(f"layer {number}")
+        built[name] = tuple(weight.shape)
+    stored = {name: tuple(size) for name, size in shape.tensors.items()}
+    differing += [n for n in built.keys() | stored.keys() if built.get(n) != stored.get(n)]
+    if differing:
+        raise InputError(
+            f"{type(model.whole).__name__} of transformers has other weights than the files of the "
+            f"model: {', '.join(sorted(set(differing)))}"
+        )
+
+
+def fill(model: ForeignModel) -> None:
+    """Gives weights memory where `torch.empty` makes it, and linear maps of layers adapters.
+
+    The maps become those of this package: they compute the same.
+    """
+    real: dict[nn.Parameter, nn.Parameter] = {}
+    like = torch.empty(0)
+    for module in list(model.whole.modules()):
+        for name, child in list(module.named_children()):
+            if type(child) is nn.Linear and child is not model.whole.lm_head:
+                has_bias = child.bias is not None
+                ours = ColumnLinear(child.in_features, child.out_features, ONE_SHARD, bias=has_bias)
+                setattr(module, name, ours)
+        for name, weight in list(module._parameters.items()):
+            if weight is None or (weight.device == like.device and not weight.is_meta):
+                continue
+            if weight not in real:
+                values = torch.empty(weight.shape) if weight.is_meta else weight.to(like.device)
+                real[weight] = nn.Parameter(values.detach())
+            module._parameters[name] = real[weight]
+        for name, values in list(module._buffers.items()):
+            if values is not None:
+                module._buffers[name] = values.to(like.device)
+
+
+def exactly(dtype: torch.dtype) -> AbstractContextManager[Any]:
+    """Block in which models that round to float32 on the way do not, if they have 64 bits."""
+    return _KeepFloat64() if dtype == torch.float64 else nullcontext()
+
+
+class _KeepFloat64(TorchFunctionMode):
+    """Mode in which what is asked for in float32 is computed in float64."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Calls `func` with the wider type."""
+        if func is Tensor.float:
+            return args[0].double()
+        args = [torch.float64 if each is torch.float32 else each for each in args]
+        kwargs = {
+            name: torch.float64 if value is torch.float32 else value
+            for name, value in (kwargs or {}).items()
+        }
+        return func(*args, **kwargs)
+
+
+class LayerCall:
+    """Stands in the list of layers of a decoder for one of them, and calls a function for it."""
+
+    def __init__(self, layer: nn.Module, call: Callable[..., Tensor]) -> None:
+        """Takes the layer, whose settings are read from here, and the function."""
+        self._settings = {
+            name: value for name, value in vars(layer).items() if not name.startswith("_")
+        }
+        self._call = call
+
+    def __getattr__(self, name: str) -> Any:
+        """Setting of the layer, such as its kind of attention."""
+        try:
+            return self.__dict__["_settings"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __call__(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Calls the function."""
+        return self._call(hidden, *args, **kwargs)
+
+
+def head_alone(model: ForeignModel) -> Any:
+    """The model without its decoder: what it computes of hidden states, its inputs, are logits."""
+    from transformers.modeling_outputs import MoeModelOutputWithPast
+
+    class Given(nn.Module):
+        """Decoder that computes nothing."""
+
+        def forward(self, inputs_embeds: Tensor, **_: Any) -> Any:
+            """The inputs."""
+            return MoeModelOutputWithPast(last_hidden_state=inputs_embeds)
+
+    alone = copy.copy(model.whole)
+    modules = {model.whole.base_model_prefix: Given(), "lm_head": model.whole.lm_head}
+    alone.__dict__["_modules"] = modules
+    return alone
+
+
+def is_plain(alone: Any) -> bool:
+    """Whether the logits of a head are those of its linear map, neither scaled nor capped."""
+    probe = copy.copy(alone)
+    probe.__dict__["_modules"] = {**alone._modules, "lm_head": nn.Identity()}
+    values = torch.linspace(-100, 100, 9).view(1, 1, -1)
+    with torch.no_grad():
+        found = probe(inputs_embeds=values).logits
+    return torch.equal(found, values)
+
+
+def token_chunks(n_tokens: int, n_at_once: int) -> Iterator[slice]:
+    """Slices of tokens, each of at most so many."""
+    for start in range(0, n_tokens, n_at_once):
+        yield slice(start, min(start + n_at_once, n_tokens))

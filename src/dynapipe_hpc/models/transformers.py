@@ -1,0 +1,252 @@
+"""Decoders of `transformers` as torch modules: the layers of one pipeline stage."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, assert_never
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dynapipe_hpc.architecture.blocks import LOGITS_AT_ONCE
+from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.transformers import TransformersShape
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.models.attention_context import AttentionContext
+from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.family import StageOfFamily, UnsetWeights
+from dynapipe_hpc.models.foreign_attention import asks_for_attention, attending_within
+from dynapipe_hpc.models.foreign_model import (
+    META,
+    ForeignModel,
+    LayerCall,
+    exactly,
+    fill,
+    foreign_model,
+    head_alone,
+    is_plain,
+    layer_kinds,
+    token_chunks,
+)
+from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
+from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, keep_logits, linear_cross_entropy
+from dynapipe_hpc.models.recompute import recomputed
+from dynapipe_hpc.models.sharding.shards import Shards
+from dynapipe_hpc.models.tokens.collate import collate
+from dynapipe_hpc.models.tokens.documents import Documents
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pass:
+    """A forward pass.
+
+    Attributes:
+        activation: Output of the previous stage; None on the first.
+        documents: Documents of a packed row; None for whole rows.
+        recompute: What backward computes again in every layer.
+        is_probe: Whether layers only ask for attention, to see whether it has what they need.
+    """
+
+    activation: Tensor | None
+    documents: Documents | None
+    recompute: Recompute
+    is_probe: bool = False
+
+
+class TransformersStage(StageOfFamily):
+    """Pipeline stage of a decoder of `transformers`, which computes all that is not attention.
+
+    Every stage calls the forward pass of the decoder, in which other stages' layers stand for
+    nothing: so embeddings, positions and whatever else layers are given are those of
+    `transformers`, made once per micro-batch.
+    """
+
+    def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
+        """Keeps the stage's own layers of the model, and embedding or norm and head at its ends.
+
+        If the head is tied, the last stage holds a copy of the vectors of tokens.
+        """
+        assert isinstance(shape, TransformersShape)  # noqa: S101 - types
+        dtype = torch.empty(0).dtype
+        with UnsetWeights(dtype, META), exactly(dtype):
+            model = foreign_model(shape, dtype)
+        self._exact = partial(exactly, dtype)
+        self._layers = layers
+        self._n_layers = shape.n_layers
+        self._current: _Pass | None = None
+        has_embedding = self.is_first or (self.is_last and shape.tied_head)
+        model.hold(layers, embedding=has_embedding, head=self.is_last)
+        fill(model)
+        self._take_over(model)
+        # Not as modules: the parts of these models are the stage's already.
+        self._model = (model,)
+        self._head = (_Head(model, shape, shards),) if self.is_last else ()
+        self._probe(shape)
+
+    @classmethod
+    def layer_kinds(cls, shape: ModelShape) -> Sequence[tuple[ModelShape, float]]:
+        """Models with layers of one kind each, by the lists of kinds in their settings."""
+        assert isinstance(shape, TransformersShape)  # noqa: S101 - types
+        return layer_kinds(shape)
+
+    def deviation(self, shape: ModelShape) -> Deviation:
+        """Standard deviations of weights that are read from files before they are used."""
+        return gpt_deviation(shape.n_layers)
+
+    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> DecoderBatch:
+        """The batch that `run` needs of a micro-batch, with tokens where they are used."""
+        read = collate(microbatch, tokens) if self.is_first or self.is_last else None
+        size = (microbatch.n_rows, microbatch.row_tokens)
+        return DecoderBatch(size, AttentionContext(Documents.from_microbatch(microbatch)), read)
+
+    def run(self, activation: Tensor | None, batch: DecoderBatch, recompute: Recompute) -> Tensor:
+        """Runs the stage on a micro-batch.
+
+        Args:
+            activation: Output of the previous stage; None on the first.
+            batch: Context and tokens.
+            recompute: Activation checkpointing mode of every layer.
+
+        Returns:
+            The activation; on the last stage the losses of predictions, (rows, tokens).
+        """
+        tokens, documents = batch.tokens, batch.context.documents
+        current = _Pass(None if self.is_first else activation, documents, recompute)
+        inputs = tokens.tokens if tokens is not None and activation is None else activation
+        if inputs is None:
+            raise ValueError("neither an activation was received nor tokens loaded")
+        hidden = self._decoded(inputs, current)
+        if not self._head:
+            return hidden
+        if tokens is None:
+            raise ValueError("the last stage computes losses and needs labels")
+        with self._exact():
+            return self._head[0].losses(hidden, tokens.labels)
+
+    def _take_over(self, model: ForeignModel) -> None:
+        """Makes the parts of a model the stage's, by their names there."""
+        for name, child in model.whole.named_children():
+            self.add_module(name, child)
+        calls = [
+            LayerCall(layer, partial(self._layer, i, layer if i in self._layers else None))
+            for i, layer in enumerate(model.layers)
+        ]
+        # Found before the modules of the same name, which are the layers that are held.
+        vars(model.decoder)[model.layers_name] = calls
+
+    @torch.no_grad()
+    def _probe(self, shape: ModelShape) -> None:
+        """Refuses layers whose attention is not supported, before any weight is read."""
+        ids = torch.zeros(1, 2, dtype=torch.int64, device=torch.empty(0).device)
+        hidden = torch.empty(1, 2, shape.hidden_size).zero_()
+        current = _Pass(None if self.is_first else hidden, None, Recompute.NONE, is_probe=True)
+        self._decoded(ids if self.is_first else hidden, current)
+
+    def _decoded(self, inputs: Tensor, current: _Pass) -> Tensor:
+        """Hidden states after the stage's layers and, on the last stage, the norm."""
+        if (documents := current.documents) is None:
+            positions = torch.arange(inputs.shape[1], device=inputs.device)
+        else:
+            positions = documents.positions
+        name = "input_ids" if current.activation is None and self.is_first else "inputs_embeds"
+        self._current = current
+        try:
+            with self._exact(), attending_within(documents):
+                output = self._model[0].decoder(
+                    **{name: inputs}, position_ids=positions.unsqueeze(0), use_cache=False
+                )
+        except _StageEnd as end:
+            return end.hidden
+        finally:
+            self._current = None
+        hidden: Tensor = output.last_hidden_state
+        return hidden
+
+    def _layer(
+        self, index: int, layer: nn.Module | None, hidden: Tensor, *args: Any, **kwargs: Any
+    ) -> Tensor:
+        """Hidden states after a layer; as they are if another stage holds it."""
+        current = self._current
+        assert current is not None  # noqa: S101 - layers run inside `_decoded`
+        if index == self._layers.start and current.activation is not None:
+            hidden = current.activation  # not what the decoder has made of it
+        if layer is not None:
+
+            def alone(hidden: Tensor) -> Tensor:
+                with self._exact(), attending_within(current.documents):
+                    output: Tensor = layer(hidden, *args, **kwargs)
+                return output
+
+            if not current.is_probe:
+                hidden = _run(alone, hidden, current.recompute)
+            elif not asks_for_attention(partial(alone, hidden)):
+                raise InputError(
+                    f"{type(layer).__name__} of transformers has no attention that goes through "
+                    "its attention interface; choose another model"
+                )
+        is_end = index + 1 >= self._layers.stop and not self.is_last
+        if is_end:
+            raise _StageEnd(hidden)
+        return hidden
+
+
+def _run(function: Any, hidden: Tensor, recompute: Recompute) -> Tensor:
+    match recompute:
+        case Recompute.NONE:
+            output: Tensor = function(hidden)
+            return output
+        case Recompute.FULL:
+            return recomputed(function, hidden)
+        case Recompute.SELECTIVE:
+            raise ValueError("layers of transformers are recomputed whole or not at all")
+        case _:
+            assert_never(recompute)
+
+
+class _StageEnd(Exception):  # noqa: N818 - no error
+    """The last layer of a stage has run; what follows belongs to other stages."""
+
+    def __init__(self, hidden: Tensor) -> None:
+        super().__init__()
+        self.hidden = hidden
+
+
+class _Head:
+    """Head of a model: logits as `transformers` computes them, and losses.
+
+    Logits that are scaled or capped are computed for some tokens at a time, and again in backward.
+    """
+
+    def __init__(self, model: ForeignModel, shape: TransformersShape, shards: Shards) -> None:
+        self._alone = head_alone(model)
+        self._vectors: nn.Linear = model.whole.lm_head
+        self._vocabulary = Vocabulary(shape.vocab_size, shards)
+        self._is_plain = self._vectors.bias is None and is_plain(self._alone)
+        self._n_at_once = max(1, LOGITS_AT_ONCE // shape.vocab_size)
+
+    def losses(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        """Cross entropies of predictions, of the shape of `labels`."""
+        if self._is_plain:
+            return linear_cross_entropy(hidden, self._vectors.weight, labels, self._vocabulary)
+        keep_logits(lambda: self._logits(hidden))
+        flat, ids = hidden.flatten(0, -2), labels.flatten()
+        losses = [
+            recomputed(partial(self._losses, ids[part]), flat[part])
+            for part in token_chunks(len(ids), self._n_at_once)
+        ]
+        return torch.cat(losses).view_as(labels)
+
+    def _losses(self, ids: Tensor, hidden: Tensor) -> Tensor:
+        logits = self._logits(hidden.unsqueeze(0)).squeeze(0)
+        wide = torch.promote_types(logits.dtype, torch.float32)
+        return functional.cross_entropy(logits.to(wide), ids, reduction="none")
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        logits: Tensor = self._alone(inputs_embeds=hidden, use_cache=False).logits
+        return logits
+
+
+STAGE = TransformersStage

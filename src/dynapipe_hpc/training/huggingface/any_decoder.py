@@ -1,0 +1,228 @@
+"""Any decoder of `transformers`, described by its settings and the tensors of its files."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from dynapipe_hpc.architecture.transformers import LOGITS, NUMBER, TransformersShape
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.training.huggingface.model_type_mapping import ModelTypeMapping, Values
+from dynapipe_hpc.training.huggingface.settings import Settings
+from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, same
+from dynapipe_hpc.training.huggingface.weight_files import tensor_shapes
+
+FAMILY = "transformers"
+_LEFT_OUT = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "auto_map")
+"""Settings that say nothing of what is computed. No code that comes with a model is run."""
+_ROTATIONS = ("default", "linear", "llama3", "yarn", "proportional")
+_LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
+_EXPERT = re.compile(r"(.*\.experts\.)(\d+)(\..*)")
+_EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
+
+
+class _Experts(NamedTuple):
+    """Names of the weights of experts, of which `transformers` makes one tensor for all experts.
+
+    Attributes:
+        block: Name of the block that has experts: in files, and in the module.
+        joined: Names in files of the maps that make up `gate_up_proj`.
+        down: Name in files of the map `down_proj`.
+    """
+
+    block: tuple[str, str] = ("mlp", "mlp")
+    joined: tuple[str, str] = ("gate_proj", "up_proj")
+    down: str = "down_proj"
+
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        """Beginnings of names in files, and those in the module."""
+        before, after = self.block
+        return {f".{before}.": f".{after}."}
+
+
+_MIXTRAL = _Experts(("block_sparse_moe", "mlp"), ("w1", "w3"), "w2")
+_EXPERTS: Mapping[str, _Experts] = {
+    "mixtral": _MIXTRAL,
+    **dict.fromkeys(("qwen2_moe", "qwen3_moe", "olmoe"), _Experts()),
+}
+"""Model types with experts, whose files hold each of them apart."""
+
+
+def is_decoder(settings: Settings) -> bool:
+    """Whether settings are those of a causal language model of `transformers`."""
+    architectures = settings.get("architectures")
+    names = architectures if isinstance(architectures, list) else []
+    return isinstance(settings.get("model_type"), str) and any(
+        isinstance(name, str) and name.endswith("ForCausalLM") for name in names
+    )
+
+
+def page_of_decoder(settings: Settings) -> ModelTypeMapping:
+    """The mapping of a model that `transformers` computes.
+
+    Raises:
+        InputError: Its settings ask for something that is not supported.
+    """
+    if problem := settings_problem(settings):
+        raise InputError(f"{settings.path}: {problem}")
+    model_type = settings.get("model_type")
+    architectures = settings.get("architectures", [])
+    name = architectures[0] if isinstance(architectures, list) and architectures else ""
+    return ModelTypeMapping(
+        model_type=str(model_type),
+        architecture=str(name),
+        family=FAMILY,
+        prefix="",
+        model=_model,
+        config=lambda shape: json.loads(shape.settings),
+        dropout=lambda _: {},
+        fits=lambda _: True,
+        tensors=_tensors,
+        copies=lambda shape: {LOGITS: shape.embedding} if shape.tied_head else {},
+        ignored=re.compile(r".*\.rotary_emb\.inv_freq"),
+        longest=partial(Settings.integer, name="max_position_embeddings"),
+    )
+
+
+def settings_problem(settings: Settings) -> str:
+    """Reason why a model cannot be trained through `transformers`; empty if its settings allow it.
+
+    What only its modules tell is checked where they are built.
+    """
+    if not is_decoder(settings):
+        return "'architectures' names no class ...ForCausalLM, and only these are supported"
+    if settings.get("is_encoder_decoder"):
+        return "'is_encoder_decoder' is true, and only decoders are supported"
+    for name in ("text_config", "vision_config", "audio_config"):
+        if settings.get(name) is not None:
+            return f"has a '{name}', as of a model of several media; take the text model alone"
+    if settings.get("output_router_logits"):
+        return (
+            "'output_router_logits' is true, which adds a loss of routers that is not computed; "
+            "set it to false to train without it"
+        )
+    if settings.get("is_causal") is False or settings.get("use_bidirectional_attention"):
+        return "its attention is not causal, and only causal attention is supported"
+    for rotation in _rotations(settings):
+        if rotation not in _ROTATIONS:
+            return (
+                f"has rotary positions of the type {quoted(rotation)}, which depend on the longest "
+                f"sample of a micro-batch or are unknown; supported are {', '.join(_ROTATIONS)}"
+            )
+    return ""
+
+
+def _rotations(settings: Settings) -> Iterator[Any]:
+    for key in ("rope_parameters", "rope_scaling"):
+        values = settings.get(key, {})
+        tables = [values, *values.values()] if isinstance(values, dict) else []
+        for table in tables:
+            if isinstance(table, dict):
+                yield table.get("rope_type", table.get("type", "default"))
+
+
+def _model(settings: Settings) -> Values:
+    tensors = _weights(settings)
+    width, n_heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
+    epsilon = next((key for key in _EPSILONS if settings.get(key) is not None), _EPSILONS[0])
+    values = {key: each for key, each in settings.values.items() if key not in _LEFT_OUT}
+    is_tied = LOGITS not in tensors or settings.flag("tie_word_embeddings", default=False)
+    if is_tied:
+        tensors.pop(LOGITS, None)
+    return {
+        "family": FAMILY,
+        "model_type": settings.get("model_type"),
+        "n_layers": settings.integer("num_hidden_layers"),
+        "hidden_size": width,
+        "n_heads": n_heads,
+        "head_size": settings.integer("head_dim", max(1, width // n_heads)),
+        "ffn_size": settings.integer("intermediate_size", 4 * width),
+        "vocab_size": settings.integer("vocab_size"),
+        "max_tokens": settings.integer("max_position_embeddings"),
+        "norm_epsilon": settings.number(epsilon, 1e-6),
+        "tied_head": is_tied,
+        "settings": json.dumps(values, separators=(",", ":")),
+        "tensors": tensors,
+    }
+
+
+def _weights(settings: Settings) -> dict[str, tuple[int, ...]]:
+    """Shapes of the weights that `transformers` makes of the files beside the settings.
+
+    Raises:
+        InputError: Layers differ in their weights, or there are no files.
+    """
+    experts = _EXPERTS.get(str(settings.get("model_type")), _Experts())
+    shapes: dict[str, tuple[int, ...]] = {}
+    n_layers: dict[str, int] = {}
+    n_experts: dict[str, set[str]] = {}
+    for stored, shape in tensor_shapes(settings.path.parent).items():
+        name = stored
+        if layer := _LAYER.fullmatch(stored):
+            name = f"{layer[1]}{NUMBER}{layer[3]}"
+            for before, after in experts.renamed.items():
+                name = name.replace(before, after)
+        size = tuple(shape)
+        if expert := _EXPERT.fullmatch(name):
+            name = f"{expert[1]}{NUMBER}{expert[3]}"
+            n_experts.setdefault(name, set()).add(expert[2])
+        if shapes.setdefault(name, size) != size:
+            raise InputError(
+                f"{settings.path.parent}: layers differ in the shape of {name}, which is not "
+                "supported; choose another model"
+            )
+        n_layers[name] = n_layers.get(name, 0) + 1
+    for name, n in n_layers.items():
+        expected = settings.integer("num_hidden_layers") * len(n_experts.get(name, "1"))
+        if NUMBER in name and n != expected:
+            raise InputError(
+                f"{settings.path.parent}: {n} of {expected} tensors are there of the name {name}; "
+                "layers with different weights are not supported: choose another model"
+            )
+    ignored = re.compile(r".*\.rotary_emb\.inv_freq")
+    return {
+        name: shape
+        for name, shape in _joined(shapes, n_experts, experts)
+        if not ignored.fullmatch(name)
+    }
+
+
+def _joined(
+    shapes: Mapping[str, tuple[int, ...]], n_experts: Mapping[str, set[str]], experts: _Experts
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Shapes with one tensor for all experts of a layer."""
+    for name, shape in shapes.items():
+        if name not in n_experts:
+            yield name, shape
+            continue
+        start, kind = name.rsplit(f".{NUMBER}.", 1)
+        kind, n = kind.removesuffix(".weight"), len(n_experts[name])
+        if kind == experts.joined[0]:
+            yield f"{start}.gate_up_proj", (n, 2 * shape[0], *shape[1:])
+        elif kind == experts.down:
+            yield f"{start}.down_proj", (n, *shape)
+
+
+def _tensors(shape: TransformersShape) -> Iterator[TensorMap]:
+    for pattern, size in shape.tensors.items():
+        in_layers = f".{NUMBER}." in pattern
+        for i in range(shape.n_layers if in_layers else 1):
+            name = pattern.replace(NUMBER, str(i))
+            yield _tensor_map(shape, name, tuple(size))
+
+
+def _tensor_map(shape: TransformersShape, name: str, size: tuple[int, ...]) -> TensorMap:
+    experts = _EXPERTS.get(shape.model_type)
+    if experts is None:
+        return same(name, size, name)
+    before, after = experts.block
+    stored = name.replace(f".{after}.", f".{before}.")
+    start, _, kind = stored.rpartition(".")
+    if len(size) != 3 or not start.endswith(".experts"):
+        return same(name, size, stored)
+    joined = experts.joined if kind == "gate_up_proj" else (experts.down,)
+    n_rows = size[1] // len(joined)
+    sources = {f"{start}.{e}.{each}.weight": n_rows for e in range(size[0]) for each in joined}
+    return TensorMap(name, size, sources, is_stack=True)

@@ -1,0 +1,77 @@
+"""Description of a model on disk: the families that can train it, or why none can."""
+
+import json
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.transformers import TransformersShape
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.models.family import family_of
+from dynapipe_hpc.training.huggingface.any_decoder import FAMILY
+from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
+
+
+def describe_model(path: Path) -> str:
+    """Describes a Hugging Face folder, a checkpoint or a run.
+
+    Layers of `transformers` are built, one of each kind, without their weights.
+
+    Raises:
+        InputError: It is no model, or no family can train it; says why.
+    """
+    origins: list[Origin] = []
+    refusals: list[str] = []
+    for family in (None, FAMILY):
+        try:
+            origin = find_origin(path, family)
+            if origin.description is None and isinstance(origin.shape, TransformersShape):
+                _check_layers(origin.shape)
+        except InputError as error:
+            if (text := str(error)) not in refusals:
+                refusals.append(text)
+            continue
+        if origin.shape.family not in [each.shape.family for each in origins]:
+            origins.append(origin)
+    if not origins:
+        raise InputError("; ".join(refusals))
+    lines = [f"{origins[0]}: {_size(origins[0].shape)}"]
+    for origin in origins:
+        lines += [f'family = "{origin.shape.family}": {text}' for text in _details(origin)]
+    return "\n".join([*lines, *(f"not otherwise: {text}" for text in refusals)])
+
+
+def _size(shape: ModelShape) -> str:
+    weights, held = shape.weights(), shape.held(range(shape.n_all_layers), first=True, last=True)
+    n = sum(weights[kind].n_numbers * count for kind, count in held.items() if kind in weights)
+    n -= sum(weights[first].n_first * len(others) for first, *others in shape.tied.values())
+    return f"{n:,} weights, {shape.layers_text} layers"
+
+
+def _details(origin: Origin) -> Iterator[str]:
+    if not isinstance(origin.shape, TransformersShape):
+        yield "layers of this package"
+        return
+    yield f"layers of transformers {version('transformers')}, whose costs are measured"
+    settings = json.loads(origin.shape.settings)
+    kinds = settings.get("layer_types") or []
+    if (window := settings.get("sliding_window")) and "sliding_attention" in kinds:
+        n = kinds.count("sliding_attention")
+        yield f"windows of {window:,} tokens in {n} of {len(kinds)} layers"
+    if cap := settings.get("attn_logit_softcapping"):
+        yield f"scores with a soft cap of {cap:g}, all of which backward keeps"
+    dropped = [
+        name
+        for name, value in settings.items()
+        if isinstance(value, float) and value and ("dropout" in name or "jitter" in name)
+    ]
+    if dropped:
+        yield f"nothing is dropped, in spite of {', '.join(dropped)}"
+
+
+def _check_layers(shape: TransformersShape) -> None:
+    """Builds one layer of each kind, which refuses what is not supported."""
+    kinds = json.loads(shape.settings).get("layer_types") or ["all"]
+    for i in {kinds.index(kind) for kind in kinds}:
+        family_of(shape)(shape, range(i, i + 1), first=False, last=False)

@@ -1,0 +1,86 @@
+"""Shapes of decoders of `transformers`, which need no torch, against their modules."""
+
+from pathlib import Path
+
+import pytest
+from tests.examples.any_decoders import DECODERS, origin_of, saved_decoder
+from torch import nn
+
+from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
+from dynapipe_hpc.architecture.transformers import TransformersShape
+from dynapipe_hpc.models.transformers import TransformersStage
+
+every_decoder = pytest.mark.parametrize("name", DECODERS)
+SHAPE = TransformersShape(
+    n_layers=2,
+    hidden_size=4,
+    n_heads=2,
+    ffn_size=8,
+    vocab_size=6,
+    max_tokens=16,
+    model_type="mixtral",
+    settings='{"model_type":"mixtral"}',
+    tensors={
+        "model.embed_tokens.weight": (6, 4),
+        "model.layers.*.self_attn.q_proj.weight": (8, 4),
+        "model.layers.*.mlp.gate.weight": (3, 4),
+        "model.layers.*.mlp.experts.down_proj": (3, 4, 8),
+        "model.layers.*.norm.weight": (4,),
+        "model.norm.weight": (4,),
+        "lm_head.weight": (6, 4),
+    },
+)
+
+
+def numbers_of(module: nn.Module) -> tuple[int, int]:
+    """Numbers of weights, and of those that are frozen."""
+    weights = list(module.parameters())
+    return sum(w.numel() for w in weights), sum(w.numel() for w in weights if not w.requires_grad)
+
+
+@every_decoder
+@pytest.mark.parametrize("lora", [None, Lora(rank=3), Lora(rank=2, targets=("o_proj",))])
+def test_weights_are_those_of_the_modules(name: str, lora: Lora | None, tmp_path: Path) -> None:
+    saved_decoder(name, tmp_path)
+    shape = origin_of(tmp_path)[1]
+    if lora and lora.targets and name == "mixtral":
+        assert {n for (n,) in shape.linear_layers.values()} == {f"{each}_proj" for each in "qkvo"}
+    shape = shape.model_copy(update={"lora": lora})
+    for kind, layers, first, last in (
+        (LAYER, range(1, 2), False, False),
+        (EMBEDDING, range(0), True, False),
+        (HEAD, range(0), False, True),
+    ):
+        stage = TransformersStage(shape, layers, first=first, last=last)
+        n_numbers, n_frozen, n_first = shape.weights()[kind]
+        assert numbers_of(stage) == (n_numbers, n_frozen)
+        assert n_first == (n_numbers if kind == EMBEDDING else 0)
+
+
+def test_weights_are_counted_by_hand() -> None:
+    layer = 8 * 4 + 3 * 4 + 3 * 4 * 8 + 4
+    assert SHAPE.weights() == {LAYER: (layer, 0, 0), EMBEDDING: (24, 0, 24), HEAD: (28, 0, 0)}
+    assert SHAPE.tied == {}
+    assert SHAPE.linear_layers == {"self_attn.q_proj": ("q_proj",)}
+    adapted = SHAPE.model_copy(update={"lora": Lora(rank=2)})
+    assert adapted.weights()[LAYER] == (layer + 2 * 12, layer, 0)
+
+
+def test_costs_depend_on_settings() -> None:
+    other = SHAPE.model_copy(update={"settings": '{"model_type":"mixtral","x":1}'})
+    assert other.fingerprint != SHAPE.fingerprint
+    assert SHAPE.with_layers(4).fingerprint == SHAPE.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocab_size": 7}, r"none of vocab_size x hidden_size \(7 x 4\)"),
+        ({"tied_head": True}, "tied_head is true, which contradicts tensors"),
+        ({"tensors": {"model.embed_tokens.weight": (6, 4)}}, "names none of a layer"),
+    ],
+)
+def test_contradictions_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TransformersShape.model_validate({**SHAPE.model_dump(), **changes})

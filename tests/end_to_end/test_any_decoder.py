@@ -1,0 +1,155 @@
+"""Decoders of `transformers` trained by their own layers in real runs, and by a plain loop."""
+
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.examples.any_decoders import DECODERS, origin_of, random_decoder, saved_decoder
+from tests.examples.foreign_models import transformers
+from tests.examples.measured_layers import linear_table_of
+from tests.jobs.command_line import columns, finish, finish_program
+from tests.jobs.tuning_files import N_IDS, write_tuning_files
+from tests.oracles.in_float64 import in_float64
+from tests.oracles.plain_run import PlainRun
+from tests.oracles.plain_tuning import plain_losses
+
+from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.planner.cost.table.profile_file import write_table
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+PROMPT = [5, 17, 3, 29]
+ONE_REPLICA = ("--set", "cluster.n_replicas=1")
+RUN_ALL = """
+import sys
+from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.cli.main import main
+
+for name in sys.argv[1:]:
+    if code := main(["run", f"{name}/config.toml", "-o", f"{name}/run"]):
+        sys.exit(code)
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder per type with the model as it was, and a run that trained it; one job for all."""
+    folder = tmp_path_factory.mktemp("trained")
+    for name, kind in DECODERS.items():
+        with in_float64(kind.module):
+            saved_decoder(name, folder / name / "theirs")
+        write_files(folder / name, f"{name}/")
+    job = finish_program(folder, 4, RUN_ALL, *DECODERS)
+    assert job.returncode == 0, job.stderr
+    for name in DECODERS:
+        assert f"{name}/run: begins with the weights of {name}/theirs (" in job.stdout
+    return folder
+
+
+def write_files(folder: Path, as_seen: str, **training: Any) -> None:
+    """A dataset, a configuration with packed and padded rows, and a made-up cost table."""
+    write_tuning_files(
+        folder,
+        as_seen,
+        {
+            "model": {"init_from": f"{as_seen}theirs", "family": "transformers"},
+            "cluster": {"zero_stage": 1},
+            "planner": {
+                "cost": {"kind": "profiled", "path": f"{as_seen}costs.h5"},
+                "batch": {"rule": "dynamic", "layouts": ["padded", "packed"]},
+            },
+            "training": training,
+        },
+    )
+    write_costs(folder)
+
+
+def write_costs(folder: Path, lora: Lora | None = None) -> None:
+    """A made-up cost table of the model in a folder."""
+    shape = origin_of(folder / "theirs")[1].model_copy(update={"lora": lora})
+    table = linear_table_of(shape, 8, {"dtype": "float64", "optimizer": "adamw"})
+    write_table(table, folder / "costs.h5")
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_training_gives_the_losses_and_the_model_of_a_plain_loop(
+    name: str, trained: Path, tmp_path: Path
+) -> None:
+    folder, kind = trained / name, DECODERS[name]
+    with in_float64(kind.module):
+        model = random_decoder(name)
+        expected = list(plain_losses(model, PlainRun(folder / "run", folder / "corpus.h5")))
+    (found,) = columns(folder / "run", "loss")
+    assert found == pytest.approx(expected, rel=1e-9)
+
+    assert main(["export", str(folder / "run"), "-o", str(tmp_path / "new")]) == 0
+    files = [
+        set(load_file(at / "model.safetensors")) for at in (folder / "theirs", tmp_path / "new")
+    ]
+    assert files[0] == files[1]
+    with in_float64(kind.module):
+        exported = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "new")
+        if hasattr(model.config, "num_experts_per_tok"):
+            exported.set_experts_implementation("eager")
+        assert exported.dtype == torch.float64
+        torch.testing.assert_close(exported.state_dict(), model.state_dict(), rtol=1e-8, atol=1e-8)
+        assert exported.generation_config.eos_token_id == [2, N_IDS - 1]
+        model.generation_config.eos_token_id = [2, N_IDS - 1]
+        assert generated(exported) == generated(model)
+
+
+def generated(model: Any) -> list[int]:
+    """Ids after a prompt, the likeliest each time."""
+    found = model.generate(torch.tensor([PROMPT]), do_sample=False, max_new_tokens=12)
+    tokens: list[int] = found[0].tolist()
+    return tokens
+
+
+def test_a_run_goes_on_in_one_stage_and_gives_the_same(trained: Path, tmp_path: Path) -> None:
+    for item in ("theirs", "corpus.h5", "costs.h5", "config.toml"):
+        source = trained / "qwen3_moe" / item
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, tmp_path / item)
+    write_files(tmp_path, "")
+    words = ("run", "config.toml", "-o", "run", "--set", "training.decay_iterations=20")
+    first = finish(tmp_path, 2, *words, "--set", "training.iterations=8", *ONE_REPLICA)
+    assert first.returncode == 0, first.stderr
+    second = finish(tmp_path, 1, *words, *ONE_REPLICA, "--set", "cluster.n_stages=1")
+    assert second.returncode == 0, second.stderr
+    (found,), (expected,) = (
+        columns(tmp_path / "run", "loss"),
+        columns(trained / "qwen3_moe" / "run", "loss"),
+    )
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_adapters_are_exported_for_peft_and_merged(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft", reason="needs peft: pip install '.[reference]'")
+    with in_float64("phi3"):
+        saved_decoder("phi3", tmp_path / "theirs")
+    write_files(tmp_path, "")
+    lora = ("--set", "model.lora.rank=3", "--set", 'model.lora.targets=["qkv_proj", "down_proj"]')
+    held_out = ("--set", "evaluation.held_out=0.1", "--set", "evaluation.every=10")
+    write_costs(tmp_path, Lora(rank=3, targets=("qkv_proj", "down_proj")))
+    job = finish(tmp_path, 2, "run", "config.toml", "-o", "run", *ONE_REPLICA, *lora, *held_out)
+    assert job.returncode == 0, job.stderr
+    assert "held out" in job.stdout or "evaluation" in job.stdout
+    run, adapters, merged = (str(tmp_path / name) for name in ("run", "adapters", "merged"))
+    assert main(["export", run, "-o", adapters, "--dtype", "float64"]) == 0
+    assert main(["export", run, "-o", merged, "--base", str(tmp_path / "theirs")]) == 0
+    kind = transformers.AutoModelForCausalLM
+    with in_float64("phi3"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of what peft calls in transformers
+        base = kind.from_pretrained(tmp_path / "theirs")
+        model = peft.PeftModel.from_pretrained(base, adapters).double().merge_and_unload()
+        found = kind.from_pretrained(merged).state_dict()
+        before = kind.from_pretrained(tmp_path / "theirs").state_dict()
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-6, atol=1e-6)  # base in float32
+        is_adapted = name.endswith(("qkv_proj.weight", "down_proj.weight"))
+        assert torch.equal(weight, before[name]) != is_adapted

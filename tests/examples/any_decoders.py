@@ -1,0 +1,138 @@
+"""Small random decoders of `transformers` for the family that runs its layers."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from tests.examples.foreign_models import N_IDS, transformers
+from tests.oracles.in_float64 import in_float64
+from torch import Tensor, nn
+
+from dynapipe_hpc.architecture.transformers import TransformersShape
+from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
+
+WINDOW = 6
+"""Tokens that layers with a window see, far fewer than samples have."""
+_SIZES = {
+    "vocab_size": N_IDS,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_ROPE = {"rope_type": "default", "rope_theta": 50.0}
+
+
+class Decoder(NamedTuple):
+    """A type of models.
+
+    Attributes:
+        name: Beginning of the names of its classes.
+        settings: Settings beside the sizes that all have.
+        model_type: Name of its module; None for that in lower case.
+        config: Name of the class of its settings; None for the usual one.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    model_type: str | None = None
+    config: str | None = None
+
+    @property
+    def module(self) -> str:
+        """Name of the module in `transformers.models`."""
+        return self.model_type or self.name.lower()
+
+
+DECODERS: Mapping[str, Decoder] = {
+    "llama": Decoder("Llama", {"rope_parameters": _ROPE}),
+    # Windows in every second layer, and soft caps of scores and logits.
+    "gemma2": Decoder(
+        "Gemma2",
+        {
+            "head_dim": 6,
+            "sliding_window": WINDOW,
+            "query_pre_attn_scalar": 12,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 3.0,
+        },
+    ),
+    "gemma3": Decoder(
+        "Gemma3",
+        {
+            "head_dim": 6,
+            "sliding_window": WINDOW,
+            "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
+        },
+        config="Gemma3TextConfig",
+    ),
+    "phi3": Decoder("Phi3", {"rope_parameters": _ROPE}),
+    "olmo2": Decoder("Olmo2", {"rope_parameters": _ROPE}),
+    "granite": Decoder(
+        "Granite",
+        {
+            "embedding_multiplier": 3.0,
+            "logits_scaling": 2.0,
+            "residual_multiplier": 0.5,
+            "attention_multiplier": 0.3,
+            "rope_parameters": _ROPE,
+        },
+    ),
+    # Every second layer has no positions.
+    "smollm3": Decoder("SmolLM3", {"no_rope_layers": [1, 0, 1, 0], "rope_parameters": _ROPE}),
+    "qwen3_moe": Decoder(
+        "Qwen3Moe",
+        {
+            "head_dim": 6,
+            "num_experts": 5,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 12,
+            "norm_topk_prob": True,
+        },
+        model_type="qwen3_moe",
+    ),
+    "mixtral": Decoder("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "starcoder2": Decoder("Starcoder2", {"sliding_window": WINDOW, "rope_parameters": _ROPE}),
+}
+"""Types of models, by name."""
+
+
+def random_decoder(name: str, **settings: Any) -> Any:
+    """A model of a type with weights far from initial ones, in float64 throughout."""
+    kind = DECODERS[name]
+    values = {**_SIZES, **kind.settings, **settings}
+    config = getattr(transformers, kind.config or f"{kind.name}Config")(**values)
+    model = getattr(transformers, f"{kind.name}ForCausalLM")(config).double().eval()
+    if hasattr(config, "num_experts_per_tok"):
+        model.set_experts_implementation("eager")  # that of float64
+    generator = torch.Generator().manual_seed(5)
+    for weight in dict.fromkeys(model.parameters()):
+        nn.init.normal_(weight, std=0.3, generator=generator)
+    return model
+
+
+def saved_decoder(name: str, folder: Path, **settings: Any) -> Any:
+    """A random model, and a folder with it."""
+    model = random_decoder(name, **settings)
+    model.save_pretrained(folder)
+    return model
+
+
+def origin_of(folder: Path) -> tuple[Origin, TransformersShape]:
+    """The model of a folder, for the family that runs layers of `transformers`."""
+    origin = find_origin(folder, "transformers")
+    assert isinstance(origin.shape, TransformersShape)
+    return origin, origin.shape
+
+
+def plain_losses(name: str, model: Any, tokens: list[int], labels: list[int]) -> Tensor:
+    """Losses of the labels after each token of a row that a model reads alone."""
+    with in_float64(DECODERS[name].module):
+        logits = model(input_ids=torch.tensor([tokens])).logits[0]
+    return nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="none")

@@ -1,0 +1,84 @@
+"""Profiles of models whose layers take turns, such as those with and without windows."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from tests.examples.any_decoders import origin_of, saved_decoder
+from tests.examples.decoder_shapes import decoder_shapes
+from tests.jobs.tiny_experiment import tiny_experiment
+
+from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.place_layers import any_placement
+from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+from dynapipe_hpc.experiment.profile.profile import profile
+from dynapipe_hpc.experiment.profile.separate_layers import TRANSIENT, mean_layer
+from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.models.transformers import TransformersStage
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+
+ALONE = Job(MPI.COMM_SELF)
+MODES = ("none", "full")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ExperimentConfig:
+    """Two stages of a Gemma 3, with two layers with windows each, or one and one without."""
+    turns = ["sliding_attention", "full_attention"] * 2
+    saved_decoder("gemma3", tmp_path, layer_types=turns)
+    tables = tiny_experiment(n_stages=2).model_dump()
+    tables["model"] = origin_of(tmp_path)[1].model_dump()
+    tables["planner"]["cost"] = {"kind": "profiled", "path": "t.h5", "recompute": MODES}
+    return ExperimentConfig.model_validate(tables)
+
+
+def test_layers_of_each_kind_have_a_model_of_their_own(tmp_path: Path) -> None:
+    saved_decoder("gemma3", tmp_path)
+    kinds = TransformersStage.layer_kinds(origin_of(tmp_path)[1])
+    assert [share for _, share in kinds] == [0.75, 0.25]
+    settings = [json.loads(shape.model_dump()["settings"]) for shape, _ in kinds]
+    assert [each["layer_types"] for each in settings] == [
+        ["sliding_attention"] * 4,
+        ["full_attention"] * 4,
+    ]
+
+
+def test_layers_that_are_all_alike_have_one(tmp_path: Path) -> None:
+    saved_decoder("granite", tmp_path, eos_token_id=[2, 3, 4, 5])
+    shape = origin_of(tmp_path)[1]
+    assert TransformersStage.layer_kinds(shape) == [(shape, 1.0)]
+
+
+def test_a_mean_layer_takes_the_mean_time_and_the_largest_transient_memory() -> None:
+    costs = np.arange(10.0).reshape(2, 1, 5), np.arange(10.0, 25.0).reshape(3, 1, 5)
+    mean = mean_layer([(costs[0], 0.75), (costs[1], 0.25)])
+    expected = 0.75 * costs[0] + 0.25 * costs[1][:2]
+    expected[..., TRANSIENT] = costs[1][:2][..., TRANSIENT]
+    np.testing.assert_allclose(mean, expected)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_memory_is_what_a_stage_of_a_run_needs(config: ExperimentConfig, mode: str) -> None:
+    grid = ProfileGrid.from_config(config, max_tokens=64)
+    *_, table = profile(ALONE, config, grid, repetition_s=0.0, on_progress=lambda _: None)
+    assert table is not None
+    cost = ProfiledCost(
+        table,
+        config.model,
+        any_placement(config),
+        config.cluster,
+        config=ProfiledConfig(path=Path("t.h5"), recompute=MODES),
+    )
+    recompute = {each.text: each for each in Recompute}[mode]
+    shapes = decoder_shapes(np.array([2]), np.array([32]))
+    found = cost.stage_costs(shapes, recompute).stored_bytes[0]
+    with tokens_on_disk([(16, 16)], config.model.vocab_size) as tokens:
+        for i, stack in enumerate((StackShape(2, first=True), StackShape(2, last=True))):
+            needed = Stack(config, stack, tokens).memory(PaddedRows((0, 0), 32, recompute))
+            # Each kind has rotary angles of its own, which layers of that kind share.
+            assert found[i] == pytest.approx(needed.stored_bytes, rel=0.02)

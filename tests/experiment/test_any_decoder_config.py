@@ -1,0 +1,78 @@
+"""Configurations of decoders of `transformers`: keys from the folder, and keys that are refused."""
+
+from pathlib import Path
+
+import pytest
+from tests.examples.any_decoders import saved_decoder
+from tests.jobs.tuning_files import write_tuning_files
+
+from dynapipe_hpc.architecture.transformers import TransformersShape
+from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A configuration that names a model, whose costs have not been measured yet."""
+    saved_decoder("granite", tmp_path / "theirs")
+    write_tuning_files(tmp_path, f"{tmp_path}/")
+    return tmp_path / "config.toml"
+
+
+def test_all_keys_are_taken_from_the_folder(path: Path, tmp_path: Path) -> None:
+    config = load_config(path)
+    assert isinstance(config.model, TransformersShape)
+    assert config.model.model_type == "granite"
+    assert config.model.n_layers == 4
+    assert config.model.tensors["model.layers.*.mlp.down_proj.weight"] == (16, 24)
+    written = tmp_path / "written.toml"
+    written.write_text(to_toml(config))
+    assert load_config(written) == config
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("cluster.n_shards=2", "cluster.n_shards is 2"),
+        ("planner.schedule.split_backward=true", "planner.schedule.split_backward is true"),
+        ('planner.cost.recompute=["none", "selective"]', "planner.cost.recompute has 'selective'"),
+        (
+            'planner.batch={rule="dynamic", layouts=["packed"], slices="auto"}',
+            "planner.batch.slices is 'auto'",
+        ),
+    ],
+)
+def test_what_needs_layers_of_this_package_is_refused(
+    override: str, message: str, path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=f"{message}, but the layers of model.family = 'trans"):
+        load_config(path, [override])
+
+
+def test_other_settings_than_those_of_the_folder_are_refused(path: Path) -> None:
+    with pytest.raises(ConfigError, match="hidden_size is 16 there, not 32"):
+        load_config(path, ["model.hidden_size=32"])
+
+
+def test_adapters_have_the_names_of_transformers(path: Path) -> None:
+    config = load_config(path, ['model.lora.targets=["q_proj", "down_proj"]'])
+    assert config.model.lora
+    with pytest.raises(
+        ConfigError, match=r"names 'query', but the linear layers .* q_proj, v_proj"
+    ):
+        load_config(path, ['model.lora.targets=["query"]'])
+
+
+def test_costs_are_not_estimated(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(path)]) == 2
+    assert "costs of a transformers cannot be estimated, only measured" in capsys.readouterr().err
+
+
+def test_weights_are_never_drawn(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = load_config(path)
+    model = config.model.model_copy(update={"init_from": None})
+    drawn = ExperimentConfig.model_validate({**config.model_dump(), "model": model.model_dump()})
+    path.write_text(to_toml(drawn))
+    assert main(["doctor", str(path)]) != 0
+    assert "whose weights are not drawn at random" in capsys.readouterr().out

@@ -1,0 +1,115 @@
+"""Attention that `transformers` calls: windows and soft caps, against the formula."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.models.foreign_attention import (
+    asks_for_attention,
+    attending_within,
+    interface,
+    windowed_attention,
+)
+from dynapipe_hpc.models.tokens.documents import Documents
+
+LENGTHS = (5, 1, 9, 3, 4, 8)
+HEADS, KEY_HEADS, SIZE = 4, 2, 3
+
+
+def random_row(n_tokens: int, rows: int = 1) -> list[Tensor]:
+    """Queries, keys and values, which need gradients."""
+    stream = torch.Generator().manual_seed(3)
+    sizes = [(rows, heads, n_tokens, SIZE) for heads in (HEADS, KEY_HEADS, KEY_HEADS)]
+    return [
+        torch.randn(size, generator=stream, dtype=torch.float64, requires_grad=True)
+        for size in sizes
+    ]
+
+
+def by_the_formula(
+    inputs: list[npt.NDArray[np.float64]], scale: float, window: int | None, cap: float | None
+) -> npt.NDArray[np.float64]:
+    """One document, position by position."""
+    query, key, value = inputs
+    mixed = np.zeros_like(query)
+    for head in range(HEADS):
+        group = head * KEY_HEADS // HEADS
+        for i in range(query.shape[1]):
+            first = 0 if window is None else max(0, i - window + 1)
+            scores = key[group, first : i + 1] @ query[head, i] * scale
+            if cap is not None:
+                scores = cap * np.tanh(scores / cap)
+            weights = np.exp(scores - scores.max())
+            mixed[head, i] = weights @ value[group, first : i + 1] / weights.sum()
+    return mixed
+
+
+@pytest.mark.parametrize("window", [None, 1, 3, 8, 20])
+@pytest.mark.parametrize("cap", [None, 0.7])
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_packed_documents_attend_by_the_formula(
+    window: int | None, cap: float | None, scale: float | None
+) -> None:
+    inputs = random_row(sum(LENGTHS))
+    documents = Documents.from_lengths(LENGTHS)
+    found = windowed_attention(*inputs, documents=documents, scale=scale, window=window, cap=cap)
+    arrays = [each.detach()[0].numpy() for each in inputs]
+    for start, end in pairwise(documents.offsets):
+        own = [each[:, start:end] for each in arrays]
+        expected = by_the_formula(own, scale or SIZE**-0.5, window, cap)
+        np.testing.assert_allclose(found.detach()[0, :, start:end].numpy(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("cap", [None, 0.7])
+def test_rows_attend_as_documents_do(window: int | None, cap: float | None) -> None:
+    rows = random_row(7, rows=2)
+    found = windowed_attention(*rows, window=window, cap=cap)
+    for i in range(2):
+        alone = [each[i : i + 1] for each in rows]
+        whole = Documents.from_lengths([7])
+        expected = windowed_attention(*alone, documents=whole, window=window, cap=cap)
+        torch.testing.assert_close(found[i : i + 1], expected)
+
+
+def test_the_interface_reads_scale_window_and_cap_and_turns_tokens_before_heads() -> None:
+    inputs, documents = random_row(sum(LENGTHS)), Documents.from_lengths(LENGTHS)
+    options: dict[str, Any] = {"scaling": 0.3, "sliding_window": 3, "softcap": 0.7, "dropout": 0.0}
+    with attending_within(documents):
+        found, weights = interface(nn.Identity(), *inputs, None, **options, position_ids=inputs[0])
+    expected = windowed_attention(*inputs, documents=documents, scale=0.3, window=3, cap=0.7)
+    assert torch.equal(found, expected.transpose(1, 2))
+    assert weights is None
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [({"dropout": 0.1}, "dropout"), ({"s_aux": torch.zeros(2)}, "s_aux")],
+)
+def test_other_options_are_refused_by_name(options: dict[str, Any], name: str) -> None:
+    with pytest.raises(InputError, match=f"Identity of transformers asks attention for {name}"):
+        interface(nn.Identity(), *random_row(4), **options)
+
+
+def test_masks_and_other_attention_than_causal_are_refused() -> None:
+    row, module = random_row(4), nn.Identity()
+    with pytest.raises(InputError, match="asks attention for attention_mask"):
+        interface(module, *row, torch.zeros(4, 4))
+    with pytest.raises(InputError, match="values of another size than queries"):
+        interface(module, row[0], row[1], row[2][..., :2])
+    module.is_causal = False  # type: ignore[assignment]
+    with pytest.raises(InputError, match="is_causal = false"):
+        interface(module, *row)
+
+
+def test_a_probe_computes_no_attention() -> None:
+    assert asks_for_attention(lambda: interface(nn.Identity(), *random_row(4)))
+    assert not asks_for_attention(lambda: None)
+    found, _ = interface(nn.Identity(), *random_row(4))
+    assert found.shape == (1, 4, HEADS, SIZE)

@@ -1,0 +1,143 @@
+"""Decoders of `transformers` in two stages, against the same models run by a plain loop."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.examples.any_decoders import DECODERS, origin_of, plain_losses, saved_decoder
+from tests.examples.decoder_pipelines import SAMPLES, TOKENS, WEIGHTS
+from tests.examples.run_stage import run_stage
+from tests.examples.training_case import START_ID, packed, padded
+from tests.oracles.in_float64 import in_float64
+from torch import Tensor
+
+from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.models.transformers import TransformersStage
+from dynapipe_hpc.training.activation_memory import ActivationMemory
+from dynapipe_hpc.training.checkpoint.parts import whole_parts
+from dynapipe_hpc.training.huggingface.read_weights import read_weights
+
+N_STAGES = 2
+every_decoder = pytest.mark.parametrize("name", DECODERS)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder per type of model."""
+    folder = tmp_path_factory.mktemp("decoders")
+    for name, kind in DECODERS.items():
+        with in_float64(kind.module):
+            saved_decoder(name, folder / name)
+    yield folder
+
+
+def stages(folder: Path, n_stages: int = N_STAGES) -> list[TransformersStage]:
+    """The stages of a model, each with its own part of the weights."""
+    origin, shape = origin_of(folder)
+    made = []
+    for i, layers in enumerate(Placement.equal_shares(shape.n_layers, n_stages).layers):
+        stage = TransformersStage(
+            shape, layers, first=i == 0, last=i == n_stages - 1, dtype=torch.float64
+        )
+        read_weights(origin, shape, whole_parts(stage))
+        made.append(stage)
+    return made
+
+
+def gradients(pipeline: list[TransformersStage]) -> dict[str, Tensor]:
+    """Gradients by name; those of copies of a tied weight are added up."""
+    found: dict[str, Tensor] = {}
+    for stage in pipeline:
+        for name, weight in stage.named_parameters():
+            assert weight.grad is not None
+            found[name] = found[name] + weight.grad if name in found else weight.grad
+    return found
+
+
+def expected_of(name: str, folder: Path) -> tuple[float, dict[str, Tensor]]:
+    """Loss and gradients of all samples, each alone in a row."""
+    with in_float64(DECODERS[name].module):
+        model: Any = saved_decoder(name, folder)
+    loss = torch.zeros((), dtype=torch.float64)
+    for sample in SAMPLES:
+        inputs, targets = TOKENS.read(sample)
+        labels = [*inputs.tolist(), *targets.tolist()]
+        losses = plain_losses(name, model, [START_ID, *labels[:-1]], labels)
+        loss = loss + WEIGHTS[sample.sample_id] * losses[len(inputs) :].sum()
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss.item(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+
+
+@every_decoder
+def test_stages_compute_the_loss_and_gradients_of_a_plain_loop(
+    name: str, models: Path, tmp_path: Path
+) -> None:
+    loss, expected = expected_of(name, tmp_path)
+    for microbatch in (padded(SAMPLES), packed(SAMPLES, fill=3)):
+        for mode in (Recompute.NONE, Recompute.FULL):
+            found_loss, found = outcome(stages(models / name), microbatch, mode)
+            assert found_loss == pytest.approx(loss, rel=1e-10)
+            assert found.keys() == expected.keys()
+            for key, gradient in expected.items():
+                scale = float(gradient.abs().max())
+                torch.testing.assert_close(
+                    found[key], gradient, rtol=1e-10, atol=1e-11 * scale, msg=f"{key} {mode}"
+                )
+
+
+def outcome(
+    pipeline: list[TransformersStage], microbatch: MicroBatch, mode: Recompute
+) -> tuple[float, dict[str, Tensor]]:
+    """Loss and gradients of a micro-batch, whose activations cross stages as numbers."""
+    received: list[Tensor] = []
+    sent: list[Tensor] = []
+    activation = None
+    for stage in pipeline:
+        if activation is not None:
+            activation = activation.detach().requires_grad_()
+            received.append(activation)
+        batch = stage.collate(microbatch, TOKENS)
+        activation = run_stage(stage, activation, batch, mode)
+        sent.append(activation)
+    gradient = None
+    for output in reversed(sent):
+        output.backward(gradient)  # type: ignore[no-untyped-call]
+        gradient = received.pop().grad if received else None
+    return sent[-1].item(), gradients(pipeline)
+
+
+def test_a_stage_holds_its_own_part_only(models: Path) -> None:
+    first, last = stages(models / "llama")
+    names = [{name for name, _ in stage.named_parameters()} for stage in (first, last)]
+    assert not names[0] & names[1]
+    assert {n for n in names[0] if "layers" not in n} == {"model.embed_tokens.weight"}
+    assert {n for n in names[1] if "layers" not in n} == {"model.norm.weight", "lm_head.weight"}
+    assert {n.split(".")[2] for n in names[1] if "layers" in n} == {"2", "3"}
+
+
+def test_a_tied_head_is_a_copy_of_the_embedding(models: Path) -> None:
+    first, last = stages(models / "gemma2")
+    name = "model.embed_tokens.weight"
+    weights = [dict(stage.named_parameters()) for stage in (first, last)]
+    assert torch.equal(weights[0][name], weights[1][name])
+    assert "lm_head.weight" not in weights[1]
+
+
+def test_selective_recomputation_is_refused(models: Path) -> None:
+    first, _ = stages(models / "llama")
+    with pytest.raises(ValueError, match="recomputed whole or not at all"):
+        first.run(None, first.collate(padded(SAMPLES), TOKENS), Recompute.SELECTIVE)
+
+
+def test_full_recomputation_keeps_the_inputs_of_layers_only(models: Path) -> None:
+    first, _ = stages(models / "llama")
+    kept = {}
+    for mode in (Recompute.NONE, Recompute.FULL):
+        account = ActivationMemory(first.parameters())
+        with account.recording(0):
+            first.run(None, first.collate(padded(SAMPLES), TOKENS), mode)
+        kept[mode] = account.live_bytes
+    assert kept[Recompute.FULL] < kept[Recompute.NONE] / 10

@@ -1,0 +1,171 @@
+"""Folders of decoders of `transformers`: what is read of them, and what is refused by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests.examples.any_decoders import origin_of, saved_decoder
+from tests.examples.foreign_models import transformers
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.models.transformers import TransformersStage
+from dynapipe_hpc.training.checkpoint.parts import StatePart, whole_parts
+from dynapipe_hpc.training.huggingface import read_rows
+from dynapipe_hpc.training.huggingface.export_model import export_model
+from dynapipe_hpc.training.huggingface.folder import open_tensors
+from dynapipe_hpc.training.huggingface.import_model import import_model
+from dynapipe_hpc.training.huggingface.origin import find_origin
+from dynapipe_hpc.training.huggingface.read_weights import read_weights
+
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    saved_decoder("mixtral", tmp_path / "theirs")
+    return tmp_path / "theirs"
+
+
+def set_in_config(folder: Path, **values: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def refusal(folder: Path, family: str | None = "transformers") -> str:
+    with pytest.raises(InputError) as refused:
+        find_origin(folder, family)
+    return str(refused.value)
+
+
+def test_a_type_without_a_family_of_its_own_is_run_through_transformers(theirs: Path) -> None:
+    assert find_origin(theirs).shape.family == "transformers"
+
+
+def test_a_type_with_one_is_only_if_asked_for(tmp_path: Path) -> None:
+    saved_decoder("llama", tmp_path)
+    assert find_origin(tmp_path).shape.family == "llama"
+    assert find_origin(tmp_path, "transformers").shape.family == "transformers"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("architectures", ["MixtralModel"], "'architectures' name a class"),
+        ("is_encoder_decoder", True, "'is_encoder_decoder' is true"),
+        ("text_config", {}, "has a 'text_config'"),
+        ("output_router_logits", True, "'output_router_logits' is true"),
+        ("is_causal", False, "its attention is not causal"),
+        ("use_bidirectional_attention", True, "its attention is not causal"),
+        ("rope_scaling", {"type": "longrope"}, "rotary positions of the type 'longrope'"),
+        ("rope_parameters", {"full": {"rope_type": "dynamic"}}, "of the type 'dynamic'"),
+        ("quantization_config", {"bits": 4}, "'quantization_config'"),
+        ("num_hidden_layers", 3, "16 of 12 tensors are there"),
+    ],
+)
+def test_a_setting_that_is_not_supported_is_named(
+    theirs: Path, setting: str, value: object, message: str
+) -> None:
+    set_in_config(theirs, **{setting: value})
+    with pytest.raises(InputError, match=message):
+        find_origin(theirs, "transformers")
+
+
+def test_layers_with_different_weights_are_refused(theirs: Path) -> None:
+    file = theirs / WEIGHTS
+    tensors = load_file(file)
+    tensors["model.layers.1.input_layernorm.weight"] = torch.ones(3)
+    save_file(tensors, file)
+    assert "layers differ in the shape of model.layers.*.input_layernorm.weight" in refusal(theirs)
+
+
+def test_a_damaged_file_is_named(theirs: Path) -> None:
+    (theirs / WEIGHTS).write_bytes(b"nothing")
+    assert "model.safetensors: is not a complete safetensors file" in refusal(theirs)
+
+
+def test_weights_that_the_class_does_not_have_are_named(theirs: Path) -> None:
+    file = theirs / WEIGHTS
+    tensors = load_file(file)
+    for i in range(4):
+        tensors[f"model.layers.{i}.extra.weight"] = torch.ones(3)
+    save_file(tensors, file)
+    shape = origin_of(theirs)[1]
+    with pytest.raises(InputError, match=r"has other weights .*: model.layers.\*.extra.weight"):
+        TransformersStage(shape, range(4), first=True, last=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("GptOss", {"num_local_experts": 4, "head_dim": 8}, "asks attention for s_aux"),
+        ("StableLm", {}, "does not go through the attention interface"),
+        ("Falcon", {}, "cannot build a falcon whose attention is that of this package"),
+    ],
+)
+def test_models_that_need_more_are_refused_before_their_weights_are_read(
+    name: str, settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    sizes = {"vocab_size": 53, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    config = getattr(transformers, f"{name}Config")(**sizes, **heads, **settings)
+    getattr(transformers, f"{name}ForCausalLM")(config).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=message):
+        TransformersStage(origin_of(tmp_path)[1], range(2), first=True, last=True)
+
+
+def test_an_unknown_type_is_named_with_the_version(theirs: Path) -> None:
+    set_in_config(theirs, model_type="mixtral9")
+    shape = origin_of(theirs)[1]
+    with pytest.raises(InputError, match=r"'mixtral9' is unknown to transformers \d"):
+        TransformersStage(shape, range(4), first=True, last=True)
+
+
+def test_experts_are_imported_and_exported_one_by_one(theirs: Path, tmp_path: Path) -> None:
+    import_model(theirs, tmp_path / "imported")
+    export_model(tmp_path / "imported", tmp_path / "exported")
+    before, after = (load_file(at / WEIGHTS) for at in (theirs, tmp_path / "exported"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_stage_reads_its_own_tensors_only(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    origin, shape = origin_of(theirs)
+    names, read = set(), read_rows._read
+
+    def noted(tensor: Any, index: Any) -> Any:
+        names.add(tensor.name)
+        return read(tensor, index)
+
+    monkeypatch.setattr(read_rows, "_read", noted)
+    stage = TransformersStage(shape, range(2, 4), first=False, last=True)
+    read_weights(origin, shape, whole_parts(stage))
+    stored = open_tensors(theirs, origin.page, shape).tensors
+    own = {n for n in stored if any(f"layers.{i}." in n for i in (2, 3))}
+    assert names == own | {"model.norm.weight", "lm_head.weight"}
+
+
+def test_a_block_of_a_stack_is_read_from_within_its_experts(theirs: Path) -> None:
+    origin, shape = origin_of(theirs)
+    tensors, stored = open_tensors(theirs, origin.page, shape), load_file(theirs / WEIGHTS)
+    name = "model.layers.1.mlp.experts.gate_up_proj"
+    n, rows, columns = shape.tensors["model.layers.*.mlp.experts.gate_up_proj"]
+    values = torch.empty(2, 9, 3, dtype=torch.float64)
+    start = torch.Size([1, rows // 2 - 4, 2])  # the last rows of gates, and first of what they pass
+    read_rows.read_part(tensors, StatePart(name, torch.Size([n, rows, columns]), start, values))
+    for i in range(2):
+        expert = f"model.layers.1.block_sparse_moe.experts.{1 + i}"
+        whole = torch.cat([stored[f"{expert}.{each}.weight"] for each in ("w1", "w3")])
+        assert torch.equal(values[i], whole[start[1] : start[1] + 9, 2:5])
+
+
+def test_a_tied_head_may_be_in_the_files_as_a_copy(tmp_path: Path) -> None:
+    saved_decoder("gemma2", tmp_path)
+    tensors = load_file(tmp_path / WEIGHTS)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+    save_file(tensors, tmp_path / WEIGHTS)
+    origin, shape = origin_of(tmp_path)
+    assert shape.tied_head
+    assert open_tensors(tmp_path, origin.page, shape).copies
