@@ -37,6 +37,7 @@ def test_all_keys_are_taken_from_the_folder(path: Path, tmp_path: Path) -> None:
         ("cluster.n_shards=2", "cluster.n_shards is 2"),
         ("planner.schedule.split_backward=true", "planner.schedule.split_backward is true"),
         ('planner.cost.recompute=["none", "selective"]', "planner.cost.recompute has 'selective'"),
+        ('training.objective="dpo"', "training.objective is 'dpo'"),
         (
             'planner.batch={rule="dynamic", layouts=["packed"], slices="auto"}',
             "planner.batch.slices is 'auto'",

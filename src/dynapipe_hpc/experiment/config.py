@@ -72,6 +72,10 @@ class ExperimentConfig(ConfigTable):
             "planner.schedule.split_backward is true": self.planner.schedule.split_backward,
             "planner.cost.recompute has 'selective'": ("selective" in self.planner.cost.recompute),
             f"planner.batch.slices is {self.planner.slices!r}": self.planner.slices != "off",
+            # The answers of a pair attend to the keys of their prompt.
+            f"training.objective is {self.training.objective!r}": (
+                self.training.preference_loss is not None
+            ),
         }
         for problem, is_set in refused.items():
             if is_set:
