@@ -1,7 +1,6 @@
 """Rejected answers attend to their prompt and to themselves, as if they followed it."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models import cached_attention
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.branches import Branches
 from dynapipe_hpc.models.tokens.documents import Documents
@@ -81,36 +79,10 @@ def test_branches_on_their_device_are_not_copied() -> None:
     assert branches.to(torch.device("cpu")) is branches
 
 
-def flash(
-    query: Tensor, key: Tensor, value: Tensor, *, queries: Documents, keys: Documents
-) -> Tensor:
-    """Flash attention of documents by its contract: the last query sees the last key."""
-    mixed = []
-    for (a, b), (c, d) in zip(pairwise(queries.offsets), pairwise(keys.offsets), strict=True):
-        scores = torch.einsum("qhd,khd->hqk", query[a:b], key[c:d]) * query.shape[-1] ** -0.5
-        later = torch.ones_like(scores[0]).triu(1 + (d - c) - (b - a)) > 0
-        weights = scores.masked_fill(later, -torch.inf).softmax(2)
-        mixed.append(torch.einsum("hqk,khd->qhd", weights, value[c:d]))
-    return torch.cat(mixed)
-
-
-def test_where_flash_attention_runs_it_takes_all_branches_in_one_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    row = packed_pairs(PAIRS)
-    stream = torch.Generator().manual_seed(2)
-    sides = [
-        torch.randn(1, row.row_tokens, 4, 8, dtype=torch.float64, generator=stream)
-        for _ in range(3)
-    ]
-    expected = context_of(row).attend(*sides)
-    calls = []
-
-    def counted(*inputs: Tensor, queries: Documents, keys: Documents) -> Tensor:
-        calls.append((queries.lengths, keys.lengths))
-        return flash(*inputs, queries=queries, keys=keys)
-
-    monkeypatch.setattr(cached_attention, "flash_obstacle", lambda *_: "")
-    monkeypatch.setattr(cached_attention, "flash_attention", counted)
-    torch.testing.assert_close(context_of(row).attend(*sides), expected, rtol=1e-12, atol=1e-14)
-    assert calls == [([7, 1, 4, 17], [12, 1, 24, 18])]
+def test_flash_attention_takes_all_texts_in_one_call() -> None:
+    branches = Branches.from_microbatch(packed_pairs(PAIRS))
+    assert branches.texts.lengths == [8, 7, 1, 1, 21, 4, 31, 17, 6]
+    assert branches.sources.lengths == [8, 12, 1, 1, 21, 24, 31, 18, 6]
+    begin = PAIRS[0].tokens + PAIRS[1].tokens
+    of_third = branches.source_tokens[8 + 12 + 1 + 1 + 21 :][:24].tolist()
+    assert of_third == [*range(begin, begin + 20), *range(begin + 21, begin + 25)]
