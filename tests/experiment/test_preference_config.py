@@ -14,6 +14,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.checks import RUN_CHECKS
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles, check_pairs
+from dynapipe_hpc.experiment.run.resume import facts_of, facts_of_run
 from dynapipe_hpc.training.config import PreferenceLossConfig, TrainingConfig
 
 Tables = dict[str, Any]
@@ -102,6 +103,16 @@ def test_ipo_counts_per_token_unless_told_otherwise() -> None:
     assert loss(objective="ipo", preferences={"per_token": False}) == PreferenceLossConfig(
         "ipo", 0.1
     )
+
+
+def test_a_run_continues_with_prompts_cut_at_the_same_end_and_the_same_loss(tmp_path: Path) -> None:
+    config = ExperimentConfig.model_validate(tables(data={"max_tokens": 7}))
+    with DatasetFile(write_pairs(tmp_path / "p.h5")) as dataset:
+        facts = facts_of_run(config, dataset)
+    assert facts["data.long_samples"] == "cut_input"
+    assert facts["training.objective"] == "dpo"
+    assert facts["training.preferences.beta"] == 0.1
+    assert "training.preferences.beta" not in facts_of(tiny_experiment())
 
 
 def test_datasets_of_the_other_kind_are_refused(tmp_path: Path) -> None:

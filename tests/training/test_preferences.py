@@ -15,10 +15,14 @@ from tests.examples.preference_training import (
 )
 from tests.examples.training_case import SHAPE, RandomTokens, make_rank
 
-from dynapipe_hpc.data.microbatch import Branch, PaddedRows
+from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.microbatch import Branch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.tokens.collate import collate
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import PreferenceLossConfig
 from dynapipe_hpc.training.loss import token_weights
@@ -116,6 +120,22 @@ def test_an_evaluation_has_the_log_probabilities_of_separate_answers() -> None:
         for side in (False, True):
             expected = answer_log_prob(rank.module, Answer(pair, rejected=side)).item()
             assert table[int(side), k].item() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("mode", list(Recompute), ids=lambda mode: mode.text)
+def test_a_row_of_pairs_keeps_what_plans_count_on(mode: Recompute) -> None:
+    sizes = {"n_layers": 3, "hidden_size": 64, "ffn_size": 256, "max_tokens": 512}
+    shape = SHAPE.model_copy(update=sizes)
+    pairs = [Sample(i, 128, 64, 0, 64) for i in range(3)]
+    row = packed_pairs(pairs, mode)
+    config = AnalyticConfig(element_bytes=8, recompute=("none", "selective", "full"))
+    cost = AnalyticCost(shape, Placement((3,)), ALONE, config)
+    objective = PreferenceLoss(DPO, references_of(3))
+    rank = make_rank(ALONE, 0, SingleRankCollectives(), shape=shape, objective=objective)
+    rank.tokens.start_iteration(pairs)
+    kept = rank.stage.run_alone(row, None, split_backward=False)
+    planned = microbatch_costs([row], cost).stored_bytes[0, 0]
+    assert kept == pytest.approx(planned, rel=0.05)
 
 
 def tokens_of(*pairs: Sample) -> IterationTokens:

@@ -1,83 +1,63 @@
 """Attention in packed rows of preference pairs, whose rejected answers branch off their prompts."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from typing import Self
+from itertools import pairwise
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from dynapipe_hpc.data.microbatch import PackedRow
-from dynapipe_hpc.models.attention import causal_attention
-from dynapipe_hpc.models.cached_attention import tail_attention
+from dynapipe_hpc.models.cached_attention import attention_on_cpu, gradients_on_cpu
+from dynapipe_hpc.models.flash_attention import FlashSizes, flash_backward, flash_forward
 from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.models.tokens.to_device import to_device
 
 
 @dataclass(frozen=True, eq=False)
 class Branches:
-    """Prompts with their chosen answers, and rejected answers as branches of the same prompts.
+    """Texts of a packed row of preference pairs, in which the prompt of a pair is there once.
 
-    The prompt of a pair is there once. A rejected answer attends to it and to itself, at the
-    positions that it has in a copy of its own behind the prompt.
+    A prompt with its chosen answer attends to itself. A rejected answer attends to the prompt and
+    to itself, at the positions that it has behind a copy of the prompt.
 
     Attributes:
-        trunk: Documents of prompts with chosen answers, and of what fills the row up.
-        answers: Rejected answers as documents.
-        sources: What they attend to as documents: each with the prompt before it.
-        trunk_tokens: Position in the row of every token of `trunk`, int64.
-        answer_tokens: The same of `answers`.
-        source_tokens: The same of `sources`.
-        places: Place of every token of the row among those of `trunk`, then of `answers`, int64.
+        texts: Documents of the row: prompts with chosen answers, rejected answers, and fill.
+        sources: Documents that they attend to: themselves, with the prompt before a rejected one.
+        source_tokens: Position in the row of every token of `sources`, int64.
         positions: Position of every token in its text, shape (row_tokens,), int64.
     """
 
-    trunk: Documents
-    answers: Documents
+    texts: Documents
     sources: Documents
-    trunk_tokens: Tensor
-    answer_tokens: Tensor
     source_tokens: Tensor
-    places: Tensor
     positions: Tensor
 
     @classmethod
     def from_microbatch(cls, microbatch: PackedRow) -> Self:
         """The branches of a row of preference pairs, on the host."""
-        spans = list(pairwise(microbatch.offsets))
-        parts = list(zip(spans, microbatch.branches, strict=True))
-        end, row_tokens = microbatch.offsets[-1], microbatch.row_tokens
-        trunk_lengths = [branch.begin - begin for (begin, _), branch in parts]
-        offsets = tuple(accumulate(trunk_lengths, initial=0))
-        trunk = Documents.between(offsets, offsets[-1] + row_tokens - end)
-        trunk_tokens = _joined(
-            [*(range(begin, branch.begin) for (begin, _), branch in parts), range(end, row_tokens)]
-        )
-        answer_tokens = _joined([range(branch.begin, end) for (_, end), branch in parts])
-        source_tokens = _joined(
-            [
-                tokens
-                for (begin, end), branch in parts
-                for tokens in (
-                    range(begin, begin + branch.prompt_tokens),
-                    range(branch.begin, end),
-                )
-            ]
-        )
-        answers = [end - branch.begin for (_, end), branch in parts]
-        prompts = [branch.prompt_tokens for branch in microbatch.branches]
-        after_prompts = _joined([range(p, p + n) for p, n in zip(prompts, answers, strict=True)])
-        places = torch.argsort(torch.cat([trunk_tokens, answer_tokens]))
+        *begins, end = microbatch.offsets
+        bounds = [bound for pair in zip(begins, _begins(microbatch), strict=True) for bound in pair]
+        texts = Documents.between((*bounds, end), microbatch.row_tokens)
+        prompt_of = {
+            branch.begin: range(begin, begin + branch.prompt_tokens)
+            for begin, branch in zip(begins, microbatch.branches, strict=True)
+        }
+        spans = [range(start, stop) for start, stop in pairwise(texts.offsets)]
+        prompts = [prompt_of.get(span.start, range(0)) for span in spans]
+        sources = [[*prompt, *span] for prompt, span in zip(prompts, spans, strict=True)]
+        positions = [
+            np.arange(len(prompt), len(prompt) + len(span))
+            for prompt, span in zip(prompts, spans, strict=True)
+        ]
         return cls(
-            trunk,
-            Documents.from_lengths(answers),
-            Documents.from_lengths([p + n for p, n in zip(prompts, answers, strict=True)]),
-            trunk_tokens,
-            answer_tokens,
-            source_tokens,
-            places,
-            torch.cat([trunk.positions, after_prompts])[places],
+            texts,
+            Documents.from_lengths([len(tokens) for tokens in sources]),
+            torch.from_numpy(np.concatenate([np.array(tokens, np.int64) for tokens in sources])),
+            torch.from_numpy(np.concatenate(positions)),
         )
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -88,35 +68,83 @@ class Branches:
             key: What is attended to, shape (1, tokens, key heads, head size).
             value: What is weighted, of the shape of `key`.
         """
-        q, k, v = (
-            each.index_select(1, self.trunk_tokens).transpose(1, 2) for each in (query, key, value)
-        )
-        trunk = causal_attention(q, k, v, self.trunk).transpose(1, 2)
-        answers = tail_attention(
-            query[0].index_select(0, self.answer_tokens),
-            key[0].index_select(0, self.source_tokens),
-            value[0].index_select(0, self.source_tokens),
-            queries=self.answers,
-            keys=self.sources,
-        )
-        return torch.cat([trunk, answers[None]], 1).index_select(1, self.places)
+        mixed: Tensor = _BranchedAttention.apply(query[0], key[0], value[0], self)  # type: ignore[no-untyped-call]
+        return mixed[None]
 
     def to(self, device: torch.device) -> Self:
         """The same on a device, or itself."""
-        if self.places.device == device:
+        if self.positions.device == device:
             return self
         return type(self)(
-            self.trunk.to(device),
-            self.answers.to(device),
+            self.texts.to(device),
             self.sources.to(device),
-            to_device(self.trunk_tokens, device),
-            to_device(self.answer_tokens, device),
             to_device(self.source_tokens, device),
-            to_device(self.places, device),
             to_device(self.positions, device),
         )
 
 
-def _joined(ranges: list[range]) -> Tensor:
-    """The numbers of all ranges, int64."""
-    return torch.from_numpy(np.concatenate([np.arange(r.start, r.stop) for r in ranges]))
+def _begins(microbatch: PackedRow) -> list[int]:
+    """Positions at which rejected answers begin."""
+    return [branch.begin for branch in microbatch.branches]
+
+
+class _BranchedAttention(torch.autograd.Function):
+    """The kernels for both directions; keys and values of prompts are kept once."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, branches: Branches) -> Tensor:
+        keys, values = sources = _sources(key, value, branches)
+        if query.is_cuda:
+            sizes = FlashSizes.from_documents(branches.texts, branches.sources)
+            mixed, *left = flash_forward(query, keys, values, sizes)
+        else:
+            parts = [attention_on_cpu(q, k, v) for q, k, v in _split(query, sources, branches)]
+            mixed = torch.cat([part for part, _ in parts])
+            left = [scores for _, scores in parts]
+        ctx.branches = branches
+        ctx.save_for_backward(query, key, value, mixed, *left)
+        return mixed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, mixed, *left = ctx.saved_tensors
+        branches: Branches = ctx.branches
+        sources = _sources(key, value, branches)
+        if query.is_cuda:
+            sizes = FlashSizes.from_documents(branches.texts, branches.sources)
+            of_query, *of_sources = flash_backward(
+                gradient, (query, *sources), (mixed, *left), sizes
+            )
+        else:
+            parts = [
+                gradients_on_cpu(towards, inputs, (out, scores))
+                for inputs, towards, out, scores in zip(
+                    _split(query, sources, branches),
+                    torch.split(gradient, branches.texts.lengths),
+                    torch.split(mixed, branches.texts.lengths),
+                    left,
+                    strict=True,
+                )
+            ]
+            of_query, *of_sources = map(torch.cat, zip(*parts, strict=True))
+        # A prompt is a source of two texts at most, and sums of two terms have no order.
+        of_key, of_value = (
+            torch.zeros_like(side).index_add_(0, branches.source_tokens, of_side)
+            for side, of_side in zip((key, value), of_sources, strict=True)
+        )
+        return of_query, of_key, of_value, None
+
+
+def _sources(key: Tensor, value: Tensor, branches: Branches) -> tuple[Tensor, Tensor]:
+    """Keys and values of all sources, those of prompts once more."""
+    tokens = branches.source_tokens
+    return key.index_select(0, tokens), value.index_select(0, tokens)
+
+
+def _split(
+    query: Tensor, sources: Sequence[Tensor], branches: Branches
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Queries, keys and values of every text."""
+    keys, values = (torch.split(side, branches.sources.lengths) for side in sources)
+    return zip(torch.split(query, branches.texts.lengths), keys, values, strict=True)

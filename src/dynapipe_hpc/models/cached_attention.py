@@ -1,7 +1,4 @@
-"""Attention of the last tokens of a text to themselves and to all before them.
-
-Those before are in a cache, of a sample that is read in slices, or are given.
-"""
+"""Attention of a sample's next tokens to themselves and to all before them, which a cache holds."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,16 +7,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dynapipe_hpc.models.flash_attention import (
-    FlashSizes,
-    flash_attention,
-    flash_backward,
-    flash_forward,
-    flash_obstacle,
-)
+from dynapipe_hpc.models.flash_attention import FlashSizes, flash_backward, flash_forward
 from dynapipe_hpc.models.key_value_cache import LayerCache
 from dynapipe_hpc.models.slice_documents import SliceDocuments
-from dynapipe_hpc.models.tokens.documents import Documents
 
 
 def cached_attention(
@@ -44,41 +34,6 @@ def cached_attention(
     return mixed
 
 
-def tail_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, queries: Documents, keys: Documents
-) -> Tensor:
-    """Causal attention of the last tokens of documents, of the shape of `query`.
-
-    Args:
-        query: What attends, shape (tokens, heads, head size).
-        key: What is attended to, shape (source tokens, key heads, head size).
-        value: What is weighted, of the shape of `key`.
-        queries: Documents of `query`.
-        keys: Documents of `key`, as many, each at least as long.
-    """
-    if not flash_obstacle(query.device, query.dtype, query.shape[-1]):
-        return flash_attention(query, key, value, queries=queries, keys=keys)
-    sides = ((query, queries), (key, keys), (value, keys))
-    parts = zip(*(torch.split(each, of.lengths) for each, of in sides), strict=True)
-    return torch.cat([_TailAttention.apply(*part) for part in parts])  # type: ignore[no-untyped-call]
-
-
-class _TailAttention(torch.autograd.Function):
-    """The kernels of processors for both directions, of one document."""
-
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        mixed, scores = _forward_on_cpu(query, key, value)
-        ctx.save_for_backward(query, key, value, mixed, scores)
-        return mixed
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, ...]:
-        query, key, value, *left = ctx.saved_tensors
-        return tuple(_backward_on_cpu(gradient, (query, key, value), left))
-
-
 class _CachedAttention(torch.autograd.Function):
     """The kernels for both directions. The cache is not saved: later tokens are written to it."""
 
@@ -86,7 +41,7 @@ class _CachedAttention(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache, part: SliceDocuments
     ) -> Tensor:
-        run = flash_forward if query.is_cuda else _forward_on_cpu
+        run = flash_forward if query.is_cuda else attention_on_cpu
         mixed, *left = run(query, *cache.write(part.begin, key, value), part.flash_sizes)
         ctx.cache, ctx.part = cache, part
         ctx.save_for_backward(query, mixed, *left)
@@ -98,12 +53,12 @@ class _CachedAttention(torch.autograd.Function):
         query, *left = ctx.saved_tensors
         part: SliceDocuments = ctx.part
         inputs = query, *ctx.cache.read(part.end)
-        run = flash_backward if query.is_cuda else _backward_on_cpu
+        run = flash_backward if query.is_cuda else gradients_on_cpu
         of_query, *of_sources = run(gradient, inputs, left, part.flash_sizes)
         return of_query, *ctx.cache.sum_gradients(part.begin, of_sources), None, None
 
 
-def _forward_on_cpu(
+def attention_on_cpu(
     query: Tensor, keys: Tensor, values: Tensor, _: FlashSizes | None = None
 ) -> tuple[Tensor, Tensor]:
     """The forward pass by torch's flash attention for CPUs: mixed values, and sums of scores.
@@ -127,7 +82,7 @@ def _forward_on_cpu(
     return mixed[0].transpose(0, 1), scores
 
 
-def _backward_on_cpu(
+def gradients_on_cpu(
     gradient: Tensor,
     inputs: Sequence[Tensor],
     left: Sequence[Tensor],

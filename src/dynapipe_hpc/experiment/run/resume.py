@@ -53,8 +53,9 @@ class ResumePoint:
 def facts_of_run(config: ExperimentConfig, dataset: Dataset) -> Facts:
     """Facts of configuration and dataset that must not change when training continues."""
     facts = {**facts_of(config), **_samples_of(dataset), **_frozen_in(config)}
-    if facts["data.long_samples"] == "cut_input" and not len(dataset.spans.starts):
-        facts["data.long_samples"] = "cut_input_end"  # the same without conversations
+    has_turns = len(dataset.spans.starts) or dataset.has_pairs
+    if facts["data.long_samples"] == "cut_input" and not has_turns:
+        facts["data.long_samples"] = "cut_input_end"  # the same without conversations and pairs
     if not are_long(dataset, config.data).any():
         del facts["data.long_samples"]  # without long samples it has no effect
     return facts

@@ -149,27 +149,28 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
             )
             references = train_preferences(rank, experiment, begins=start.point is None)
             if isinstance(references, int):
-                return references
-            parts = RunParts(
-                costs=costs,
-                traces=Traces(job, config, output, planning.activity),
-                # All ranks plan these together, while their threads plan the first iterations.
-                evaluations=plan_evaluations(
-                    rank,
-                    experiment,
-                    start.history,
-                    log,
-                    reference=references and references.evaluated,
-                ),
-                checkpoints=checkpoints,
-                log=log,
-            )
-            # Before an evaluation, which may take long: it needs less memory than training.
-            if runs_largest_first(config, on_gpus=device.device.type != "cpu"):
-                line = run_largest_first(rank, iterations)
-                if line and job.is_first:
-                    print(line, flush=True)
-            stop_signal = train(rank, parts, iterations)
+                stop_signal = references
+            else:
+                parts = RunParts(
+                    costs=costs,
+                    traces=Traces(job, config, output, planning.activity),
+                    # All ranks plan these together, while their threads plan the first iterations.
+                    evaluations=plan_evaluations(
+                        rank,
+                        experiment,
+                        start.history,
+                        log,
+                        reference=references and references.evaluated,
+                    ),
+                    checkpoints=checkpoints,
+                    log=log,
+                )
+                # Before an evaluation, which may take long: it needs less memory than training.
+                if runs_largest_first(config, on_gpus=device.device.type != "cpu"):
+                    line = run_largest_first(rank, iterations)
+                    if line and job.is_first:
+                        print(line, flush=True)
+                stop_signal = train(rank, parts, iterations)
         worker.channels.close()  # collective, so not after an error
     if job.is_first:
         _record_end(job, stop_signal, start.history)

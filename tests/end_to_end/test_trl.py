@@ -1,0 +1,193 @@
+"""Preference pairs of `trl`: the same tokens, losses, gradients and metrics."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.examples.chat_tokenizer import SPECIAL, folder_of
+from tests.examples.foreign_models import transformers
+from tests.examples.preference_training import packed_pairs
+
+from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.family import StageOfFamily
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.training.config import PreferenceLossConfig
+from dynapipe_hpc.training.huggingface.origin import find_origin
+from dynapipe_hpc.training.huggingface.read_weights import load_model
+from dynapipe_hpc.training.preferences import PreferenceLoss
+
+trl = pytest.importorskip("trl", reason="needs trl")
+datasets = pytest.importorskip("datasets", reason="needs datasets")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.filterwarnings("ignore"),  # theirs
+]
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+BETA = 0.3
+THEIR_PRECISION = 1e-6
+"""Relative; their head computes log-probabilities in float32."""
+COLUMNS = ("prompt_ids", "chosen_ids", "rejected_ids")
+ANSWERS = [
+    ("Hello", " world world"),
+    ("Hello world.", "x"),
+    ("user", "system user"),
+    ("é.", "Hello"),
+]
+RECORDS = [
+    {
+        "prompt": [{"role": "user", "content": "Hello " * (1 + k)}],
+        "chosen": [{"role": "assistant", "content": chosen}],
+        "rejected": [{"role": "assistant", "content": rejected}],
+    }
+    for k, (chosen, rejected) in enumerate(ANSWERS)
+]
+LOSSES = {
+    "sigmoid": PreferenceLossConfig("dpo", BETA),
+    "ipo": PreferenceLossConfig("ipo", BETA, per_token=True),
+}
+Pairs = list[tuple[list[int], list[int], list[int]]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, a tokenizer, and our dataset of the records."""
+    path = tmp_path_factory.mktemp("trl")
+    folder_of(path / "tokenizer", CHATML)
+    torch.manual_seed(5)
+    config = transformers.GPT2Config(
+        vocab_size=400,
+        n_positions=128,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=1,
+        eos_token_id=1,
+        attn_pdrop=0.0,
+        embd_pdrop=0.0,
+        resid_pdrop=0.0,
+    )
+    transformers.GPT2LMHeadModel(config).save_pretrained(path / "theirs")
+    (path / "in.jsonl").write_text("\n".join(map(json.dumps, RECORDS)))
+    words = ["preprocess", "in.jsonl", "pairs.h5", "--tokenizer", "tokenizer", "--workers", "1"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        assert main(words) == 0
+    return path
+
+
+def ours(folder: Path) -> Pairs:
+    """Our tokens of every pair, whole."""
+    pairs: Pairs = []
+    with DatasetFile(folder / "pairs.h5") as dataset:
+        for block in dataset.blocks(dataset.parts[0], 10):
+            assert block.rejected is not None
+            sides = [
+                np.split(side.tokens, np.cumsum(side.lengths)[:-1])
+                for side in (block.inputs, block.targets, block.rejected)
+            ]
+            pairs += [tuple(each.tolist() for each in pair) for pair in zip(*sides, strict=True)]
+    return pairs
+
+
+def trainer_of(folder: Path, loss_type: str) -> Any:
+    model = transformers.GPT2LMHeadModel.from_pretrained(folder / "theirs", dtype=torch.float64)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "tokenizer")
+    tokenizer.pad_token = SPECIAL[1]
+    return trl.DPOTrainer(
+        model,
+        args=trl.DPOConfig(
+            output_dir=str(folder / loss_type),
+            loss_type=loss_type,
+            beta=BETA,
+            per_device_train_batch_size=len(RECORDS),
+            report_to=[],
+            use_cpu=True,
+            bf16=False,
+        ),
+        train_dataset=datasets.Dataset.from_list(RECORDS),
+        processing_class=tokenizer,
+    )
+
+
+class Reader:
+    """Tokens of our pairs; the first of each prompt is only read."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        self.pairs = pairs
+
+    def read(self, sample_id: int, *_: int) -> tuple[Any, Any]:
+        prompt, chosen, _rejected = self.pairs[sample_id]
+        return np.array(prompt[1:]), np.array(chosen)
+
+    def rejected(self, sample_id: int, _: int) -> Any:
+        return np.array(self.pairs[sample_id][2])
+
+    def first_token(self, sample_id: int) -> int:
+        return self.pairs[sample_id][0][0]
+
+
+def our_loss(
+    module: StageOfFamily, pairs: Pairs, config: PreferenceLossConfig, references: torch.Tensor
+) -> tuple[torch.Tensor, PreferenceLoss]:
+    samples = [Sample(i, len(p) - 1, len(c), 0, len(r)) for i, (p, c, r) in enumerate(pairs)]
+    reader = Reader(pairs)
+    tokens = IterationTokens(
+        dict(enumerate(samples)),
+        dict.fromkeys(range(len(samples)), 1 / len(samples)),
+        reader,
+        None,
+        rejected=reader.rejected,
+    )
+    batch = module.collate(packed_pairs(samples), tokens)
+    objective = PreferenceLoss(config, references)
+    losses = module.run(None, batch, Recompute.NONE)
+    return objective.loss(losses, batch.tokens), objective
+
+
+@pytest.mark.parametrize("loss_type", LOSSES)
+def test_tokens_losses_gradients_and_metrics_are_those_of_trl(folder: Path, loss_type: str) -> None:
+    trainer, pairs = trainer_of(folder, loss_type), ours(folder)
+    theirs = [tuple(row[k] for k in COLUMNS) for row in trainer.train_dataset]
+    assert pairs == theirs
+    batch = trainer.data_collator(list(trainer.train_dataset))
+    stream = torch.Generator().manual_seed(1)
+    references = -20 * torch.rand(len(pairs), 2, dtype=torch.float64, generator=stream)
+    batch |= {"ref_chosen_logps": references[:, 0], "ref_rejected_logps": references[:, 1]}
+    trainer.precompute_ref_logps = True
+    trainer.model.train()  # without dropout, for metrics of this name
+    expected = trainer.compute_loss(trainer.model, batch)
+    expected.backward()
+
+    module = load_model(find_origin(folder / "theirs")).double()
+    found, objective = our_loss(module, pairs, LOSSES[loss_type], references)
+    found.backward()  # type: ignore[no-untyped-call]
+    assert found.item() == pytest.approx(expected.item(), rel=THEIR_PRECISION)
+    norms = [
+        float(torch.cat([p.grad.flatten() for p in m.parameters() if p.grad is not None]).norm())
+        for m in (module, trainer.model)
+    ]
+    assert norms[0] == pytest.approx(norms[1], rel=THEIR_PRECISION)
+    numbers = objective.take_numbers()
+    metrics = trainer._metrics["train"]
+    n = len(pairs)
+    for name, number in (
+        ("rewards/chosen", numbers.chosen_reward),
+        ("rewards/rejected", numbers.rejected_reward),
+        ("rewards/accuracies", numbers.accuracy),
+        ("rewards/margins", numbers.chosen_reward - numbers.rejected_reward),
+        ("logps/chosen", numbers.chosen_log_prob),
+        ("logps/rejected", numbers.rejected_log_prob),
+    ):
+        assert number / n == pytest.approx(float(np.mean(metrics[name])), rel=THEIR_PRECISION), name
