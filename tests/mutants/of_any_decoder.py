@@ -198,4 +198,32 @@ ANY_DECODER = (
         "transient memory of a mean layer",
         KINDS,
     ),
+    Mutant(
+        "models/foreign_attention.py",
+        "mask is not self._mark or drops",
+        "drops",
+        "masks of models that are left out",
+        ATTENTION,
+    ),
+    Mutant(
+        "models/foreign_model.py",
+        "if reached.window != window:",
+        "if False:",
+        "a window that only a mask has",
+        ("tests/models/test_foreign_model.py",),
+    ),
+    Mutant(
+        "models/foreign_model.py",
+        "(output, None) if self._returns_tuples else output",
+        "output",
+        "layers that return no tuples",
+        STAGE,
+    ),
+    Mutant(
+        "models/transformers.py",
+        "nullcontext if self._mark is None else partial(SdpaCalls, self._mark)",
+        "nullcontext",
+        "attention of torch that is not replaced",
+        STAGE,
+    ),
 )

@@ -57,6 +57,7 @@ def test_a_type_with_one_is_only_if_asked_for(tmp_path: Path) -> None:
         ("is_encoder_decoder", True, "'is_encoder_decoder' is true"),
         ("text_config", {}, "has a 'text_config'"),
         ("output_router_logits", True, "'output_router_logits' is true"),
+        ("alibi", True, "'alibi' is true"),
         ("is_causal", False, "its attention is not causal"),
         ("use_bidirectional_attention", True, "its attention is not causal"),
         ("rope_scaling", {"type": "longrope"}, "rotary positions of the type 'longrope'"),
@@ -101,8 +102,11 @@ def test_weights_that_the_class_does_not_have_are_named(theirs: Path) -> None:
     ("name", "settings", "message"),
     [
         ("GptOss", {"num_local_experts": 4, "head_dim": 8}, "asks attention for s_aux"),
-        ("StableLm", {}, "does not go through the attention interface"),
-        ("Falcon", {}, "cannot build a falcon whose attention is that of this package"),
+        (
+            "OPT",
+            {"ffn_dim": 24, "word_embed_proj_dim": 16},
+            "its decoder is not one list of layers",
+        ),
     ],
 )
 def test_models_that_need_more_are_refused_before_their_weights_are_read(
