@@ -226,4 +226,25 @@ ANY_DECODER = (
         "attention of torch that is not replaced",
         STAGE,
     ),
+    Mutant(
+        "experiment/checks.py",
+        "if not config.model.has_own_layers and find_spec(config.model.family) is None:",
+        "if False:",
+        "a missing package that every rank finds out on its own",
+        ("tests/experiment/test_any_decoder_config.py",),
+    ),
+    Mutant(
+        "experiment/config.py",
+        "        if self.model.has_own_layers:\n            return self\n        family",
+        "        return self\n        family",
+        "keys that layers of a library do not follow",
+        ("tests/experiment/test_any_decoder_config.py",),
+    ),
+    Mutant(
+        "training/huggingface/any_decoder.py",
+        '{"falcon": {"max_position_embeddings": 2048}}',
+        "{}",
+        "settings that files leave out",
+        FOLDER,
+    ),
 )

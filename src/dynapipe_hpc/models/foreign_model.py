@@ -6,7 +6,7 @@ import inspect
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import cycle, islice, pairwise
 from typing import Any
@@ -84,22 +84,40 @@ def foreign_model(shape: TransformersShape, dtype: torch.dtype) -> ForeignModel:
             cannot be cut into stages.
     """
     with optional_packages():
-        import transformers
         from transformers import AttentionInterface
     AttentionInterface.register(ATTENTION, interface)
     values = with_layers(json.loads(shape.settings), shape.n_layers)
-    config = config_of(values)
+    with _quiet():
+        return _built(shape, config_of(values), dtype)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Block in which `transformers` warns of nothing, as every rank would."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+def _built(shape: TransformersShape, config: Any, dtype: torch.dtype) -> ForeignModel:
+    import transformers
+
     kind = transformers.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     calls_sdpa = not getattr(kind, "_supports_attention_backend", False)
     attention = "sdpa" if calls_sdpa else ATTENTION
     options = {"attn_implementation": attention, **_experts(shape, dtype)}
     try:
         model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, **options)
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+    except Exception as error:  # whatever its classes make of the settings
         raise InputError(
             f"transformers {transformers.__version__} cannot build a {shape.model_type} whose "
             f"attention is {attention}: {type(error).__name__}: {error}; choose another model"
-        ) from None
+        ) from error
     found = _parts(model, shape, calls_sdpa=calls_sdpa)
     _check_weights(found, shape)
     model.eval()  # drops nothing
@@ -133,8 +151,8 @@ def config_of(values: Mapping[str, Any]) -> Any:
         )
     try:
         return CONFIG_MAPPING[model_type].from_dict(dict(values))
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"transformers {__version__} refuses config.json: {error}") from None
+    except Exception as error:  # the library's own, which it validates settings with, too
+        raise InputError(f"transformers {__version__} refuses config.json: {error}") from error
 
 
 def layer_kinds(shape: TransformersShape) -> list[tuple[TransformersShape, float]]:
