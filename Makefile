@@ -184,7 +184,7 @@ test-python: setup $(MPICH)/.ready
 	$(BIN)/python -m pytest $(IN_TWO)
 
 # Tests that compare with reference packages and are skipped without them; slow ones are in test-slow.
-WITH_REFERENCE := foreign_models|peft_models|transformers_models|planned_trainer
+WITH_REFERENCE := any_decoders|foreign_models|peft_models|transformers_models|planned_trainer
 WITH_REFERENCE := $(WITH_REFERENCE)|importorskip\("(transformers|peft|pyarrow|zstandard|shtab)
 test-reference: reference
 	$(BIN)/python -m pytest $(IN_TWO) $$(grep -rlE '$(WITH_REFERENCE)' tests --include='test_*.py')

@@ -64,4 +64,4 @@ def test_layers_are_built_to_see_what_they_need(
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "stablelm"}))
     assert main(["inspect", str(tmp_path)]) == 2
-    assert "StableLmForCausalLM of transformers cannot be trained" in capsys.readouterr().err
+    assert "StableLmForCausalLM of transformers has other weights" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Decoders of `transformers` trained by their own layers in real runs, and by a plain loop."""
 
+import json
 import shutil
 import warnings
 from pathlib import Path
@@ -153,3 +154,16 @@ def test_adapters_are_exported_for_peft_and_merged(tmp_path: Path) -> None:
         torch.testing.assert_close(found[name], weight, rtol=1e-6, atol=1e-6)  # base in float32
         is_adapted = name.endswith(("qkv_proj.weight", "down_proj.weight"))
         assert torch.equal(weight, before[name]) != is_adapted
+
+
+def test_a_model_that_is_refused_ends_all_ranks_with_one_message(tmp_path: Path) -> None:
+    saved_decoder("qwen3_moe", tmp_path / "theirs")
+    path = tmp_path / "theirs" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "attention_dropout": "much"}))
+    write_files(tmp_path, "")
+    job = finish(tmp_path, 2, "run", "config.toml", "-o", "run", *ONE_REPLICA)
+    assert job.returncode == 2
+    told = [line for line in job.stderr.splitlines() if line.startswith("dynapipe-hpc: trans")]
+    assert len(told) == 1, job.stderr
+    assert "refuses config.json" in told[0]
+    assert "Traceback" not in job.stderr

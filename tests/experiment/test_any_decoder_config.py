@@ -8,6 +8,7 @@ from tests.jobs.tuning_files import write_tuning_files
 
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.experiment import checks
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
 
@@ -77,3 +78,11 @@ def test_weights_are_never_drawn(path: Path, capsys: pytest.CaptureFixture[str])
     path.write_text(to_toml(drawn))
     assert main(["doctor", str(path)]) != 0
     assert "whose weights are not drawn at random" in capsys.readouterr().out
+
+
+def test_a_missing_package_is_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(checks, "find_spec", lambda _: None)
+    assert main(["doctor", str(path)]) != 0
+    assert "a package that is not installed: pip install" in capsys.readouterr().out

@@ -8,12 +8,14 @@ import numpy.typing as npt
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.foreign_attention import (
-    asks_for_attention,
+    SdpaCalls,
     attending_within,
     interface,
+    reached_attention,
     windowed_attention,
 )
 from dynapipe_hpc.models.tokens.documents import Documents
@@ -109,7 +111,37 @@ def test_masks_and_other_attention_than_causal_are_refused() -> None:
 
 
 def test_a_probe_computes_no_attention() -> None:
-    assert asks_for_attention(lambda: interface(nn.Identity(), *random_row(4)))
-    assert not asks_for_attention(lambda: None)
+    options: dict[str, Any] = {"sliding_window": 3}
+    reached = reached_attention(lambda: interface(nn.Identity(), *random_row(4), **options))
+    assert reached is not None
+    assert reached.window == 3
+    assert not reached_attention(lambda: None)
     found, _ = interface(nn.Identity(), *random_row(4))
     assert found.shape == (1, 4, HEADS, SIZE)
+
+
+def test_calls_of_torch_with_the_mark_are_this_attention() -> None:
+    (query, key, value), mark = random_row(sum(LENGTHS)), torch.zeros(1, 1, 1, 1)
+    documents = Documents.from_lengths(LENGTHS)
+    with SdpaCalls(mark), attending_within(documents):
+        found = functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mark, scale=0.3
+        )
+    assert torch.equal(found, windowed_attention(query, key, value, documents=documents, scale=0.3))
+
+
+def test_calls_of_torch_with_anything_else_are_refused() -> None:
+    (query, key, value), mark = random_row(4), torch.zeros(1, 1, 1, 1)
+    with SdpaCalls(mark):
+        for mask in (None, mark + 0):
+            with pytest.raises(InputError, match="adds to the scores of torch's attention"):
+                functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        with pytest.raises(InputError, match="or drops some"):
+            functional.scaled_dot_product_attention(
+                query, key, value, attn_mask=mark, dropout_p=0.1
+            )
+        reached = reached_attention(
+            lambda: functional.scaled_dot_product_attention(query, key, value, attn_mask=mark)
+        )
+    assert reached is not None
+    assert reached.window is None

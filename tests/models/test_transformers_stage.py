@@ -34,14 +34,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield folder
 
 
-def stages(folder: Path, n_stages: int = N_STAGES) -> list[TransformersStage]:
+def stages(
+    folder: Path, n_stages: int = N_STAGES, dtype: torch.dtype = torch.float64
+) -> list[TransformersStage]:
     """The stages of a model, each with its own part of the weights."""
     origin, shape = origin_of(folder)
     made = []
     for i, layers in enumerate(Placement.equal_shares(shape.n_layers, n_stages).layers):
-        stage = TransformersStage(
-            shape, layers, first=i == 0, last=i == n_stages - 1, dtype=torch.float64
-        )
+        stage = TransformersStage(shape, layers, first=i == 0, last=i == n_stages - 1, dtype=dtype)
         read_weights(origin, shape, whole_parts(stage))
         made.append(stage)
     return made
@@ -141,3 +141,17 @@ def test_full_recomputation_keeps_the_inputs_of_layers_only(models: Path) -> Non
             first.run(None, first.collate(padded(SAMPLES), TOKENS), mode)
         kept[mode] = account.live_bytes
     assert kept[Recompute.FULL] < kept[Recompute.NONE] / 10
+
+
+@every_decoder
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_of_16_bits_train(name: str, dtype: torch.dtype, models: Path) -> None:
+    (exact,), (stage,) = (stages(models / name, 1, each) for each in (torch.float32, dtype))
+    for microbatch in (padded(SAMPLES), packed(SAMPLES, fill=3)):
+        losses = [
+            run_stage(each, None, each.collate(microbatch, TOKENS), Recompute.FULL)
+            for each in (exact, stage)
+        ]
+        losses[1].backward()  # type: ignore[no-untyped-call]
+        assert losses[1].item() == pytest.approx(losses[0].item(), rel=0.05)
+    assert all(gradient.isfinite().all() for gradient in gradients([stage]).values())

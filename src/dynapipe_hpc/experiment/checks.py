@@ -100,6 +100,11 @@ def _weights(files: ExperimentFiles, _: int) -> str:
                 "name the folder of the model in model.init_from"
             )
         return "drawn at random"
+    if not config.model.has_own_layers and find_spec(config.model.family) is None:
+        raise InputError(
+            f"model.family is {config.model.family!r}, a package that is not installed: "
+            "pip install 'dynapipe-hpc[huggingface]'"
+        )
     origin = find_origin(Path(config.model.init_from), config.model.family)
     if origin.description is None:
         if config.training.init_optimizer:

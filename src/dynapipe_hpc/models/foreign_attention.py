@@ -11,6 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C import DisableTorchFunction
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.attention import (
@@ -31,14 +34,22 @@ _DOCUMENTS: ContextVar[Documents | None] = ContextVar("documents of attention", 
 
 
 class AttentionReached(Exception):  # noqa: N818 - no error
-    """A layer has called attention, with options that are supported."""
+    """A layer has called attention, with options that are supported.
+
+    Attributes:
+        window: Number of keys that a query is to see at most; None for all.
+    """
+
+    def __init__(self, window: int | None) -> None:
+        super().__init__()
+        self.window = window
 
 
 _PROBING: ContextVar[bool] = ContextVar("attention that is only asked for", default=False)
 
 
-def asks_for_attention(layer: Callable[[], object]) -> bool:
-    """Whether a layer calls attention, which is not computed.
+def reached_attention(layer: Callable[[], object]) -> AttentionReached | None:
+    """The first attention that a layer calls, which is not computed; None if it calls none.
 
     Raises:
         InputError: It asks for options that are not supported.
@@ -46,11 +57,11 @@ def asks_for_attention(layer: Callable[[], object]) -> bool:
     outer = _PROBING.set(True)
     try:
         layer()
-    except AttentionReached:
-        return True
+    except AttentionReached as reached:
+        return reached
     finally:
         _PROBING.reset(outer)
-    return False
+    return None
 
 
 @contextmanager
@@ -86,7 +97,7 @@ def interface(
 
     Raises:
         InputError: An option is not among them.
-        AttentionReached: Inside `asks_for_attention`.
+        AttentionReached: Inside `reached_attention`.
     """
     scale, window, cap = (options.pop(n, None) for n in ("scaling", "sliding_window", "softcap"))
     wanted = {
@@ -106,11 +117,44 @@ def interface(
             f"{', '.join(sorted(wanted))}, which is not supported; choose another model"
         )
     if _PROBING.get():
-        raise AttentionReached
+        raise AttentionReached(window)
     mixed = windowed_attention(
         query, key, value, documents=_DOCUMENTS.get(), scale=scale, window=window, cap=cap
     )
     return mixed.transpose(1, 2).contiguous(), None
+
+
+class SdpaCalls(TorchFunctionMode):
+    """Mode for models that call torch's attention themselves, which is then this package's.
+
+    They are given a tensor in place of a mask. Attention that comes with exactly it is causal,
+    and nothing was added to its scores.
+    """
+
+    def __init__(self, mark: Tensor) -> None:
+        """Takes the tensor, of shape (1, 1, 1, 1)."""
+        super().__init__()
+        self._mark = mark
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Calls `func`, unless it is attention."""
+        kwargs = kwargs or {}
+        if func is not functional.scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
+        drops = args[4] if len(args) > 4 else kwargs.get("dropout_p")
+        if mask is not self._mark or drops:
+            raise InputError(
+                "the model adds to the scores of torch's attention, or drops some, which is not "
+                "supported; choose another model"
+            )
+        if _PROBING.get():
+            raise AttentionReached(window=None)
+        query, key, value = args[:3] if args else (kwargs[n] for n in ("query", "key", "value"))
+        with DisableTorchFunction():
+            return windowed_attention(
+                query, key, value, documents=_DOCUMENTS.get(), scale=kwargs.get("scale")
+            )
 
 
 def windowed_attention(

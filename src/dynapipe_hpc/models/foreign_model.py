@@ -1,12 +1,14 @@
 """A model of `transformers` without values, of which a pipeline stage keeps its own part."""
 
 import copy
+import dis
+import inspect
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import cycle, islice
+from itertools import cycle, islice, pairwise
 from typing import Any
 
 import torch
@@ -16,12 +18,14 @@ from torch.overrides import TorchFunctionMode
 from dynapipe_hpc.architecture.transformers import NUMBER, TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
-from dynapipe_hpc.models.foreign_attention import ATTENTION, interface
+from dynapipe_hpc.models.foreign_attention import ATTENTION, AttentionReached, interface
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
 
 META = torch.device("meta")
 LAYERS_KEY = "num_hidden_layers"
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""Kinds of layers that are supported."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +38,8 @@ class ForeignModel:
         layers_name: Name in the decoder of the list of layers.
         layers: The layers.
         norm_name: Name in the decoder of the norm after the layers.
+        calls_sdpa: Whether its attention calls torch's, not the attention interface.
+        returns_tuples: Whether its layers return hidden states as the first of several results.
     """
 
     whole: Any
@@ -41,6 +47,8 @@ class ForeignModel:
     layers_name: str
     layers: list[nn.Module]
     norm_name: str
+    calls_sdpa: bool
+    returns_tuples: bool
 
     @property
     def embedding(self) -> nn.Module:
@@ -76,21 +84,41 @@ def foreign_model(shape: TransformersShape, dtype: torch.dtype) -> ForeignModel:
             cannot be cut into stages.
     """
     with optional_packages():
-        import transformers
         from transformers import AttentionInterface
     AttentionInterface.register(ATTENTION, interface)
     values = with_layers(json.loads(shape.settings), shape.n_layers)
-    config = config_of(values)
-    options = {"attn_implementation": ATTENTION, **_experts(shape, dtype)}
+    with _quiet():
+        return _built(shape, config_of(values), dtype)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Block in which `transformers` warns of nothing, as every rank would."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+def _built(shape: TransformersShape, config: Any, dtype: torch.dtype) -> ForeignModel:
+    import transformers
+
+    kind = transformers.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    calls_sdpa = not getattr(kind, "_supports_attention_backend", False)
+    attention = "sdpa" if calls_sdpa else ATTENTION
+    options = {"attn_implementation": attention, **_experts(shape, dtype)}
     try:
         model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, **options)
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+    except Exception as error:  # whatever its classes make of the settings
         raise InputError(
             f"transformers {transformers.__version__} cannot build a {shape.model_type} whose "
-            f"attention is that of this package: {type(error).__name__}: {error}; choose another "
-            "model"
-        ) from None
-    found = _parts(model, shape)
+            f"attention is {attention}: {type(error).__name__}: {error}; choose another model"
+        ) from error
+    found = _parts(model, shape, calls_sdpa=calls_sdpa)
     _check_weights(found, shape)
     model.eval()  # drops nothing
     return found
@@ -123,8 +151,8 @@ def config_of(values: Mapping[str, Any]) -> Any:
         )
     try:
         return CONFIG_MAPPING[model_type].from_dict(dict(values))
-    except (ValueError, TypeError, KeyError) as error:
-        raise InputError(f"transformers {__version__} refuses config.json: {error}") from None
+    except Exception as error:  # the library's own, which it validates settings with, too
+        raise InputError(f"transformers {__version__} refuses config.json: {error}") from error
 
 
 def layer_kinds(shape: TransformersShape) -> list[tuple[TransformersShape, float]]:
@@ -165,7 +193,7 @@ def with_layers(values: Mapping[str, Any], n_layers: int) -> dict[str, Any]:
     return {**values, **lists, LAYERS_KEY: n_layers}
 
 
-def _parts(model: Any, shape: TransformersShape) -> ForeignModel:
+def _parts(model: Any, shape: TransformersShape, *, calls_sdpa: bool) -> ForeignModel:
     name = type(model).__name__
     decoder = getattr(model, model.base_model_prefix)
     lists = [(n, m) for n, m in decoder.named_children() if isinstance(m, nn.ModuleList)]
@@ -177,13 +205,60 @@ def _parts(model: Any, shape: TransformersShape) -> ForeignModel:
         problem = "its decoder does not end with one norm"
     elif not isinstance(getattr(model, "lm_head", None), nn.Linear):
         problem = "its head is not a linear map of the name lm_head"
-    elif not getattr(model, "_supports_attention_backend", False):
-        problem = "its attention does not go through the attention interface of transformers"
+    elif kinds := unknown_kinds(model.config):
+        problem = f"it has layers of the kinds {', '.join(sorted(kinds))}"
     elif any(isinstance(module, nn.Conv1d) for module in model.modules()):
         problem = "it has convolutions, which would mix the samples of packed rows"
     if problem:
         raise InputError(f"{name} of transformers cannot be trained: {problem}")
-    return ForeignModel(model, decoder, lists[0][0], list(lists[0][1]), after[0])
+    layers = list(lists[0][1])
+    return ForeignModel(
+        model,
+        decoder,
+        lists[0][0],
+        layers,
+        after[0],
+        calls_sdpa=calls_sdpa,
+        returns_tuples=returns_tuples(layers[0]),
+    )
+
+
+def unknown_kinds(config: Any) -> set[str]:
+    """Kinds of layers whose attention is neither full nor has a window."""
+    chunked = {"chunked_attention"} if getattr(config, "attention_chunk_size", None) else set()
+    return chunked | set(getattr(config, "layer_types", None) or ()) - {FULL, SLIDING}
+
+
+def check_attention(model: ForeignModel, index: int, reached: AttentionReached | None) -> None:
+    """Checks that a layer calls attention, and tells it of the window that its mask would have.
+
+    Raises:
+        InputError: It does not.
+    """
+    config, name = model.whole.config, type(model.layers[index]).__name__
+    if reached is None:
+        raise InputError(
+            f"{name} of transformers calls no attention that this package could compute; choose "
+            "another model"
+        )
+    kinds = getattr(config, "layer_types", None)
+    is_sliding = kinds[index] == SLIDING if kinds else True
+    window = getattr(config, "sliding_window", None) if is_sliding else None
+    if reached.window != window:
+        raise InputError(
+            f"{name} of transformers has a window of {window} tokens in its mask, but calls "
+            f"attention with one of {reached.window}; choose another model"
+        )
+
+
+def returns_tuples(layer: nn.Module) -> bool:
+    """Whether a layer's forward pass ends with several results, as its code says."""
+    code = inspect.unwrap(type(layer).forward).__code__
+    return any(
+        before.opname == "BUILD_TUPLE" or before.argval == "outputs"
+        for before, last in pairwise(dis.get_instructions(code))
+        if last.opname == "RETURN_VALUE"
+    )
 
 
 def _check_weights(model: ForeignModel, shape: TransformersShape) -> None:
@@ -216,7 +291,7 @@ def fill(model: ForeignModel) -> None:
     like = torch.empty(0)
     for module in list(model.whole.modules()):
         for name, child in list(module.named_children()):
-            if type(child) is nn.Linear and child is not model.whole.lm_head:
+            if isinstance(child, nn.Linear) and child is not model.whole.lm_head:
                 has_bias = child.bias is not None
                 ours = ColumnLinear(child.in_features, child.out_features, ONE_SHARD, bias=has_bias)
                 setattr(module, name, ours)
@@ -255,8 +330,11 @@ class _KeepFloat64(TorchFunctionMode):
 class LayerCall:
     """Stands in the list of layers of a decoder for one of them, and calls a function for it."""
 
-    def __init__(self, layer: nn.Module, call: Callable[..., Tensor]) -> None:
+    def __init__(
+        self, layer: nn.Module, call: Callable[..., Tensor], *, returns_tuples: bool
+    ) -> None:
         """Takes the layer, whose settings are read from here, and the function."""
+        self._returns_tuples = returns_tuples
         self._settings = {
             name: value for name, value in vars(layer).items() if not name.startswith("_")
         }
@@ -269,9 +347,10 @@ class LayerCall:
         except KeyError:
             raise AttributeError(name) from None
 
-    def __call__(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Calls the function."""
-        return self._call(hidden, *args, **kwargs)
+    def __call__(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function, and returns what the layer would."""
+        output = self._call(hidden, *args, **kwargs)
+        return (output, None) if self._returns_tuples else output
 
 
 def head_alone(model: ForeignModel) -> Any:
@@ -281,7 +360,7 @@ def head_alone(model: ForeignModel) -> Any:
     class Given(nn.Module):
         """Decoder that computes nothing."""
 
-        def forward(self, inputs_embeds: Tensor, **_: Any) -> Any:
+        def forward(self, *_: None, inputs_embeds: Tensor, **__: Any) -> Any:
             """The inputs."""
             return MoeModelOutputWithPast(last_hidden_state=inputs_embeds)
 

@@ -1,6 +1,7 @@
 """Decoders of `transformers` as torch modules: the layers of one pipeline stage."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
@@ -12,16 +13,16 @@ from torch.nn import functional
 from dynapipe_hpc.architecture.blocks import LOGITS_AT_ONCE
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.transformers import TransformersShape
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, UnsetWeights
-from dynapipe_hpc.models.foreign_attention import asks_for_attention, attending_within
+from dynapipe_hpc.models.foreign_attention import SdpaCalls, attending_within, reached_attention
 from dynapipe_hpc.models.foreign_model import (
     META,
     ForeignModel,
     LayerCall,
+    check_attention,
     exactly,
     fill,
     foreign_model,
@@ -74,6 +75,11 @@ class TransformersStage(StageOfFamily):
         with UnsetWeights(dtype, META), exactly(dtype):
             model = foreign_model(shape, dtype)
         self._exact = partial(exactly, dtype)
+        # In place of a mask, of models that call torch's attention.
+        self._mark = torch.empty(1, 1, 1, 1).zero_() if model.calls_sdpa else None
+        self._attention: Callable[[], AbstractContextManager[Any]] = (
+            nullcontext if self._mark is None else partial(SdpaCalls, self._mark)
+        )
         self._layers = layers
         self._n_layers = shape.n_layers
         self._current: _Pass | None = None
@@ -131,7 +137,11 @@ class TransformersStage(StageOfFamily):
         for name, child in model.whole.named_children():
             self.add_module(name, child)
         calls = [
-            LayerCall(layer, partial(self._layer, i, layer if i in self._layers else None))
+            LayerCall(
+                layer,
+                partial(self._layer, i, layer if i in self._layers else None),
+                returns_tuples=model.returns_tuples,
+            )
             for i, layer in enumerate(model.layers)
         ]
         # Found before the modules of the same name, which are the layers that are held.
@@ -156,7 +166,10 @@ class TransformersStage(StageOfFamily):
         try:
             with self._exact(), attending_within(documents):
                 output = self._model[0].decoder(
-                    **{name: inputs}, position_ids=positions.unsqueeze(0), use_cache=False
+                    **{name: inputs},
+                    position_ids=positions.unsqueeze(0),
+                    attention_mask=self._mark,
+                    use_cache=False,
                 )
         except _StageEnd as end:
             return end.hidden
@@ -176,17 +189,16 @@ class TransformersStage(StageOfFamily):
         if layer is not None:
 
             def alone(hidden: Tensor) -> Tensor:
-                with self._exact(), attending_within(current.documents):
-                    output: Tensor = layer(hidden, *args, **kwargs)
-                return output
+                with self._exact(), self._attention(), attending_within(current.documents):
+                    output = layer(hidden, *args, **kwargs)
+                result: Tensor = output[0] if isinstance(output, tuple) else output
+                return result
 
             if not current.is_probe:
                 hidden = _run(alone, hidden, current.recompute)
-            elif not asks_for_attention(partial(alone, hidden)):
-                raise InputError(
-                    f"{type(layer).__name__} of transformers has no attention that goes through "
-                    "its attention interface; choose another model"
-                )
+            else:
+                reached = reached_attention(partial(alone, hidden))
+                check_attention(self._model[0], index, reached)
         is_end = index + 1 >= self._layers.stop and not self.is_last
         if is_end:
             raise _StageEnd(hidden)

@@ -1,6 +1,7 @@
 """Folders of decoders of `transformers`: what is read of them, and what is refused by name."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.examples.any_decoders import origin_of, saved_decoder
 from tests.examples.foreign_models import transformers
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.models.predict import logits_of
 from dynapipe_hpc.models.transformers import TransformersStage
 from dynapipe_hpc.training.checkpoint.parts import StatePart, whole_parts
 from dynapipe_hpc.training.huggingface import read_rows
@@ -18,7 +20,7 @@ from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.folder import open_tensors
 from dynapipe_hpc.training.huggingface.import_model import import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
-from dynapipe_hpc.training.huggingface.read_weights import read_weights
+from dynapipe_hpc.training.huggingface.read_weights import load_model, read_weights
 
 WEIGHTS = "model.safetensors"
 
@@ -57,6 +59,7 @@ def test_a_type_with_one_is_only_if_asked_for(tmp_path: Path) -> None:
         ("is_encoder_decoder", True, "'is_encoder_decoder' is true"),
         ("text_config", {}, "has a 'text_config'"),
         ("output_router_logits", True, "'output_router_logits' is true"),
+        ("alibi", True, "'alibi' is true"),
         ("is_causal", False, "its attention is not causal"),
         ("use_bidirectional_attention", True, "its attention is not causal"),
         ("rope_scaling", {"type": "longrope"}, "rotary positions of the type 'longrope'"),
@@ -101,8 +104,11 @@ def test_weights_that_the_class_does_not_have_are_named(theirs: Path) -> None:
     ("name", "settings", "message"),
     [
         ("GptOss", {"num_local_experts": 4, "head_dim": 8}, "asks attention for s_aux"),
-        ("StableLm", {}, "does not go through the attention interface"),
-        ("Falcon", {}, "cannot build a falcon whose attention is that of this package"),
+        (
+            "OPT",
+            {"ffn_dim": 24, "word_embed_proj_dim": 16},
+            "its decoder is not one list of layers",
+        ),
     ],
 )
 def test_models_that_need_more_are_refused_before_their_weights_are_read(
@@ -129,6 +135,9 @@ def test_experts_are_imported_and_exported_one_by_one(theirs: Path, tmp_path: Pa
     before, after = (load_file(at / WEIGHTS) for at in (theirs, tmp_path / "exported"))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
+    origins = origin_of(theirs)[0], find_origin(tmp_path / "imported")
+    logits = [logits_of(load_model(each), [3, 5, 7]) for each in origins]
+    assert torch.equal(*logits)
 
 
 def test_a_stage_reads_its_own_tensors_only(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,3 +178,32 @@ def test_a_tied_head_may_be_in_the_files_as_a_copy(tmp_path: Path) -> None:
     origin, shape = origin_of(tmp_path)
     assert shape.tied_head
     assert open_tensors(tmp_path, origin.page, shape).copies
+
+
+OLD_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "llama": {"rope_theta": 77.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+    "gemma3": {"rope_theta": 500.0, "rope_local_base_freq": 77.0, "sliding_window_pattern": 2},
+    "phi3": {"rope_theta": 77.0, "rope_scaling": None},
+    "falcon": {"rope_theta": 77.0, "max_position_embeddings": None},
+}
+"""Settings as version 4 of `transformers` wrote them, by type."""
+
+
+@pytest.mark.parametrize("name", OLD_SETTINGS)
+def test_settings_of_version_4_mean_what_they_mean_to_transformers(
+    name: str, tmp_path: Path
+) -> None:
+    saved_decoder(name, tmp_path)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text())
+    for key in ("rope_parameters", "layer_types", "dtype"):
+        values.pop(key, None)
+    given = {**values, **OLD_SETTINGS[name], "torch_dtype": "float32"}
+    path.write_text(json.dumps({key: value for key, value in given.items() if value is not None}))
+    kind = transformers.AutoModelForCausalLM
+    theirs = kind.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    tokens = [3, 5, 7, 9, 11, 2, 4, 6, 8]
+    with torch.no_grad():
+        expected = theirs(torch.tensor([tokens])).logits[0]
+    found = logits_of(load_model(origin_of(tmp_path)[0]), tokens)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)

@@ -130,7 +130,8 @@ def _optimizer(
 ) -> Optimizer:
     """The optimizer of this rank's stage, as in a run."""
     stage = config.cluster.stage_of(job.rank)
-    module = build_module(config, any_placement(config), stage, collectives, device=device)
+    with job.fail_together():
+        module = build_module(config, any_placement(config), stage, collectives, device=device)
     return build_optimizer(config, tied, module, collectives)
 
 

@@ -60,7 +60,10 @@ def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
     tied = tied_weights(config.model, placement, config.cluster.n_shards)
     channels = connect(config, tied, job, on)
     stage_number = config.cluster.stage_of(job.rank)
-    module = build_module(config, placement, stage_number, channels.collectives, device=on.device)
+    with job.fail_together():  # layers of a library may be some that cannot be trained
+        module = build_module(
+            config, placement, stage_number, channels.collectives, device=on.device
+        )
     collate: Collate[Any] = module.collate
     loader = loader_of(dataset, config, collate)
     optimizer = build_optimizer(config, tied, module, channels.collectives)

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 from dynapipe_hpc.architecture.transformers import LOGITS, NUMBER, TransformersShape
@@ -17,6 +16,8 @@ FAMILY = "transformers"
 _LEFT_OUT = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "auto_map")
 """Settings that say nothing of what is computed. No code that comes with a model is run."""
 _ROTATIONS = ("default", "linear", "llama3", "yarn", "proportional")
+_DEFAULTS: Mapping[str, Values] = {"falcon": {"max_position_embeddings": 2048}}
+"""Settings that files leave out, by model type, as the class of `transformers` has them."""
 _LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
 _EXPERT = re.compile(r"(.*\.experts\.)(\d+)(\..*)")
 _EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
@@ -82,7 +83,7 @@ def page_of_decoder(settings: Settings) -> ModelTypeMapping:
         tensors=_tensors,
         copies=lambda shape: {LOGITS: shape.embedding} if shape.tied_head else {},
         ignored=re.compile(r".*\.rotary_emb\.inv_freq"),
-        longest=partial(Settings.integer, name="max_position_embeddings"),
+        longest=_longest,
     )
 
 
@@ -103,6 +104,8 @@ def settings_problem(settings: Settings) -> str:
             "'output_router_logits' is true, which adds a loss of routers that is not computed; "
             "set it to false to train without it"
         )
+    if settings.get("alibi"):
+        return "'alibi' is true, and biases of scores are not supported"
     if settings.get("is_causal") is False or settings.get("use_bidirectional_attention"):
         return "its attention is not causal, and only causal attention is supported"
     for rotation in _rotations(settings):
@@ -123,7 +126,13 @@ def _rotations(settings: Settings) -> Iterator[Any]:
                 yield table.get("rope_type", table.get("type", "default"))
 
 
+def _longest(settings: Settings) -> int:
+    defaults = _DEFAULTS.get(str(settings.get("model_type")), {})
+    return settings.with_defaults(defaults).integer("max_position_embeddings")
+
+
 def _model(settings: Settings) -> Values:
+    settings = settings.with_defaults(_DEFAULTS.get(str(settings.get("model_type")), {}))
     tensors = _weights(settings)
     width, n_heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
     epsilon = next((key for key in _EPSILONS if settings.get(key) is not None), _EPSILONS[0])

@@ -1,0 +1,81 @@
+"""Models of `transformers` that cannot be cut into stages, or whose attention is another."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from torch import nn
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.models.foreign_attention import AttentionReached
+from dynapipe_hpc.models.foreign_model import (
+    ForeignModel,
+    check_attention,
+    returns_tuples,
+    unknown_kinds,
+)
+
+SLIDING = ["sliding_attention", "full_attention"]
+
+
+def model_of(**settings: Any) -> ForeignModel:
+    """A model of two layers, of which only the settings are read."""
+    whole = SimpleNamespace(config=SimpleNamespace(**settings))
+    layers: list[nn.Module] = [nn.Identity(), nn.Identity()]
+    return ForeignModel(
+        whole, None, "layers", layers, "norm", calls_sdpa=False, returns_tuples=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "windows"),
+    [
+        ({}, (None, None)),
+        ({"sliding_window": None}, (None, None)),
+        ({"sliding_window": 4}, (4, 4)),
+        ({"sliding_window": 4, "layer_types": SLIDING}, (4, None)),
+    ],
+)
+def test_attention_is_told_of_the_window_of_its_layer(
+    settings: dict[str, Any], windows: tuple[int | None, int | None]
+) -> None:
+    for index, window in enumerate(windows):
+        check_attention(model_of(**settings), index, AttentionReached(window))
+        other = 4 if window is None else None
+        with pytest.raises(InputError, match=f"a window of {window} tokens .* with one of {other}"):
+            check_attention(model_of(**settings), index, AttentionReached(other))
+
+
+def test_kinds_of_attention_that_are_neither_full_nor_have_a_window_are_unknown() -> None:
+    assert unknown_kinds(SimpleNamespace(layer_types=SLIDING)) == set()
+    assert unknown_kinds(SimpleNamespace(layer_types=None)) == set()
+    kinds = SimpleNamespace(layer_types=[*SLIDING, "linear_attention"], attention_chunk_size=8)
+    assert unknown_kinds(kinds) == {"linear_attention", "chunked_attention"}
+
+
+def test_a_layer_without_attention_is_refused() -> None:
+    with pytest.raises(InputError, match="Identity of transformers calls no attention"):
+        check_attention(model_of(), 0, None)
+
+
+class _Plain(nn.Module):
+    def forward(self, hidden: Any) -> Any:
+        return hidden
+
+
+class _Tuple(nn.Module):
+    def forward(self, hidden: Any) -> Any:
+        return hidden, None
+
+
+class _Outputs(nn.Module):
+    def forward(self, hidden: Any) -> Any:
+        outputs = (hidden,)
+        return outputs  # noqa: RET504 - as layers of transformers do
+
+
+@pytest.mark.parametrize(("layer", "found"), [(_Plain, False), (_Tuple, True), (_Outputs, True)])
+def test_layers_that_return_tuples_are_known_by_their_source(
+    layer: type[nn.Module], found: bool
+) -> None:
+    assert returns_tuples(layer()) == found
