@@ -239,20 +239,11 @@ def test_a_bad_dataset_is_named_when_planning(worker: Worker, folder: Path, name
     assert_refused(worker, folder, PLAN, rf"^dynapipe-hpc: data\.h5: .*({words})")
 
 
-# A folder may be that of a model.
-@pytest.mark.parametrize("name", [n for n in CHANGES if n not in ("a cost table", "folder")])
+@pytest.mark.parametrize("name", [name for name in CHANGES if name != "a cost table"])
 def test_a_bad_dataset_is_named_when_inspected(worker: Worker, folder: Path, name: str) -> None:
     change, words = CHANGES[name]
     change(folder / "data.h5")
     assert_refused(worker, folder, INSPECT_DATASET, rf"^dynapipe-hpc: data\.h5: .*({words})")
-
-
-def test_a_folder_without_a_model_is_named_when_inspected(worker: Worker, folder: Path) -> None:
-    change, _ = CHANGES["folder"]
-    change(folder / "data.h5")
-    assert_refused(
-        worker, folder, INSPECT_DATASET, r"^dynapipe-hpc: data\.h5: has neither config\.json"
-    )
 
 
 @pytest.mark.parametrize("percent", range(1, 100, 7))

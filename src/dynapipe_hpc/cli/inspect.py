@@ -1,10 +1,11 @@
 """`dynapipe-hpc inspect PATH`: describes a dataset, a cost table, or the folder of a model."""
 
 import argparse
+import os.path
 from pathlib import Path
 
 from dynapipe_hpc.cli.help_text import examples
-from dynapipe_hpc.data.errors import escaped
+from dynapipe_hpc.data.errors import InputError, escaped
 
 
 def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -54,7 +55,8 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the description."""
-    if arguments.file.is_dir():
+    if os.path.isdir(arguments.file):  # noqa: PTH112 - Path.is_dir fails on long names
+        _check_for_files_only(arguments)
         from dynapipe_hpc.training.huggingface.describe_model import describe_model
 
         print(escaped(describe_model(arguments.file)))
@@ -80,3 +82,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.verify:
         print(f"\n{verify_file(arguments.file)}")
     return 0
+
+
+def _check_for_files_only(arguments: argparse.Namespace) -> None:
+    """Refuses options that say nothing of the folder of a model."""
+    names = [f"--{n}" for n in ("config", "verify", "show", "tokenizer") if getattr(arguments, n)]
+    if names:
+        raise InputError(
+            f"{arguments.file}: is a folder, but {', '.join(names)} of inspect "
+            "can be used with files only; leave out what does not apply"
+        )

@@ -43,8 +43,10 @@ def test_a_tiny_micro_batch_takes_the_launch_of_every_layer() -> None:
 
 def test_the_host_launches_a_layer_while_kernels_run() -> None:
     computed = costs_of(COMPUTE, 3, 10)
-    launched = costs_of(COMPUTE.model_copy(update={"launch_ms": 1.0}), 3, 10)
-    assert launched.table.tolist() == computed.table.tolist()
+    launched = costs_of(COMPUTE.model_copy(update={"launch_ms": 4.0}), 3, 10)
+    # Two layers, or one and an end, whose kernels begin and end below their rates.
+    assert (launched.forward_ms - computed.forward_ms)[0, 1] == pytest.approx(2 * 1.0)
+    assert (launched.backward_ms - computed.backward_ms)[0, 1] == pytest.approx(2 * 2.0)
 
 
 def test_with_slow_memory_moving_the_weights_takes_the_time() -> None:

@@ -45,7 +45,7 @@ class AnalyticTable(AnyCostConfig):
     kind: Literal["analytic"] = "analytic"
     flops_per_ms: float = Field(default=5e7, ge=1)
     memory_bytes_per_ms: float = Field(default=1e7, ge=1)
-    launch_ms: float = Field(default=0.1, gt=0, le=1e6)
+    launch_ms: float = Field(default=0.4, gt=0, le=1e6)
     reduction_bytes_per_ms: float = Field(default=1e6, ge=1)
 
 

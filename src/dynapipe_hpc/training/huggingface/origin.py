@@ -90,8 +90,8 @@ def find_origin(path: Path, family: str | None = None) -> Origin:
         raise _adapter_error(path)
     if not (path / CONFIG).exists():
         raise InputError(
-            f"{path}: has neither {CONFIG} (a Hugging Face model) nor checkpoint.json (a "
-            f"checkpoint) nor {CHECKPOINTS} (a run); name one that has"
+            f"{path}: is a folder, but has neither {CONFIG} (a Hugging Face model) nor "
+            f"checkpoint.json (a checkpoint) nor {CHECKPOINTS} (a run); name one that has"
         )
     settings = Settings(path / CONFIG, read_object(path / CONFIG))
     page = page_of(settings, family)
