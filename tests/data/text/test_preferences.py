@@ -102,6 +102,7 @@ def test_texts_become_a_prompt_and_two_answers(record: Record, expected: list[st
     assert tokenized(record, TEXTS).block.tasks == ("default",)
 
 
+BOTH: dict[str, Any] = {"chosen": [assistant("a")], "rejected": [assistant("b")]}
 CHAT = ["<user>hi</><assistant>", "good</>", "bad</>"]
 
 
@@ -125,11 +126,77 @@ CHAT = ["<user>hi</><assistant>", "good</>", "bad</>"]
             "rejected": {"from": "gpt", "value": "bad"},
         },
         {"messages": [user("hi")], "chosen": "good", "rejected": "bad"},
+        {
+            "prompt": [user("hi")],
+            "messages": [user("hi"), assistant("good")],
+            "chosen": [assistant("good")],
+            "rejected": [assistant("bad")],
+        },
+        {
+            "messages": [user("hi"), assistant("good")],
+            "chosen": [user("hi"), assistant("good")],
+            "rejected": [user("hi"), assistant("bad")],
+        },
+        {
+            "prompt": [user("hi")],
+            "chosen": [user("hi"), assistant("good")],
+            "rejected": [user("hi"), assistant("bad")],
+        },
+        {
+            "prompt": "Hi.",
+            "chosen": [user("hi"), assistant("good")],
+            "rejected": [user("hi"), assistant("bad")],
+        },
     ],
-    ids=["explicit", "implicit", "UltraFeedback", "prompt as text", "ShareGPT", "answers as text"],
+    ids=[
+        *("explicit", "implicit", "UltraFeedback", "prompt as text", "ShareGPT", "answers as text"),
+        *("prompt beside messages", "messages as chosen", "prompt in answers", "other words"),
+    ],
 )
 def test_messages_become_a_prompt_and_two_answers(record: Record) -> None:
     assert shown(record, CHATS, CHATML) == CHAT
+
+
+@pytest.mark.parametrize("name", ["question", "query", "input"])
+def test_a_prompt_under_another_name_is_not_left_out(name: str) -> None:
+    record = {name: "2+2?", "chosen": "It is 4", "rejected": "It is 5"}
+    reason = f"field '{name}' is not read, and there is neither a 'prompt' nor an 'instruction'"
+    assert refusal(record, TEXTS).startswith(reason)
+    assert refusal({**record, "prompt": None}, TEXTS).startswith(reason)
+    assert shown({**record, "prompt": "2+2?"}, TEXTS) == ["2+2?", "It is 4$", "It is 5$"]
+    assert shown({**record, name: ""}, TEXTS) == ["It is", " 4$", " 5$"]
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"instruction": "p"}, r"no message that is answered \(found 'chosen', 'rejected', 'i"),
+        ({"system": "s", "question": "p"}, "there is no message that is answered"),
+        ({"prompt": [user("p"), assistant("q")]}, "the message before the answers is of the ass"),
+        ({"prompt": "p", "chosen": [assistant("")]}, "'chosen' ends with a message without text"),
+        (
+            {
+                "messages": [user("other")],
+                "chosen": [user("p"), assistant("a")],
+                "rejected": [user("p"), assistant("b")],
+            },
+            "'chosen' is a conversation that begins otherwise than the messages",
+        ),
+    ],
+)
+def test_answers_need_text_and_a_message_before_them(record: Record, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(refusal({**BOTH, **record}, CHATS, CHATML))
+
+
+def test_a_message_of_the_system_may_be_apart_from_conversations() -> None:
+    record = {
+        "prompt": [{"role": "system", "content": "S"}],
+        "chosen": [user("hi"), assistant("good")],
+        "rejected": [user("hi"), assistant("bad")],
+    }
+    prompt, *answers = CHAT
+    assert shown(record, CHATS, CHATML) == [f"<system>S</>{prompt}", *answers]
 
 
 def test_texts_may_be_rendered_as_messages() -> None:
@@ -150,9 +217,6 @@ def test_earlier_turns_and_tools_belong_to_the_prompt() -> None:
     assert prompt.startswith("<tools>")
     assert prompt.endswith("</><user>a</><assistant>b</><user>c</><assistant>")
     assert (chosen, rejected) == ("d</>", "e</>")
-
-
-BOTH: dict[str, Any] = {"chosen": [assistant("a")], "rejected": [assistant("b")]}
 
 
 @pytest.mark.parametrize(
@@ -180,7 +244,8 @@ BOTH: dict[str, Any] = {"chosen": [assistant("a")], "rejected": [assistant("b")]
             None,
             r"'completions\[0\].overall_score' is null, not a number",
         ),
-        (BOTH, CHATS, None, "messages need a chat template"),
+        ({"prompt": "p", **BOTH}, CHATS, None, "messages need a chat template"),
+        ({"prompt": "p", "completions": []}, CHATS, CHATML, "field 'chosen' is missing"),
         ({**BOTH, "rejected": []}, CHATS, CHATML, "'rejected' is a list, not a message"),
         (
             {**BOTH, "rejected": [assistant("x"), user("y")]},
@@ -196,7 +261,7 @@ BOTH: dict[str, Any] = {"chosen": [assistant("a")], "rejected": [assistant("b")]
         ),
         ({"prompt": "p", **BOTH, "rejected": [assistant("a")]}, CHATS, CHATML, "are the same"),
         (
-            BOTH,
+            {"prompt": [user("")], **BOTH},
             CHATS,
             "{%- for m in messages %}{{ m.content }}{%- endfor %}",
             "prompt has no token",

@@ -33,7 +33,8 @@ def _refused(place: Place, names: str, origin: str, why: str) -> list[KnownField
     return [KnownField(place, name, origin, why, is_refused=True) for name in names.split()]
 
 
-_PREFERENCE = "preferences are not trained; keep the answer that is to be learned"
+_OTHER_PAIR = "preference pairs have both answers in chosen and rejected; write them there"
+_RATING = "answers that are rated alone are not trained; keep those that are to be learned"
 _PAIR = "answers of preference pairs; --format preferences or chat_preferences takes both"
 _MEDIA = "only text is trained"
 _PARTS = "turns are trained as a whole; use weight, train or loss"
@@ -56,9 +57,9 @@ KNOWN_FIELDS = (
     KnownField("record", "parallel_tool_calls", "OpenAI", "a value for the template"),
     *_refused("record", "tool_choice function_call", "OpenAI", "settings of a request"),
     *_refused("record", "chosen rejected", "TRL, LLaMA-Factory", _PAIR),
-    *_refused("record", "rejected_response rejected_messages", "ms-swift", _PREFERENCE),
-    *_refused("record", "label", "TRL, ms-swift", _PREFERENCE),
-    *_refused("record", "kto_tag", "LLaMA-Factory", _PREFERENCE),
+    *_refused("record", "rejected_response rejected_messages", "ms-swift", _OTHER_PAIR),
+    *_refused("record", "label", "TRL, ms-swift", _RATING),
+    *_refused("record", "kto_tag", "LLaMA-Factory", _RATING),
     *_refused("record", "images videos audios", "LLaMA-Factory, TRL, ms-swift", _MEDIA),
     *_refused("record", "image video audio objects", "TRL, ms-swift", _MEDIA),
     *_refused("record", "mask", "NeMo", "turns of the assistant are trained; use weight"),

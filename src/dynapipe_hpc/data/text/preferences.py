@@ -7,13 +7,14 @@ from typing import Any
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.conversation import (
     CONVERSATIONS,
+    SYSTEM,
     Conversation,
     context_of,
     conversation_from,
     question_and_answer,
 )
 from dynapipe_hpc.data.text.known_fields import check_known_fields
-from dynapipe_hpc.data.text.messages import ASSISTANT, Fields
+from dynapipe_hpc.data.text.messages import ASSISTANT, REASONING, Fields
 from dynapipe_hpc.data.text.record_fields import check_text, is_empty, kind_of, listed, text_of
 
 CHOSEN, REJECTED, PROMPT = "chosen", "rejected", "prompt"
@@ -21,6 +22,8 @@ ANSWERS = (CHOSEN, REJECTED)
 COMPLETIONS = "completions"
 """Field of rated answers, of which the best and the worst make a pair (UltraFeedback)."""
 _SCORE, _RESPONSE = "overall_score", "response"
+_LIKE_PROMPTS = ("question", "query", "input")
+"""Fields in which other data sets have the prompt, without which answers mean something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +84,19 @@ def text_preference(record: Mapping[str, Any]) -> TextPreference:
     Raises:
         InputError: A field is missing, wrong, or cannot be honoured; names the field.
     """
-    _check_fields(record)
-    if COMPLETIONS in record and CHOSEN not in record:
+    is_rated = COMPLETIONS in record and CHOSEN not in record
+    _check_fields(record, needs_answers=not is_rated)
+    if is_rated:
         chosen, rejected = _best_and_worst(record[COMPLETIONS])
     else:
         chosen, rejected = (text_of(record, name) for name in ANSWERS)
-    if PROMPT in record:
+    if record.get(PROMPT) is not None:
         prompt = text_of(record, PROMPT)
     elif "instruction" in record:
         instruction, given = text_of(record, "instruction"), text_of(record, "input", "")
         prompt = f"{instruction}\n\n{given}" if given else instruction
     else:
+        _check_no_other_prompt(record)
         prompt = _shared(chosen, rejected)
         chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
     _check_answers(chosen, rejected)
@@ -101,20 +106,24 @@ def text_preference(record: Mapping[str, Any]) -> TextPreference:
 def chat_preference(record: Mapping[str, Any]) -> ChatPreference:
     """The pair of conversations in a record.
 
-    The messages before the answers are in `prompt`, `conversations` or `messages`, or are the first
-    of both answers.
+    The messages before the answers are the first of both answers, or in `prompt`, or else in
+    `conversations` or `messages`.
 
     Raises:
         InputError: A field is missing, wrong, or cannot be honoured; names the field.
     """
-    _check_fields(record)
+    _check_fields(record, needs_answers=True)
     before = _messages_before(record)
+    if before in [record[name] for name in ANSWERS]:  # `messages` that repeat an answer
+        before = []
     chats = [_chat(record, name, before) for name in ANSWERS]
     chosen, rejected = (chat.messages for chat in chats)
     for name, chat in zip(ANSWERS, chats, strict=True):
         last = len(chat.messages) - 1
         if chat.messages[last]["role"] != ASSISTANT or last in chat.untrained:
             raise InputError(f"field '{name}' does not end with a trained message of the assistant")
+        if not any(chat.messages[last].get(key) for key in ("content", "tool_calls", *REASONING)):
+            raise InputError(f"field '{name}' ends with a message without text")
     if chosen[:-1] != rejected[:-1]:
         raise InputError(
             "fields 'chosen' and 'rejected' differ before their last message; a pair has one "
@@ -122,15 +131,34 @@ def chat_preference(record: Mapping[str, Any]) -> ChatPreference:
         )
     if chosen[-1] == rejected[-1]:
         raise InputError("fields 'chosen' and 'rejected' are the same: nothing to prefer")
+    if all(message["role"] == SYSTEM for message in chosen[:-1]):
+        raise InputError(
+            f"there is no message that is answered (found {listed(record)}); a field of messages, "
+            "or of a text, is named 'prompt'"
+        )
+    if chosen[-2]["role"] == ASSISTANT:
+        raise InputError(
+            "the message before the answers is of the assistant, and an answer cannot go on with "
+            "it; leave it out, or put it into both answers"
+        )
     return ChatPreference(*chats)
 
 
-def _check_fields(record: Mapping[str, Any]) -> None:
-    if COMPLETIONS not in record:
+def _check_fields(record: Mapping[str, Any], *, needs_answers: bool) -> None:
+    if needs_answers:
         for name in ANSWERS:
             if name not in record:
                 raise InputError(f"field '{name}' is missing (found {listed(record)})")
     check_known_fields({k: v for k, v in record.items() if k not in ANSWERS}, "record")
+
+
+def _check_no_other_prompt(record: Mapping[str, Any]) -> None:
+    for name in _LIKE_PROMPTS:
+        if not is_empty(record.get(name)):
+            raise InputError(
+                f"field '{name}' is not read, and there is neither a 'prompt' nor an "
+                f"'instruction'; rename '{name}' to 'prompt' if the answers follow it"
+            )
 
 
 def _check_answers(chosen: str, rejected: str) -> None:
@@ -173,7 +201,7 @@ def _best_and_worst(completions: object) -> tuple[str, str]:
 
 def _messages_before(record: Mapping[str, Any]) -> list[Any]:
     """Messages before the answers, in a field of their own."""
-    for name in (CONVERSATIONS, "messages", PROMPT):
+    for name in (PROMPT, CONVERSATIONS, "messages"):
         value = record.get(name)
         if isinstance(value, list):
             return value
@@ -191,11 +219,26 @@ def _chat(record: Mapping[str, Any], name: str, before: Sequence[Any]) -> Conver
         answer = [answer]
     if not isinstance(answer, list) or not answer:
         raise InputError(f"field '{name}' is {kind_of(answer)}, not a message, or a list of these")
-    # A prompt as text is often repeated as the first of the messages.
-    repeats = isinstance(record.get(PROMPT), str) and _role(answer[0]) != ASSISTANT
-    messages = answer if repeats else [*before, *answer]
+    messages = answer if _repeats(answer, before, record, name) else [*before, *answer]
     others = {k: v for k, v in record.items() if k not in (*ANSWERS, PROMPT, CONVERSATIONS)}
     return conversation_from({**others, "messages": messages}, "", "")
+
+
+def _repeats(
+    answer: Sequence[Any], before: Sequence[Any], record: Mapping[str, Any], name: str
+) -> bool:
+    """Whether the messages of an answer begin with those before it.
+
+    A prompt as text is often there as the first of the messages, perhaps in other words.
+    """
+    if _role(answer[0]) == ASSISTANT or all(_role(message) == SYSTEM for message in before):
+        return False
+    if isinstance(record.get(PROMPT), str) or list(answer[: len(before)]) == list(before):
+        return True
+    raise InputError(
+        f"field '{name}' is a conversation that begins otherwise than the messages that the record "
+        "has before the answers; leave these, or all but the last message of both answers, out"
+    )
 
 
 def _role(message: Any) -> str | None:
