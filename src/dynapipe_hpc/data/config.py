@@ -64,11 +64,12 @@ class DataConfig(ConfigTable):
             proportional to size ** (1 / temperature), so that a high one makes them alike.
         max_tokens: Longest sample, input and target together.
         long_samples: Treatment of longer samples. cut_input: a conversation loses its first turns
-            until the rest fits (and the start of its last question, if that is too long), any other
-            sample the end of its input. cut_input_end and cut_input_start: the input loses its end
-            or its start. Of these three, samples whose target alone is longer
-            are left out. cut_targets: the input loses its end, then the target does, including its
-            end-of-sequence token. drop: they are left out. refuse: the run does not start.
+            until the rest fits (and the start of its last question, if that is too long), a
+            preference pair the start of its prompt, any other sample the end of its input.
+            cut_input_end and cut_input_start: the input loses its end or its start. Of these three,
+            samples whose target alone is longer are left out. cut_targets: the input loses its end,
+            then the target does, including its end-of-sequence token. drop: they are left out.
+            refuse: the run does not start.
         loss_on: Tokens whose prediction counts in the loss. marked: those that the dataset marks,
             such as every assistant turn of a conversation; the target of a sample without marks.
             targets: the target, which begins with the last assistant turn of a conversation. all:

@@ -1,6 +1,7 @@
 """Preference pairs of every format, as samples with two answers."""
 
 import json
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -237,6 +238,12 @@ def test_earlier_turns_and_tools_belong_to_the_prompt() -> None:
             TEXTS,
             None,
             "'completions' rates all answers alike",
+        ),
+        (
+            {"instruction": "p", "completions": [{"response": "a", "overall_score": math.nan}] * 2},
+            TEXTS,
+            None,
+            r"'completions\[0\].overall_score' is nan, which is no rating",
         ),
         (
             {"instruction": "p", "completions": [{"response": "a"}, {"response": "b"}]},

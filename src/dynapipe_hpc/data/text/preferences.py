@@ -1,5 +1,6 @@
 """Preference pairs: what a record with two answers to one prompt holds, in whatever format."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -189,6 +190,8 @@ def _best_and_worst(completions: object) -> tuple[str, str]:
         text = each.get(_RESPONSE) if isinstance(each, dict) else None
         if isinstance(score, bool) or not isinstance(score, int | float):
             raise InputError(f"field '{place}.{_SCORE}' is {kind_of(score)}, not a number")
+        if not math.isfinite(score):
+            raise InputError(f"field '{place}.{_SCORE}' is {score}, which is no rating")
         if not isinstance(text, str):
             raise InputError(f"field '{place}.{_RESPONSE}' is {kind_of(text)}, not a string")
         check_text(f"{place}.{_RESPONSE}", text)

@@ -124,7 +124,9 @@ def find_reference(
         if not begins:
             raise InputError(
                 f"{file.path}: lacks log-probabilities by the model before training, which this "
-                "run no longer has; restore the file, or name another run folder"
+                "run no longer has; restore the file, or name another run folder; if "
+                "model.init_from is a run that has gone on since, name the checkpoint that "
+                "config.toml in this run's folder has"
             )
     started_s, n_before = time.perf_counter(), len(batches) - len(missing)
     if job.is_first:

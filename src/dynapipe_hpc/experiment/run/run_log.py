@@ -125,7 +125,7 @@ class RunLog:
         self._lock.check()
         self._folder.add_evaluation(record)
         self._trackers.add(record.n_done, record.metrics)
-        self.print_line(f"{_line_of(record)}{', the lowest so far' * is_best}")
+        self.print_line(f"{_line_of(record)}{', the lowest since training began' * is_best}")
 
     def _write(
         self, record: IterationRecord, traces: Sequence[RankTrace], samples: Sequence[Sample]
