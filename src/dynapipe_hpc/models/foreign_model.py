@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import cycle, islice, pairwise
+from threading import Lock
 from typing import Any
 
 import torch
@@ -76,6 +77,11 @@ class ForeignModel:
                     setattr(parent, name, None)
 
 
+# While `transformers` builds, it sets torch's default type, and its own verbosity is set: both are
+# those of the process, and what is put back must be what was there before any building.
+_BUILDING = Lock()
+
+
 def foreign_model(shape: TransformersShape, dtype: torch.dtype) -> ForeignModel:
     """Builds the model on the device `meta`; what it computes from settings has values.
 
@@ -87,7 +93,7 @@ def foreign_model(shape: TransformersShape, dtype: torch.dtype) -> ForeignModel:
         from transformers import AttentionInterface
     AttentionInterface.register(ATTENTION, interface)
     values = with_layers(json.loads(shape.settings), shape.n_layers)
-    with _quiet():
+    with _BUILDING, _quiet():
         return _built(shape, config_of(values), dtype)
 
 
