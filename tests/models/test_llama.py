@@ -126,6 +126,13 @@ def test_positions_begin_anew_in_every_document() -> None:
     assert found.documents is documents
 
 
+def test_gradients_of_turned_vectors_are_turned_back() -> None:
+    shape, positions = PLAIN_LLAMA_SHAPE, torch.tensor([0, 1, 5])
+    angles = Angles.from_positions(shape, positions, torch.float64)
+    vectors = torch.randn(2, 3, 4, shape.head_width, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(angles.turn, vectors)
+
+
 def test_angles_of_16_bits_are_computed_in_32() -> None:
     positions = torch.tensor([4097])  # bfloat16 knows 4096 and 4112
     model = PLAIN_LLAMA_SHAPE.model_copy(update={"max_tokens": 5000})
