@@ -7,7 +7,7 @@
 Needs a CUDA device, and says so where there is none. A model of more than a billion parameters in
 bfloat16 on one stage, samples of up to 4096 tokens, 65,536 tokens per iteration. Every rule trains
 with each of its settings, and its best setting counts. What is measured is what the command line
-does: corpus, costs and runs stay in FOLDER, and a second call goes on where the first was ended.
+does: corpus, costs and runs stay in FOLDER, and called again, it continues where it was stopped.
 A setting that does not fit into memory is left out. --smoke takes a tiny model on
 whatever device there is: it shows that this script works, and measures nothing.
 """

@@ -4,10 +4,10 @@
 
 Needs a CUDA device, and says so where there is none. A GPT of 350 million parameters in bfloat16 on
 one stage. Lengths are those of `long_tails.py` (90 % lognormal with a median of 400 tokens, 10 %
-Pareto from 2,000 tokens on), cut at a maximum; 65,536 tokens per iteration. The rules of today take
-the size that is predicted to be fastest for each batch. A second call goes on where the first was
-ended. --smoke takes a tiny model and short samples on whatever device there is: it shows that this
-script works, and measures nothing.
+Pareto from 2,000 tokens on), cut at a maximum; 65,536 tokens per iteration. The rules of today have
+for each batch the size whose plan is predicted to be fastest. Called again, it continues where it
+was stopped. --smoke takes a tiny model and short samples on whatever device there is: it shows that
+this script works, and measures nothing.
 """
 
 import argparse

@@ -6,7 +6,7 @@ TABLE.h5 is the cost table that `gpu_lengths.py` leaves in its folder; the one o
 `results/gpt_350m_h100.h5`. Batches are those of that benchmark; stages are joined by NVSwitch.
 Times are means over the batches, in ms. `over rules` and `of slices` is what plans with slices
 gain over the better rule and over whole samples, `most` the largest gain of slices for a batch. The
-rules of today take the size that is predicted to be fastest for each batch. All have the same
+rules of today have for each batch the size whose plan is predicted to be fastest. All have the same
 schedules with split backward passes.
 """
 

@@ -33,9 +33,9 @@ EVALUATION = (
     Mutant("models/tokens/collate_pairs.py",
            "owner_ids[row, target_start:end] = sample.sample_id", "pass",
            "targets of no sample are evaluated", EVALUATING),
-    Mutant("training/objective.py", "self._columns[torch.searchsorted(self._sample_ids, "
-           "tokens.sample_ids.flatten())]",
-           "torch.searchsorted(self._sample_ids, tokens.sample_ids.flatten())",
+    Mutant("training/objective.py",
+           "self._columns[torch.searchsorted(self._sample_ids, sample_ids)]",
+           "torch.searchsorted(self._sample_ids, sample_ids)",
            "losses are in the order of ids, not of samples", OBJECTIVE),
     Mutant("training/objective.py", ".where(is_trained, 0)", "",
            "inputs and padding count in an evaluation", OBJECTIVE),

@@ -2,7 +2,6 @@
 
 import torch
 
-from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention import choose_kernels
 from dynapipe_hpc.models.attention_context import AttentionContext
@@ -16,21 +15,13 @@ from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.optimizer import Optimizer
 from gpu.device import find_device, peak_bytes, typical_ms
 from gpu.finding import lacks, note, rehearses
+from long_tails import SHAPE as LLAMA_3_8B
 
 WHOLE = (64, 128) if rehearses() else (1024, 4096, 8192, 16384, 32768, 65536)
 SLICED = {8192: (1, 2, 4, 8), 65536: (1, 2, 4, 8, 16, 32, 64)}
 if rehearses():
     SLICED = {64: (1, 2, 8), 128: (1, 8)}
-SHAPE = LlamaShape(
-    n_layers=32,
-    hidden_size=4096,
-    n_heads=32,
-    n_kv_heads=8,
-    ffn_size=14336,
-    vocab_size=128256,
-    max_tokens=max(WHOLE),
-    rope_theta=500_000.0,
-)
+SHAPE = LLAMA_3_8B
 if rehearses():
     sizes = {"hidden_size": 32, "n_heads": 4, "n_kv_heads": 2, "ffn_size": 64, "vocab_size": 64}
     SHAPE = SHAPE.model_copy(update=sizes)

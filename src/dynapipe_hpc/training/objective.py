@@ -31,14 +31,11 @@ class WeightedTokens:
         return (token_losses * tokens.weights.to(token_losses.dtype)).sum()
 
 
-class SampleLosses:
-    """Sums of the losses of samples' trained tokens, and numbers of these, for an evaluation.
-
-    They are a table of shape (2, n_samples), float64, in the order of the samples.
-    """
+class SampleTable:
+    """Two numbers of every sample, which micro-batches add up: shape (2, n_samples), float64."""
 
     def __init__(self, samples: Sequence[Sample], device: torch.device) -> None:
-        """Evaluates `samples`, of which a device computes losses."""
+        """A column for each of `samples`, in their order, on a device."""
         sample_ids = torch.tensor([sample.sample_id for sample in samples], device=device)
         self._sample_ids, self._columns = sample_ids.sort()
 
@@ -46,11 +43,19 @@ class SampleLosses:
         """The table before the first micro-batch."""
         return torch.zeros(2, len(self._columns), dtype=torch.float64, device=self._columns.device)
 
+    def columns_of(self, sample_ids: Tensor) -> Tensor:
+        """The columns of samples by their ids; that of padding is the column of the least id."""
+        return self._columns[torch.searchsorted(self._sample_ids, sample_ids)]
+
+
+class SampleLosses(SampleTable):
+    """Sums of the losses of samples' trained tokens, and numbers of these, for an evaluation."""
+
     def loss(self, token_losses: Tensor, tokens: TokenBatch) -> Tensor:
         """The table of a micro-batch, with zeros for the samples of others."""
         table = self.zeros()
-        # The place of padding is the first, to which it adds nothing.
-        columns = self._columns[torch.searchsorted(self._sample_ids, tokens.sample_ids.flatten())]
+        # To the column of padding, it adds nothing.
+        columns = self.columns_of(tokens.sample_ids.flatten())
         is_trained = tokens.weights.flatten() > 0
         table[0].index_add_(0, columns, token_losses.flatten().double().where(is_trained, 0))
         table[1].index_add_(0, columns, is_trained.double())

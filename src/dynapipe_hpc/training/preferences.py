@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.tokens.collate import PairTokens, TokenBatch
 from dynapipe_hpc.training.config import PreferenceLossConfig
+from dynapipe_hpc.training.objective import SampleTable
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -137,27 +137,14 @@ class PreferenceLoss:
         return numbers
 
 
-class AnswerLogProbs:
-    """Log-probabilities of the answers of preference pairs, for an evaluation or a reference.
-
-    They are a table of shape (2, n_samples), float64, in the order of the samples.
-    """
-
-    def __init__(self, samples: Sequence[Sample], device: torch.device) -> None:
-        """Evaluates `samples`, of which a device computes losses."""
-        sample_ids = torch.tensor([sample.sample_id for sample in samples], device=device)
-        self._sample_ids, self._columns = sample_ids.sort()
-
-    def zeros(self) -> Tensor:
-        """The table before the first micro-batch."""
-        return torch.zeros(2, len(self._columns), dtype=torch.float64, device=self._columns.device)
+class AnswerLogProbs(SampleTable):
+    """Log-probabilities of chosen and of rejected answers, for an evaluation or a reference."""
 
     def loss(self, token_losses: Tensor, tokens: TokenBatch) -> Tensor:
         """The table of a micro-batch, with zeros for the samples of others."""
-        pairs, table = pairs_of(tokens), self.zeros()
+        pairs = pairs_of(tokens)
         log_probs, _ = answer_sums(token_losses, tokens, pairs)
-        columns = self._columns[torch.searchsorted(self._sample_ids, pairs.sample_ids)]
-        return table.index_copy_(1, columns, log_probs.t())
+        return self.zeros().index_copy_(1, self.columns_of(pairs.sample_ids), log_probs.t())
 
 
 def losses_of_tables(

@@ -90,8 +90,8 @@ def find_reference(
 ) -> FloatArray | int:
     """Log-probabilities of the answers of samples by the model before training; all together.
 
-    They are read from the file beside the dataset. What that lacks is computed by plans of forward
-    passes, and written to it; a run that is interrupted meanwhile goes on from there.
+    They are read from the file beside the dataset. What is missing there is computed by plans of
+    forward passes and written to it, so that an interrupted run continues from there.
 
     Args:
         rank: This rank, whose weights are those of the reference if the run begins.
