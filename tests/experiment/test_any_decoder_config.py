@@ -40,8 +40,8 @@ def test_all_keys_are_taken_from_the_folder(path: Path, tmp_path: Path) -> None:
         ('planner.cost.recompute=["none", "selective"]', "planner.cost.recompute has 'selective'"),
         ('training.objective="dpo"', "training.objective is 'dpo'"),
         (
-            'planner.batch={rule="dynamic", layouts=["packed"], slices="auto"}',
-            "planner.batch.slices is 'auto'",
+            'planner.batch={rule="dynamic", layouts=["packed"], slices=512}',
+            "planner.batch.slices is 512",
         ),
     ],
 )

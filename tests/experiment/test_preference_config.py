@@ -59,7 +59,7 @@ def test_a_configuration_may_train_on_pairs(changes: dict[str, Tables]) -> None:
             {"planner": {"batch": {"rule": "token_budget"}}},
             "only packed rows hold pref",
         ),
-        ({"planner": batch(slices="auto")}, "preference pairs cannot be cut into slices"),
+        ({"planner": batch(slices=512)}, "preference pairs cannot be cut into slices"),
         ({"data": {"loss_on": "all"}}, 'data.loss_on is "all", and only answers are compared'),
         (
             {"data": {"dataset": None, "lengths": {"n_samples": 10}}},

@@ -234,6 +234,8 @@ TRAINING = (
     Mutant("experiment/profile/begun_table.py",
            "lacks_halves or (needs_pairs and layer.pair_ms is None)", "lacks_halves",
            "a table never gets the slices that it lacks", PROFILE),
+    Mutant("experiment/profile/bench.py", "0 if config.planner.slice_tokens else MIN_SLICED_TOKENS",
+           "0", "slices of short samples are measured", PROFILE),
     Mutant("experiment/profile/separate_layers.py", "(one + 2 * two) / 5", "(one + two) / 5",
            "a layer's slices take three fifths of their time",
            ("tests/experiment/profile/test_separate_layers.py",)),

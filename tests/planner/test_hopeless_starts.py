@@ -24,9 +24,9 @@ RULE = [DynamicBatches(1 / 16)]
 CONFIG = SearchConfig(effort=0)
 
 
-def found_beside(earlier_start_ms: float) -> Found:
+def found_below(hopeless_ms: float) -> Found:
     spaces = next(search_spaces(SAMPLES, COST, CLUSTER, split_backward=False))
-    return find_plan(spaces, CONFIG, RULE, earlier_start_ms)
+    return find_plan(spaces, CONFIG, RULE, hopeless_ms)
 
 
 def test_a_search_begins_with_the_best_plan_that_is_constructed_or_by_a_rule() -> None:
@@ -42,9 +42,9 @@ def test_a_search_begins_with_the_best_plan_that_is_constructed_or_by_a_rule() -
 
 
 def test_nothing_is_searched_if_it_begins_far_behind() -> None:
-    alone = found_beside(float("inf"))
-    near = found_beside(alone.start_ms / 1.09)
-    far = found_beside(alone.start_ms / 1.11)
+    alone = found_below(float("inf"))
+    near = found_below(alone.start_ms)
+    far = found_below(0.999 * alone.start_ms)
     assert [plan.makespan_ms for plan in near.searched] == [
         plan.makespan_ms for plan in alone.searched
     ]

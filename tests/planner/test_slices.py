@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.batch.microbatch_costs import later_slices, microbatch_costs
 from dynapipe_hpc.planner.batch.slice_rule import MIN_SLICE_TOKENS, Cut, SliceRule, SliceSetting
+from dynapipe_hpc.planner.choose import best_of_search
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
@@ -41,6 +43,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
 )
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.search.config import SearchConfig
+from dynapipe_hpc.planner.search.find_plan import Found, find_plan
 from dynapipe_hpc.planner.search.spaces import search_spaces
 
 SHAPE = LlamaShape(
@@ -202,9 +205,34 @@ def test_a_sample_that_does_not_fit_whole_runs_as_slices(n_stages: int) -> None:
         for costs in [microbatch_costs(microbatches_of(chosen([16_000, 8], cluster, "off")), cost)]
     ]
     scarce = cluster_of(n_stages, memory_bytes=int(0.6 * max(full_bytes)))
-    with pytest.raises(DoesNotFitError, match=r'planner.batch.slices = "auto"'):
+    with pytest.raises(DoesNotFitError, match=r'as slices .*slices = "auto"'):
         chosen([40_000, *lengths[1:]], scarce, "off")
     assert slices_of(chosen([40_000, *lengths[1:]], scarce, "auto"))
+
+
+def test_preference_pairs_are_not_cut() -> None:
+    cluster = cluster_of(8)
+    texts, pairs = ([Sample(i, 2000, 4000, rejected_tokens=n) for i in range(4)] for n in (0, 4000))
+    cuts = [SliceRule("auto").cuts(each, cost_of(cluster), cluster) for each in (texts, pairs)]
+    assert [len(each) for each in cuts] == [4, 0]
+
+
+@pytest.mark.parametrize(("slices", "behind"), [("auto", 1.03), ("off", 1.1)])
+def test_whole_samples_are_searched_only_near_the_start_with_slices(
+    slices: SliceSetting, behind: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hopeless: list[float] = []
+    starts: list[float] = []
+
+    def recorded(*arguments: Any) -> Found:
+        hopeless.append(arguments[-1])
+        found = find_plan(*arguments)
+        starts.append(found.start_ms)
+        return found
+
+    monkeypatch.setattr(best_of_search, "find_plan", recorded)
+    chosen([6_000, *[500] * 80], cluster_of(4), slices)
+    assert hopeless[:2] == [float("inf"), behind * starts[0]]
 
 
 def test_models_whose_samples_cannot_be_cut_have_no_slices() -> None:

@@ -84,8 +84,14 @@ def _measure(arguments: argparse.Namespace) -> int:
         # Loads torch only after every check that does not need it.
         from dynapipe_hpc.experiment.profile.begun_table import begun_table
         from dynapipe_hpc.experiment.profile.profile import profile
+        from dynapipe_hpc.experiment.rank.circumstances import slices_obstacle
 
-        begun = None
+        begun, obstacle = None, ""
+        with job.fail_together():
+            if job.is_first:
+                obstacle = slices_obstacle(config)
+        if job.broadcast(obstacle):
+            config = config.without_slices()
         with job.fail_together():
             if job.is_first and not arguments.force:
                 begun = begun_table(output, config, grid, job.size)

@@ -49,6 +49,19 @@ class ExperimentConfig(ConfigTable):
             return None
         return padded(self.data.tokens_per_batch, planner.token_multiple) // planner.token_multiple
 
+    @property
+    def may_slice(self) -> bool:
+        """Whether plans may cut long samples into slices."""
+        model = self.model
+        may_cut = model.cache_width > 0 and self.training.preference_loss is None
+        return self.planner.slices != "off" and may_cut
+
+    def without_slices(self) -> Self:
+        """The configuration, but with all samples run whole."""
+        batch = self.planner.batch.model_copy(update={"slices": "off"})
+        planner = self.planner.model_copy(update={"batch": batch})
+        return self.model_copy(update={"planner": planner})
+
     @model_validator(mode="after")
     def _check_samples_fit_the_model(self) -> Self:
         multiple = self.planner.document_multiple
@@ -71,7 +84,7 @@ class ExperimentConfig(ConfigTable):
             f"cluster.n_shards is {self.cluster.n_shards}": self.cluster.n_shards > 1,
             "planner.schedule.split_backward is true": self.planner.schedule.split_backward,
             "planner.cost.recompute has 'selective'": ("selective" in self.planner.cost.recompute),
-            f"planner.batch.slices is {self.planner.slices!r}": self.planner.slices != "off",
+            f"planner.batch.slices is {self.planner.slice_tokens}": self.planner.slice_tokens > 0,
             # The answers of a pair attend to the keys of their prompt.
             f"training.objective is {self.training.objective!r}": (
                 self.training.preference_loss is not None
@@ -87,11 +100,11 @@ class ExperimentConfig(ConfigTable):
 
     @model_validator(mode="after")
     def _check_slices_need_a_decoder(self) -> Self:
-        if self.planner.slices != "off" and not self.model.cache_width:
+        if self.planner.slice_tokens and not self.model.cache_width:
             raise ValueError(
-                f"planner.batch.slices is {self.planner.slices!r}, but samples of family "
+                f"planner.batch.slices is {self.planner.slice_tokens}, but samples of family "
                 f"{self.model.family!r} cannot be cut into slices, as their inputs attend to all "
-                'tokens; set it to "off", and cut long samples with data.max_tokens'
+                "tokens; leave it out, and cut long samples with data.max_tokens"
             )
         return self
 
@@ -110,10 +123,10 @@ class ExperimentConfig(ConfigTable):
                 f"{objective}, but only packed rows hold preference pairs, whose answers share "
                 'their prompt; set planner.batch.layouts = ["packed"], or a packed rule'
             )
-        if self.planner.slices != "off":
+        if self.planner.slice_tokens:
             raise ValueError(
-                f"{objective}, but planner.batch.slices is {self.planner.slices!r}, and preference "
-                'pairs cannot be cut into slices; set it to "off"'
+                f"{objective}, but planner.batch.slices is {self.planner.slices}, and preference "
+                "pairs cannot be cut into slices; leave it out"
             )
         if self.data.loss_on == "all":
             raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dynapipe_hpc.architecture.placement import Placement
@@ -52,6 +52,12 @@ class Experiment:
             InputError: It cannot be used, or lengths are drawn in its place.
         """
         return self.files.dataset
+
+    def without_slices(self) -> Experiment:
+        """The experiment with all samples run whole."""
+        config = self.config.without_slices()
+        planner = self.files.variant(config).planner(self.placement)
+        return replace(self, config=config, planner=planner)
 
     def corrected_planner(self, corrections: Corrections) -> Planner:
         """The planner with the times of passes corrected, see `Planner.corrected`."""

@@ -62,16 +62,25 @@ class PlannerConfig(ConfigTable):
 
     @property
     def slices(self) -> SliceSetting:
-        """Parts that long samples are cut into."""
-        return self.batch.slices if isinstance(self.batch, DynamicConfig) else "off"
+        """Parts that long samples are cut into, if the model's may be."""
+        batch = self.batch
+        if not isinstance(batch, DynamicConfig) or Layout.PACKED not in self._layouts:
+            return "off"
+        return batch.slices if "adaptive" in self.schedule.chosen_rules else "off"
+
+    @property
+    def slice_tokens(self) -> int:
+        """Tokens of the slices that longer samples are to be cut into; 0 if not set."""
+        slices = self.batch.slices if isinstance(self.batch, DynamicConfig) else "off"
+        return slices if isinstance(slices, int) else 0
 
     @model_validator(mode="after")
     def _check_slices_need_adaptive_schedules(self) -> Self:
-        if self.slices != "off" and "adaptive" not in self.schedule.chosen_rules:
+        if self.slice_tokens and "adaptive" not in self.schedule.chosen_rules:
             raise ValueError(
-                f"batch.slices is {self.slices!r}, but slices of samples go back in another order "
-                "than they come, which no schedule with a fixed order of passes has; add "
-                "'adaptive' to schedule.rules, or set slices to \"off\""
+                f"batch.slices is {self.slice_tokens}, but slices of samples go back in another "
+                "order than they come, which no schedule with a fixed order of passes has; add "
+                "'adaptive' to schedule.rules, or set slices to \"auto\""
             )
         return self
 

@@ -28,6 +28,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile.agreeing_shards import OutOfMemoryError
 from dynapipe_hpc.experiment.profile.begun_table import begun_table, modes_to_measure
+from dynapipe_hpc.experiment.profile.bench import has_slices
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
 from dynapipe_hpc.experiment.profile.rounds import StackRounds, measure_rounds
@@ -159,22 +160,31 @@ def test_packed_rows_are_added_to_a_table_where_plans_may_have_them(table: Profi
             assert np.nanmin(more_bytes) >= 4 * CONFIG.model.hidden_size
 
 
-def with_slices(slices: str) -> ExperimentConfig:
+def with_slices(slices: str | int, max_tokens: int = 0) -> ExperimentConfig:
     tables = with_modes("none", layouts=("packed",)).model_dump()
     tables["planner"]["batch"]["slices"] = slices
+    if max_tokens:
+        tables["data"]["max_tokens"] = tables["model"]["max_tokens"] = max_tokens
+        tables["data"]["tokens_per_batch"] = max_tokens
     return ExperimentConfig.model_validate(tables)
 
 
 def test_slices_are_measured_where_plans_may_have_them(table: ProfileTable) -> None:
     unsliced = measured(with_slices("off"), table)
     assert all(layer.pair_ms is None for layer in unsliced.layers.values())
-    config = with_slices("auto")
+    config = with_slices(8)
     more = measured(config, unsliced)
     sliced = {key: layer for key, layer in more.layers.items() if layer.pair_ms is not None}
     assert sliced.keys() == {LayerKey(1, "none", LAYER, "packed")}
     assert all((layer.pair_ms >= 0).all() for layer in sliced.values() if layer.pair_ms is not None)
     assert modes_to_measure(config, more) == []
     assert modes_to_measure(config, unsliced) == [ExecutionMode(Layout.PACKED, Recompute.NONE)]
+
+
+def test_slices_are_measured_if_samples_are_long_enough_for_the_rule() -> None:
+    long_enough = [has_slices(with_slices("auto", n), Layout.PACKED) for n in (2040, 2048)]
+    assert long_enough == [False, True]
+    assert not has_slices(with_slices("auto", 2048), Layout.PADDED)
 
 
 def test_the_time_of_a_pair_is_the_slope_over_what_is_before_a_slice() -> None:

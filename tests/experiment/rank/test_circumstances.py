@@ -6,7 +6,7 @@ from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.rank.circumstances import check_slices, slow_packed_rows
+from dynapipe_hpc.experiment.rank.circumstances import slices_obstacle, slow_packed_rows
 
 
 def packed(config: ExperimentConfig, dtype: str) -> ExperimentConfig:
@@ -26,7 +26,8 @@ def test_packed_rows_without_a_kernel_are_a_warning_where_there_are_gpus(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
     assert slow_packed_rows(config) == (
         "flash attention for packed rows cannot run: it needs compute capability 8.0, and the GPU "
-        "has 7.5; until then documents of like length are padded to rows of one length"
+        "has 7.5; until then documents of like length are padded to rows of one length, and long "
+        "samples run whole"
     )
     assert "set training.dtype to bfloat16" in slow_packed_rows(packed(config, "float32"))
 
@@ -42,9 +43,11 @@ def test_slices_need_a_kernel_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = tiny_experiment().model_dump()
     tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ["packed"], "slices": "auto"}
     config = ExperimentConfig.model_validate(tables)
-    check_slices(config)
+    assert slices_obstacle(config) == ""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
-    with pytest.raises(InputError, match="slices is 'auto', but slices need flash attention on a"):
-        check_slices(config)
-    check_slices(tiny_experiment())
+    assert slices_obstacle(config).startswith("it needs 16-bit activations")
+    tables["planner"]["batch"]["slices"] = 512
+    with pytest.raises(InputError, match="slices is 512, but slices need flash attention on a GPU"):
+        slices_obstacle(ExperimentConfig.model_validate(tables))
+    assert slices_obstacle(tiny_experiment()) == ""

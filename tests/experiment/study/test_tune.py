@@ -1,10 +1,10 @@
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.examples.tokenized import write_samples
-from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
+from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
@@ -56,34 +56,6 @@ def test_the_configured_rule_keeps_its_setting_and_others_are_tuned(
     batches = {v.batch.rule: v.batch for v in variants(config)}
     assert batches["token_budget"] == config.planner.batch
     assert batches["naive_padding"].model_dump()["rows_per_microbatch"] == "tuned"
-
-
-PACKED = {"rule": "dynamic", "layouts": ["packed"]}
-
-
-@pytest.mark.parametrize(
-    ("made", "batch", "rules", "slices"),
-    [
-        (tiny_experiment, PACKED, ["adaptive"], {"off", "auto"}),
-        (tiny_experiment, PACKED | {"slices": 16}, ["adaptive"], {16}),
-        (tiny_experiment, PACKED | {"layouts": ["padded"]}, ["adaptive"], {"off"}),
-        (tiny_t5_experiment, PACKED, ["adaptive"], {"off"}),
-        (tiny_experiment, PACKED, ["1f1b"], {"off"}),
-    ],
-)
-def test_slices_are_tried_where_there_may_be_some(
-    made: Callable[[], ExperimentConfig],
-    batch: dict[str, object],
-    rules: list[str],
-    slices: set[object],
-) -> None:
-    tables = made().model_dump(exclude_none=True)
-    tables["planner"] |= {"batch": batch, "schedule": {"rules": rules}}
-    planned = variants(ExperimentConfig.model_validate(tables))
-    dynamic = [v for v in planned if v.batch.rule == "dynamic"]
-    assert {v.planner.slices for v in dynamic} == slices
-    assert {v.method for v in dynamic} - {"dynamic"} <= {"dynamic, slices"}
-    assert len({v.method for v in dynamic}) == len(slices)
 
 
 def test_layers_are_placed_anew_on_another_number_of_stages(config: ExperimentConfig) -> None:

@@ -98,7 +98,7 @@ def _memory(experiment: Experiment, rows: RowLengths) -> Iterator[Finding]:
     sample_bytes = activation_bytes(costs)[0]
     limit_bytes = cluster.device_memory_bytes
     if not (cost.static_bytes + sample_bytes <= limit_bytes).all():
-        if planner.slices != "off":
+        if experiment.config.may_slice:
             yield Finding("memory", "the longest sample alone does not fit: it runs as slices")
             return
         remedy = "lower data.max_tokens"

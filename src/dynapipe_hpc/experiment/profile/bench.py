@@ -35,6 +35,7 @@ from dynapipe_hpc.experiment.split_passes import kinds_with_halves
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.planner.batch.slice_rule import MIN_SLICED_TOKENS
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 
 PAIRS = "pairs"
@@ -74,12 +75,13 @@ def stack_groups(
 
 def has_slices(config: ExperimentConfig, layout: Layout) -> bool:
     """Whether slices are measured: plans may have some, and there are samples long enough."""
-    may_slice = layout is Layout.PACKED and config.planner.slices != "off"
+    may_slice = layout is Layout.PACKED and config.may_slice
     return may_slice and config.data.max_tokens >= _min_sliced_tokens(config)
 
 
 def _min_sliced_tokens(config: ExperimentConfig) -> int:
-    return N_SLICES * config.planner.token_multiple
+    least = 0 if config.planner.slice_tokens else MIN_SLICED_TOKENS
+    return max(N_SLICES * config.planner.token_multiple, least)
 
 
 @dataclass(frozen=True, slots=True)

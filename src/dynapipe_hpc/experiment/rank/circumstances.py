@@ -39,23 +39,26 @@ def slow_packed_rows(config: ExperimentConfig) -> str:
     obstacle = packed_obstacle(config.model, dtype_of(config), _device(config))
     return obstacle and (
         f"flash attention for packed rows cannot run: {obstacle}; until then documents of like "
-        "length are padded to rows of one length"
+        "length are padded to rows of one length, and long samples run whole"
     )
 
 
-def check_slices(config: ExperimentConfig) -> None:
-    """Checks that the attention of slices can run on this host's devices.
+def slices_obstacle(config: ExperimentConfig) -> str:
+    """Reason why slices cannot run on this host's devices; empty if they can, or plans have none.
 
     Raises:
-        InputError: It needs flash attention on a GPU, which cannot run.
+        InputError: It needs flash attention on a GPU, which cannot run, and slices of so many
+            tokens are asked for.
     """
-    if config.planner.slices == "off" or gpu_name(config) is None:
-        return
-    if obstacle := packed_obstacle(config.model, dtype_of(config), _device(config)):
+    if not config.may_slice or gpu_name(config) is None:
+        return ""
+    obstacle = packed_obstacle(config.model, dtype_of(config), _device(config))
+    if obstacle and config.planner.slice_tokens:
         raise InputError(
-            f"planner.batch.slices is {config.planner.slices!r}, but slices need flash attention "
-            f'on a GPU: {obstacle}; or set slices to "off"'
+            f"planner.batch.slices is {config.planner.slice_tokens}, but slices need flash "
+            f'attention on a GPU: {obstacle}; or set slices to "auto"'
         )
+    return obstacle
 
 
 def check_pairs(config: ExperimentConfig) -> None:

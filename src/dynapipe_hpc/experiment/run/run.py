@@ -13,8 +13,8 @@ from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.rank.circumstances import (
     attention_kernels,
     check_pairs,
-    check_slices,
     circumstances,
+    slices_obstacle,
     slow_packed_rows,
 )
 from dynapipe_hpc.experiment.rank.devices import find_device, slow_dtype
@@ -61,9 +61,13 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
             another run writes the folder, or a planner failed; the first rank has said why.
         RunError: Training cannot continue.
     """
+    obstacle = ""
     with job.fail_together():
         if job.is_first:
+            obstacle = slices_obstacle(experiment.config)
             _check_circumstances(experiment, job.size)
+    if job.broadcast(obstacle):
+        experiment = experiment.without_slices()
     with locked(job, output) as lock:
         stop_signal = _run(job, experiment, output, lock)
     # The folder is free before Slurm may start the job again.
@@ -72,7 +76,6 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
 
 def _check_circumstances(experiment: Experiment, n_ranks: int) -> None:
     config = experiment.config
-    check_slices(config)
     check_pairs(config)
     costs = check_costs(experiment.costs, circumstances(config, n_ranks))
     for warning in (costs, missing_rate(config), slow_dtype(config), slow_packed_rows(config)):

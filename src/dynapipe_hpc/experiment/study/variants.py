@@ -1,6 +1,6 @@
 """Variants of an experiment: methods, settings, and divisions of the model over ranks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -10,7 +10,6 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import with_tables
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.config import EVERY_BATCH_RULE, BatchConfig, PlannerConfig
 
 ROWS_KEY, TOKENS_KEY = "rows_per_microbatch", "tokens_per_microbatch"
@@ -89,27 +88,16 @@ def methods_of(config: ExperimentConfig) -> list[Variant]:
 def variants(config: ExperimentConfig) -> Iterator[Variant]:
     """Every batch rule on every division of the model over the configured number of ranks.
 
-    The configured rule keeps its settings; where long samples could run as slices but do not, it is
-    planned with slices as well. There is ZeRO-1 where there are replicas.
+    The configured rule keeps its settings. There is ZeRO-1 where there are replicas.
     """
     configured = config.planner.batch
     methods: dict[str, BatchConfig] = {rule.rule: rule for rule in EVERY_BATCH_RULE}
-    methods |= {configured.rule: configured, **_sliced(config)}
+    methods[configured.rule] = configured
     for cluster, (method, batch) in product(divisions(config.cluster), methods.items()):
         planner = config.planner.model_copy(update={"batch": batch})
         for zero_stage in (0, 1) if cluster.n_replicas > 1 else (0,):
             each = cluster.model_copy(update={"zero_stage": zero_stage})
             yield Variant(method, planner, each)
-
-
-def _sliced(config: ExperimentConfig) -> Mapping[str, BatchConfig]:
-    batch, schedule = config.planner.batch, config.planner.schedule
-    may_slice = config.model.cache_width and "adaptive" in schedule.chosen_rules
-    if not isinstance(batch, DynamicConfig) or "packed" not in batch.layouts or not may_slice:
-        return {}
-    if batch.slices != "off":
-        return {}
-    return {f"{batch.rule}, slices": batch.model_copy(update={"slices": "auto"})}
 
 
 def divisions(cluster: Cluster) -> Iterator[Cluster]:

@@ -40,8 +40,9 @@ class DynamicConfig(ConfigTable):
             through the stages as micro-batches of packed rows: off, auto, or the number of tokens
             of a slice. With auto, samples are cut whose trip through the stages would take a share
             of the iteration, into parts of equal time of at least 1,024 tokens, where the plan is
-            predicted to be shorter so. Slices need packed rows, adaptive schedules and a
-            decoder-only model.
+            predicted to be shorter so, and those that do not fit whole. Slices need packed rows,
+            adaptive schedules, and a decoder-only model of this package; with auto, samples run
+            whole elsewhere.
     """
 
     rule: Literal["dynamic"] = "dynamic"
@@ -51,7 +52,7 @@ class DynamicConfig(ConfigTable):
         default=ROW_MULTIPLE, ge=ROW_MULTIPLE, le=MAX_MULTIPLE, multiple_of=ROW_MULTIPLE
     )
     recompute_choice: RecomputeChoice = "per_microbatch"
-    slices: SliceSetting = "off"
+    slices: SliceSetting = "auto"
 
     @property
     def document_multiple(self) -> int:
@@ -60,10 +61,10 @@ class DynamicConfig(ConfigTable):
 
     @model_validator(mode="after")
     def _check_slices_need_packed_rows(self) -> Self:
-        if self.slices != "off" and "packed" not in self.layouts:
+        if isinstance(self.slices, int) and "packed" not in self.layouts:
             raise ValueError(
-                f"slices is {self.slices!r}, but slices of samples are micro-batches of packed "
-                'rows; set layouts = ["packed"], or slices to "off"'
+                f"slices is {self.slices}, but slices of samples are micro-batches of packed "
+                'rows; set layouts = ["packed"], or slices to "auto"'
             )
         return self
 

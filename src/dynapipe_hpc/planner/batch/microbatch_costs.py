@@ -5,19 +5,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import ExecutionMode, MicroBatch, Recompute
+from dynapipe_hpc.planner.batch.memory import BoolArray
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
-from dynapipe_hpc.planner.cost.cost_model import SHARED, Cost, CostModel, Counts, StageCosts
-
-_SHARED = list(SHARED)
+from dynapipe_hpc.planner.cost.cost_model import (
+    SHARED,
+    Cost,
+    CostModel,
+    Counts,
+    FloatArray,
+    IntArray,
+    StageCosts,
+)
 
 
 def microbatch_costs(microbatches: Sequence[MicroBatch], cost: CostModel) -> StageCosts:
     """Costs of micro-batches, each in its own layout and mode, in the given order.
 
-    Keys and values of all slices of a sample count to the first one, which goes back last. Sums
-    of their gradients count to the slices of their tokens, and less to the last one, whose backward
-    pass they begin in. The slices follow each other, and have the transient memory of the one that
-    needs most.
+    Those of slices are with the memory that they share, see `with_slice_memory`.
     """
     shapes = shapes_of(microbatches, cost.known_rows)
     places: dict[ExecutionMode, list[int]] = {}
@@ -31,23 +35,47 @@ def microbatch_costs(microbatches: Sequence[MicroBatch], cost: CostModel) -> Sta
     later = later_slices(microbatches)
     if later is None:
         return costs
-    table, memory = costs.table, cost.slice_memory
-    for place, microbatch in enumerate(microbatches):
-        if (part := microbatch.slice) is None:
-            continue
-        stored, n_own = table[place, :, Cost.STORED_BYTES], part.end - part.begin
-        if microbatch.recompute is Recompute.NONE:
-            stored -= n_own * memory.spared
-        if later[place]:
-            stored += n_own * memory.sums
-        else:
-            np.maximum(stored - part.begin * memory.sums, 0, out=stored)
-        if part.begin == 0:
-            group = slice(place, place + int(later[place]) + 1)
-            table[group, :, _SHARED] = table[group][..., _SHARED].max(axis=0)
-            holding = group if cost.cache_cost in SHARED else place
-            table[holding, :, cost.cache_cost] += part.n_tokens * memory.kept
+    of_slices = [place for place, each in enumerate(microbatches) if each.slice]
+    spans = np.array([microbatches[place].slice for place in of_slices])
+    keeps_all = np.array([microbatches[place].recompute is Recompute.NONE for place in of_slices])
+    table = costs.table
+    table[of_slices] = with_slice_memory(
+        table[of_slices], spans, later[of_slices], cost, keeps_all=keeps_all
+    )
     return StageCosts(table, later_slices=later)
+
+
+def with_slice_memory(
+    table: FloatArray, parts: IntArray, later: Counts, cost: CostModel, *, keeps_all: BoolArray
+) -> FloatArray:
+    """Costs of slices with the memory that they share.
+
+    Keys and values of all slices of a sample count to the first one, which goes back last. Sums
+    of their gradients count to the slices of their tokens, and less to the last one, whose backward
+    pass they begin in. The slices follow each other, and have the transient memory of the one that
+    needs most.
+
+    Args:
+        table: Costs of slices as if they were rows, shape (n_slices, n_stages, len(Cost)).
+        parts: Begin, end and number of tokens of the sample of each, shape (n_slices, 3); those of
+            a sample follow each other.
+        later: Number of slices of its sample that follow each.
+        cost: Cost model that they come from.
+        keeps_all: Whether nothing of a slice is recomputed, shape (n_slices,).
+    """
+    table, memory = table.copy(), cost.slice_memory
+    begin, end, n_tokens = parts.T[..., None]
+    n_own, is_last = end - begin, (later == 0)[:, None]
+    stored = table[..., Cost.STORED_BYTES] - np.where(keeps_all[:, None], n_own * memory.spared, 0)
+    freed = np.maximum(stored - begin * memory.sums, 0)
+    table[..., Cost.STORED_BYTES] = np.where(is_last, freed, stored + n_own * memory.sums)
+    firsts = np.flatnonzero(parts[:, 0] == 0)
+    n_slices = later[firsts].astype(np.int64) + 1
+    for shared in SHARED:
+        table[..., shared] = np.maximum.reduceat(table[..., shared], firsts).repeat(n_slices, 0)
+    holding = slice(None) if cost.cache_cost in SHARED else firsts
+    table[holding, :, cost.cache_cost] += n_tokens[holding] * memory.kept
+    return table
 
 
 def later_slices(microbatches: Sequence[MicroBatch]) -> Counts | None:

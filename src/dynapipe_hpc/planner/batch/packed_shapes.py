@@ -12,7 +12,6 @@ from dynapipe_hpc.data.microbatch import (
     MicroBatch,
     PackedRow,
     PaddedRows,
-    Slice,
 )
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, KnownRows, Shapes, Sizes
 
@@ -102,6 +101,28 @@ def packed_pair_shapes(
     return Shapes(n_rows, row_tokens / n_rows, target_tokens / n_rows, input_rows)
 
 
+def sliced_shapes(
+    row_tokens: IntArray, spans: IntArray, other_pairs: int, known: KnownRows
+) -> Shapes:
+    """Rows with as many tokens and pairs as slices, which see all before them, and others have.
+
+    As causal attention counts as all pairs of a sample, a slice has those up to its end less those
+    up to its begin.
+
+    Args:
+        row_tokens: Length of every packed row, fill included, shape (n_slices,).
+        spans: Begin and end of every slice in its sample, shape (n_slices, 2).
+        other_pairs: Pairs of tokens of one sample behind the slice in its row.
+        known: Rows that the cost model knows.
+    """
+    begin, end = spans.T
+    tokens = row_tokens.astype(np.float64)
+    most = np.minimum(known.most, tokens / known.least_tokens)
+    n_rows = np.minimum(tokens**2 / (end**2 - begin**2 + other_pairs), most)
+    n_rows = n_rows if other_pairs else np.minimum(n_rows, 1.0)
+    return Shapes.padded(n_rows, tokens / n_rows, np.zeros_like(n_rows))
+
+
 def shapes_of(microbatches: Sequence[MicroBatch], known: KnownRows) -> Shapes:
     """Sizes of micro-batches of any layout.
 
@@ -136,21 +157,6 @@ def _sizes_of(microbatch: MicroBatch, known: KnownRows) -> tuple[float, ...]:
             assert_never(microbatch)
 
 
-def _sliced_sizes(microbatch: PackedRow, part: Slice, known: KnownRows) -> tuple[float, ...]:
-    """Rows with as many tokens and pairs as a slice, which sees all before it, and others have.
-
-    As causal attention counts as all pairs of a sample, a slice has those up to its end less those
-    up to its begin.
-    """
-    # There are hundreds of slices, and too few numbers in each to be arrays.
-    others = sum((end - begin) ** 2 for begin, end in pairwise(microbatch.offsets[1:]))
-    pairs = part.end**2 - part.begin**2 + others
-    tokens = float(microbatch.row_tokens)
-    n_rows = min(tokens**2 / pairs, known.most, tokens / known.least_tokens)
-    n_rows = min(n_rows, 1.0) if n_rows < 1 or not others else n_rows
-    return (n_rows, tokens / n_rows, 0.0, n_rows)
-
-
 def unseen_pairs(microbatch: PackedRow) -> int:
     """Pairs of a chosen and a rejected token, which do not attend to each other; counted twice."""
     spans = pairwise(microbatch.offsets)
@@ -161,8 +167,11 @@ def unseen_pairs(microbatch: PackedRow) -> int:
 
 
 def _packed_sizes(microbatch: PackedRow, known: KnownRows) -> tuple[float, ...]:
-    if microbatch.slice is not None:
-        return _sliced_sizes(microbatch, microbatch.slice, known)
+    if (part := microbatch.slice) is not None:
+        others = sum((end - begin) ** 2 for begin, end in pairwise(microbatch.offsets[1:]))
+        spans = np.array([[part.begin, part.end]])
+        shapes = sliced_shapes(np.array([microbatch.row_tokens]), spans, others, known)
+        return tuple(float(sizes[0]) for sizes in shapes)
     inputs, targets = np.diff(microbatch.offsets), np.diff(microbatch.target_offsets)
     rows = ([microbatch.row_tokens], [microbatch.target_tokens])
     n_documents = len(inputs) + len(microbatch.branches)

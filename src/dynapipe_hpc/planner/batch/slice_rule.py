@@ -19,6 +19,8 @@ SliceSetting = Literal["off", "auto"] | Annotated[int, Field(ge=ROW_MULTIPLE)]
 
 MIN_SLICE_TOKENS = 1024
 """Fewest tokens of a slice that the rule makes: so many as keep kernels busy."""
+MIN_SLICED_TOKENS = 2 * MIN_SLICE_TOKENS
+"""Fewest tokens of a sample that the rule cuts."""
 MAX_SLICES = 64
 UNFILLED_SHARE = 0.25
 """Share of the trip of a slice that other micro-batches are taken not to fill."""
@@ -75,7 +77,7 @@ class SliceRule:
         token_multiple: Multiple that rows are filled up to.
     """
 
-    setting: SliceSetting = "off"
+    setting: SliceSetting = "auto"
     token_multiple: int = ROW_MULTIPLE
 
     def cuts(
@@ -85,14 +87,16 @@ class SliceRule:
 
         Args:
             samples: Samples, the longest first.
-            cost: Cost model of a decoder-only model.
+            cost: Cost model; if its model keeps no keys and values, no sample is cut, nor is a
+                preference pair.
             cluster: The cluster.
             n_misfits: Number of the first samples that cannot run whole.
 
         Returns:
             For the first samples, as many as are cut, cuts into fewer and into more slices.
         """
-        if self.setting == "off" or not cost.slice_memory.kept.any():
+        cannot_be_cut = samples[0].is_pair or not cost.slice_memory.kept.any()
+        if self.setting == "off" or cannot_be_cut:
             return []
         if isinstance(self.setting, int):
             longer = takewhile(lambda sample: sample.tokens > self._each, samples)

@@ -29,6 +29,13 @@ REFINEMENT = 2
 """Greatest number of refinement passes per pass that the search took to find the plan."""
 MAX_REFINEMENT = 200_000
 """Greatest number of passes to simulate while the schedule of one plan is refined."""
+BEHIND = 1.1
+"""Ratio to the best start of earlier searches above which a start is hopeless.
+
+Three times as far behind as any measured start that led to the best plan (docs/decisions/0020).
+"""
+BEHIND_SLICES = 1.03
+"""The same for starts of whole samples after a search with slices (docs/decisions/0065)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ class BestOfSearch:
         constructed: Mapping[str, Sequence[ConstructedPlan]] = {}
         without_hope: list[set[ExecutionMode]] = []
         ends = BestMakespans()
-        start_ms = math.inf
+        hopeless_ms = math.inf
         splits = may_split(self.schedule_rules)
         update_ms = least_update_ms(self.cost, may_split=splits)
         scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
@@ -87,9 +94,10 @@ class BestOfSearch:
                 continue
             best_ms = ends.least_ms - update_ms
             if any(space.may_beat(best_ms) for space in spaces.values()):
-                best_plan = find_plan(spaces, self.config, self.batch_rules, start_ms)
+                best_plan = find_plan(spaces, self.config, self.batch_rules, hopeless_ms)
                 if self._may_be_adaptive:
-                    start_ms = min(start_ms, best_plan.start_ms)
+                    behind = BEHIND_SLICES if any(mode.n_slices > 1 for mode in modes) else BEHIND
+                    hopeless_ms = min(hopeless_ms, behind * best_plan.start_ms)
                 tried += self._promising(best_plan, scheduler, ends)
                 constructed = constructed or best_plan.constructed
             else:

@@ -68,5 +68,5 @@ class ForwardWindows:
             return table
         sliced = with_slices(table, cost, cluster, rule)
         if sliced is None:
-            check_samples(table, cost, cluster, rule.token_multiple)
+            check_samples(table, cost, cluster, rule.token_multiple, may_slice=True)
         return sliced or table

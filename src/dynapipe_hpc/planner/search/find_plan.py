@@ -20,11 +20,6 @@ NEAR = 1.001
 """Ratio to the shortest predicted time up to which a plan is still scheduled by every rule."""
 HOPELESS_ORDER = 1.01
 """Ratio to the best order after the race above which an order is dropped."""
-HOPELESS_START = 1.1
-"""Ratio to the best start of earlier searches above which nothing is searched.
-
-Three times as far behind as any measured start that led to the best plan (docs/decisions/0020).
-"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +70,7 @@ def find_plan(
     spaces: Mapping[str, SearchSpace],
     config: SearchConfig,
     rules: Sequence[DynamicBatches] = (),
-    earlier_start_ms: float = math.inf,
+    hopeless_ms: float = math.inf,
 ) -> Found:
     """Searches for the micro-batches, their order, modes and replicas with the least makespan.
 
@@ -83,13 +78,13 @@ def find_plan(
     depend on the effort, orders that are much worse are dropped, and the others share the effort.
     So more effort never gives a worse plan, see `SearchSpace.search`.
     A space with a single mode for all windows gets half the effort, as there is none to choose.
-    Nothing is searched if the best plan to begin with is 10 % behind that of an earlier search.
+    Nothing is searched if the best plan to begin with is hopeless.
 
     Args:
         spaces: Search spaces by order of the samples, the plainest first; see `search_spaces`.
         config: Effort of the search.
         rules: Batch rules; their plans in the plainest order are starting points, too.
-        earlier_start_ms: Makespan of the best plan that searches of earlier spaces began with.
+        hopeless_ms: Makespan above which plans to begin with lead to no good one.
     """
     plainest, *_ = spaces
     constructed = {order: space.construct(N_KEPT) for order, space in spaces.items()}
@@ -100,7 +95,7 @@ def find_plan(
         for order, space in spaces.items()
     ]
     start_ms = min(next(lane.improved(0)).makespan_ms for lane in lanes)
-    if start_ms > HOPELESS_START * earlier_start_ms:
+    if start_ms > hopeless_ms:
         return Found([], [], constructed, start_ms)
     kept = _best_orders(lanes)
     whole = config.effort if len(spaces[plainest].windows.modes) > 1 else config.effort // 2

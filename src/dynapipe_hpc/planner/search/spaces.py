@@ -82,7 +82,8 @@ def search_spaces(
         if slices != "auto" or not all(each.runs_alone.any(0).all() for each in _each(tables)):
             return
     elif may_slice:
-        check_samples(table, cost, cluster, token_multiple)
+        for each in _each(tables):
+            check_samples(each, cost, cluster, token_multiple, may_slice=True)
     yield from spaces
     modes = range(len(cost.recompute_modes))
     of_layouts = spaces[-len(layouts) :]

@@ -56,7 +56,7 @@ def price_windows(
     alone = np.arange(len(samples) + 1)
     table = _priced(samples, alone, cost, cluster, layouts=layouts, token_multiple=token_multiple)
     if not may_misfit:
-        check_samples(table, cost, cluster, token_multiple)
+        check_samples(table, cost, cluster, token_multiple, may_slice=False)
     return table
 
 
@@ -200,9 +200,9 @@ def _spans(most: Sequence[IntArray]) -> IntArray:
 
 
 def check_samples(
-    table: WindowTable, cost: CostModel, cluster: Cluster, token_multiple: int
+    table: WindowTable, cost: CostModel, cluster: Cluster, token_multiple: int, *, may_slice: bool
 ) -> None:
-    """Raises for the first sample that runs in no way, as `price_windows` does."""
+    """Raises for the first sample that runs in no way, nor as slices if it may."""
     runs = table.runs_alone[:, table.row_of_sample].any(axis=0)
     misfits = np.flatnonzero(~runs)
     if misfits.size:
@@ -218,15 +218,15 @@ def check_samples(
             cost.of_layout(layout).stage_costs(alone, recompute),
             cost,
             cluster,
-            way_out=_remedy(cost),
+            way_out=_remedy(cost, has_tried_slices=may_slice and layout is Layout.PACKED),
         )
 
 
-def _remedy(cost: CostModel) -> str:
-    if not cost.slice_memory.kept.any():
+def _remedy(cost: CostModel, *, has_tried_slices: bool) -> str:
+    if has_tried_slices or not cost.slice_memory.kept.any():
         return "cut long samples with data.max_tokens"
     return (
-        'let long samples run as slices (planner.batch.slices = "auto" with layouts = ["packed"]), '
+        'let long samples run as slices (planner.batch: layouts = ["packed"], slices = "auto"), '
         "or cut them with data.max_tokens"
     )
 

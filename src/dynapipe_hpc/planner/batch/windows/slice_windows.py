@@ -1,17 +1,18 @@
 """Windows of one sample each that run as slices of it."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, PackedRow, Recompute
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
-from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.memory import BoolArray, activation_room_bytes, fits
+from dynapipe_hpc.planner.batch.microbatch_costs import with_slice_memory
+from dynapipe_hpc.planner.batch.packed_shapes import sliced_shapes
+from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.planner.batch.slice_rule import Cut, SliceRule
-from dynapipe_hpc.planner.batch.windows.layout_windows import Cells
 from dynapipe_hpc.planner.batch.windows.window_lookup import Ratings
 from dynapipe_hpc.planner.batch.windows.window_table import SliceCells, WindowTable
 from dynapipe_hpc.planner.cost.cost_model import (
@@ -20,6 +21,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     Counts,
     FloatArray,
+    IntArray,
     Shapes,
     StageCosts,
 )
@@ -49,128 +51,132 @@ def with_slices(
     cuts = cuts[: len(alone) if alone.all() else int(alone.argmin())]
     if not cuts:
         return None
-    n_slices = sorted({len(cut.slices) for of_sample in cuts for cut in of_sample})
-    modes = tuple(
-        ExecutionMode(Layout.PACKED, recompute, n)
-        for recompute in cost.recompute_modes
-        for n in n_slices
-    )
-    priced = {
-        (first, ExecutionMode(Layout.PACKED, recompute, len(each.rows))): each
-        for recompute in cost.recompute_modes
-        for first, each in _priced(cuts, cost, recompute, rule.token_multiple)
-    }
-    room_bytes = activation_room_bytes(cost, cluster)
-    usable = {key: each for key, each in priced.items() if fits(each.together, room_bytes).all()}
-    if {first for first, _ in usable} != set(range(len(cuts))):
-        return None
-    return _joined(table, modes, usable, len(cuts))
+    slices = _Slices.from_cuts(cuts, cost, rule.token_multiple)
+    usable = fits(slices.together, activation_room_bytes(cost, cluster))
+    runs_sliced = np.zeros(len(cuts), np.bool_)
+    runs_sliced[slices.first[usable]] = True
+    return _joined(table, slices, usable, rule.token_multiple) if runs_sliced.all() else None
 
 
-class _Priced(NamedTuple):
-    """Slices of a sample and their costs, one by one and added up."""
+class _Slices(NamedTuple):
+    """Cuts of the longest samples in every mode of recomputation, and costs of their slices.
 
-    rows: Sequence[PackedRow]
+    Attributes:
+        first: The sample of every cut, by its place among all, shape (n_cuts,).
+        cuts: The cuts.
+        modes: Mode of each.
+        begins: Place of its first slice, shape (n_cuts + 1,), with the number of slices.
+        later: Number of slices that follow each slice in its sample.
+        shapes: Sizes of the rows of slices.
+        costs: Costs of the slices.
+        together: Costs of the cuts: those of their slices, added up.
+    """
+
+    first: IntArray
+    cuts: Sequence[Cut]
+    modes: Sequence[ExecutionMode]
+    begins: IntArray
+    later: Counts
+    shapes: Shapes
     costs: StageCosts
     together: StageCosts
 
     @classmethod
-    def from_costs(cls, rows: Sequence[PackedRow], costs: StageCosts) -> "_Priced":
-        """Slices of a sample whose costs are known."""
-        table = costs.table
-        together = table.sum(axis=0, keepdims=True)
-        for cost in (*SHARED, Cost.BOUNDARY_BYTES):
-            together[..., cost] = table[..., cost].max(axis=0)
-        return cls(rows, costs, StageCosts(together))
+    def from_cuts(cls, cuts: Sequence[Sequence[Cut]], cost: CostModel, token_multiple: int) -> Self:
+        """Slices whose costs are looked up.
 
-    @property
-    def table(self) -> FloatArray:
-        """Costs of the sample, then of its slices, shape (1 + n_slices, n_stages, len(Cost))."""
-        return np.concatenate([self.together.table, self.costs.table])
-
-    @property
-    def ratings(self) -> Ratings:
-        """Ratings of the sample: its work, the fill of a slice; then of slices, never used."""
-        work_ms, slice_ms = self.together.work_ms[0], self.costs.work_ms
-        fill_ms = float((slice_ms.sum(axis=1) - slice_ms.max(axis=1)).max())
-        n = len(self.rows)
-        nothing = np.zeros(n)
-        return Ratings(
-            np.array([work_ms.max(), *nothing]),
-            np.array([fill_ms, *nothing]),
-            np.array([0.0, *nothing + np.inf]),
+        Args:
+            cuts: Ways to cut each of the first samples.
+            cost: Cost model of micro-batches.
+            token_multiple: Multiple that rows are filled up to.
+        """
+        modes, every = cost.recompute_modes, [cut for of_sample in cuts for cut in of_sample]
+        first = np.repeat(np.arange(len(cuts)), [len(of_sample) for of_sample in cuts])
+        n_slices = np.array([len(cut.slices) for cut in every])
+        parts = np.array([part for cut in every for part in cut.slices])
+        later = np.concatenate([np.arange(n)[::-1] for n in n_slices]).astype(np.uint32)
+        row_tokens = padded(parts[:, 1] - parts[:, 0], token_multiple)
+        shapes = sliced_shapes(row_tokens, parts[:, :2], 0, cost.known_rows)
+        packed = cost.of_layout(Layout.PACKED)
+        tables = [
+            with_slice_memory(
+                packed.stage_costs(shapes, recompute).table,
+                parts,
+                later,
+                cost,
+                keeps_all=np.full(len(parts), recompute is Recompute.NONE),
+            )
+            for recompute in modes
+        ]
+        table = np.concatenate(tables)
+        begins = np.concatenate([[0], np.cumsum(np.tile(n_slices, len(modes)))])
+        together = np.add.reduceat(table, begins[:-1])
+        for highest in (*SHARED, Cost.BOUNDARY_BYTES):
+            together[..., highest] = np.maximum.reduceat(table[..., highest], begins[:-1])
+        return cls(
+            np.tile(first, len(modes)),
+            every * len(modes),
+            [
+                ExecutionMode(Layout.PACKED, recompute, len(cut.slices))
+                for recompute in modes
+                for cut in every
+            ],
+            begins,
+            np.tile(later, len(modes)),
+            shapes.take(np.tile(np.arange(len(parts)), len(modes))),
+            StageCosts(table),
+            StageCosts(together),
         )
 
     @property
-    def shapes(self) -> Shapes:
-        """Sizes of the rows, those of the first slice for the sample, too."""
-        tokens = [self.rows[0].row_tokens, *(row.row_tokens for row in self.rows)]
-        ones = np.ones(len(tokens))
-        return Shapes.padded(ones, np.array(tokens, np.float64), np.zeros(len(tokens)))
-
-
-def _priced(
-    cuts: Sequence[Sequence[Cut]], cost: CostModel, recompute: Recompute, token_multiple: int
-) -> Iterator[tuple[int, _Priced]]:
-    """Every cut of every sample, by the number of the sample; all are looked up together."""
-    each = [
-        (first, cut.rows(recompute, token_multiple))
-        for first, of_sample in enumerate(cuts)
-        for cut in of_sample
-    ]
-    costs = microbatch_costs([row for _, rows in each for row in rows], cost)
-    end = 0
-    for first, rows in each:
-        begin, end = end, end + len(rows)
-        yield first, _Priced.from_costs(rows, costs.take(np.arange(begin, end)))
+    def ratings(self) -> Ratings:
+        """Ratings of the cuts: their work, the fill of a slice; then of slices, never used."""
+        work_ms, slice_ms = self.together.work_ms, self.costs.work_ms
+        fill_ms = np.maximum.reduceat(slice_ms.sum(1) - slice_ms.max(1), self.begins[:-1])
+        of_cuts, of_slices = np.zeros((2, len(work_ms))), np.zeros(len(slice_ms))
+        return Ratings(
+            np.concatenate([work_ms.max(axis=1), of_slices]),
+            np.concatenate([fill_ms, of_slices]),
+            np.concatenate([of_cuts[0], of_slices + np.inf]),
+        )
 
 
 def _joined(
-    table: WindowTable,
-    modes: Sequence[ExecutionMode],
-    priced: Mapping[tuple[int, ExecutionMode], _Priced],
-    n_cut: int,
+    table: WindowTable, slices: _Slices, usable: BoolArray, token_multiple: int
 ) -> WindowTable:
     """One table with the windows of another, less those of samples that are cut, and of slices."""
     n_costs, n_cells, n_rows = table.costs.n_microbatches, len(table.cells), table.spans.shape[1]
-    row_of_cut = table.row_of_sample[:n_cut]
+    row_of_cut, modes = table.row_of_sample[slices.first], sorted(set(slices.modes))
+    mode_of_cut = np.array([modes.index(mode) for mode in slices.modes])
     spans = table.spans.copy()
     spans[:, row_of_cut, 1] = spans[:, row_of_cut, 0]
     slice_spans = np.full((len(modes), n_rows, 2), n_cells)
-    cells: list[int] = []
-    rows_of: dict[tuple[int, int], tuple[PackedRow, ...]] = {}
-    for (first, mode), each in priced.items():
-        index = modes.index(mode)
-        slice_spans[index, row_of_cut[first]] = n_cells + len(cells), n_cells + len(cells) + 1
-        cells.append(n_costs)
-        rows_of[first, len(table.modes) + index] = tuple(each.rows)
-        n_costs += 1 + len(each.rows)
-    first_slice, later = _places(table.costs.n_microbatches, priced.values())
-    costs = StageCosts(
-        np.concatenate([table.costs.table, *(each.table for each in priced.values())])
-    )
+    cells = n_cells + np.arange(usable.sum())
+    slice_spans[mode_of_cut[usable], row_of_cut[usable]] = np.stack([cells, cells + 1], axis=1)
+    # Costs of cuts come first, then those of slices.
+    begins, n_whole = slices.begins[:-1], n_costs + len(slices.cuts)
+    places = n_whole + np.arange(len(slices.later))
+    first_slice = np.concatenate([np.arange(n_costs), places[begins], places])
+    later = np.concatenate([np.zeros(n_whole, np.uint32), slices.later])
+    numbers = (len(table.modes) + mode_of_cut).tolist()
     return replace(
         table,
         modes=(*table.modes, *modes),
-        cells=np.concatenate([table.cells, np.array(cells, np.int32)]),
+        cells=np.concatenate([table.cells, (n_costs + np.flatnonzero(usable)).astype(np.int32)]),
         spans=np.concatenate([spans, slice_spans]),
-        shapes=Shapes(*_chained([table.shapes, *(each.shapes for each in priced.values())])),
-        costs=costs,
-        ratings=Ratings(*_chained([table.ratings, *(each.ratings for each in priced.values())])),
-        sliced=SliceCells(first_slice, later, rows_of),
+        shapes=Shapes(*_chained([table.shapes, slices.shapes.take(begins), slices.shapes])),
+        costs=StageCosts(
+            np.concatenate([table.costs.table, slices.together.table, slices.costs.table])
+        ),
+        ratings=Ratings(*_chained([table.ratings, slices.ratings])),
+        sliced=SliceCells(
+            first_slice.astype(np.int32),
+            later,
+            dict(zip(zip(slices.first.tolist(), numbers, strict=True), slices.cuts, strict=True)),
+            token_multiple,
+        ),
         _known={},
     )
-
-
-def _places(n_before: int, priced: Collection[_Priced]) -> tuple[Cells, Counts]:
-    """The first slice of every micro-batch, or itself, and the number of slices behind it."""
-    first, later = [np.arange(n_before)], [np.zeros(n_before)]
-    for each in priced:
-        n = len(each.rows)
-        start = sum(map(len, first))
-        first.append(np.array([start + 1, *range(start + 1, start + 1 + n)]))
-        later.append(np.array([0, *range(n - 1, -1, -1)]))
-    return np.concatenate(first).astype(np.int32), np.concatenate(later).astype(np.uint32)
 
 
 def _chained(tables: Iterable[Shapes | Ratings]) -> list[FloatArray]:

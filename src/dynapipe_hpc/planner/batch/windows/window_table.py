@@ -8,10 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PackedRow, PaddedRows
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.memory import BoolArray
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
+from dynapipe_hpc.planner.batch.slice_rule import Cut
 from dynapipe_hpc.planner.batch.windows.layout_windows import Cells
 from dynapipe_hpc.planner.batch.windows.window_lookup import Ratings
 from dynapipe_hpc.planner.cost.cost_model import Counts, FloatArray, IntArray, Shapes, StageCosts
@@ -23,12 +25,14 @@ class SliceCells(NamedTuple):
     Attributes:
         first: The first slice of every micro-batch of the costs, or itself if it has none.
         later: Number of slices behind every micro-batch in its sample.
-        rows: The slices of a sample, by its bundle and the index of a mode.
+        cuts: The slices of a sample, by its bundle and the index of a mode.
+        token_multiple: Multiple that their rows are filled up to.
     """
 
     first: Cells
     later: Counts
-    rows: Mapping[tuple[int, int], tuple[PackedRow, ...]]
+    cuts: Mapping[tuple[int, int], Cut]
+    token_multiple: int = ROW_MULTIPLE
 
 
 NO_SLICES = SliceCells(np.zeros(0, np.int32), np.zeros(0, np.uint32), {})
@@ -158,8 +162,10 @@ class WindowTable:
 
     def microbatches(self, first: int, size: int, mode: int) -> Sequence[MicroBatch]:
         """The micro-batch of a window, see `microbatch`; or the slices of a sample, in order."""
-        slices = self.sliced.rows.get((first, mode))
-        return (self.microbatch(first, size, mode),) if slices is None else slices
+        cut = self.sliced.cuts.get((first, mode))
+        if cut is None:
+            return (self.microbatch(first, size, mode),)
+        return cut.rows(self.modes[mode].recompute, self.sliced.token_multiple)
 
     def microbatches_of(self, windows: npt.NDArray[np.uint32]) -> list[MicroBatch]:
         """Micro-batches of windows, those of slices one by one."""
@@ -168,7 +174,7 @@ class WindowTable:
     def costs_of(self, windows: npt.NDArray[np.uint32]) -> StageCosts:
         """Costs of the micro-batches of windows, those of slices one by one."""
         cells = self.cells_of(windows).astype(np.int64)
-        if not self.sliced.rows:
+        if not self.sliced.cuts:
             return self.costs.take(cells)
         first = self.sliced.first[cells]
         parts = [
