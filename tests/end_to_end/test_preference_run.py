@@ -140,6 +140,19 @@ def test_an_interrupted_reference_is_completed_with_the_same_bits(folder: Path) 
     assert not different(*states)
 
 
+def test_adapters_are_compared_with_the_model_without_them(folder: Path) -> None:
+    path = reference_of(folder)
+    whole = path.read_bytes()
+    run = ("run", "pairs.toml", "--set", "model.lora.rank=2", "-o")
+    assert "reference:" not in call(folder, 4, *run, "adapters")  # it is the same file
+    path.unlink()
+    assert "reference: 60 pairs in" in call(folder, 4, *run, "adapters alone")
+    assert path.read_bytes() == whole
+    first, *_, last = lines(folder / "adapters alone/iterations.jsonl")
+    assert first["loss"] == pytest.approx(np.log(2), rel=1e-12)
+    assert last["preferences"][2] > 0
+
+
 def test_a_run_that_is_stopped_meanwhile_goes_on_with_its_reference(folder: Path) -> None:
     write_pairs(folder / "many.h5", PAIRS * 15, N_IDS)
     alone = ("--set", "cluster.n_replicas=1", "--set", "data.tokens_per_batch=40")
