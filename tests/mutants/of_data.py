@@ -219,7 +219,12 @@ DATA = (
            "a template writes an object as Python does", CHAT),
     Mutant("data/text/show_samples.py", "if starts_itself:", "if False:",
            "a token that is only read is shown as trained", SHOW),
+    Mutant("data/text/chat_template.py", "if takes_text else None", "if True else None",
+           "every refusal is for want of content", CHAT),
     # preference pairs
+    Mutant("data/text/records.py", "if any(isinstance(record.get(name), str | list | dict) for",
+           "if all(isinstance(record.get(name), str | list | dict) for",
+           "a pair without its other answer is no pair", PREFERENCES),
     Mutant("data/dataset/long_samples.py", "np.where(rejected_lengths > 0, opening, 0)",
            "0 * opening", "tokens that open the turn of the assistant are cut", PAIRS),
     Mutant("data/dataset/long_samples.py", "            return is_pair\n",

@@ -300,7 +300,15 @@ BAD = [
         {"messages": [{"role": "assistant", "content": "a"}], "tools": [{"name": "\ud800"}]},
         "field 'tools' holds half of a surrogate pair",
     ),
-    ({"messages": [{"role": "assistant", "content": None}]}, "refuses the messages: .*TypeError"),
+    (
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": None}]},
+        r"messages\[1\] \(role 'assistant'\) has null content, and the chat template of model "
+        'takes text only; write "" if it says nothing, or name another template: --template FILE',
+    ),
+    (
+        {"messages": [{"role": "tool", "content": None}, {"role": "assistant", "content": "a"}]},
+        "the chat template of model refuses the messages: .*Only user and assistant roles are",
+    ),
     (
         {"messages": [{"role": "tool", "content": ""}, {"role": "assistant", "content": "a"}]},
         "the chat template of model refuses the messages: .*Only user and assistant roles are",

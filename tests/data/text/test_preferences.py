@@ -293,6 +293,26 @@ def test_the_format_is_recognized_and_other_formats_name_it(tmp_path: Path) -> N
         preprocess([pairs], tmp_path / "x.h5", recipe, PreprocessOptions(n_workers=1))
 
 
+@pytest.mark.parametrize(
+    ("record", "record_format"),
+    [({"prompt": "p", "chosen": "a"}, TEXTS), ({"prompt": "p", "chosen": [assistant("a")]}, CHATS)],
+)
+def test_a_pair_without_its_other_answer_is_recognized_and_refused(
+    record: Record, record_format: RecordFormat, tmp_path: Path
+) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(json.dumps(record))
+    assert format_of_sources([source], PAIR_FIELDS) is record_format
+    template = ChatTemplate("t", CHATML) if record_format is CHATS else None
+    recipe = Recipe(ByteTokenizer(), record_format, template=template)
+    message = (
+        r"in\.jsonl:1: field 'rejected' is missing \(found 'prompt', 'chosen'\); a preference pair "
+        "has both answers, 'chosen' and 'rejected'; correct it"
+    )
+    with pytest.raises(InputError, match=message):
+        preprocess([source], tmp_path / "x.h5", recipe, PreprocessOptions(n_workers=1))
+
+
 def test_turns_are_of_conversations_only() -> None:
     with pytest.raises(InputError, match="--turns last: of preference pairs only answers count"):
         recipe_of(ByteTokenizer(), None, CHATS, turns=Turns.LAST)

@@ -69,8 +69,9 @@ class ChatPreference:
 
 
 def are_messages(record: Mapping[str, Any]) -> bool:
-    """Whether the answers of a record are messages rather than texts."""
-    return not all(isinstance(record.get(name), str) for name in ANSWERS) or any(
+    """Whether the answers of a record are messages rather than texts; one may be missing."""
+    answers = [record[name] for name in ANSWERS if name in record]
+    return not all(isinstance(answer, str) for answer in answers) or any(
         isinstance(record.get(name), list) for name in (PROMPT, CONVERSATIONS, "messages")
     )
 
@@ -149,7 +150,10 @@ def _check_fields(record: Mapping[str, Any], *, needs_answers: bool) -> None:
     if needs_answers:
         for name in ANSWERS:
             if name not in record:
-                raise InputError(f"field '{name}' is missing (found {listed(record)})")
+                raise InputError(
+                    f"field '{name}' is missing (found {listed(record)}); a preference pair has "
+                    "both answers, 'chosen' and 'rejected'"
+                )
     check_known_fields({k: v for k, v in record.items() if k not in ANSWERS}, "record")
 
 

@@ -104,7 +104,7 @@ def formats_of_record(record: object, fields: PairFields) -> list[RecordFormat]:
         RecordFormat.ALPACA: {"instruction"},
         RecordFormat.TEXT: {"text"},
     }
-    if {*ANSWERS} <= record.keys():
+    if any(isinstance(record.get(name), str | list | dict) for name in ANSWERS):
         is_chat = are_messages(record)
         return [RecordFormat.CHAT_PREFERENCES if is_chat else RecordFormat.PREFERENCES]
     if isinstance(record.get(COMPLETIONS), list) and "instruction" in record:
