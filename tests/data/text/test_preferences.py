@@ -220,6 +220,60 @@ def test_earlier_turns_and_tools_belong_to_the_prompt() -> None:
     assert (chosen, rejected) == ("d</>", "e</>")
 
 
+SEVERAL = {
+    "prompt": [user("a")],
+    "chosen": [assistant("b"), user("c"), assistant("d")],
+    "rejected": [assistant("e")],
+}
+
+
+def test_an_answer_may_be_of_several_messages_which_all_count() -> None:
+    prompt, chosen, rejected = "<user>a</><assistant>", "b</><user>c</><assistant>d</>", "e</>"
+    assert shown(SEVERAL, CHATS, CHATML) == [prompt, chosen, rejected]
+    whole = {name: [user("a"), *SEVERAL[name]] for name in ("chosen", "rejected")}
+    assert shown(whole, CHATS, CHATML) == [prompt, chosen, rejected]
+    longer = {**whole, "rejected": [user("a"), assistant("b"), user("f"), assistant("d")]}
+    assert "differ from messages[2] on, which 'chosen' has from 'user'" in refusal(
+        longer, CHATS, CHATML
+    )
+    alike = {**whole, "rejected": [*whole["chosen"][:-1], assistant("f")]}
+    assert shown(alike, CHATS, CHATML) == [
+        "<user>a</><assistant>b</><user>c</><assistant>",
+        "d</>",
+        "f</>",
+    ]
+
+
+def test_an_answer_may_call_tools_and_read_what_they_say() -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    called = [{**assistant(""), "tool_calls": [call]}, {"role": "tool", "content": "3"}]
+    record = {"prompt": [user("a")], "chosen": [*called, assistant("d")], "rejected": "e"}
+    prompt, chosen, rejected = shown(record, CHATS, CHATML)
+    assert (prompt, rejected) == ("<user>a</><assistant>", "e</>")
+    assert chosen == '<call>{"name": "f", "arguments": {}}</><tool>3</><assistant>d</>'
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"rejected": [assistant("b")]}, "'rejected' begin alike, and one of them ends there"),
+        (
+            {"chosen": [{**assistant("b"), "weight": 0}, user("c"), assistant("d")]},
+            r"'chosen' has a turn after the prompt that is not trained \(weight, train or loss\)",
+        ),
+    ],
+)
+def test_messages_that_are_no_answer_are_refused(record: Record, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(refusal({**SEVERAL, **record}, CHATS, CHATML))
+
+
+def test_answers_that_do_not_go_on_from_their_prompt_are_refused() -> None:
+    changing = "{{ '!' if messages | length > 2 }}" + CHATML
+    message = "t writes messages otherwise when others follow, so that an answer of several"
+    assert message in refusal(SEVERAL, CHATS, changing)
+
+
 @pytest.mark.parametrize(
     ("record", "record_format", "template", "message"),
     [
@@ -264,7 +318,7 @@ def test_earlier_turns_and_tools_belong_to_the_prompt() -> None:
             {"chosen": [user("p"), assistant("a")], "rejected": [user("q"), assistant("b")]},
             CHATS,
             CHATML,
-            "differ before their last message",
+            r"differ from messages\[0\] on, which 'chosen' has from 'user'; both answers begin",
         ),
         ({"prompt": "p", **BOTH, "rejected": [assistant("a")]}, CHATS, CHATML, "are the same"),
         (
