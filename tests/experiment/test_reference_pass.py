@@ -90,3 +90,5 @@ def test_plan_and_doctor_say_it(folder: Path, capsys: Output) -> None:
     assert f"\nreference: {said}\n" in show_plan(experiment, 0)
     assert ask(folder)
     assert f"reference {said}" in " ".join(capsys.readouterr().out.split())
+    (folder / "model/model.safetensors").unlink()
+    assert "\nreference: not known: " in show_plan(experiment, 0)

@@ -20,7 +20,7 @@ from dynapipe_hpc.data.text.chat_turns import Turns, turn_samples
 from dynapipe_hpc.data.text.conversation import Conversation
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe, recipe_of
-from dynapipe_hpc.data.text.records import RecordFormat
+from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_chat import chat_sample
 from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines

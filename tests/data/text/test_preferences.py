@@ -16,7 +16,8 @@ from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources, recipe_of
-from dynapipe_hpc.data.text.records import PAIR_FIELDS, RecordFormat
+from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.records import PAIR_FIELDS
 from dynapipe_hpc.data.text.show_samples import show_samples
 from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines

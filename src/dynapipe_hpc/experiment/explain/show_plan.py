@@ -104,7 +104,11 @@ def show_plan(
 def _reference(experiment: Experiment) -> Iterator[str]:
     config = experiment.config
     if config.training.preference_loss and config.model.init_from:
-        yield f"reference: {describe_reference(experiment, hash_of_origin(config))}"
+        try:
+            text = describe_reference(experiment, hash_of_origin(config))
+        except InputError as error:  # plans need no weights
+            text = f"not known: {error}"
+        yield f"reference: {text}"
 
 
 def _drawn(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> Iterator[str]:
