@@ -1,6 +1,7 @@
 """Runs that train on preference pairs, on real ranks."""
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tests.oracles.plain_run import read_checkpoint
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.run.reference_file import ReferenceFile
+from dynapipe_hpc.experiment.reference_file import ReferenceFile
 from dynapipe_hpc.models.family import family_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -140,6 +141,19 @@ def test_an_interrupted_reference_is_completed_with_the_same_bits(folder: Path) 
     assert not different(*states)
 
 
+def test_adapters_are_compared_with_the_model_without_them(folder: Path) -> None:
+    path = reference_of(folder)
+    whole = path.read_bytes()
+    run = ("run", "pairs.toml", "--set", "model.lora.rank=2", "-o")
+    assert "reference:" not in call(folder, 4, *run, "adapters")  # it is the same file
+    path.unlink()
+    assert "reference: 60 pairs in" in call(folder, 4, *run, "adapters alone")
+    assert path.read_bytes() == whole
+    first, *_, last = lines(folder / "adapters alone/iterations.jsonl")
+    assert first["loss"] == pytest.approx(np.log(2), rel=1e-12)
+    assert last["preferences"][2] > 0
+
+
 def test_a_run_that_is_stopped_meanwhile_goes_on_with_its_reference(folder: Path) -> None:
     write_pairs(folder / "many.h5", PAIRS * 15, N_IDS)
     alone = ("--set", "cluster.n_replicas=1", "--set", "data.tokens_per_batch=40")
@@ -161,7 +175,9 @@ def test_a_run_that_is_stopped_meanwhile_goes_on_with_its_reference(folder: Path
 
 
 def test_a_run_continues_with_the_reference_it_began_with(folder: Path) -> None:
-    half = ("run", "pairs.toml", "-o", "half")
+    shutil.copytree(folder / "first", folder / "origin")
+    origin = ("--set", "model.init_from=origin")
+    half = ("run", "pairs.toml", "-o", "half", *origin)
     call(folder, 4, *half, "--set", "training.iterations=3", "--set", "training.decay_iterations=6")
     whole = ("--set", "training.decay_iterations=6")
     job = finish(folder, 4, *half, *whole, "--set", "training.preferences.beta=0.3")
@@ -174,6 +190,11 @@ def test_a_run_continues_with_the_reference_it_began_with(folder: Path) -> None:
     assert job.returncode == 2
     assert "lacks log-probabilities by the model before training" in job.stderr
     path.write_bytes(kept)
-    call(folder, 4, *half, *whole)
+    # The model that it began with has gone on, and its checkpoint is gone.
+    call(folder, 4, "run", "first.toml", "-o", "origin", "--set", "training.iterations=4")
+    shutil.rmtree(folder / "origin/checkpoints/000002")
+    said = call(folder, 4, "doctor", "pairs.toml", "-o", "half", *origin, *whole)
+    assert f"of the model that the run began with, in {path.name}" in said
+    assert "reference:" not in call(folder, 4, *half, *whole)
     states = [read_checkpoint(folder / name, 6) for name in ("whole", "half")]
     assert not different(*states)

@@ -53,6 +53,13 @@ RECORDS = [
     }
     for k, (chosen, rejected) in enumerate(ANSWERS)
 ]
+SEVERAL = [
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "world"},
+    {"role": "assistant", "content": "é."},
+]
+"""An answer of several messages."""
+RECORDS.append({**RECORDS[0], "chosen": SEVERAL})
 LOSSES = {
     "sigmoid": PreferenceLossConfig("dpo", BETA),
     "ipo": PreferenceLossConfig("ipo", BETA, per_token=True),

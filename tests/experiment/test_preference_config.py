@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 from pydantic import ValidationError
 from tests.examples.preference_pairs import write_pairs
 from tests.examples.tokenized import write_samples
@@ -14,6 +15,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.checks import RUN_CHECKS
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles, check_pairs
+from dynapipe_hpc.experiment.load import ConfigError, load_config
 from dynapipe_hpc.experiment.run.resume import facts_of, facts_of_run
 from dynapipe_hpc.training.config import PreferenceLossConfig, TrainingConfig
 
@@ -60,6 +62,10 @@ def test_a_configuration_may_train_on_pairs(changes: dict[str, Tables]) -> None:
             "only packed rows hold pref",
         ),
         ({"planner": batch(slices=512)}, "preference pairs cannot be cut into slices"),
+        (
+            {"data": {"long_samples": "cut_input_end"}},
+            'answers follow from the end of a prompt; set it to "cut_input"',
+        ),
         ({"data": {"loss_on": "all"}}, 'data.loss_on is "all", and only answers are compared'),
         (
             {"data": {"dataset": None, "lengths": {"n_samples": 10}}},
@@ -86,6 +92,29 @@ def test_a_run_needs_a_model_to_begin_with() -> None:
         RUN_CHECKS["weights"](files, 1)
 
 
+@pytest.mark.parametrize("model", [{}, {"vocab_size": 40}])
+def test_sizes_are_not_missed_where_the_model_to_begin_with_is(
+    tmp_path: Path, model: Tables
+) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(tomli_w.dumps(_without_none(tables() | {"model": model})))
+    message = (
+        r'c\.toml: training\.objective is "dpo", but there is no model\.init_from, .* name the'
+    )
+    with pytest.raises(ConfigError, match=message):
+        load_config(path)
+    with pytest.raises(ConfigError, match=r"model\.n_layers is missing"):
+        load_config(path, ["training.objective='cross_entropy'"])
+
+
+def _without_none(table: Tables) -> Tables:
+    return {
+        key: _without_none(value) if isinstance(value, dict) else value
+        for key, value in table.items()
+        if value is not None
+    }
+
+
 def test_a_t5_is_refused() -> None:
     values = tiny_t5_experiment().model_dump()
     values["training"]["objective"] = "dpo"
@@ -106,7 +135,8 @@ def test_ipo_counts_per_token_unless_told_otherwise() -> None:
 
 
 def test_a_run_continues_with_prompts_cut_at_the_same_end_and_the_same_loss(tmp_path: Path) -> None:
-    config = ExperimentConfig.model_validate(tables(data={"max_tokens": 7}))
+    values = tables(data={"max_tokens": 7}, model={"init_from": None})
+    config = ExperimentConfig.model_validate(values)
     with DatasetFile(write_pairs(tmp_path / "p.h5")) as dataset:
         facts = facts_of_run(config, dataset)
     assert facts["data.long_samples"] == "cut_input"

@@ -158,8 +158,8 @@ ANY_DECODER = (
     ),
     Mutant(
         "training/huggingface/describe_model.py",
-        "                _check_layers(origin.shape)\n",
-        "                pass\n",
+        "                    _check_layers(origin.shape)\n",
+        "                    pass\n",
         "a model whose layers were not looked at",
         ("tests/cli/test_inspect_verb.py",),
     ),

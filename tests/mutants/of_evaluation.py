@@ -7,6 +7,7 @@ EVALUATED = ("tests/experiment/test_evaluation_samples.py",)
 EVALUATING = ("tests/training/test_evaluating.py",)
 EVALUATOR = ("tests/experiment/run/test_evaluator.py",)
 HISTORY = ("tests/experiment/run/test_loss_history.py",)
+PREFERENCES = ("tests/experiment/test_preference_config.py",)
 LOAD = ("tests/experiment/test_load.py",)
 OBJECTIVE = ("tests/training/test_objective.py",)
 TRAIN = ("tests/experiment/run/test_train.py",)
@@ -14,6 +15,8 @@ TRAIN = ("tests/experiment/run/test_train.py",)
 EVALUATION = (
     Mutant("experiment/doctor/check_config.py", '"evaluation", "costs")', '"costs")',
            "doctor plans with samples that cannot be evaluated", DOCTOR),
+    Mutant("experiment/load.py", "if origin is None and trains_pairs and _lacks_sizes(error):",
+           "if False:", "sizes are missed where the model to begin with is", PREFERENCES),
     Mutant("experiment/load.py", '"evaluation": ("dataset", "held_out"),', "",
            "another dataset cannot be evaluated than a parent's held-out samples", LOAD),
     Mutant("training/module_stage.py", "self._load_tokens, self._objective = outer", "pass",

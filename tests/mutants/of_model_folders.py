@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
+DESCRIBED = ("tests/training/huggingface/test_describe_model.py",)
 FILES = ("tests/training/huggingface/test_files_of_models.py",)
 SETTINGS = ("tests/training/huggingface/test_settings_of_models.py",)
 TOKENIZER = ("tests/experiment/test_check_tokenizer.py",)
@@ -22,6 +23,13 @@ MODEL_FOLDERS = (
         "    if not shards:\n",
         "of two sets of weights one is taken without a word",
         FILES,
+    ),
+    Mutant(
+        f"{HUGGINGFACE}/weight_files.py",
+        "if n_bytes != needed:",
+        "if n_bytes > needed:",
+        "a file that was not fetched completely is described",
+        DESCRIBED,
     ),
     Mutant(
         f"{HUGGINGFACE}/origin.py",

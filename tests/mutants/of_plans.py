@@ -177,6 +177,8 @@ PLAN = (
            "slices of padded rows", SLICES_CONFIG),
     Mutant("experiment/study/variants.py", 'tables["model"].pop("layers_per_stage", None)', "pass",
            "layers stay where they are on other stages", TUNE),
+    Mutant("experiment/study/describe_outcomes.py", "len(names) == n_methods", "len(names) >= 1",
+           "one method that cannot run counts as all", TUNE),
     Mutant("planner/choose/schedule_replicas.py", "return Infeasible(way, str(error))", "raise",
            "one way that cannot run ends the choice", CHOICE),
     # plans as bytes

@@ -31,7 +31,9 @@ LORA_EXPORT = ("tests/training/huggingface/test_export_adapters.py",)
 
 PREFERENCES = ("tests/training/test_preferences.py",)
 BRANCHES = ("tests/models/test_branches.py",)
-REFERENCE = ("tests/experiment/run/test_reference_file.py",)
+REFERENCE_PASS = ("tests/experiment/test_reference_pass.py",)
+RESUME = ("tests/experiment/run/test_resume.py",)
+REFERENCE = ("tests/experiment/test_reference_file.py",)
 
 TRAINING = (
     # preference pairs
@@ -58,8 +60,16 @@ TRAINING = (
            "range(begin, begin)", "a branch does not see its prompt", BRANCHES),
     Mutant("models/branches.py", "index_add_(0, branches", "index_copy_(0, branches",
            "a prompt has the gradient of one answer", BRANCHES),
-    Mutant("experiment/run/reference_file.py", "header != self._header(data) or len(data)",
+    Mutant("experiment/reference_file.py", "header != self._header(data) or len(data)",
            "len(data)", "the reference of another model is read", REFERENCE),
+    Mutant("experiment/reference_pass.py", " * _n_tokens(missing) / _n_tokens(planned)", "",
+           "the time of a reference is that of a few batches", REFERENCE_PASS),
+    Mutant("experiment/reference_pass.py", ".any()]", ".all()]",
+           "a reference lacks pairs of a batch begun", REFERENCE_PASS),
+    Mutant("experiment/run/resume.py", "{**facts, FACT: began_with} if began_with else facts",
+           "facts", "a run that continues is compared with another model", RESUME),
+    Mutant("experiment/run/resume.py", "is_kept = key == FACT and", "is_kept = False and",
+           "preferences cannot continue when the model they began with goes on", RESUME),
     # loss
     Mutant("training/loss.py", "1 / (len(samples) * counts[s.sample_id])", "1 / len(samples)",
            "long targets count more", LOSS),
@@ -295,7 +305,7 @@ TRAINING = (
     # adapters
     Mutant("experiment/run/resume.py", "if draws else {}", "if False else {}",
            "adapters go on beside other weights", LORA_FACTS),
-    Mutant("experiment/run/resume.py", ", **_frozen_in(config)}", "}",
+    Mutant("experiment/run/resume.py", ", **_origin_of(config)}", "}",
            "adapters go on beside another model", LORA_FACTS),
     Mutant("training/huggingface/hash_of_weights.py", "range(0, n_bytes, step)", "range(1)",
            "models differ in their headers only", LORA_FACTS),

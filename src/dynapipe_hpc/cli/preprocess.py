@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from dynapipe_hpc.cli.help_text import examples
 from dynapipe_hpc.data.errors import InputError, escaped, printable
+from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.job.launch_environment import read_started
 
 if TYPE_CHECKING:
     from dynapipe_hpc.data.text.preprocess import PreprocessTotals
     from dynapipe_hpc.data.text.recipe import Recipe
     from dynapipe_hpc.data.text.tokenizers import Tokenizer
-
-FORMATS = ("pairs", "alpaca", "messages", "text", "preferences", "chat_preferences")
 
 
 def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -54,11 +53,11 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     )
     parser.add_argument(
         "--format",
-        choices=FORMATS,
+        choices=[each.value for each in RecordFormat],
         metavar="FORMAT",
         help=(
-            f"shape of the records: {', '.join(FORMATS)}; default: what the first line shows, or "
-            "pairs from a pipe"
+            f"shape of the records: {', '.join(RecordFormat)}; default: what the first line shows, "
+            "or pairs from a pipe"
         ),
     )
     for side in ("inputs", "targets"):
@@ -174,7 +173,7 @@ def _run_together(arguments: argparse.Namespace) -> int:
 def _load_recipe(arguments: argparse.Namespace) -> "Recipe":
     from dynapipe_hpc.data.text.chat_turns import Turns
     from dynapipe_hpc.data.text.recipe import format_of_sources, recipe_of
-    from dynapipe_hpc.data.text.records import PairFields, RecordFormat
+    from dynapipe_hpc.data.text.records import PairFields
     from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
     from dynapipe_hpc.data.text.tokenizers import load_tokenizer
 

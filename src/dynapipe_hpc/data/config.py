@@ -67,9 +67,9 @@ class DataConfig(ConfigTable):
             until the rest fits (and the start of its last question, if that is too long), a
             preference pair the start of its prompt, any other sample the end of its input.
             cut_input_end and cut_input_start: the input loses its end or its start. Of these three,
-            samples whose target alone is longer are left out. cut_targets: the input loses its end,
-            then the target does, including its end-of-sequence token. drop: they are left out.
-            refuse: the run does not start.
+            samples whose target alone is longer are left out. cut_targets: the input loses its end
+            (a preference pair the start of its prompt), then the target does, including its
+            end-of-sequence token. drop: they are left out. refuse: the run does not start.
         loss_on: Tokens whose prediction counts in the loss. marked: those that the dataset marks,
             such as every assistant turn of a conversation; the target of a sample without marks.
             targets: the target, which begins with the last assistant turn of a conversation. all:

@@ -12,6 +12,7 @@ from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.place_layers import any_placement
+from dynapipe_hpc.experiment.sizes_of_origin import lacking_origin_error
 from dynapipe_hpc.job.open_mpi.settings import permission_for_root
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.from_config import costs_of
@@ -90,10 +91,7 @@ def _weights(files: ExperimentFiles, _: int) -> str:
     config = files.config
     if config.model.init_from is None:
         if config.training.preference_loss is not None:
-            raise InputError(
-                f'training.objective is "{config.training.objective}", but there is no '
-                "model.init_from, whose weights are the reference; name the model to begin with"
-            )
+            raise lacking_origin_error(config.training.objective)
         if not config.model.has_own_layers:
             raise InputError(
                 f"model.family is {config.model.family!r}, whose weights are not drawn at random; "

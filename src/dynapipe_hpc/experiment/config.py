@@ -128,6 +128,11 @@ class ExperimentConfig(ConfigTable):
                 f"{objective}, but planner.batch.slices is {self.planner.slices}, and preference "
                 "pairs cannot be cut into slices; leave it out"
             )
+        if self.data.long_samples == "cut_input_end":
+            raise ValueError(
+                f'{objective}, but data.long_samples is "cut_input_end", and answers follow from '
+                'the end of a prompt; set it to "cut_input", which cuts the start'
+            )
         if self.data.loss_on == "all":
             raise ValueError(
                 f'{objective}, but data.loss_on is "all", and only answers are compared; set it to '

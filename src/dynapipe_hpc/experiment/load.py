@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import tomli_w
 from pydantic import ValidationError
@@ -13,9 +13,9 @@ from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.config_error import Source, Tables, explain
-from dynapipe_hpc.experiment.sizes_of_origin import sizes_of_origin
+from dynapipe_hpc.experiment.sizes_of_origin import lacking_origin_error, sizes_of_origin
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.training.config import LENGTHS
+from dynapipe_hpc.training.config import LENGTHS, PreferenceObjective
 
 MAX_BYTES = 1 << 16
 MAX_PARENTS = 32
@@ -64,6 +64,10 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     try:
         return ExperimentConfig.model_validate(tables)
     except ValidationError as error:
+        # A model to begin with would have the sizes, and is needed for the reference.
+        trains_pairs = (objective := _objective(tables)) in get_args(PreferenceObjective)
+        if origin is None and trains_pairs and _lacks_sizes(error):
+            raise ConfigError(f"{path}: {lacking_origin_error(objective)}") from None
         raise ConfigError(explain(path, sources, error)) from None
 
 
@@ -120,6 +124,15 @@ def to_toml(config: ExperimentConfig, placement: Placement | None = None) -> str
         model = config.model.model_copy(update=layers)
         config = config.model_copy(update={"model": model})
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def _lacks_sizes(error: ValidationError) -> bool:
+    return any(e["type"] == "missing" and e["loc"][0] == "model" for e in error.errors())
+
+
+def _objective(tables: Tables) -> Any:
+    training = tables.get("training")
+    return training.get("objective") if isinstance(training, dict) else None
 
 
 def _read(path: Path, parents: tuple[Path, ...] = ()) -> list[Source]:

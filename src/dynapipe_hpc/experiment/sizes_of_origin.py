@@ -35,6 +35,14 @@ def sizes_of_origin(model: Any) -> Source | None:
     return Source(f"{origin.folder}:", {"model": origin.values})
 
 
+def lacking_origin_error(objective: str) -> InputError:
+    """The error that preferences are to be trained without a model to begin with."""
+    return InputError(
+        f'training.objective is "{objective}", but there is no model.init_from, whose weights are '
+        "the reference; name the model to begin with"
+    )
+
+
 def more_rows(n_rows: int) -> str:
     """The way to a model of Hugging Face whose embedding has more rows, for messages."""
     return (

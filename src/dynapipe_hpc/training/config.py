@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 from dynapipe_hpc.data.config_table import ConfigTable
 
 LossWeighting = Literal["token", "sample", "task"]
-Objective = Literal["cross_entropy", "dpo", "ipo"]
+PreferenceObjective = Literal["dpo", "ipo"]
+Objective = Literal["cross_entropy", PreferenceObjective]
 OptimizerName = Literal["adamw", "adafactor"]
 N_AVERAGES: Mapping[OptimizerName, int] = {"adamw": 2, "adafactor": 0}
 """Averages per weight that optimizers keep; those of Adafactor are few numbers per matrix."""
@@ -39,7 +40,7 @@ class AdafactorConfig(ConfigTable):
 class PreferenceLossConfig(NamedTuple):
     """Kind and settings of a loss of preference pairs; see `PreferencesConfig`."""
 
-    objective: Literal["dpo", "ipo"]
+    objective: PreferenceObjective
     beta: float
     label_smoothing: float = 0.0
     sft_weight: float = 0.0

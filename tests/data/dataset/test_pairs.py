@@ -17,7 +17,7 @@ from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
 from dynapipe_hpc.data.dataset.describe_long_samples import describe_long
 from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
-from dynapipe_hpc.data.dataset.long_samples import reader_of, used_of
+from dynapipe_hpc.data.dataset.long_samples import OPENING_TOKENS, reader_of, used_of
 from dynapipe_hpc.data.dataset.verify_dataset import SamplesDifferError, verify_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
@@ -130,7 +130,7 @@ LONG = [
         ("cut_input", {0: (2, 2, 3), 2: (1, 2, 2)}),
         ("cut_input_end", {0: (2, 2, 3), 2: (1, 2, 2)}),
         ("cut_input_start", {0: (2, 2, 3), 2: (1, 2, 2)}),
-        ("cut_targets", {0: (2, 2, 3), 1: (0, 5, 2), 2: (1, 2, 2)}),
+        ("cut_targets", {0: (2, 2, 3), 1: (1, 4, 2), 2: (1, 2, 2)}),
         ("drop", {2: (1, 2, 2)}),
     ],
 )
@@ -143,7 +143,7 @@ def test_a_pair_is_cut_or_left_out_as_one(
         assert found == {i: Sample(i, p, c, rejected_tokens=r) for i, (p, c, r) in expected.items()}
         # A prompt loses its start, but for who asks for the other end.
         inputs, _ = reader_of(dataset, config_of(7, choice)).read(0, 2, 2)
-        keeps_start = choice in ("cut_input_end", "cut_targets", "drop")
+        keeps_start = choice in ("cut_input_end", "drop")
         assert inputs.tolist() == ([1, 2] if keeps_start else [3, 4])
 
 
@@ -152,17 +152,34 @@ def test_both_answers_are_cut_to_halves_at_most(tmp_path: Path) -> None:
     with DatasetFile(write_pairs(tmp_path / "x.h5", pairs)) as dataset:
         used = used_of(dataset, config_of(7, "cut_targets"))
         sides = (used.inputs, used.targets, used.rejected)
-        assert [each.tolist() for each in sides] == [[0, 0], [4, 2], [3, 5]]
+        assert [each.tolist() for each in sides] == [[1, 1], [3, 2], [3, 4]]
         with pytest.raises(InputError, match=r"all 2 samples of 'x\.h5' are longer"):
             used_of(dataset, config_of(1, "cut_targets"))
+
+
+def test_tokens_that_open_the_turn_of_the_assistant_are_kept(tmp_path: Path) -> None:
+    prompt = [*range(1, 9)] * 4
+    pairs = [TokenPair(prompt, [9] * n, [8] * 40) for n in (40, 43, 45, 90)]
+    with DatasetFile(write_pairs(tmp_path / "x.h5", pairs)) as dataset:
+        kept_of: dict[LongSamples, list[int]] = {"cut_input": [0, 1], "cut_targets": [0, 1, 2, 3]}
+        for choice, kept in kept_of.items():
+            config = config_of(100, choice)
+            used = used_of(dataset, config)
+            assert used.kept.tolist() == kept
+            assert used.inputs[kept].tolist() == [20, 17, 16, 16][: len(kept)]
+            for i in kept:
+                inputs, _ = reader_of(dataset, config).read(i, int(used.inputs[i]), 1)
+                assert inputs[-OPENING_TOKENS:].tolist() == prompt[-OPENING_TOKENS:]
+        assert used.targets.tolist() == [40, 43, 44, 44]
+        assert used.rejected.tolist() == [40] * 4
 
 
 def test_long_pairs_are_counted_and_refused(tmp_path: Path) -> None:
     with DatasetFile(write_pairs(tmp_path / "x.h5", LONG)) as dataset:
         assert list(describe_long(dataset, config_of(7))) == [
             "2 of 3 samples are longer than data.max_tokens (7): 1 lose the start of their input, "
-            "1 are left out because their answers alone are longer (data.long_samples = "
-            "'cut_input'); 11 of 23 tokens are not used"
+            "1 are left out because their answers and the end of their prompt are longer "
+            "(data.long_samples = 'cut_input'); 11 of 23 tokens are not used"
         ]
         with pytest.raises(InputError, match="the first is sample 0 of 9 tokens"):
             used_of(dataset, config_of(7, "refuse"))

@@ -9,7 +9,8 @@ import pytest
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.demo.chats import demo_chats
 from dynapipe_hpc.data.demo.preferences import demo_preferences
-from dynapipe_hpc.data.text.records import PAIR_FIELDS, RecordFormat, sample_of
+from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.records import PAIR_FIELDS, sample_of
 
 
 def test_the_chosen_answer_is_that_of_the_conversation_and_the_other_is_not() -> None:

@@ -20,7 +20,7 @@ from dynapipe_hpc.data.text.chat_turns import Turns, turn_samples
 from dynapipe_hpc.data.text.conversation import Conversation
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe, recipe_of
-from dynapipe_hpc.data.text.records import RecordFormat
+from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_chat import chat_sample
 from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines
@@ -300,7 +300,15 @@ BAD = [
         {"messages": [{"role": "assistant", "content": "a"}], "tools": [{"name": "\ud800"}]},
         "field 'tools' holds half of a surrogate pair",
     ),
-    ({"messages": [{"role": "assistant", "content": None}]}, "refuses the messages: .*TypeError"),
+    (
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": None}]},
+        r"messages\[1\] \(role 'assistant'\) has null content, and the chat template of model "
+        'takes text only; write "" if it says nothing, or name another template: --template FILE',
+    ),
+    (
+        {"messages": [{"role": "tool", "content": None}, {"role": "assistant", "content": "a"}]},
+        "the chat template of model refuses the messages: .*Only user and assistant roles are",
+    ),
     (
         {"messages": [{"role": "tool", "content": ""}, {"role": "assistant", "content": "a"}]},
         "the chat template of model refuses the messages: .*Only user and assistant roles are",

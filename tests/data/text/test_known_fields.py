@@ -8,7 +8,7 @@ import pytest
 from tests.examples.chats import CHATML, Record, chat, refusal, shown, tokenized
 
 from dynapipe_hpc.data.text.known_fields import KNOWN_FIELDS, KnownField, table_of_known_fields
-from dynapipe_hpc.data.text.records import RecordFormat
+from dynapipe_hpc.data.text.record_format import RecordFormat
 
 README = Path(__file__).parents[3] / "data" / "README.md"
 CALL = {"name": "f", "arguments": {}}

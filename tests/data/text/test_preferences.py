@@ -16,7 +16,8 @@ from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources, recipe_of
-from dynapipe_hpc.data.text.records import PAIR_FIELDS, RecordFormat
+from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.records import PAIR_FIELDS
 from dynapipe_hpc.data.text.show_samples import show_samples
 from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
@@ -220,6 +221,60 @@ def test_earlier_turns_and_tools_belong_to_the_prompt() -> None:
     assert (chosen, rejected) == ("d</>", "e</>")
 
 
+SEVERAL = {
+    "prompt": [user("a")],
+    "chosen": [assistant("b"), user("c"), assistant("d")],
+    "rejected": [assistant("e")],
+}
+
+
+def test_an_answer_may_be_of_several_messages_which_all_count() -> None:
+    prompt, chosen, rejected = "<user>a</><assistant>", "b</><user>c</><assistant>d</>", "e</>"
+    assert shown(SEVERAL, CHATS, CHATML) == [prompt, chosen, rejected]
+    whole = {name: [user("a"), *SEVERAL[name]] for name in ("chosen", "rejected")}
+    assert shown(whole, CHATS, CHATML) == [prompt, chosen, rejected]
+    longer = {**whole, "rejected": [user("a"), assistant("b"), user("f"), assistant("d")]}
+    assert "differ from messages[2] on, which 'chosen' has from 'user'" in refusal(
+        longer, CHATS, CHATML
+    )
+    alike = {**whole, "rejected": [*whole["chosen"][:-1], assistant("f")]}
+    assert shown(alike, CHATS, CHATML) == [
+        "<user>a</><assistant>b</><user>c</><assistant>",
+        "d</>",
+        "f</>",
+    ]
+
+
+def test_an_answer_may_call_tools_and_read_what_they_say() -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    called = [{**assistant(""), "tool_calls": [call]}, {"role": "tool", "content": "3"}]
+    record = {"prompt": [user("a")], "chosen": [*called, assistant("d")], "rejected": "e"}
+    prompt, chosen, rejected = shown(record, CHATS, CHATML)
+    assert (prompt, rejected) == ("<user>a</><assistant>", "e</>")
+    assert chosen == '<call>{"name": "f", "arguments": {}}</><tool>3</><assistant>d</>'
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"rejected": [assistant("b")]}, "'rejected' begin alike, and one of them ends there"),
+        (
+            {"chosen": [{**assistant("b"), "weight": 0}, user("c"), assistant("d")]},
+            r"'chosen' has a turn after the prompt that is not trained \(weight, train or loss\)",
+        ),
+    ],
+)
+def test_messages_that_are_no_answer_are_refused(record: Record, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(refusal({**SEVERAL, **record}, CHATS, CHATML))
+
+
+def test_answers_that_do_not_go_on_from_their_prompt_are_refused() -> None:
+    changing = "{{ '!' if messages | length > 2 }}" + CHATML
+    message = "t writes messages otherwise when others follow, so that an answer of several"
+    assert message in refusal(SEVERAL, CHATS, changing)
+
+
 @pytest.mark.parametrize(
     ("record", "record_format", "template", "message"),
     [
@@ -264,7 +319,7 @@ def test_earlier_turns_and_tools_belong_to_the_prompt() -> None:
             {"chosen": [user("p"), assistant("a")], "rejected": [user("q"), assistant("b")]},
             CHATS,
             CHATML,
-            "differ before their last message",
+            r"differ from messages\[0\] on, which 'chosen' has from 'user'; both answers begin",
         ),
         ({"prompt": "p", **BOTH, "rejected": [assistant("a")]}, CHATS, CHATML, "are the same"),
         (
@@ -291,6 +346,26 @@ def test_the_format_is_recognized_and_other_formats_name_it(tmp_path: Path) -> N
     recipe = Recipe(ByteTokenizer(), RecordFormat.PAIRS)
     with pytest.raises(InputError, match=r"preference pairs of texts .* --format preferences"):
         preprocess([pairs], tmp_path / "x.h5", recipe, PreprocessOptions(n_workers=1))
+
+
+@pytest.mark.parametrize(
+    ("record", "record_format"),
+    [({"prompt": "p", "chosen": "a"}, TEXTS), ({"prompt": "p", "chosen": [assistant("a")]}, CHATS)],
+)
+def test_a_pair_without_its_other_answer_is_recognized_and_refused(
+    record: Record, record_format: RecordFormat, tmp_path: Path
+) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(json.dumps(record))
+    assert format_of_sources([source], PAIR_FIELDS) is record_format
+    template = ChatTemplate("t", CHATML) if record_format is CHATS else None
+    recipe = Recipe(ByteTokenizer(), record_format, template=template)
+    message = (
+        r"in\.jsonl:1: field 'rejected' is missing \(found 'prompt', 'chosen'\); a preference pair "
+        "has both answers, 'chosen' and 'rejected'; correct it"
+    )
+    with pytest.raises(InputError, match=message):
+        preprocess([source], tmp_path / "x.h5", recipe, PreprocessOptions(n_workers=1))
 
 
 def test_turns_are_of_conversations_only() -> None:

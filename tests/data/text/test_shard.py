@@ -11,7 +11,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.records import PairFields, RecordFormat
+from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.records import PairFields
 from dynapipe_hpc.data.text.shard import (
     MAX_PARTS,
     MIN_PART_BYTES,

@@ -13,7 +13,7 @@ from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.dataset.dataset_index import write_index
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import recipe_of
-from dynapipe_hpc.data.text.records import RecordFormat
+from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.show_samples import show_samples
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, load_tokenizer

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.text.records import PAIR_FIELDS, RecordFormat
+from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.records import PAIR_FIELDS
 from dynapipe_hpc.data.text.text_format import check_first_line
 
 TABLES = {

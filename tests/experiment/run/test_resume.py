@@ -1,13 +1,26 @@
 """The iteration at which a run starts again, and the checkpoints that it continues from."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.jobs.tiny_experiment import tiny_experiment
 
+from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.run.resume import check_facts, facts_of, n_repeatable
+from dynapipe_hpc.experiment.run.resume import (
+    ResumePoint,
+    check_facts,
+    facts_of,
+    facts_of_start,
+    n_repeatable,
+)
+from dynapipe_hpc.training.checkpoint.description import Description, Facts
+from dynapipe_hpc.training.counters import Counters
+from dynapipe_hpc.training.huggingface.hash_of_weights import FACT
+
+LORA: Facts = {"model.lora": Lora().model_dump()}  # type: ignore[dict-item]
 
 
 def test_a_new_run_begins_nothing_again(tmp_path: Path) -> None:
@@ -30,6 +43,22 @@ def test_a_checkpoint_whose_model_leaves_out_what_it_did_not_set_is_continued() 
     check_facts(Path("old"), {**current, **foreign, **null}, current)
     missing = {key: value for key, value in current.items() if key not in null}
     check_facts(Path("old"), missing, current)
+
+
+def test_a_run_on_preferences_continues_though_the_model_it_began_with_has_gone_on() -> None:
+    current = {**facts_of(tiny_experiment()), FACT: "now"}
+    point = ResumePoint(
+        Path("old"), Description(1, Counters(0, 0, 1.0, 0, 0), {**current, FACT: "then"}, ()), {}
+    )
+    check_facts(point.path, point.description.facts, current)
+    assert facts_of_start(current, point) == {**current, FACT: "then"}
+    older = replace(
+        point, description=replace(point.description, facts=facts_of(tiny_experiment()))
+    )
+    assert facts_of_start(current, older) == facts_of_start(current, None) == current
+    with pytest.raises(InputError, match=f"was written with {FACT} = 'then'"):
+        adapted = {**current, **LORA}
+        check_facts(point.path, {**adapted, FACT: "then"}, adapted)
 
 
 def test_a_checkpoint_of_another_model_is_refused() -> None:

@@ -1,6 +1,8 @@
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -19,6 +21,7 @@ from tests.examples.measured_layers import (
 )
 
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
@@ -26,6 +29,8 @@ from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import KnownRows, StageCosts
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.stage_grids import stage_grids
+from dynapipe_hpc.planner.cost.table.describe_table import describe_table
+from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 from dynapipe_hpc.planner.cost.table.profile_table import check_model, fingerprint_of
 
 STAGE_GRIDS = "dynapipe_hpc.planner.cost.stage_grids.stage_grids"
@@ -220,6 +225,44 @@ def test_a_table_of_another_feed_forward_block_is_refused(
     told = r"gated is (True|None) there and (True|None) in \[model\]"
     with pytest.raises(InputError, match=f"costs of another model: {told}; measure this one"):
         check_model(fingerprint_of(shape), other, Path("costs.h5"))
+
+
+def test_a_table_of_another_decoder_of_transformers_names_the_settings_that_differ(
+    tmp_path: Path,
+) -> None:
+    settings = {"hidden_size": 8, "rope_theta": 1e4, "sliding_window": None}
+    here = decoder_of({**settings, "rope_theta": 1e6, "tie": True})
+    table = replace(linear_table(), model=fingerprint_of(decoder_of(settings)))
+    write_table(table, tmp_path / "costs.h5")
+    measured = read_table(tmp_path / "costs.h5").model
+    check_model(measured, decoder_of(dict(reversed(settings.items()))), Path("costs.h5"))
+    told = (
+        r"settings: rope_theta is 10000\.0 there and 1000000\.0 in \[model\], "
+        r"settings: tie is None there and True in \[model\]"
+    )
+    with pytest.raises(InputError, match=f"costs of another model: {told}; measure this one"):
+        check_model(measured, here, Path("costs.h5"))
+    older = {name: value for name, value in measured.items() if name != "settings"}
+    with pytest.raises(InputError, match="another model: settings are others there than in"):
+        check_model(older, here, Path("costs.h5"))
+    with pytest.raises(InputError, match="family is transformers there and gpt"):
+        check_model(measured, SHAPE, Path("costs.h5"))
+    assert "rope_theta" not in describe_table(table, Path("costs.h5"))
+
+
+def decoder_of(settings: dict[str, Any]) -> TransformersShape:
+    return TransformersShape(
+        model_type="small",
+        n_layers=1,
+        hidden_size=8,
+        n_heads=2,
+        ffn_size=16,
+        vocab_size=50,
+        max_tokens=16,
+        settings=json.dumps(settings),
+        tied_head=True,
+        tensors={"model.embed.weight": (50, 8), "model.layers.*.map.weight": (8, 8)},
+    )
 
 
 def test_costs_with_dropout_are_of_any_rate_but_zero() -> None:

@@ -46,8 +46,8 @@ def _describe_long(dataset: DatasetFile, config: DataConfig) -> Iterator[str]:
     loses_turns = keeps_end & (used.inputs == turns) & (dataset.spans.lengths > 0)
     left_out = "are left out"
     if config.long_samples != "drop":
-        what = "their answers alone are" if dataset.has_pairs else "their target alone is"
-        left_out += f" because {what} longer"
+        of_pairs = "their answers and the end of their prompt are"
+        left_out += f" because {of_pairs if dataset.has_pairs else 'their target alone is'} longer"
     counts = {
         "lose their first turns": is_cut & loses_turns,
         "lose the start of their input": is_cut & keeps_end & ~loses_turns,

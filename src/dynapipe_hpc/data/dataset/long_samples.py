@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # HDF5, which plans of lengths do without
     from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
     from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 
+OPENING_TOKENS = 16
+"""Last tokens of a prompt that are kept: those that open the turn in which both answers are."""
 Integers = npt.NDArray[np.integer]
 Tokens = npt.NDArray[np.int64]
 
@@ -89,8 +91,9 @@ def used_tokens(
 ) -> UsedTokens:
     """The tokens used of all samples; see `DataConfig.long_samples`.
 
-    A preference pair is cut or left out as one. Where targets are cut, the longer of its answers
-    is cut first, to no less than the shorter one.
+    A preference pair is cut or left out as one, and the last `OPENING_TOKENS` of its prompt are
+    kept, or a quarter of the longest sample if that is less. Where targets are cut, the longer of
+    its answers is cut first, to no less than the shorter one.
 
     Args:
         input_lengths: Number of input tokens of every sample, shape (n_samples,).
@@ -106,7 +109,10 @@ def used_tokens(
         rejected_lengths = np.zeros_like(target_lengths)
     lengths = input_lengths + target_lengths + rejected_lengths
     _check(lengths, config)
-    targets, rejected = _cut_answers(target_lengths, rejected_lengths, config.max_tokens)
+    opening = np.minimum(input_lengths, min(OPENING_TOKENS, config.max_tokens // 4))
+    opening = np.where(rejected_lengths > 0, opening, 0)
+    room_of_answers = config.max_tokens - opening
+    targets, rejected = _cut_answers(target_lengths, rejected_lengths, room_of_answers)
     answers = targets + rejected
     room = np.maximum(config.max_tokens - answers, 0)
     inputs: Tokens = np.minimum(input_lengths, room).astype(np.int64)
@@ -119,7 +125,7 @@ def used_tokens(
         case "cut_targets":
             fits = answers <= config.max_tokens  # not two answers in a single token
         case _:
-            fits = target_lengths + rejected_lengths <= config.max_tokens
+            fits = target_lengths + rejected_lengths <= room_of_answers
     if not fits.any():
         raise InputError(
             f"data.max_tokens = {config.max_tokens}: all {len(fits):,} samples of "
@@ -128,7 +134,9 @@ def used_tokens(
     return UsedTokens(np.flatnonzero(fits), inputs, targets, rejected)
 
 
-def _cut_answers(targets: Integers, rejected: Integers, max_tokens: int) -> tuple[Tokens, Tokens]:
+def _cut_answers(
+    targets: Integers, rejected: Integers, max_tokens: Integers
+) -> tuple[Tokens, Tokens]:
     """Most tokens of targets and rejected answers that fit together, the longer cut first."""
     half = np.maximum(max_tokens // 2, 1)
     of_targets = np.minimum(targets, np.maximum(max_tokens - np.minimum(rejected, half), 1))
@@ -223,6 +231,8 @@ def keeps_input_end(dataset: Dataset, config: DataConfig) -> npt.NDArray[np.bool
     match config.long_samples:
         case "cut_input":
             return is_conversation
+        case "cut_targets":
+            return is_pair
         case "cut_input_start":
             return np.ones_like(is_conversation)
         case _:

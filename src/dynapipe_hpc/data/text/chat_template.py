@@ -140,6 +140,21 @@ class ChatTemplate:
         messages = conversation.messages
         if "developer" not in source:
             messages = [_as_system(message) for message in messages]
+        chat = self._in_any_form(source, values, messages)
+        if isinstance(chat, ChatText):
+            return chat
+        written = [{**each, "content": _content_or_empty(each)} for each in messages]
+        takes_text = isinstance(self._in_any_form(source, values, written), ChatText)
+        raise (
+            _refused_parts_error(messages)
+            or (_absent_content_error(messages, self.name) if takes_text else None)
+            or chat
+        )
+
+    def _in_any_form(
+        self, source: str, values: Mapping[str, Any], messages: list[Fields]
+    ) -> ChatText | RefusalError:
+        """The messages in the first form that the template takes; or its last refusal."""
         refusal = RefusalError()
         for form in forms_of(messages):
             chat = ChatText(self.name, source, values, form)
@@ -149,7 +164,7 @@ class ChatTemplate:
                 refusal = error
             else:
                 return chat
-        raise _refused_parts_error(messages) or refusal
+        return refusal
 
     def asking(self, text: str) -> str:
         """The text before the assistant's answer to a message of the user.
@@ -191,6 +206,23 @@ def _refused_parts_error(messages: list[Fields]) -> InputError | None:
         if isinstance(content := message.get("content"), Parts) and content.other_types:
             kind = quoted(content.other_types[0])
             return InputError(f"messages[{k}] has content of type {kind}, but only text is trained")
+    return None
+
+
+def _content_or_empty(message: Fields) -> object:
+    content = message.get("content")
+    return "" if content is None else content
+
+
+def _absent_content_error(messages: list[Fields], name: str) -> InputError | None:
+    """The error that a message lacks the content that a template writes; None if all have some."""
+    for k, message in enumerate(messages):
+        if message.get("content") is None:
+            return InputError(
+                f"messages[{k}] (role {quoted(message['role'])}) has null content, and {name} "
+                'takes text only; write "" if it says nothing, or name another template: '
+                "--template FILE"
+            )
     return None
 
 

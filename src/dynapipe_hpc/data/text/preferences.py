@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.text.conversation import (
     CONVERSATIONS,
     SYSTEM,
@@ -57,20 +57,27 @@ class TextPreference:
 
 @dataclass(frozen=True, slots=True)
 class ChatPreference:
-    """Two conversations that differ in their last message, which is one of the assistant.
+    """Two conversations that begin alike, and differ from a message of the assistant on.
 
     Attributes:
-        chosen: The conversation with the better answer.
+        chosen: The conversation with the better answer, of one or several messages.
         rejected: The one with the other answer.
     """
 
     chosen: Conversation
     rejected: Conversation
 
+    @property
+    def n_shared(self) -> int:
+        """Number of messages that both begin with: the prompt."""
+        both = list(zip(self.chosen.messages, self.rejected.messages, strict=False))
+        return next((k for k, (one, other) in enumerate(both) if one != other), len(both))
+
 
 def are_messages(record: Mapping[str, Any]) -> bool:
-    """Whether the answers of a record are messages rather than texts."""
-    return not all(isinstance(record.get(name), str) for name in ANSWERS) or any(
+    """Whether the answers of a record are messages rather than texts; one may be missing."""
+    answers = [record[name] for name in ANSWERS if name in record]
+    return not all(isinstance(answer, str) for answer in answers) or any(
         isinstance(record.get(name), list) for name in (PROMPT, CONVERSATIONS, "messages")
     )
 
@@ -125,31 +132,50 @@ def chat_preference(record: Mapping[str, Any]) -> ChatPreference:
             raise InputError(f"field '{name}' does not end with a trained message of the assistant")
         if not any(chat.messages[last].get(key) for key in ("content", "tool_calls", *REASONING)):
             raise InputError(f"field '{name}' ends with a message without text")
-    if chosen[:-1] != rejected[:-1]:
-        raise InputError(
-            "fields 'chosen' and 'rejected' differ before their last message; a pair has one "
-            "prompt and two answers of one message each"
-        )
-    if chosen[-1] == rejected[-1]:
+    if chosen == rejected:
         raise InputError("fields 'chosen' and 'rejected' are the same: nothing to prefer")
-    if all(message["role"] == SYSTEM for message in chosen[:-1]):
+    pair = ChatPreference(*chats)
+    n_shared = pair.n_shared
+    if n_shared in (len(chosen), len(rejected)):
+        raise InputError("fields 'chosen' and 'rejected' begin alike, and one of them ends there")
+    for name, chat in zip(ANSWERS, chats, strict=True):
+        _check_answer(name, chat, n_shared)
+    if all(message["role"] == SYSTEM for message in chosen[:n_shared]):
         raise InputError(
             f"there is no message that is answered (found {listed(record)}); a field of messages, "
             "or of a text, is named 'prompt'"
         )
-    if chosen[-2]["role"] == ASSISTANT:
+    if chosen[n_shared - 1]["role"] == ASSISTANT:
         raise InputError(
             "the message before the answers is of the assistant, and an answer cannot go on with "
             "it; leave it out, or put it into both answers"
         )
-    return ChatPreference(*chats)
+    return pair
+
+
+def _check_answer(name: str, chat: Conversation, n_shared: int) -> None:
+    """Refuses messages after the prompt that are no answer."""
+    if (role := chat.messages[n_shared]["role"]) != ASSISTANT:
+        raise InputError(
+            f"fields 'chosen' and 'rejected' differ from messages[{n_shared}] on, which '{name}' "
+            f"has from {quoted(role)}; both answers begin with a message of the assistant, after "
+            "the same messages"
+        )
+    if any(k >= n_shared for k in chat.untrained):
+        raise InputError(
+            f"field '{name}' has a turn after the prompt that is not trained (weight, train or "
+            "loss), but answers are compared with all their messages; remove that field"
+        )
 
 
 def _check_fields(record: Mapping[str, Any], *, needs_answers: bool) -> None:
     if needs_answers:
         for name in ANSWERS:
             if name not in record:
-                raise InputError(f"field '{name}' is missing (found {listed(record)})")
+                raise InputError(
+                    f"field '{name}' is missing (found {listed(record)}); a preference pair has "
+                    "both answers, 'chosen' and 'rejected'"
+                )
     check_known_fields({k: v for k, v in record.items() if k not in ANSWERS}, "record")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dynapipe_hpc.data.text.recipe import recipe_of
-from dynapipe_hpc.data.text.records import RecordFormat
+from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
 

@@ -11,7 +11,8 @@ from dynapipe_hpc.data.text.chat_template import DEFAULT, ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.default_ends import token_text
 from dynapipe_hpc.data.text.open_lines import STDIN, first_line
-from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, RecordFormat, formats_of_record
+from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, formats_of_record
 from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles
 from dynapipe_hpc.data.text.tokenizers import Tokenizer
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any, assert_never
 
 from dynapipe_hpc.data.errors import InputError
@@ -24,41 +23,10 @@ from dynapipe_hpc.data.text.preferences import (
     text_preference,
 )
 from dynapipe_hpc.data.text.record_fields import text_of
+from dynapipe_hpc.data.text.record_format import RecordFormat
 
 DEFAULT_TASK = "default"
 NO_CONTEXT = Conversation([])
-
-
-class RecordFormat(StrEnum):
-    """Shape of the records of a source.
-
-    Attributes:
-        PAIRS: An input and a target, in fields of any name.
-        ALPACA: `instruction`, `input` (may be missing or empty) and `output`.
-        MESSAGES: A conversation: `messages` of `role` and `content` (OpenAI), or `conversations` of
-            `from` and `value` (ShareGPT), or `prompt` and `completion` of messages (TRL).
-        TEXT: `text`, all of which is the target.
-        PREFERENCES: Two answers to one prompt, as texts: `chosen`, `rejected` and `prompt`, see
-            `text_preference`.
-        CHAT_PREFERENCES: The same as messages, see `chat_preference`.
-    """
-
-    PAIRS = "pairs"
-    ALPACA = "alpaca"
-    MESSAGES = "messages"
-    TEXT = "text"
-    PREFERENCES = "preferences"
-    CHAT_PREFERENCES = "chat_preferences"
-
-    @property
-    def has_pairs(self) -> bool:
-        """Whether the records are preference pairs."""
-        return self in (RecordFormat.PREFERENCES, RecordFormat.CHAT_PREFERENCES)
-
-    @property
-    def needs_template(self) -> bool:
-        """Whether the records are messages, which a chat template renders."""
-        return self in (RecordFormat.MESSAGES, RecordFormat.CHAT_PREFERENCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +72,7 @@ def formats_of_record(record: object, fields: PairFields) -> list[RecordFormat]:
         RecordFormat.ALPACA: {"instruction"},
         RecordFormat.TEXT: {"text"},
     }
-    if {*ANSWERS} <= record.keys():
+    if any(isinstance(record.get(name), str | list | dict) for name in ANSWERS):
         is_chat = are_messages(record)
         return [RecordFormat.CHAT_PREFERENCES if is_chat else RecordFormat.PREFERENCES]
     if isinstance(record.get(COMPLETIONS), list) and "instruction" in record:

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.text.records import PairFields, RecordFormat, formats_of_record
+from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.records import PairFields, formats_of_record
 
 _TEXT = "convert it to JSON lines"
 _READS = "python3 -c 'import csv, json, sys; [print(json.dumps(r)) for r in"

@@ -14,7 +14,8 @@ from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK
 from dynapipe_hpc.data.text.preferences import ChatPreference, TextPreference
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import kind_of
-from dynapipe_hpc.data.text.records import Pair, RecordFormat, sample_of, task_of
+from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.records import Pair, sample_of, task_of
 from dynapipe_hpc.data.text.text_format import FormatError, check_first_line
 from dynapipe_hpc.data.text.text_part import MAX_LINE_BYTES, Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_chat import ChatSample, chat_sample, render, turn_end_ids

@@ -29,16 +29,24 @@ class RenderedPair(NamedTuple):
 def render_pair(pair: ChatPreference, template: ChatTemplate, tokenizer: Tokenizer) -> RenderedPair:
     """Texts of both conversations, whose answers begin after the generation prompt.
 
+    An answer is all that follows the prompt, messages of others than the assistant included.
+
     Raises:
-        InputError: The template refuses them or writes the prompt otherwise before the other
-            answer, or a message spells a special token, but `--special-tokens` is not set.
+        InputError: The template refuses them or writes the prompt otherwise before more messages
+            or the other answer, or a message spells a special token, but `--special-tokens` is not
+            set.
     """
     texts = []
     for conversation in (pair.chosen, pair.rejected):
         check_special_tokens(conversation, tokenizer)
         chat = template.apply(conversation)
-        last = len(chat.messages) - 1
-        text, start = chat.whole().text, start_of_turn(chat, last).position
+        text, start = chat.whole().text, start_of_turn(chat, pair.n_shared).position
+        if text[:start] != chat.until(pair.n_shared + 1).text[:start]:
+            raise InputError(
+                f"{template.name} writes messages otherwise when others follow, so that an answer "
+                "of several messages does not go on from its prompt; keep one message of each "
+                "answer, or name another template: --template FILE"
+            )
         if start >= len(text):
             raise InputError(f"{template.name} shows no text of an answer")
         texts.append(Rendered(text, [(start, len(text))], (len(text),)))

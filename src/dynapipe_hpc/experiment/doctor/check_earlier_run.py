@@ -9,10 +9,12 @@ from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.lock.run_lock import writer_of
+from dynapipe_hpc.experiment.reference_pass import reference_passes
 from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.resume import (
     ResumePoint,
     facts_of_run,
+    facts_of_start,
     n_repeatable,
     newest_undamaged,
     together,
@@ -20,6 +22,7 @@ from dynapipe_hpc.experiment.run.resume import (
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.training.checkpoint.description import Facts
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+from dynapipe_hpc.training.huggingface.hash_of_weights import FACT
 
 
 def check_earlier_run(case: Case) -> Iterator[Finding]:
@@ -37,7 +40,7 @@ def check_earlier_run(case: Case) -> Iterator[Finding]:
         facts = together(case.job, partial(_facts, files))
         folder = CheckpointFolder(output / "checkpoints", files.config.checkpoint)
         point = newest_undamaged(case.job, folder, facts)
-        findings = list(_described(output, files, point)) if case.job.is_first else []
+        findings = list(_described(output, files, facts, point)) if case.job.is_first else []
     except (InputError, OSError) as error:
         findings = [Finding("start", str(error), Level.PROBLEM)] if case.job.is_first else []
     yield from findings
@@ -55,7 +58,7 @@ def _facts(files: ExperimentFiles) -> Facts:
 
 
 def _described(
-    output: Path, files: ExperimentFiles, point: ResumePoint | None
+    output: Path, files: ExperimentFiles, facts: Facts, point: ResumePoint | None
 ) -> Iterator[Finding]:
     if point is None:
         RunFolder.check_new(output, n_repeatable(output, files.config))
@@ -76,3 +79,10 @@ def _described(
         return
     RunFolder.check_resumable(output)
     yield Finding("start", f"{output}: continues after {n_done} iterations")
+    if files.config.training.preference_loss:
+        passes = reference_passes(files, str(facts_of_start(facts, point)[FACT]))
+        for reference in passes:
+            if reference.missing(reference.file.read(), files.config):
+                raise reference.lack_error()
+        paths = ", ".join(str(reference.file.path) for reference in passes)
+        yield Finding("reference", f"of the model that the run began with, in {paths}")

@@ -20,6 +20,7 @@ from dynapipe_hpc.experiment.explain.explain_plan import (
     explain_split,
 )
 from dynapipe_hpc.experiment.explain.what_sets_the_time import what_sets_the_time
+from dynapipe_hpc.experiment.reference_pass import describe_reference, hash_of_origin
 from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -88,6 +89,7 @@ def show_plan(
             *(f"warning: {warning}" for warning in warnings if warning),
             f"layers per stage {', '.join(map(str, experiment.placement.layers_per_stage))}",
             *describe_data(experiment, config.training.n_iterations),
+            *_reference(experiment),
             *_summary(samples, plans, config),
             prediction_text(plans[0].prediction.iteration_ms, bound),
             *(_explanation(experiment, choice, samples) if explain else ()),
@@ -97,6 +99,16 @@ def show_plan(
             *(_drawn(plans, samples) if timeline else ()),
         ]
     )
+
+
+def _reference(experiment: Experiment) -> Iterator[str]:
+    config = experiment.config
+    if config.training.preference_loss and config.model.init_from:
+        try:
+            text = describe_reference(experiment, hash_of_origin(config))
+        except InputError as error:  # plans need no weights
+            text = f"not known: {error}"
+        yield f"reference: {text}"
 
 
 def _drawn(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> Iterator[str]:

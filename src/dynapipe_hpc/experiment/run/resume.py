@@ -13,14 +13,15 @@ from dynapipe_hpc.data.dataset.long_samples import are_long
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config
+from dynapipe_hpc.experiment.reference_pass import hash_of_origin
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.print_error import print_error
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
 from dynapipe_hpc.training.checkpoint.files import DamagedError, new_checksum
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.checkpoint.part_files import check_part, read_tensors
-from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights
-from dynapipe_hpc.training.huggingface.origin import find_origin, shape_of
+from dynapipe_hpc.training.huggingface.hash_of_weights import FACT
+from dynapipe_hpc.training.huggingface.origin import shape_of
 
 T = TypeVar("T")
 FIXED_TRAINING = ("objective", "seed", "dtype", "loss_weighting", "optimizer")
@@ -52,7 +53,7 @@ class ResumePoint:
 
 def facts_of_run(config: ExperimentConfig, dataset: Dataset) -> Facts:
     """Facts of configuration and dataset that must not change when training continues."""
-    facts = {**facts_of(config), **_samples_of(dataset), **_frozen_in(config)}
+    facts = {**facts_of(config), **_samples_of(dataset), **_origin_of(config)}
     has_turns = len(dataset.spans.starts) or dataset.has_pairs
     if facts["data.long_samples"] == "cut_input" and not has_turns:
         facts["data.long_samples"] = "cut_input_end"  # the same without conversations and pairs
@@ -185,12 +186,19 @@ def _samples_of(dataset: Dataset) -> Facts:
     return {"the hash of the samples of data.dataset": checksum.hexdigest()}
 
 
-def _frozen_in(config: ExperimentConfig) -> Facts:
-    """Fingerprint of the weights beside adapters, which are in no checkpoint."""
-    if config.model.lora is None or config.model.init_from is None:
-        return {}
-    origin = find_origin(Path(config.model.init_from), config.model.family)
-    return {FACT: hash_of_weights(origin)}
+def _origin_of(config: ExperimentConfig) -> Facts:
+    """Fingerprint of the model that the run begins with, if it is needed later.
+
+    Adapters need its weights, which are in no checkpoint, and preferences its log-probabilities.
+    """
+    is_needed = config.model.lora is not None or config.training.preference_loss is not None
+    return {FACT: hash_of_origin(config)} if config.model.init_from and is_needed else {}
+
+
+def facts_of_start(facts: Facts, point: ResumePoint | None) -> Facts:
+    """The facts of a run that starts at a point: it has begun with the model of the point."""
+    began_with = point.description.facts.get(FACT) if point else None
+    return {**facts, FACT: began_with} if began_with else facts
 
 
 def check_share(path: Path, job: Job) -> Description:
@@ -214,7 +222,9 @@ def check_facts(path: Path, stored: Facts, current: Facts) -> None:
     sizes = shape_of(path, stored).sizes if "model.n_layers" in stored else {}
     model = {f"model.{key}": value for key, value in sizes.items()}
     for key, value in {**_BEFORE, **stored, **model}.items():
-        decides_nothing = key in _BEFORE and key not in current
+        # Only adapters need the weights again; preferences have a file.
+        is_kept = key == FACT and current.get("model.lora") is None
+        decides_nothing = is_kept or (key in _BEFORE and key not in current)
         if not decides_nothing and current.get(key) != value:
             raise InputError(
                 f"{path}: was written with {key} = {value!r}, but now it is "

@@ -23,15 +23,15 @@ from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.run.end_record import recorder_of
 from dynapipe_hpc.experiment.run.evaluations import plan_evaluations
 from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_largest_first
-from dynapipe_hpc.experiment.run.log import open_log
+from dynapipe_hpc.experiment.run.log import Log, open_log
 from dynapipe_hpc.experiment.run.loss_history import LossHistory
-from dynapipe_hpc.experiment.run.online_costs import costs_of_run
+from dynapipe_hpc.experiment.run.online_costs import Costs, costs_of_run
 from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
 from dynapipe_hpc.experiment.run.plan_share import plan_share
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.references import train_preferences
 from dynapipe_hpc.experiment.run.run_parts import RunParts
-from dynapipe_hpc.experiment.run.run_start import find_run_start
+from dynapipe_hpc.experiment.run.run_start import RunStart, find_run_start
 from dynapipe_hpc.experiment.run.run_worker import build_run_worker
 from dynapipe_hpc.experiment.run.traces import Traces
 from dynapipe_hpc.experiment.run.train import train
@@ -94,7 +94,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
         if job.is_first:
             print(start.describe_complete(output, config.training), flush=True)
         return 0
-    iterations = range(start.first_iteration, config.training.n_iterations)
+    iterations = start.iterations(config.training)
     # Before the log: a device that cannot be used begins no run folder.
     with job.fail_together():
         device = find_device(job, config)
@@ -150,34 +150,63 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
                 progress=progress,
                 quiet_period=quiet_period,
             )
-            references = train_preferences(rank, experiment, begins=start.point is None)
-            if isinstance(references, int):
-                stop_signal = references
-            else:
-                parts = RunParts(
-                    costs=costs,
-                    traces=Traces(job, config, output, planning.activity),
-                    # All ranks plan these together, while their threads plan the first iterations.
-                    evaluations=plan_evaluations(
-                        rank,
-                        experiment,
-                        start.history,
-                        log,
-                        reference=references and references.evaluated,
-                    ),
-                    checkpoints=checkpoints,
-                    log=log,
-                )
-                # Before an evaluation, which may take long: it needs less memory than training.
-                if runs_largest_first(config, on_gpus=device.device.type != "cpu"):
-                    line = run_largest_first(rank, iterations)
-                    if line and job.is_first:
-                        print(line, flush=True)
-                stop_signal = train(rank, parts, iterations)
+            stop_signal = _train(
+                rank, experiment, start, output, costs=costs, checkpoints=checkpoints, log=log
+            )
         worker.channels.close()  # collective, so not after an error
     if job.is_first:
         _record_end(job, stop_signal, start.history)
     return stop_signal
+
+
+def _train(
+    rank: TrainingRank,
+    experiment: Experiment,
+    start: RunStart,
+    output: Path,
+    *,
+    costs: Costs,
+    checkpoints: Checkpoints,
+    log: Log,
+) -> int:
+    """Trains the iterations that are left; returns the signal that stopped the run, or 0.
+
+    Args:
+        rank: This rank.
+        experiment: The experiment.
+        start: The point where the run starts.
+        output: The run folder.
+        costs: Costs that iterations are planned by.
+        checkpoints: Checkpoints of the run.
+        log: Log of the run.
+    """
+    job, config, worker, reference = rank.job, experiment.config, rank.worker, None
+    if preferences := config.training.preference_loss:
+        references = train_preferences(
+            rank,
+            experiment,
+            preferences,
+            weights_hash=start.weights_hash,
+            begins=start.point is None,
+        )
+        if isinstance(references, int):
+            return references
+        reference = references.evaluated
+    parts = RunParts(
+        costs=costs,
+        traces=Traces(job, config, output, rank.planning.activity),
+        # All ranks plan these together, while their threads plan the first iterations.
+        evaluations=plan_evaluations(rank, experiment, start.history, log, reference=reference),
+        checkpoints=checkpoints,
+        log=log,
+    )
+    iterations = start.iterations(config.training)
+    # Before an evaluation, which may take long: it needs less memory than training.
+    if runs_largest_first(config, on_gpus=worker.device.type != "cpu"):
+        line = run_largest_first(rank, iterations)
+        if line and job.is_first:
+            print(line, flush=True)
+    return train(rank, parts, iterations)
 
 
 def _record_end(job: Job, stop_signal: int, history: LossHistory | None) -> None:

@@ -8,11 +8,17 @@ from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
-from dynapipe_hpc.experiment.run.resume import ResumePoint, facts_of_run, find_resume_point
+from dynapipe_hpc.experiment.run.resume import (
+    ResumePoint,
+    facts_of_run,
+    facts_of_start,
+    find_resume_point,
+)
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.training.checkpoint.description import Facts
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.huggingface.hash_of_weights import FACT
 from dynapipe_hpc.training.learning_rate import describe_longer
 
 
@@ -36,6 +42,15 @@ class RunStart:
     def first_iteration(self) -> int:
         """The first iteration of this start: the number of those that earlier ones have done."""
         return self.point.description.n_done if self.point else 0
+
+    def iterations(self, config: TrainingConfig) -> range:
+        """The iterations that are left."""
+        return range(self.first_iteration, config.n_iterations)
+
+    @property
+    def weights_hash(self) -> str:
+        """Hash of the weights that the run began with, if it trains adapters or on preferences."""
+        return str(self.facts[FACT])
 
     @property
     def online_costs(self) -> Sequence[Sequence[float]]:
@@ -78,7 +93,7 @@ def find_run_start(job: Job, experiment: Experiment, output: Path) -> RunStart:
     history = _read_history(job, config, output, point.description.n_done if point else 0)
     if history and config.checkpoint.keep_best:
         folder.best = history.best
-    return RunStart(folder, facts, point, history)
+    return RunStart(folder, facts_of_start(facts, point), point, history)
 
 
 def _read_history(

@@ -15,12 +15,13 @@ def describe_tuning(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield from _table(results)
     if any(each.variant.batch.rule == "dense_packing" for each in results):
         yield "note: with dense_packing, the samples of a row attend to each other"
-    refused: dict[str, list[str]] = {}
+    refused: dict[str, list[Variant]] = {}
     for outcome in outcomes:
         if isinstance(outcome, Refusal):
-            refused.setdefault(outcome.reason, []).append(_name(outcome.variant))
-    for reason, names in refused.items():
-        yield f"cannot run: {'; '.join(names)}: {reason}"
+            refused.setdefault(outcome.reason, []).append(outcome.variant)
+    every = [outcome.variant for outcome in outcomes]
+    for reason, variants in refused.items():
+        yield f"cannot run: {_grouped(variants, every)}: {reason}"
 
 
 def describe_grid(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -92,6 +93,28 @@ def _columns_of(variant: Variant) -> tuple[str, str, str]:
     return variant.method, ranks, str(cluster.zero_stage)
 
 
-def _name(variant: Variant) -> str:
-    method, ranks, zero_stage = _columns_of(variant)
-    return f"{method} {ranks}" + (f" ZeRO-{zero_stage}" if zero_stage != "0" else "")
+def _grouped(variants: Sequence[Variant], every: Sequence[Variant]) -> str:
+    """Variants in words: methods on the same divisions of ranks together.
+
+    Args:
+        variants: The variants.
+        every: All variants, of which they are some.
+    """
+    n_methods = len({variant.method for variant in every})
+    n_divisions = len({_division(variant) for variant in every})
+    divisions: dict[str, list[str]] = {}
+    for variant in variants:
+        divisions.setdefault(variant.method, []).append(_division(variant))
+    methods: dict[tuple[str, ...], list[str]] = {}
+    for method, of_method in divisions.items():
+        methods.setdefault(tuple(dict.fromkeys(of_method)), []).append(method)
+    return "; ".join(
+        f"{'all methods' if len(names) == n_methods else ', '.join(names)} on "
+        f"{'all divisions' if len(on) == n_divisions else ', '.join(on)}"
+        for on, names in methods.items()
+    )
+
+
+def _division(variant: Variant) -> str:
+    _, ranks, zero_stage = _columns_of(variant)
+    return ranks + (f" ZeRO-{zero_stage}" if zero_stage != "0" else "")

@@ -11,6 +11,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.training.huggingface.any_decoder import FAMILY
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
+from dynapipe_hpc.training.huggingface.weight_files import check_sizes
 
 
 def describe_model(path: Path) -> str:
@@ -26,8 +27,10 @@ def describe_model(path: Path) -> str:
     for family in (None, FAMILY):
         try:
             origin = find_origin(path, family)
-            if origin.description is None and isinstance(origin.shape, TransformersShape):
-                _check_layers(origin.shape)
+            if origin.description is None:
+                check_sizes(origin.folder)
+                if isinstance(origin.shape, TransformersShape):
+                    _check_layers(origin.shape)
         except InputError as error:
             if (text := str(error)) not in refusals:
                 refusals.append(text)

@@ -61,13 +61,45 @@ def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     for file in weight_files(folder):
         header = _header(file)
         if not header:
-            raise InputError(f"{file}: is not a complete safetensors file; fetch it again")
+            raise _damaged_error(file)
         for name, entry in header.items():
             shape = entry.get("shape") if isinstance(entry, dict) else None
             if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
                 raise InputError(f"{file}: {name} has no shape in the header; fetch the file again")
             shapes[name] = tuple(shape)
     return shapes
+
+
+def check_sizes(folder: Path) -> None:
+    """Refuses files of tensors that are shorter or longer than their headers say.
+
+    Raises:
+        InputError: There are no weights, or a file is damaged or not complete.
+    """
+    for file in weight_files(folder):
+        header = _header(file)
+        if not header:
+            raise _damaged_error(file)
+        with open_input(file) as opened:
+            start = 8 + int.from_bytes(opened.read(8), "little")
+        n_bytes, needed = file.stat().st_size, start + max(map(_end, header.values()))
+        if n_bytes != needed:
+            raise InputError(
+                f"{file}: has {n_bytes:,} bytes, but {needed:,} by its header; fetch it again"
+            )
+
+
+def _end(entry: object) -> int:
+    """End of a tensor by its entry in the header; 0 if that has none."""
+    match entry:
+        case {"data_offsets": [_, int() as end]}:
+            return end
+        case _:
+            return 0
+
+
+def _damaged_error(file: Path) -> InputError:
+    return InputError(f"{file}: is not a complete safetensors file; fetch it again")
 
 
 def _header(file: Path) -> dict[str, Any]:

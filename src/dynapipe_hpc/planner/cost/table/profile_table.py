@@ -1,12 +1,13 @@
 """Measured costs of single layers."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
@@ -27,6 +28,8 @@ UNFINISHED = (
     "again, and it goes on"
 )
 
+CONFIG_CHECKSUM, SETTINGS = "config_checksum", "settings"
+"""Checksum of the config.json of a decoder of `transformers`, and its text."""
 ModelFingerprint = Mapping[str, str | int]
 
 
@@ -37,7 +40,8 @@ def fingerprint_of(shape: ModelShape) -> ModelFingerprint:
     """
     lora = {"lora": str(shape.lora)} if shape.lora else {}
     known = {name: value for name, value in shape.fingerprint.items() if value}
-    return {"family": shape.family, **known, **lora}
+    settings = {SETTINGS: text} if (text := shape.sizes.get(SETTINGS)) else {}
+    return {"family": shape.family, **known, **lora, **settings}
 
 
 def check_model(measured: ModelFingerprint, shape: ModelShape, path: Path) -> None:
@@ -46,17 +50,35 @@ def check_model(measured: ModelFingerprint, shape: ModelShape, path: Path) -> No
     Raises:
         InputError: Names every size that differs, with both values.
     """
-    model_fingerprint = fingerprint_of(shape)
-    differing = [
-        f"{name} is {measured.get(name)} there and {model_fingerprint.get(name)} in [model]"
-        for name in ("family", *shape.fingerprint, "lora")
-        if measured.get(name) != model_fingerprint.get(name)
-    ]
+    own = fingerprint_of(shape)
+    differing: list[str] = []
+    for name in ("family", *shape.fingerprint, "lora"):
+        if measured.get(name) == own.get(name):
+            continue
+        if name == CONFIG_CHECKSUM and measured["family"] == own["family"]:
+            differing += _differing_settings(measured, own)
+        else:
+            differing.append(f"{name} is {measured.get(name)} there and {own.get(name)} in [model]")
     if differing:
         raise InputError(
             f"{path}: costs of another model: {', '.join(differing)}; "
             "measure this one with 'dynapipe-hpc profile CONFIG -o TABLE.h5'"
         )
+
+
+def _differing_settings(measured: ModelFingerprint, own: ModelFingerprint) -> Iterator[str]:
+    """Settings of config.json that differ; tables of older versions have only a checksum."""
+    try:
+        there, here = (json.loads(str(of.get(SETTINGS, ""))) for of in (measured, own))
+    except ValueError:
+        yield f"{SETTINGS} are others there than in [model], those of config.json"
+        return
+    for key in sorted(there.keys() | here.keys()):
+        if there.get(key) != here.get(key):
+            yield (
+                f"{SETTINGS}: {key} is {quoted(there.get(key))} there and "
+                f"{quoted(here.get(key))} in [model]"
+            )
 
 
 class LayerKey(NamedTuple):

@@ -1,0 +1,94 @@
+"""Descriptions of a reference before a run computes it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.examples.preference_pairs import PAIRS, write_pairs
+from tests.examples.small_models import LLAMA, llama_tensors, write_model
+from tests.experiment.doctor.test_examine import ask
+from tests.jobs.tiny_experiment import tiny_experiment
+
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.experiment import Experiment, open_experiment
+from dynapipe_hpc.experiment.explain.show_plan import show_plan
+from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.load import load_config, to_toml
+from dynapipe_hpc.experiment.reference_pass import (
+    MAX_PLANNED,
+    describe_reference,
+    hash_of_origin,
+    reference_passes,
+)
+from dynapipe_hpc.training.huggingface.origin import find_origin
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with pairs, a model, and a configuration that trains it on them."""
+    write_pairs(tmp_path / "pairs.h5", PAIRS * 8)
+    write_model(tmp_path / "model", LLAMA, llama_tensors())
+    values = tiny_experiment().model_dump(exclude_none=True)
+    values["data"] |= {
+        "dataset": str(tmp_path / "pairs.h5"),
+        "max_tokens": 16,
+        "tokens_per_batch": 16,
+    }
+    values["model"] = load_sizes(tmp_path / "model")
+    values["planner"]["batch"] = {"rule": "dynamic", "layouts": ["packed"]}
+    values["training"] |= {"objective": "dpo"}
+    values["planner"]["cost"] |= {"flops_per_ms": 10.0}
+    (tmp_path / "config.toml").write_text(to_toml(ExperimentConfig.model_validate(values)))
+    return tmp_path
+
+
+def load_sizes(model: Path) -> dict[str, Any]:
+    return {**find_origin(model).values, "init_from": str(model)}
+
+
+def opened(folder: Path) -> Experiment:
+    return open_experiment(ExperimentFiles(load_config(folder / "config.toml")))
+
+
+def test_the_time_of_a_reference_is_that_of_its_forward_passes(folder: Path) -> None:
+    experiment = opened(folder)
+    weights_hash = hash_of_origin(experiment.config)
+    (reference,) = reference_passes(experiment.files, weights_hash)
+    known = reference.file.read()
+    batches = reference.missing(known, experiment.config)
+    assert len(batches) > MAX_PLANNED
+    planner = experiment.planner.of_evaluation(experiment.config.planner.batch)
+    predicted_s = sum(planner.choose(batch).best.makespan_ms for batch in batches) / 1e3
+    said = describe_reference(experiment, weights_hash)
+    found = re.fullmatch(
+        r"24 of 24 pairs are computed before the first iteration, in about ([\d.e-]+) s, into (.*)",
+        said,
+    )
+    assert found
+    assert float(found[1]) == pytest.approx(predicted_s, rel=0.1)
+    assert Path(found[2]) == reference.file.path
+
+    known[:1] = -1  # of a batch of two
+    assert reference.missing(known, experiment.config) == batches
+    known[: len(PAIRS)] = -1
+    reference.file.write(known)
+    n_left = sum(map(len, reference.missing(known, experiment.config)))
+    assert n_left < 24
+    assert describe_reference(experiment, weights_hash).startswith(f"{n_left} of 24 pairs are ")
+    known[:] = -1
+    reference.file.write(known)
+    said = describe_reference(experiment, weights_hash)
+    assert said == f"of all 24 pairs, in {reference.file.path}"
+
+
+def test_plan_and_doctor_say_it(folder: Path, capsys: Output) -> None:
+    experiment = opened(folder)
+    said = describe_reference(experiment, hash_of_origin(experiment.config))
+    assert f"\nreference: {said}\n" in show_plan(experiment, 0)
+    assert ask(folder)
+    assert f"reference {said}" in " ".join(capsys.readouterr().out.split())
+    (folder / "model/model.safetensors").unlink()
+    assert "\nreference: not known: " in show_plan(experiment, 0)
