@@ -98,6 +98,8 @@ class BestOfSearch:
                 if self._may_be_adaptive:
                     behind = BEHIND_SLICES if any(mode.n_slices > 1 for mode in modes) else BEHIND
                     hopeless_ms = min(hopeless_ms, behind * best_plan.start_ms)
+                if not best_plan.searched:
+                    without_hope.append(modes)
                 tried += self._promising(best_plan, scheduler, ends)
                 constructed = constructed or best_plan.constructed
             else:
