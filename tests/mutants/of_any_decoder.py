@@ -274,7 +274,7 @@ ANY_DECODER = (
         "np.where(lengths > window, square, 0)",
         "square",
         "masks of rows that fit into windows",
-        PARTS,
+        ("tests/planner/cost/test_tokens.py",),
     ),
     Mutant(
         "planner/cost/tokens.py",
