@@ -283,4 +283,11 @@ ANY_DECODER = (
         "pairs that a window keeps apart",
         ("tests/planner/cost/test_tokens.py",),
     ),
+    Mutant(
+        "models/initialize.py",
+        "len(values) - GROUP), step)",
+        "len(values)), step)",
+        "blocks of random numbers that torch draws in another way",
+        ("tests/models/test_initialize.py",),
+    ),
 )
