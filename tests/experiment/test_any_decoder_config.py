@@ -1,5 +1,6 @@
 """Configurations of decoders of `transformers`: keys from the folder, and keys that are refused."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,19 @@ def test_what_needs_layers_of_this_package_is_refused(
 def test_other_settings_than_those_of_the_folder_are_refused(path: Path) -> None:
     with pytest.raises(ConfigError, match="hidden_size is 16 there, not 32"):
         load_config(path, ["model.hidden_size=32"])
+
+
+def test_rows_longer_than_a_window_are_left_to_layers_that_have_it(
+    path: Path, tmp_path: Path
+) -> None:
+    saved_decoder("llama", tmp_path / "theirs")
+    settings = tmp_path / "theirs" / "config.json"
+    mistral = {"model_type": "mistral", "sliding_window": 24}
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), **mistral}))
+    with pytest.raises(ConfigError, match=r'not 48 \(family = "transformers" computes longer rows'):
+        load_config(path, ["model.max_tokens=48"])
+    config = load_config(path, ['model.family="transformers"', "model.max_tokens=48"])
+    assert config.model.max_tokens == 48
 
 
 def test_adapters_have_the_names_of_transformers(path: Path) -> None:
