@@ -7,13 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.examples.any_decoders import DECODERS, origin_of, saved_decoder
+from tests.examples.any_decoders import (
+    DECODERS,
+    HEAD_SIZE,
+    WIDE,
+    WIDE_WINDOW,
+    WIDTH,
+    wide_decoder,
+)
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Part
-from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention_context import AttentionContext
@@ -26,24 +32,7 @@ from dynapipe_hpc.planner.cost.tokens import Tokens
 from dynapipe_hpc.training.huggingface.decoder_parts import decoder_parts
 from dynapipe_hpc.training.huggingface.origin import find_origin
 
-WIDTH, HEAD_SIZE, WINDOW, N_LAYERS = 128, 16, 48, 4
-WIDE = {
-    "hidden_size": WIDTH,
-    "intermediate_size": 256,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "max_position_embeddings": 1024,
-}
-"""Sizes at which the few numbers that norms and scores keep per token do not matter."""
-
-
-def wide_decoder(name: str, folder: Path, **settings: Any) -> TransformersShape:
-    """A model of a type, of these sizes."""
-    known = DECODERS[name].settings
-    own = {"head_dim": HEAD_SIZE, "sliding_window": WINDOW, "moe_intermediate_size": 64}
-    more = {key: value for key, value in own.items() if key in known}
-    saved_decoder(name, folder, **{**WIDE, **more, **settings})
-    return origin_of(folder)[1]
+N_LAYERS = 4
 
 
 def kept_bytes(stage: TransformersStage, hidden: Tensor, batch: DecoderBatch) -> int:
@@ -155,7 +144,7 @@ def test_windows_limit_what_attention_computes_where_kernels_have_them(tmp_path:
     packed, padded = (
         decoder_parts(shape, "bfloat16", is_packed=is_packed)[LAYER] for is_packed in (True, False)
     )
-    assert packed.window == padded.window == WINDOW
+    assert packed.window == padded.window == WIDE_WINDOW
     assert packed.work.attention.per_pair == padded.work.attention.per_pair == per_pair
     assert packed.work.attention.per_far_pair == -0.75 * per_pair
     assert padded.work.attention.per_far_pair == 0
