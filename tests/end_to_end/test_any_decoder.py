@@ -180,7 +180,7 @@ def test_a_model_that_is_refused_ends_all_ranks_with_one_message(tmp_path: Path)
 def test_estimated_memory_is_what_a_run_takes(name: str, tmp_path: Path) -> None:
     wide_decoder(name, tmp_path / "theirs")
     cost = {"kind": "analytic", "recompute": ["none", "full"]}
-    tables = {
+    tables: dict[str, dict[str, Any]] = {
         "data": {"max_tokens": 64, "tokens_per_batch": 512},
         "model": {"family": "transformers"},
         "cluster": {"n_replicas": 1},
