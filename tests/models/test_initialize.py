@@ -139,3 +139,13 @@ def test_no_block_is_shorter_than_what_torch_draws_in_one_step(
         stream.manual_seed(int.from_bytes(digest[:8], "little"))
         expected = torch.randn(n_rows, width, generator=stream) * 0.5
         assert torch.equal(found.get_parameter(name), expected)
+
+
+def test_weights_without_numbers_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(*_: object, **__: object) -> Tensor:
+        raise AssertionError
+
+    monkeypatch.setattr(torch, "randn", drawn)
+    layers, meta = range(SHAPE.n_layers), torch.device("meta")
+    stage = family_of(SHAPE)(SHAPE, layers, first=True, last=True, device=meta)
+    assert all(weight.is_meta for weight in stage.parameters())

@@ -36,6 +36,8 @@ def initialize(module: nn.Module, seed: int, deviation_of: Deviation) -> None:
     splits = splits_of(module)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
+            if parameter.is_meta:  # has no numbers, and drawing takes long
+                continue
             if name.endswith("norm.weight"):
                 parameter.fill_(1)
             elif name.endswith(("bias", LORA_B)):
