@@ -149,7 +149,11 @@ def test_windows_limit_what_attention_computes_where_kernels_have_them(tmp_path:
     assert packed.work.attention.per_far_pair == -0.75 * per_pair
     assert padded.work.attention.per_far_pair == 0
     masks = [part.blocks[0].kept.per_masked_square for part in (packed, padded)]
-    assert masks == [0, 1]  # three quarters of a number, rounded
+    assert masks == [0, 1]  # three quarters of a number, rounded up
+    few = [*["full_attention"] * 3, "sliding_attention"]
+    shape = wide_decoder("gemma3", tmp_path / "few", layer_types=few)
+    layer = decoder_parts(shape, "float32", is_packed=False)[LAYER]
+    assert layer.blocks[0].kept.per_masked_square == 1
     full = wide_decoder("llama", tmp_path / "full")
     assert decoder_parts(full, "bfloat16", is_packed=True)[LAYER].window == math.inf
 

@@ -319,8 +319,9 @@ def _fitted(values: Sequence[float], window: float = math.inf) -> Amount:
 
 
 def _mean(amounts: Sequence[tuple[Amount, float]]) -> Amount:
+    """The mean, rounded up: a mask in some of the layers is not nothing."""
     columns = zip(*([share * each for each in amount] for amount, share in amounts), strict=True)
-    return Amount(*(round(sum(column)) for column in columns))
+    return Amount(*(math.ceil(round(sum(column), 6)) for column in columns))
 
 
 def _ends(shape: TransformersShape, rows: _Rows) -> Mapping[str, Part]:
