@@ -1,33 +1,44 @@
-"""Times and kept memory of a Llama by its own family, and through `transformers`.
+"""A Llama by its own family and through `transformers`: times, kept memory, predictions.
 
     python benchmarks/any_decoder.py
+    python benchmarks/any_decoder.py --predict [--repeats 3] [--json OUT.json]
 
 A Llama of four layers of width 512 on one processor core in float32, with random weights: forward
 and backward passes of the whole model, by turns. "ratio" is the time of its own family over that of
-`transformers`, the median of nine; "MB" is what is kept for backward, of either. Needs the extra
-[huggingface]. It takes about four minutes.
+`transformers`, the median of nine; "MB" is what is kept for backward, of either. It takes about
+four minutes.
+
+With --predict, a Llama of width 256 is profiled and trained on the demo corpus on one rank, by
+either family in turns, and the errors of predicted iterations are compared as by prediction.py; a
+repeat takes about four minutes. Both need the extra [huggingface].
 """
 
+import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, product
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import tomli_w
 import torch
 import transformers
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows, Recompute
 from dynapipe_hpc.experiment.profile.stack import tokens_on_disk
 from dynapipe_hpc.models.family import StageOfFamily, family_of
+from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.training.activation_memory import ActivationMemory
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import read_weights
 from dynapipe_hpc.training.objective import WeightedTokens
+from measured import print_table, write_json
+from prediction import Row, compare, dynapipe, typical
 
 LENGTHS = (300, 200, 120, 80, 40, 20)
 N_ROUNDS = 9
@@ -41,6 +52,60 @@ SETTINGS = {
     "num_key_value_heads": 4,
     "max_position_embeddings": 1024,
 }
+NARROW = {"vocab_size": 512, "hidden_size": 256, "intermediate_size": 704}
+COUNTED = range(5, 35)
+PREDICTED = {
+    **dict.fromkeys(("median_error", "mean_error", "mean_peak_error"), "{:.1%}"),
+    **dict.fromkeys(("predicted_ms", "measured_ms"), "{:.0f}"),
+    "p/m": "{:.3f}",
+}
+
+
+def narrow_config(family: str, folder: Path) -> Path:
+    """A configuration for a smaller model, which lies beside it with the demo corpus."""
+    path = folder / f"{family}.toml"
+    tables: dict[str, dict[str, Any]] = {
+        "data": {
+            "dataset": str(folder / "corpus.h5"),
+            "max_tokens": 512,
+            "tokens_per_batch": 4096,
+        },
+        "model": {"init_from": str(folder / "model"), "family": family},
+        "cluster": {"n_replicas": 1, "n_stages": 1, "device_memory_bytes": "4GB"},
+        "planner": {
+            "cost": {"kind": "profiled", "path": str(folder / f"{family}.h5")},
+            "batch": {"rule": "dynamic", "layouts": ["padded", "packed"]},
+        },
+        "training": {"iterations": COUNTED.stop, "learning_rate": 1e-4},
+        "report": {"trace_iterations": COUNTED.stop},
+    }
+    path.write_text(tomli_w.dumps(tables), encoding="utf-8")
+    return path
+
+
+def predict(n_repeats: int, out: Path | None) -> None:
+    """Prints errors of predicted iterations, and writes them to a file."""
+    repeats: dict[str, list[Row]] = {family: [] for family in FAMILIES}
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        config = transformers.LlamaConfig(**SETTINGS | NARROW)
+        transformers.LlamaForCausalLM(config).save_pretrained(folder / "model")
+        corpus = folder / "corpus"
+        dynapipe("demo-corpus", f"{corpus}.jsonl", "--samples", 4000, "--seed", 1)
+        dynapipe("preprocess", f"{corpus}.jsonl", f"{corpus}.h5")
+        for i, family in product(range(n_repeats), FAMILIES):
+            config_path, run = narrow_config(family, folder), folder / f"{family}_{i}"
+            table = folder / f"{family}.h5"
+            table.unlink(missing_ok=True)
+            dynapipe("profile", config_path, "-o", table)
+            dynapipe("run", config_path, "-o", run)
+            row = compare(RunFolder.open(run), COUNTED)
+            repeats[family].append(row | {"load": os.getloadavg()[0]})
+            print_table({f"{family} {i}": row}, PREDICTED)
+    results = {family: typical(rows) for family, rows in repeats.items()}
+    print_table(results, PREDICTED | {"least": "{:.1%}", "most": "{:.1%}"})
+    if out:
+        write_json(out, results)
 
 
 def stages() -> list[StageOfFamily]:
@@ -96,5 +161,13 @@ def main(pair: Sequence[StageOfFamily]) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--predict", action="store_true")
+    parser.add_argument("--repeats", type=int, choices=range(1, 10), default=3)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    main(stages())
+    if arguments.predict:
+        predict(arguments.repeats, arguments.json)
+    else:
+        main(stages())

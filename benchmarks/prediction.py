@@ -82,10 +82,10 @@ def dynapipe(verb: str, *arguments: object, n_ranks: int = 1) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **SETTINGS})
 
 
-def compare(run: RunFolder) -> Row:
+def compare(run: RunFolder, counted: range = COUNTED) -> Row:
     """Errors over the counted iterations, and where they come from."""
-    records = [record for record in run.records() if record.iteration in COUNTED]
-    timelines = [line for line in run.timelines() if line.iteration in COUNTED]
+    records = [record for record in run.records() if record.iteration in counted]
+    timelines = [line for line in run.timelines() if line.iteration in counted]
     times = [relative_difference(r.predicted_ms, r.measured_ms) for r in records]
     peaks = [relative_difference(r.predicted_peak_bytes, r.measured_peak_bytes) for r in records]
     return {

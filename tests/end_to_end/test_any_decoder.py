@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.examples.any_decoders import DECODERS, origin_of, random_decoder, saved_decoder
+from tests.examples.any_decoders import (
+    DECODERS,
+    origin_of,
+    random_decoder,
+    saved_decoder,
+    wide_decoder,
+)
 from tests.examples.foreign_models import transformers
 from tests.examples.measured_layers import linear_table_of
 from tests.jobs.command_line import columns, finish, finish_program
@@ -21,6 +27,7 @@ from tests.oracles.plain_tuning import plain_losses
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
+from dynapipe_hpc.report.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -167,3 +174,21 @@ def test_a_model_that_is_refused_ends_all_ranks_with_one_message(tmp_path: Path)
     assert len(told) == 1, job.stderr
     assert "refuses config.json" in told[0]
     assert "Traceback" not in job.stderr
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gemma3", "qwen3_moe"])
+def test_estimated_memory_is_what_a_run_takes(name: str, tmp_path: Path) -> None:
+    wide_decoder(name, tmp_path / "theirs")
+    cost = {"kind": "analytic", "recompute": ["none", "full"]}
+    tables: dict[str, dict[str, Any]] = {
+        "data": {"max_tokens": 64, "tokens_per_batch": 512},
+        "model": {"family": "transformers"},
+        "cluster": {"n_replicas": 1},
+        "planner": {"cost": cost, "batch": {"rule": "dynamic", "layouts": ["padded"]}},
+        "training": {"dtype": "float32"},
+    }
+    write_tuning_files(tmp_path, "", tables)
+    job = finish(tmp_path, 2, "run", "config.toml", "-o", "run", "--set", "training.iterations=4")
+    assert job.returncode == 0, job.stderr
+    for record in RunFolder.open(tmp_path / "run").records():
+        assert record.predicted_peak_bytes == pytest.approx(record.measured_peak_bytes, rel=0.05)

@@ -141,3 +141,23 @@ def plain_losses(name: str, model: Any, tokens: list[int], labels: list[int]) ->
     with in_float64(DECODERS[name].module):
         logits = model(input_ids=torch.tensor([tokens])).logits[0]
     return nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="none")
+
+
+WIDTH, HEAD_SIZE, WIDE_WINDOW = 128, 16, 48
+WIDE = {
+    "hidden_size": WIDTH,
+    "intermediate_size": 256,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 1024,
+}
+"""Sizes at which the few numbers that norms and scores keep per token do not matter."""
+
+
+def wide_decoder(name: str, folder: Path, **settings: Any) -> TransformersShape:
+    """A model of a type, of these sizes; its folder is written."""
+    known = DECODERS[name].settings
+    own = {"head_dim": HEAD_SIZE, "sliding_window": WIDE_WINDOW, "moe_intermediate_size": 64}
+    more = {key: value for key, value in own.items() if key in known}
+    saved_decoder(name, folder, **{**WIDE, **more, **settings})
+    return origin_of(folder)[1]

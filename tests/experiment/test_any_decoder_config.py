@@ -1,6 +1,9 @@
 """Configurations of decoders of `transformers`: keys from the folder, and keys that are refused."""
 
+import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.examples.any_decoders import saved_decoder
@@ -10,7 +13,10 @@ from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment import checks
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
+from dynapipe_hpc.planner.cost.from_config import EstimatedCosts
+from dynapipe_hpc.training.huggingface import decoder_parts
 
 
 @pytest.fixture
@@ -57,6 +63,19 @@ def test_other_settings_than_those_of_the_folder_are_refused(path: Path) -> None
         load_config(path, ["model.hidden_size=32"])
 
 
+def test_rows_longer_than_a_window_are_left_to_layers_that_have_it(
+    path: Path, tmp_path: Path
+) -> None:
+    saved_decoder("llama", tmp_path / "theirs")
+    settings = tmp_path / "theirs" / "config.json"
+    mistral = {"model_type": "mistral", "sliding_window": 24}
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), **mistral}))
+    with pytest.raises(ConfigError, match=r'not 48 \(family = "transformers" computes longer rows'):
+        load_config(path, ["model.max_tokens=48"])
+    config = load_config(path, ['model.family="transformers"', "model.max_tokens=48"])
+    assert config.model.max_tokens == 48
+
+
 def test_adapters_have_the_names_of_transformers(path: Path) -> None:
     config = load_config(path, ['model.lora.targets=["q_proj", "down_proj"]'])
     assert config.model.lora
@@ -66,9 +85,49 @@ def test_adapters_have_the_names_of_transformers(path: Path) -> None:
         load_config(path, ['model.lora.targets=["query"]'])
 
 
-def test_costs_are_not_estimated(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_costs_are_estimated_before_anything_is_measured(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["doctor", str(path)])  # a problem: one rank of four
+    told = capsys.readouterr().out
+    assert "costs       estimated from peak rates, not measured" in told
+    assert "first plan" in told
+    assert main(["plan", str(path)]) == 0
+    assert main(["tune", str(path), "--batches", "1"]) == 0
+    short = ["--set", "training.iterations=2"]
+    assert main(["simulate", str(path), "-o", str(tmp_path / "simulated"), *short]) == 0
+
+
+def test_estimates_name_a_missing_package(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
     assert main(["plan", str(path)]) == 2
-    assert "costs of a transformers cannot be estimated, only measured" in capsys.readouterr().err
+    assert "transformers is not installed; install the extra" in capsys.readouterr().err
+
+
+def test_variants_of_an_experiment_look_at_layers_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = ExperimentFiles(load_config(path))
+    costs = files.costs
+    assert isinstance(costs, EstimatedCosts)
+    looked_at: list[object] = []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        looked_at.append((args, options))
+        return costs.parts
+
+    monkeypatch.setattr(decoder_parts, "decoder_parts", counted)
+    for override in ("cluster.n_stages=1", "planner.cost.launch_ms=1"):
+        variant = files.variant(load_config(path, [override])).costs
+        assert isinstance(variant, EstimatedCosts)
+        assert variant.parts is costs.parts
+    assert not looked_at
+    narrow = files.variant(load_config(path, ['training.dtype="float32"'])).costs
+    assert isinstance(narrow, EstimatedCosts)
+    assert narrow.config.element_bytes == 4
+    assert len(looked_at) == 1
 
 
 def test_weights_are_never_drawn(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,10 @@ import math
 import pytest
 import torch
 from tests.examples.training_case import SHAPE, T5_SHAPE, UNEVEN_SHAPE, UNEVEN_T5_SHAPE
-from torch import Tensor
+from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.models import initialize
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.shards import OneShard
 from dynapipe_hpc.models.sharding.split import WHOLE, splits_of
@@ -111,3 +112,40 @@ def test_no_two_shards_draw_the_same(shape: ModelShape) -> None:
     whole = set(one) - set(splits_of(made(shape, 0, 2)))
     assert whole
     assert all(torch.equal(one[name], two[name]) for name in whole)
+
+
+@SHAPES
+def test_weights_that_are_drawn_in_blocks_have_the_same_bits(
+    shape: ModelShape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = made(shape).state_dict()
+    for n_at_once in (1, 300):
+        monkeypatch.setattr(initialize, "DRAWN_AT_ONCE", n_at_once)
+        for name, weight in made(shape).state_dict().items():
+            assert torch.equal(weight, whole[name])
+
+
+@pytest.mark.parametrize("n_rows", [1, 15, 16, 17, 31, 32, 33, 100])
+@pytest.mark.parametrize("width", [1, 3, 16])
+def test_no_block_is_shorter_than_what_torch_draws_in_one_step(
+    n_rows: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(initialize, "DRAWN_AT_ONCE", 16)
+    for name, seed in (("a", 1), ("b", 2)):
+        found, stream = nn.Module(), torch.Generator()
+        found.register_parameter(name, nn.Parameter(torch.empty(n_rows, width)))
+        initialize.initialize(found, seed, lambda *_: 0.5)
+        digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+        stream.manual_seed(int.from_bytes(digest[:8], "little"))
+        expected = torch.randn(n_rows, width, generator=stream) * 0.5
+        assert torch.equal(found.get_parameter(name), expected)
+
+
+def test_weights_without_numbers_are_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(*_: object, **__: object) -> Tensor:
+        raise AssertionError
+
+    monkeypatch.setattr(torch, "randn", drawn)
+    layers, meta = range(SHAPE.n_layers), torch.device("meta")
+    stage = family_of(SHAPE)(SHAPE, layers, first=True, last=True, device=meta)
+    assert all(weight.is_meta for weight in stage.parameters())

@@ -6,6 +6,7 @@ SHAPE = ("tests/architecture/test_transformers.py",)
 ATTENTION = ("tests/models/test_foreign_attention.py",)
 STAGE = ("tests/models/test_transformers_stage.py",)
 KINDS = ("tests/experiment/profile/test_layer_kinds.py",)
+PARTS = ("tests/training/huggingface/test_decoder_parts.py",)
 FOLDER = ("tests/training/huggingface/test_any_decoder.py",)
 
 ANY_DECODER = (
@@ -18,8 +19,8 @@ ANY_DECODER = (
     ),
     Mutant(
         "architecture/transformers.py",
-        "self.lora.rank * sum(shape)",
-        "self.lora.rank * shape[0]",
+        "sum(rank * sum(shape) for",
+        "sum(rank * shape[0] for",
         "adapters without their second matrix",
         SHAPE,
     ),
@@ -246,5 +247,47 @@ ANY_DECODER = (
         "{}",
         "settings that files leave out",
         FOLDER,
+    ),
+    Mutant(
+        "training/huggingface/decoder_parts.py",
+        "mixed = torch.empty_like(query)",
+        "mixed = query.new_empty(query.shape)",
+        "attention whose result is copied",
+        PARTS,
+    ),
+    Mutant(
+        "training/huggingface/decoder_parts.py",
+        "inputs if weight.requires_grad else weight",
+        "inputs",
+        "inputs of frozen experts that are kept",
+        PARTS,
+    ),
+    Mutant(
+        "training/huggingface/decoder_parts.py",
+        "+ calls.expert_flops",
+        "",
+        "operations of experts",
+        PARTS,
+    ),
+    Mutant(
+        "planner/cost/tokens.py",
+        "np.where(lengths > window, square, 0)",
+        "square",
+        "masks of rows that fit into windows",
+        ("tests/planner/cost/test_tokens.py",),
+    ),
+    Mutant(
+        "planner/cost/tokens.py",
+        "np.maximum(lengths - window, 0) ** 2",
+        "np.maximum(lengths - window, 0)",
+        "pairs that a window keeps apart",
+        ("tests/planner/cost/test_tokens.py",),
+    ),
+    Mutant(
+        "models/initialize.py",
+        "len(values) - GROUP), step)",
+        "len(values)), step)",
+        "blocks of random numbers that torch draws in another way",
+        ("tests/models/test_initialize.py",),
     ),
 )

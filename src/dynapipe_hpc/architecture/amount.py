@@ -12,6 +12,9 @@ class Amount(NamedTuple):
         per_pair: Amount for every pair of an own token and a token that it attends to.
         per_own_pair: Amount for every pair of own tokens of the same row.
         per_square: Amount for every pair of positions in a row, however many rows there are.
+        per_far_pair: Amount for every pair of own tokens of the same row that lie further apart
+            than the window of the part.
+        per_masked_square: As `per_square`, where rows are longer than that window.
     """
 
     per_own: int = 0
@@ -19,6 +22,8 @@ class Amount(NamedTuple):
     per_pair: int = 0
     per_own_pair: int = 0
     per_square: int = 0
+    per_far_pair: int = 0
+    per_masked_square: int = 0
 
     def times(self, factor: int) -> "Amount":
         """The amount multiplied by a factor."""

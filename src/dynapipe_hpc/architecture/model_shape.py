@@ -138,8 +138,8 @@ class ModelShape(ConfigTable, ABC):
     ) -> Mapping[str, Part]:
         """Closed forms of the parts of the model by kind, as one tensor-parallel shard holds them.
 
-        A family may have none: then its costs are measured, not estimated, and it has `weights` of
-        its own.
+        A family may have none: then its costs are measured, or estimated from parts that are found
+        out in another way, and it has `weights` of its own.
 
         Args:
             n_shards: Shards over which weights are cut.

@@ -121,6 +121,8 @@ class Part:
             for it, while the layer's backward pass runs.
         gradient_sum: Numbers of the sum of these gradients, which is held from the backward pass
             of the first of the layers to that of the last.
+        window: Number of tokens that attention with a window sees at most, the own one included;
+            infinite without.
     """
 
     side: Side
@@ -132,6 +134,7 @@ class Part:
     masked: Amount = NOTHING
     gradient_term: Amount = NOTHING
     gradient_sum: Amount = NOTHING
+    window: float = math.inf
 
     @property
     def parameters(self) -> int:

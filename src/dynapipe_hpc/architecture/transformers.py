@@ -85,6 +85,13 @@ class TransformersShape(DecoderOnly):
             for name in (each.removesuffix(".weight") for each in self._matrices())
         }
 
+    @property
+    def largest_trained(self) -> int:
+        """Number of numbers of the largest trained weight of a layer."""
+        if self.lora is None:
+            return max(math.prod(shape) for shape in self.layer_tensors.values())
+        return max(self.lora.rank * max(shape) for shape in self._adapted())
+
     def check(self) -> None:
         """Refuses tensors that make up no model of these sizes."""
         if not self.embedding:
@@ -125,11 +132,15 @@ class TransformersShape(DecoderOnly):
             if len(shape) == 2 and name.endswith(".weight") and name.split(".")[-2] not in ROUTERS
         }
 
-    def _adapter_numbers(self) -> int:
-        if self.lora is None:
-            return 0
-        return sum(
-            self.lora.rank * sum(shape)
+    def _adapted(self) -> list[tuple[int, ...]]:
+        """Shapes of the matrices of a layer that have adapters."""
+        lora = self.lora
+        return [
+            shape
             for name, shape in self._matrices().items()
-            if self.lora.adapts(name.split(".")[-2])
-        )
+            if lora is not None and lora.adapts(name.split(".")[-2])
+        ]
+
+    def _adapter_numbers(self) -> int:
+        rank = self.lora.rank if self.lora else 0
+        return sum(rank * sum(shape) for shape in self._adapted())

@@ -10,12 +10,15 @@ import numpy as np
 from pydantic import ValidationError
 
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.dataset.batches import EpochBatches
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens, used_of, used_tokens
 from dynapipe_hpc.data.dataset.mixture import Mixture
 from dynapipe_hpc.data.dataset.mixture_batches import MixtureBatches
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.extras import optional_packages
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.multitask_lengths import MultitaskLengths, draw_lengths
 from dynapipe_hpc.experiment.check_tokenizer import check_tokenizer
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -27,7 +30,7 @@ from dynapipe_hpc.experiment.evaluation_samples import (
 from dynapipe_hpc.experiment.sizes_of_origin import more_rows
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
-from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
+from dynapipe_hpc.planner.cost.from_config import CostSource, EstimatedCosts, MeasuredCosts
 from dynapipe_hpc.planner.cost.model_state import state_factor
 from dynapipe_hpc.planner.from_config import measured_costs, read_costs
 from dynapipe_hpc.planner.make_plans import Planner
@@ -166,8 +169,24 @@ class ExperimentFiles:
 
     @cached_property
     def costs(self) -> CostSource:
-        """Costs of micro-batches: estimates, or the cost table."""
-        return read_costs(self._cost_config, self.config.model)
+        """Costs of micro-batches: estimates, or the cost table.
+
+        Estimates of a model whose layers are of a library load that, and torch.
+        """
+        config, model = self._cost_config, self.config.model
+        if isinstance(config, ProfiledConfig) or not isinstance(model, TransformersShape):
+            return read_costs(config, model)
+        with optional_packages():
+            from dynapipe_hpc.training.huggingface.decoder_parts import decoder_parts
+
+        return EstimatedCosts(
+            config, decoder_parts(model, self.config.training.dtype, is_packed=self._is_packed)
+        )
+
+    @property
+    def _is_packed(self) -> bool:
+        """Whether all micro-batches of plans are packed."""
+        return self.config.planner.plainest_layout is Layout.PACKED
 
     @property
     def _cost_config(self) -> AnalyticConfig | ProfiledConfig:
@@ -201,7 +220,17 @@ class ExperimentFiles:
             # The same table, used in another way.
             case MeasuredCosts() as ours, ProfiledConfig() as used if used.path == ours.config.path:
                 other.costs = measured_costs(used, ours.table)
+            # The same parts, at other rates or on other ranks.
+            case EstimatedCosts() as ours, AnalyticConfig() as rates if self._has_parts_of(other):
+                other.costs = EstimatedCosts(rates, ours.parts)
         return other
+
+    def _has_parts_of(self, other: Self) -> bool:
+        """Whether estimates look at the same parts of a model."""
+        dtypes = [files.config.training.dtype for files in (self, other)]
+        sizes = [files.config.model.sizes for files in (self, other)]
+        layouts = [files._is_packed for files in (self, other)]
+        return all(ours == others for ours, others in (dtypes, sizes, layouts))
 
 
 def _given(training: TrainingConfig) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.experiment.config_error import Source
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
+from dynapipe_hpc.training.huggingface.pages import has_another_family
 
 
 def sizes_of_origin(model: Any) -> Source | None:
@@ -60,7 +61,9 @@ def _differences(model: dict[str, Any], origin: Origin) -> list[str]:
         if key == "max_tokens" and origin.longest is not None:
             if isinstance(given, int) and given > origin.longest:
                 window = f"{origin.longest}, the window of its attention"
-                differences.append(f"{key} may be at most {window}, not {given}")
+                remedy = 'family = "transformers" computes longer rows'
+                advice = f" ({remedy})" if has_another_family(origin.page, origin.settings) else ""
+                differences.append(f"{key} may be at most {window}, not {given}{advice}")
         elif key == "vocab_size" and isinstance(given, int) and given > stored:
             differences.append(f"vocab_size is {stored} there, not {given} ({more_rows(given)})")
         elif given != stored:

@@ -3,7 +3,7 @@
 `transformers` calls it through its attention interface, under the name `ATTENTION`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -45,7 +45,23 @@ class AttentionReached(Exception):  # noqa: N818 - no error
         self.window = window
 
 
-_PROBING: ContextVar[bool] = ContextVar("attention that is only asked for", default=False)
+Attend = Callable[[Sequence[Tensor], int | None, float | None], Tensor]
+"""Function of query, key and value, of a window and of a soft cap, see `windowed_attention`."""
+_STAND_IN: ContextVar[Attend | None] = ContextVar("function in place of attention", default=None)
+
+
+@contextmanager
+def attention_replaced(stand_in: Attend) -> Iterator[None]:
+    """Block in which layers call a function in place of attention."""
+    outer = _STAND_IN.set(stand_in)
+    try:
+        yield
+    finally:
+        _STAND_IN.reset(outer)
+
+
+def _reach(_: Sequence[Tensor], window: int | None, _cap: float | None) -> Tensor:
+    raise AttentionReached(window)
 
 
 def reached_attention(layer: Callable[[], object]) -> AttentionReached | None:
@@ -54,13 +70,11 @@ def reached_attention(layer: Callable[[], object]) -> AttentionReached | None:
     Raises:
         InputError: It asks for options that are not supported.
     """
-    outer = _PROBING.set(True)
     try:
-        layer()
+        with attention_replaced(_reach):
+            layer()
     except AttentionReached as reached:
         return reached
-    finally:
-        _PROBING.reset(outer)
     return None
 
 
@@ -116,11 +130,12 @@ def interface(
             f"{type(module).__name__} of transformers asks attention for "
             f"{', '.join(sorted(wanted))}, which is not supported; choose another model"
         )
-    if _PROBING.get():
-        raise AttentionReached(window)
-    mixed = windowed_attention(
-        query, key, value, documents=_DOCUMENTS.get(), scale=scale, window=window, cap=cap
-    )
+    if stand_in := _STAND_IN.get():
+        mixed = stand_in((query, key, value), window, cap)
+    else:
+        mixed = windowed_attention(
+            query, key, value, documents=_DOCUMENTS.get(), scale=scale, window=window, cap=cap
+        )
     return mixed.transpose(1, 2).contiguous(), None
 
 
@@ -148,10 +163,10 @@ class SdpaCalls(TorchFunctionMode):
                 "the model adds to the scores of torch's attention, or drops some, which is not "
                 "supported; choose another model"
             )
-        if _PROBING.get():
-            raise AttentionReached(window=None)
         query, key, value = args[:3] if args else (kwargs[n] for n in ("query", "key", "value"))
         with DisableTorchFunction():
+            if stand_in := _STAND_IN.get():
+                return stand_in((query, key, value), None, None)
             return windowed_attention(
                 query, key, value, documents=_DOCUMENTS.get(), scale=kwargs.get("scale")
             )
@@ -192,14 +207,14 @@ def windowed_attention(
     attend = None if cap is None else partial(_capped_attention, cap=cap)
     if documents is None:
         return (attend or attention)(
-            query, key, value, bias=_visible_bias(longest, window, query), scale=scale
+            query, key, value, bias=visible_bias(longest, window, query), scale=scale
         )
     groups = documents.length_groups
-    biases = [_visible_bias(size.tokens, window, query) for size in groups.sizes]
+    biases = [visible_bias(size.tokens, window, query) for size in groups.sizes]
     return attention_in_groups(query, key, value, groups, biases=biases, scale=scale, attend=attend)
 
 
-def _visible_bias(n_tokens: int, window: int | None, like: Tensor) -> Tensor:
+def visible_bias(n_tokens: int, window: int | None, like: Tensor) -> Tensor:
     """Bias of a row, shape (1, 1, tokens, tokens): minus infinity where nothing may be seen."""
     positions = torch.arange(n_tokens, device=like.device)
     distances = positions.unsqueeze(1) - positions

@@ -2,7 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,10 @@ from dynapipe_hpc.models.sharding.adapters import LORA_A, LORA_B
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 
 STANDARD_DEVIATION = 0.02
+DRAWN_AT_ONCE = 1 << 22
+"""Largest number of numbers that are drawn at once, of rows that are not longer."""
+GROUP = 16
+"""Number of numbers that torch draws in one step."""
 
 Deviation = Callable[[str, torch.Size], float]  # of a weight's name and shape
 
@@ -31,6 +36,8 @@ def initialize(module: nn.Module, seed: int, deviation_of: Deviation) -> None:
     splits = splits_of(module)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
+            if parameter.is_meta:  # has no numbers, and drawing takes long
+                continue
             if name.endswith("norm.weight"):
                 parameter.fill_(1)
             elif name.endswith(("bias", LORA_B)):
@@ -59,9 +66,22 @@ def gpt_deviation(n_layers: int) -> Deviation:
 def _draw(parameter: Tensor, split: Split, stream: torch.Generator, deviation: float) -> None:
     """Draws a shard of a weight; what fills it up beyond the end of the weight is zero."""
     own = split.own_part(parameter)
-    drawn = torch.randn(own.shape, generator=stream, dtype=torch.float32)
     parameter.zero_()
-    own.copy_(drawn * deviation)
+    for rows in _blocks(own.view(-1, own.shape[-1]) if own.ndim > 2 else own):
+        drawn = torch.randn(rows.shape, generator=stream, dtype=torch.float32)
+        rows.copy_(drawn.mul_(deviation))
+
+
+def _blocks(values: Tensor) -> Sequence[Tensor]:
+    """Blocks of rows of which one is in memory at a time, with the bits of a single draw.
+
+    Torch draws 16 numbers at a time, and the last 16 anew where they are not full: so all blocks
+    but the last are a multiple of 16 numbers, and the last has more than 16.
+    """
+    n_of_rows = DRAWN_AT_ONCE * len(values) // max(1, values.numel())
+    step = max(1, n_of_rows // GROUP) * GROUP
+    starts = range(0, max(1, len(values) - GROUP), step)
+    return [values[i:j] for i, j in pairwise([*starts, len(values)])]
 
 
 def _draw_adapter(first: Tensor, split: Split, stream: torch.Generator) -> None:

@@ -15,7 +15,7 @@ from dynapipe_hpc.planner.batch.check_rows import check_rows
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
+from dynapipe_hpc.planner.cost.from_config import CostSource
 from dynapipe_hpc.planner.cost.function_cost import FunctionCost
 from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
@@ -85,7 +85,7 @@ def plan_iteration(
         _check_placement(placement, model, cluster)
         check_rows(samples, model, batch.document_multiple)
         config = PlannerConfig(
-            cost=costs.config if isinstance(costs, MeasuredCosts) else costs,
+            cost=costs if isinstance(costs, AnalyticConfig) else costs.config,
             batch=batch,
             search=search,
         )

@@ -13,7 +13,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
-from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
+from dynapipe_hpc.planner.cost.from_config import EstimatedCosts, MeasuredCosts
 from dynapipe_hpc.planner.plan_iteration import plan_iteration
 from dynapipe_hpc.report.work_shares import PassWork
 
@@ -41,13 +41,17 @@ def test_its_plans_are_those_of_its_measured_costs() -> None:
     )
 
 
-def test_an_estimate_is_refused_with_the_way_to_measure() -> None:
-    message = (
-        r"costs of a gpt cannot be estimated, only measured: 'dynapipe-hpc profile CONFIG -o "
-        r"TABLE.h5' does so; then set planner.cost.kind to \"profiled\", and planner.cost.path"
-    )
-    with pytest.raises(InputError, match=message):
+def test_an_estimate_of_its_sizes_is_refused() -> None:
+    with pytest.raises(InputError, match="pass measured costs, or EstimatedCosts with its parts"):
         plan_iteration(LENGTHS, UNKNOWN, CLUSTER, AnalyticConfig())
+
+
+def test_estimates_of_its_parts_are_as_good_as_closed_forms() -> None:
+    rates = AnalyticConfig(recompute=("none", "full"))
+    costs = EstimatedCosts(rates, SHAPE.parts())
+    assert plan_iteration(LENGTHS, UNKNOWN, CLUSTER, costs) == plan_iteration(
+        LENGTHS, SHAPE, CLUSTER, rates
+    )
 
 
 def test_what_its_operations_are_for_is_not_known() -> None:

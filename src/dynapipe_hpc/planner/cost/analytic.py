@@ -1,13 +1,15 @@
 """Costs estimated from the model's arithmetic, for machines that were not profiled."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from dynapipe_hpc.architecture.amount import NOTHING
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.architecture.part import BACKWARD_WORK, MAX_MASK_BYTES
+from dynapipe_hpc.architecture.part import BACKWARD_WORK, MAX_MASK_BYTES, Part
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
@@ -49,11 +51,27 @@ class AnalyticCost(CostModel):
         placement: The layers of every stage.
         cluster: The ranks.
         config: The machine's rates, and the modes of recomputation.
+        parts: Parts by kind of a model whose family has no closed forms; None for those of `shape`.
+
+    Raises:
+        InputError: There are neither parts nor closed forms.
     """
 
     def __init__(
-        self, shape: ModelShape, placement: Placement, cluster: Cluster, config: AnalyticConfig
+        self,
+        shape: ModelShape,
+        placement: Placement,
+        cluster: Cluster,
+        config: AnalyticConfig,
+        *,
+        parts: Mapping[str, Part] | None = None,
     ) -> None:
+        parts = parts or shape.parts(cluster.n_shards, cluster.n_stream_shards)
+        if not parts:
+            raise InputError(
+                f"the sizes of a {shape.family} do not tell its costs: pass measured costs, or "
+                "EstimatedCosts with its parts"
+            )
         self._config = config
         self._cluster = cluster
         self._is_encoder_decoder = shape.has_target_rows
@@ -70,10 +88,10 @@ class AnalyticCost(CostModel):
         )
         self._estimates = {
             mode: layer_estimates(
-                shape,
+                parts,
+                shape.hidden_size,
                 config.element_bytes,
                 n_shards=cluster.n_shards,
-                n_stream_shards=cluster.n_stream_shards,
                 recompute=mode,
             )
             for mode in config.recompute_modes
@@ -134,7 +152,10 @@ class AnalyticCost(CostModel):
             raise ValueError(f"recomputation '{recompute.text}' is not estimated")
         estimates = self._estimates[recompute]
         layers = np.array(
-            [self._layer(e, Tokens.from_shapes(e.side, shapes)) for e in estimates.values()]
+            [
+                self._layer(e, Tokens.from_shapes(e.side, shapes, e.window))
+                for e in estimates.values()
+            ]
         )
         counts = np.array([self._counts[kind] for kind in estimates])
         added = _Layer(*np.einsum("kqm,ks->qms", layers, counts))

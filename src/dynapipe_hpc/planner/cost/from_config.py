@@ -1,9 +1,11 @@
 """The costs that a configuration asks for."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.part import Part
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster, Link
@@ -31,7 +33,20 @@ class MeasuredCosts:
     accounting: Accounting = MEASURED
 
 
-CostSource = AnalyticConfig | MeasuredCosts
+@dataclass(frozen=True, slots=True, eq=False)
+class EstimatedCosts:
+    """Rates of a machine, and a model whose family has no closed forms.
+
+    Attributes:
+        config: The rates.
+        parts: Parts of the model by kind.
+    """
+
+    config: AnalyticConfig
+    parts: Mapping[str, Part]
+
+
+CostSource = AnalyticConfig | EstimatedCosts | MeasuredCosts
 """Estimates or measurements that cost models are made of, with nothing left to read."""
 
 
@@ -51,14 +66,18 @@ def costs_of(
         the cluster says.
 
     Raises:
-        InputError: The measurements are of another model.
+        InputError: The measurements are of another model, or there are none of a model whose
+            family has no closed forms.
     """
     if isinstance(source, AnalyticConfig):
         return AnalyticCost(shape, placement, cluster, source), cluster.link
-    cost = ProfiledCost(
+    if isinstance(source, EstimatedCosts):
+        cost = AnalyticCost(shape, placement, cluster, source.config, parts=source.parts)
+        return cost, cluster.link
+    measured = ProfiledCost(
         source.table, shape, placement, cluster, config=source.config, accounting=source.accounting
     )
-    return cost, source.table.link or cluster.link
+    return measured, source.table.link or cluster.link
 
 
 def read_cost_table(path: Path | str, shape: ModelShape, cluster: Cluster) -> MeasuredCosts:

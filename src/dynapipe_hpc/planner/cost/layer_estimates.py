@@ -1,12 +1,10 @@
 """Needs of the parts of a model, from their sizes alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dynapipe_hpc.architecture.amount import NOTHING, Amount, total
-from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.architecture.part import EMBEDDING, Side, Work
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.architecture.part import EMBEDDING, Part, Side, Work
 from dynapipe_hpc.data.microbatch import Recompute
 
 
@@ -16,6 +14,7 @@ class LayerEstimate:
 
     Attributes:
         side: Tokens that pass through it.
+        window: Number of tokens that attention with a window sees, see `Part.window`.
         work: Operations of its forward pass.
         deferred_flops: Operations of what W computes gradients for, see `Part.deferred_work`.
         read_weight_bytes: Weights that every pass reads.
@@ -35,6 +34,7 @@ class LayerEstimate:
     """
 
     side: Side
+    window: float
     work: Work
     deferred_flops: Amount
     read_weight_bytes: int
@@ -54,39 +54,30 @@ class LayerEstimate:
 
 
 def layer_estimates(
-    shape: ModelShape,
+    parts: Mapping[str, Part],
+    hidden_size: int,
     element_bytes: int,
     *,
     n_shards: int = 1,
-    n_stream_shards: int = 1,
     recompute: Recompute = Recompute.NONE,
 ) -> dict[str, LayerEstimate]:
     """Estimates by kind of part.
 
     Args:
-        shape: The model.
+        parts: Parts of a model on one shard, by kind.
+        hidden_size: Width of the residual stream.
         element_bytes: Size of one number of an activation or weight.
         n_shards: Ranks over which heads, inner widths and the vocabulary are cut.
-        n_stream_shards: Ranks over which the residual stream is spread.
         recompute: What backward passes compute again.
-
-    Raises:
-        InputError: The family has no closed forms.
     """
-    parts = shape.parts(n_shards, n_stream_shards)
-    if not parts:
-        raise InputError(
-            f"costs of a {shape.family} cannot be estimated, only measured: 'dynapipe-hpc profile "
-            'CONFIG -o TABLE.h5\' does so; then set planner.cost.kind to "profiled", and '
-            "planner.cost.path to the table"
-        )
-    token_bytes = element_bytes * shape.hidden_size
+    token_bytes = element_bytes * hidden_size
     estimates = {}
     for kind, part in parts.items():
         transient = part.transient_bytes(element_bytes)
         n_read = 0 if kind == EMBEDDING else part.parameters  # few rows are looked up
         estimates[kind] = LayerEstimate(
             side=part.side,
+            window=part.window,
             work=part.work,
             deferred_flops=part.deferred_work(recompute),
             read_weight_bytes=n_read * element_bytes,

@@ -18,6 +18,8 @@ class Tokens(NamedTuple):
         pairs: Pairs of an own token and one that it attends to.
         own_pairs: Pairs of own tokens of the same row.
         square: Pairs of own tokens of one row.
+        far_pairs: Pairs of own tokens of the same row that a window keeps apart.
+        masked_square: Pairs of own tokens of one row, where it is longer than the window.
     """
 
     own_tokens: FloatArray
@@ -25,17 +27,22 @@ class Tokens(NamedTuple):
     pairs: FloatArray
     own_pairs: FloatArray
     square: FloatArray
+    far_pairs: FloatArray
+    masked_square: FloatArray
 
     @classmethod
-    def from_shapes(cls, side: Side, shapes: Shapes) -> "Tokens":
-        """Tokens of a part on some side, shape (n_microbatches,)."""
+    def from_shapes(cls, side: Side, shapes: Shapes, window: float = np.inf) -> "Tokens":
+        """Tokens of a part on some side, shape (n_microbatches,); see `Part.window`."""
         rows, inputs, targets, _ = (np.asarray(sizes, dtype=np.float64) for sizes in shapes)
         nothing = np.zeros_like(rows)
         match side:
             case Side.INPUTS:
-                square = np.asarray(shapes.input_row_tokens, np.float64) ** 2
+                lengths = np.asarray(shapes.input_row_tokens, np.float64)
+                square = lengths**2
                 pairs = shapes.input_rows * square
-                return cls(rows * inputs, nothing, pairs, pairs, square)
+                far_pairs = shapes.input_rows * np.maximum(lengths - window, 0) ** 2
+                masked_square = np.where(lengths > window, square, 0)
+                return cls(rows * inputs, nothing, pairs, pairs, square, far_pairs, masked_square)
             case Side.TARGETS:
                 own_tokens, square = rows * targets, targets**2
                 return cls(
@@ -44,9 +51,11 @@ class Tokens(NamedTuple):
                     own_tokens * (targets + inputs),
                     rows * square,
                     square,
+                    nothing,
+                    nothing,
                 )
             case Side.LONGER:
-                return cls(rows * np.maximum(inputs, targets), *[nothing] * 4)
+                return cls(rows * np.maximum(inputs, targets), *[nothing] * 6)
 
     def times(self, amount: Amount) -> FloatArray:
         """Value of an amount for these tokens."""

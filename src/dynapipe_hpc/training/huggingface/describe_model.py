@@ -56,7 +56,7 @@ def _details(origin: Origin) -> Iterator[str]:
     if not isinstance(origin.shape, TransformersShape):
         yield "layers of this package"
         return
-    yield f"layers of transformers {version('transformers')}, whose costs are measured"
+    yield f"layers of transformers {version('transformers')}"
     settings = json.loads(origin.shape.settings)
     kinds = settings.get("layer_types") or []
     if (window := settings.get("sliding_window")) and "sliding_attention" in kinds:

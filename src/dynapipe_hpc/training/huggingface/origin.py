@@ -13,9 +13,10 @@ from dynapipe_hpc.data.hub_name import download_advice
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.description import NAME, Description, Facts
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+from dynapipe_hpc.training.huggingface.any_decoder import FAMILY
 from dynapipe_hpc.training.huggingface.dtypes import configured_dtype
 from dynapipe_hpc.training.huggingface.model_type_mapping import ModelTypeMapping, Values
-from dynapipe_hpc.training.huggingface.pages import page_for, page_of
+from dynapipe_hpc.training.huggingface.pages import has_another_family, page_for, page_of
 from dynapipe_hpc.training.huggingface.settings import Settings
 from dynapipe_hpc.training.small_files import (
     ADAPTER_CONFIG,
@@ -96,7 +97,15 @@ def find_origin(path: Path, family: str | None = None) -> Origin:
     settings = Settings(path / CONFIG, read_object(path / CONFIG))
     page = page_of(settings, family)
     configured_dtype(settings)  # an export, after training, would be late to refuse it
-    return Origin(path, None, path, page, settings, _shape(path / CONFIG, page.model(settings)))
+    try:
+        values = page.model(settings)
+    except InputError as error:
+        if not has_another_family(page, settings):
+            raise
+        raise InputError(
+            f'{error}; or set model.family to "{FAMILY}", which may have it'
+        ) from error
+    return Origin(path, None, path, page, settings, _shape(path / CONFIG, values))
 
 
 def _adapter_error(folder: Path) -> InputError:

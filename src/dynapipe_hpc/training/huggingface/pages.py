@@ -50,6 +50,11 @@ def page_of(settings: Settings, family: str | None = None) -> ModelTypeMapping:
     return PAGES[model_type]
 
 
+def has_another_family(page: ModelTypeMapping, settings: Settings) -> bool:
+    """Whether `transformers` is another family that may train a model."""
+    return page.family == LLAMA.family and is_decoder(settings)
+
+
 def page_for(shape: ModelShape) -> ModelTypeMapping:
     """The first page that describes a model.
 

@@ -49,13 +49,14 @@ def _read_stack(tensors: ModelTensors, part: StatePart, tensor_map: TensorMap) -
 def _read_block(tensors: ModelTensors, part: StatePart, tensor_map: TensorMap) -> None:
     (start, *others), (n_rows, *sizes) = part.offsets, part.values.shape
     rest = [slice(o, o + n) for o, n in zip(others, sizes, strict=True)]
-    for piece in tensor_map.pieces(start, start + n_rows):
-        index = [slice(piece.start, piece.start + piece.n_rows), *rest]
-        values = _read(
-            tensors.tensors[piece.source], index[::-1] if tensor_map.transposed else index
-        )
-        target = part.values.narrow(0, piece.at - start, piece.n_rows)
-        target.copy_(values.T if tensor_map.transposed else values)
+    for first, stop in row_blocks(tensor_map, start, start + n_rows):
+        for piece in tensor_map.pieces(first, stop):
+            index = [slice(piece.start, piece.start + piece.n_rows), *rest]
+            values = _read(
+                tensors.tensors[piece.source], index[::-1] if tensor_map.transposed else index
+            )
+            target = part.values.narrow(0, piece.at - start, piece.n_rows)
+            target.copy_(values.T if tensor_map.transposed else values)
 
 
 def read_rows(tensors: ModelTensors, name: str, start: int, stop: int) -> Tensor:

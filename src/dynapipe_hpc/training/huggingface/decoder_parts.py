@@ -1,0 +1,343 @@
+"""Parts of a decoder of `transformers`: what its layers hold, compute and keep.
+
+Layers run once on the device `meta`, which has shapes but no numbers, in stacks of two depths: what
+the deeper one needs more is that of one layer. Only attention does not run, as its kernels differ
+between devices: a function that keeps what fused kernels keep stands in for it.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from dynapipe_hpc.architecture.adapted import frozen_but_adapters
+from dynapipe_hpc.architecture.amount import NOTHING, Amount, total
+from dynapipe_hpc.architecture.blocks import ends
+from dynapipe_hpc.architecture.part import HEAD, LAYER, Block, Part, Side, Work
+from dynapipe_hpc.architecture.transformers import TransformersShape
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.models.attention import attention_in_groups
+from dynapipe_hpc.models.attention_context import AttentionContext
+from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.foreign_attention import (
+    attention_replaced,
+    visible_bias,
+    windowed_attention,
+)
+from dynapipe_hpc.models.foreign_model import META
+from dynapipe_hpc.models.tokens.collate import TokenBatch
+from dynapipe_hpc.models.tokens.documents import Documents
+from dynapipe_hpc.models.transformers import TransformersStage
+from dynapipe_hpc.training.live_memory import LiveMemory
+
+_SIZES = ((1, 512), (1, 1024), (2, 512))
+"""Samples, and tokens of each, of the micro-batches that layers run."""
+_DEPTHS = (1, 2)
+
+
+def decoder_parts(shape: TransformersShape, dtype: str, *, is_packed: bool) -> Mapping[str, Part]:
+    """Parts of each kind: layer, embedding, head.
+
+    A layer is the mean of the kinds that take turns, but for its transient memory, the largest.
+
+    Args:
+        shape: The model.
+        dtype: Type of weights and activations, as torch names it.
+        is_packed: Whether all rows are packed: then attention in 16 bits, on GPUs, computes only
+            what a window sees; else all scores, with a mask.
+
+    Raises:
+        InputError: `transformers` is not installed, cannot build the model, or its layers do not
+            run without numbers, as what they compute depends on them.
+    """
+    # 64 bits are as many numbers: what rounds to 32 bits on the way does not then.
+    traced: torch.dtype = getattr(torch, "float32" if dtype == "float64" else dtype)
+    rows = _Rows(traced, is_packed=is_packed)
+    kinds = [
+        (_layer_needs(kind, rows), share)
+        for kind, share in TransformersStage.layer_kinds(shape)
+        if isinstance(kind, TransformersShape)
+    ]
+    windows = {needs.window for needs, _ in kinds} - {math.inf}
+    layer = Block(
+        shape.weights()[LAYER].n_numbers,
+        largest_weight=shape.largest_trained,
+        work=Work(*(_mean([(needs.work[i], share) for needs, share in kinds]) for i in range(3))),
+        kept=_mean([(needs.kept, share) for needs, share in kinds]),
+        recomputed_in=(Recompute.FULL,),
+        frozen=shape.weights()[LAYER].n_frozen,
+    )
+    width = shape.hidden_size
+    parts = {
+        LAYER: Part(
+            Side.INPUTS,
+            (layer,),
+            entering=Amount(width),
+            transient=Amount(*map(max, zip(*(needs.transient for needs, _ in kinds), strict=True))),
+            window=min(windows, default=math.inf),
+        ),
+        **_ends(shape, rows),
+    }
+    return frozen_but_adapters(parts, shape.lora)
+
+
+class _Needs(NamedTuple):
+    """Needs of a layer, in numbers of the traced type.
+
+    Attributes:
+        work: Operations.
+        kept: Numbers kept for backward.
+        transient: Numbers on top while the forward pass runs.
+        window: Number of tokens that attention sees at most.
+    """
+
+    work: Work
+    kept: Amount
+    transient: Amount
+    window: float
+
+
+class _Rows(NamedTuple):
+    """Kind of the micro-batches that layers run.
+
+    Attributes:
+        dtype: Type of weights and activations.
+        is_packed: Whether they are packed rows.
+    """
+
+    dtype: torch.dtype
+    is_packed: bool
+
+    @property
+    def has_flash(self) -> bool:
+        """Whether attention of documents has a kernel of its own, on GPUs."""
+        return self.is_packed and self.dtype.itemsize < torch.float32.itemsize
+
+    def batch(self, size: tuple[int, int], *, has_tokens: bool) -> DecoderBatch:
+        """A micro-batch of so many samples of equal length."""
+        n_samples, n_tokens = size
+        shape = (1, n_samples * n_tokens) if self.is_packed else size
+        ids = torch.zeros(shape, dtype=torch.int64, device=META)
+        tokens = TokenBatch(ids, ids, ids, ids) if has_tokens else None
+        documents = Documents.from_lengths([n_tokens] * n_samples) if self.is_packed else None
+        return DecoderBatch(shape, AttentionContext(documents and documents.to(META)), tokens)
+
+
+@dataclass
+class _Calls:
+    """Stand-ins of attention and of the products of experts, with what they were called for.
+
+    Attributes:
+        documents: Documents to which attention keeps that has no kernel for packed rows.
+        has_flash: Whether it has one, which computes only what a window sees.
+        scores_flops: Operations of fused attention per pair of tokens.
+        windows: Windows of attention.
+        expert_flops: Operations of products of experts.
+    """
+
+    documents: Documents | None
+    has_flash: bool
+    scores_flops: int = 0
+    windows: set[float] = field(default_factory=set)
+    expert_flops: int = 0
+
+    def attend(
+        self, projections: Sequence[Tensor], window: int | None, cap: float | None
+    ) -> Tensor:
+        """Mixed values without numbers, of the shape of the query."""
+        query, key, value = projections
+        self.windows.add(math.inf if window is None else window)
+        if cap is not None:  # computed by a formula
+            return windowed_attention(
+                query, key, value, documents=self.documents, window=window, cap=cap
+            )
+        self.scores_flops += 4 * query.shape[1] * query.shape[3]
+        if self.has_flash:
+            return _fused(query, key, value)
+        if self.documents is None:
+            return _fused(query, key, value, bias=_mask(query.shape[2], window, query))
+        groups = self.documents.length_groups
+        masks = [_mask(size.tokens, window, query) for size in groups.sizes]
+        return attention_in_groups(query, key, value, groups, biases=masks, attend=_fused)
+
+    @contextmanager
+    def standing_in(self) -> Iterator[None]:
+        """Block in which they are called."""
+        with attention_replaced(self.attend), _ExpertProducts(self):
+            yield
+
+
+def _mask(n_tokens: int, window: int | None, like: Tensor) -> Tensor | None:
+    """The mask of a window, also of one that is longer than rows."""
+    return None if window is None else visible_bias(n_tokens, window, like)
+
+
+def _fused(
+    query: Tensor, key: Tensor, value: Tensor, *, bias: Tensor | None = None, **_: object
+) -> Tensor:
+    """Stands in for fused attention; called as `attention`."""
+    kept = (query, key, value) if bias is None else (query, key, value, bias)
+    mixed: Tensor = _FusedAttention.apply(*kept)  # type: ignore[no-untyped-call]
+    return mixed
+
+
+class _FusedAttention(Function):
+    """Keeps what fused attention keeps, but for one number per head and token."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, *others: Tensor) -> Tensor:
+        """Mixed values without numbers."""
+        mixed = torch.empty_like(query)  # as kernels do, with queries' order in memory
+        ctx.save_for_backward(query, *others, mixed)
+        return mixed
+
+
+class _GroupedProduct(Function):
+    """Keeps what products of experts keep: inputs, if weights are trained."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor) -> Tensor:
+        """Outputs without numbers."""
+        ctx.save_for_backward(inputs if weight.requires_grad else weight, weight)
+        return inputs.new_empty(len(inputs), weight.shape[-1])
+
+
+class _ExpertProducts(TorchFunctionMode):
+    """Mode in which grouped products, which `meta` has in one type only, are stood in for."""
+
+    def __init__(self, calls: _Calls) -> None:
+        super().__init__()
+        self._calls = calls
+        names = ("grouped_mm", "_grouped_mm")
+        self._products = {getattr(m, n, None) for m in (torch, functional) for n in names} - {None}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Calls `func`, unless it is such a product."""
+        if func not in self._products:
+            return func(*args, **(kwargs or {}))
+        inputs, weight = args[:2]
+        self._calls.expert_flops += 2 * inputs.numel() * weight.shape[-1]
+        return _GroupedProduct.apply(inputs, weight)  # type: ignore[no-untyped-call]
+
+
+class _Stack(NamedTuple):
+    """Needs of a stack of layers for a micro-batch.
+
+    Attributes:
+        flops: Operations, but for those of fused attention.
+        scores_flops: Operations of fused attention per pair of tokens.
+        kept_bytes: Memory after the forward pass.
+        transient_bytes: Memory on top while it ran.
+        window: Number of tokens that attention sees at most.
+    """
+
+    flops: float
+    scores_flops: float
+    kept_bytes: float
+    transient_bytes: float
+    window: float
+
+
+def _run(
+    shape: TransformersShape, rows: _Rows, size: tuple[int, int], n_layers: int, *, last: bool
+) -> _Stack:
+    """Runs layers, or the head, on the device `meta`.
+
+    Raises:
+        InputError: See `decoder_parts`.
+    """
+    # One layer comes before, and one after, so that the stage is neither the first nor the last.
+    model, dtype = shape.with_layers(n_layers + 2), rows.dtype
+    layers = range(n_layers + 2, n_layers + 2) if last else range(1, 1 + n_layers)
+    stage = TransformersStage(model, layers, first=False, last=last, dtype=dtype, device=META)
+    batch = rows.batch(size, has_tokens=last)
+    hidden = torch.empty(*batch.size, shape.hidden_size, dtype=dtype, device=META)
+    hidden.requires_grad_()
+    calls = _Calls(batch.context.documents, rows.has_flash)
+    try:
+        with FlopCounterMode(display=False) as counted, LiveMemory() as live, calls.standing_in():
+            output = stage.run(hidden, batch, Recompute.NONE)
+    except RuntimeError as error:
+        raise InputError(
+            f"layers of a {shape.model_type} do not run without numbers, so that their costs "
+            f"cannot be estimated ({str(error).partition(chr(10))[0]}); measure them: "
+            "'dynapipe-hpc profile CONFIG -o TABLE.h5', then set planner.cost.kind to \"profiled\" "
+            "and planner.cost.path to the table"
+        ) from error
+    found = _Stack(
+        counted.get_total_flops() + calls.expert_flops,
+        calls.scores_flops,
+        live.live_bytes,
+        live.peak_bytes - live.live_bytes,
+        min(calls.windows, default=math.inf),
+    )
+    del output
+    return found
+
+
+def _layer_needs(shape: TransformersShape, rows: _Rows) -> _Needs:
+    """Needs of a layer of a model whose layers are all alike."""
+    shallow, deep = (
+        [_run(shape, rows, size, depth, last=False) for size in _SIZES] for depth in _DEPTHS
+    )
+    pairs = list(zip(shallow, deep, strict=True))
+    window, item = deep[0].window, rows.dtype.itemsize
+    flops = _fitted([more.flops - less.flops for less, more in pairs], window)
+    kept = _fitted([(more.kept_bytes - less.kept_bytes) / item for less, more in pairs], window)
+    transient = _fitted([more.transient_bytes / item for more in deep], window)
+    scores = round(deep[0].scores_flops - shallow[0].scores_flops)
+    far = Amount(per_far_pair=-scores) if window < math.inf and rows.has_flash else NOTHING
+    attention = total(Amount(per_pair=scores + flops.per_own_pair), far)
+    linear = Amount(flops.per_own)
+    weights = shape.weights()[LAYER]
+    n_adapter = weights.n_numbers - weights.n_frozen
+    spared = linear.per_own - 2 * n_adapter if weights.n_frozen else 0
+    return _Needs(Work(linear, attention, Amount(spared)), kept, transient, window)
+
+
+def _fitted(values: Sequence[float], window: float = math.inf) -> Amount:
+    """The amount that gives these values for `_SIZES`.
+
+    What grows with the square of a row's length, whatever the number of rows, is a mask: of a
+    layer with a window only where rows are longer.
+    """
+    terms = [(rows * tokens, rows * tokens**2, tokens**2) for rows, tokens in _SIZES]
+    per_own, per_own_pair, per_square = map(round, np.linalg.solve(terms, values))
+    if window < math.inf:
+        return Amount(per_own, per_own_pair=per_own_pair, per_masked_square=per_square)
+    return Amount(per_own, per_own_pair=per_own_pair, per_square=per_square)
+
+
+def _mean(amounts: Sequence[tuple[Amount, float]]) -> Amount:
+    """The mean, rounded up: a mask in some of the layers is not nothing."""
+    columns = zip(*([share * each for each in amount] for amount, share in amounts), strict=True)
+    return Amount(*(math.ceil(round(sum(column), 6)) for column in columns))
+
+
+def _ends(shape: TransformersShape, rows: _Rows) -> Mapping[str, Part]:
+    """Embedding and head as those of every family; but what the last norm keeps is looked at."""
+    width, size = shape.hidden_size, _SIZES[0]
+    parts = ends(
+        width,
+        width,
+        shape.vocab_size,
+        embedded=Side.INPUTS,
+        predicted=Side.INPUTS,
+        positions=0,
+        vectors=shape.weights()[HEAD].n_numbers - shape.vocab_size * width,
+    )
+    norm, logits = parts[HEAD].blocks
+    head = _run(shape, rows, size, 0, last=True)
+    n_kept = round(head.kept_bytes / (math.prod(size) * rows.dtype.itemsize))
+    kept = Amount(width + n_kept)  # what enters, too
+    return {**parts, HEAD: replace(parts[HEAD], blocks=(replace(norm, kept=kept), logits))}

@@ -1,0 +1,37 @@
+"""Tokens and pairs of micro-batches whose attention has a window."""
+
+import numpy as np
+import pytest
+
+from dynapipe_hpc.architecture.amount import Amount
+from dynapipe_hpc.architecture.part import Side
+from dynapipe_hpc.planner.cost.cost_model import Shapes
+from dynapipe_hpc.planner.cost.tokens import Tokens
+
+N_ROWS, WINDOW = 3, 5
+SEEN = Amount(per_pair=1, per_far_pair=-1)
+
+
+def tokens_of(n_tokens: int, window: float = WINDOW) -> Tokens:
+    shapes = Shapes.padded(*(np.array([n]) for n in (N_ROWS, n_tokens, 0)))
+    return Tokens.from_shapes(Side.INPUTS, shapes, window)
+
+
+@pytest.mark.parametrize("n_tokens", [1, 4, 5, 6, 20])
+def test_pairs_that_a_window_leaves_are_counted_one_by_one(n_tokens: int) -> None:
+    # Twice what is seen but for one diagonal, as n tokens without a window count n x n pairs.
+    n_seen = sum(0 <= query - key < WINDOW for query in range(n_tokens) for key in range(n_tokens))
+    expected = N_ROWS * (2 * n_seen - min(n_tokens, WINDOW))
+    assert tokens_of(n_tokens).times(SEEN).tolist() == [expected]
+
+
+def test_only_rows_longer_than_a_window_have_a_mask() -> None:
+    masked = Amount(per_masked_square=1)
+    found = [tokens_of(n).times(masked).item() for n in (WINDOW, WINDOW + 1)]
+    assert found == [0, (WINDOW + 1) ** 2]
+
+
+def test_without_a_window_all_pairs_count() -> None:
+    tokens = tokens_of(20, np.inf)
+    assert tokens.times(SEEN).tolist() == [N_ROWS * 400]
+    assert tokens.masked_square.tolist() == [0]
