@@ -14,7 +14,7 @@ class Amount(NamedTuple):
         per_square: Amount for every pair of positions in a row, however many rows there are.
         per_far_pair: Amount for every pair of own tokens of the same row that lie further apart
             than the window of the part.
-        per_masked_square: As `per_square`, where rows are longer than that window.
+        per_masked_square: Amount like `per_square`, where rows are longer than that window.
     """
 
     per_own: int = 0
