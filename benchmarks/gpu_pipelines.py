@@ -28,7 +28,7 @@ STAGES, N_BATCHES = (4, 8), 8
 RULES = {
     "budget": '{rule = "token_budget"}',
     "packed": '{rule = "packed_balanced"}',
-    "whole": '{rule = "dynamic", layouts = ["packed"]}',
+    "whole": '{rule = "dynamic", layouts = ["packed"], slices = "off"}',
     "slices": '{rule = "dynamic", layouts = ["packed"], slices = "auto"}',
 }
 LINK = "cluster.link={latency_ms=0.02, bytes_per_ms=3.6e8}"  # as in configs/clusters/h100_1x8.toml
