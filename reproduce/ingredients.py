@@ -58,7 +58,10 @@ LEFT_OUT: tuple[Method, ...] = (
     },
     {"name": "without search", "planner": {**EVERYTHING, "search": methods.NO_SEARCH}},
     {"name": "without split backward passes", "planner": {"batch": EVERYTHING["batch"]}},
-    {"name": "without packed rows", "planner": {"schedule": EVERYTHING["schedule"]}},
+    {
+        "name": "without packed rows",
+        "planner": {**EVERYTHING, "batch": {**EVERYTHING["batch"], "layouts": ["padded"]}},
+    },
 )
 UNPLACED = "without layers placed by cost"
 WHOLE = "all"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.examples.preference_pairs import PAIRS, write_pairs
 from tests.examples.small_models import LLAMA, llama_tensors, write_model
-from tests.experiment.doctor.test_examine import ask
+from tests.jobs.asked_doctor import ask
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.config import ExperimentConfig

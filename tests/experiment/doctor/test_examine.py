@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mpi4py import MPI
 from tests.examples.measured_layers import linear_table
 from tests.examples.tokenized import write_samples
+from tests.jobs.asked_doctor import ALONE, ask
 from tests.jobs.lock_processes import holding
 from tests.jobs.tiny_experiment import tiny_experiment
 
@@ -15,11 +15,9 @@ from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.examine import examine
 from dynapipe_hpc.experiment.doctor.finding import Level
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import fingerprint_of
 
-ALONE = Job(MPI.COMM_SELF)
 Output = pytest.CaptureFixture[str]
 
 
@@ -30,12 +28,6 @@ def folder(tmp_path: Path) -> Path:
     text = to_toml(tiny_experiment()).replace("none.h5", str(dataset))
     (tmp_path / "config.toml").write_text(text)
     return tmp_path
-
-
-def ask(folder: Path, *overrides: str, output: str = "runs") -> bool:
-    config = folder / "config.toml"
-    settings = ["training.device=cpu", *overrides]
-    return examine(Case.from_arguments(ALONE, config, settings, folder / output))
 
 
 def problems(said: Output) -> list[str]:
