@@ -88,7 +88,8 @@ def test_a_sample_that_fits_as_slices_only_trains_as_with_more_memory(
     refused = finish(folder, None, "plan", "config.toml", *little, *UNSLICED)
     assert refused.returncode == 2
     assert "sample 11 (1656 input + 3 target tokens) on its own needs" in refused.stderr
-    assert 'let long samples run as slices (planner.batch: layouts = ["packed"], slices = "auto")' in refused.stderr
+    remedy = 'let long samples run as slices (planner.batch: layouts = ["packed"], slices = "auto")'
+    assert remedy in refused.stderr
     call(folder, N_RANKS, "run", "config.toml", *little, "-o", "little")
     for losses_of in (lambda run: columns(run, "loss")[0], evaluated_losses):
         found, expected = (losses_of(run) for run in (folder / "little", whole_run))
