@@ -217,9 +217,9 @@ def test_preference_pairs_are_not_cut() -> None:
     assert [len(each) for each in cuts] == [4, 0]
 
 
-@pytest.mark.parametrize(("slices", "behind"), [("auto", 1.03), ("off", 1.1)])
-def test_whole_samples_are_searched_only_near_the_start_with_slices(
-    slices: SliceSetting, behind: float, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("slices", ["auto", "off"])
+def test_what_begins_far_behind_is_not_searched(
+    slices: SliceSetting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hopeless: list[float] = []
     starts: list[float] = []
@@ -232,7 +232,22 @@ def test_whole_samples_are_searched_only_near_the_start_with_slices(
 
     monkeypatch.setattr(best_of_search, "find_plan", recorded)
     chosen([6_000, *[500] * 80], cluster_of(4), slices)
-    assert hopeless[:2] == [float("inf"), behind * starts[0]]
+    assert hopeless[:2] == [float("inf"), 1.1 * starts[0]]
+
+
+def test_single_modes_of_whole_samples_are_left_out_with_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[bool] = []
+
+    def recorded(*arguments: Any) -> Found:
+        found = find_plan(*arguments)
+        searched.append(bool(found.searched))
+        return found
+
+    monkeypatch.setattr(best_of_search, "find_plan", recorded)
+    chosen([6_000, *[500] * 80], cluster_of(4), "auto")
+    assert searched == [True, False]
 
 
 def test_models_whose_samples_cannot_be_cut_have_no_slices() -> None:

@@ -90,6 +90,7 @@ def _measure(arguments: argparse.Namespace) -> int:
         with job.fail_together():
             if job.is_first:
                 obstacle = slices_obstacle(config)
+        # All ranks measure the same.
         if job.broadcast(obstacle):
             config = config.without_slices()
         with job.fail_together():

@@ -125,8 +125,8 @@ class ExperimentConfig(ConfigTable):
             )
         if self.planner.slice_tokens:
             raise ValueError(
-                f"{objective}, but planner.batch.slices is {self.planner.slices}, and preference "
-                "pairs cannot be cut into slices; leave it out"
+                f"{objective}, but planner.batch.slices is {self.planner.slice_tokens}, and "
+                "preference pairs cannot be cut into slices; leave it out"
             )
         if self.data.long_samples == "cut_input_end":
             raise ValueError(

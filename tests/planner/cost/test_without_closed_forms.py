@@ -42,7 +42,7 @@ def test_its_plans_are_those_of_its_measured_costs() -> None:
 
 
 def test_an_estimate_of_its_sizes_is_refused() -> None:
-    with pytest.raises(InputError, match="pass measured costs, or EstimatedCosts with its parts"):
+    with pytest.raises(InputError, match="and neither parts of it nor measured costs are given"):
         plan_iteration(LENGTHS, UNKNOWN, CLUSTER, AnalyticConfig())
 
 

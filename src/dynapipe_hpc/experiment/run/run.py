@@ -66,6 +66,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
         if job.is_first:
             obstacle = slices_obstacle(experiment.config)
             _check_circumstances(experiment, job.size)
+    # All ranks plan, so that all must know what the first one's GPU cannot run.
     if job.broadcast(obstacle):
         experiment = experiment.without_slices()
     with locked(job, output) as lock:

@@ -32,10 +32,8 @@ MAX_REFINEMENT = 200_000
 BEHIND = 1.1
 """Ratio to the best start of earlier searches above which a start is hopeless.
 
-Three times as far behind as any measured start that led to the best plan (docs/decisions/0020).
+No measured start that was further behind led to the best plan (docs/decisions/0020 and 0065).
 """
-BEHIND_SLICES = 1.03
-"""The same for starts of whole samples after a search with slices (docs/decisions/0065)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class BestOfSearch:
 
         Spaces in which no plan can be better than those before are not searched, nor those that
         begin far behind, if schedules may be adaptive: in a fixed order of passes, slow plans may
-        be all that fit.
+        be all that fit. Of both, single modes are not searched either.
         """
         tried: list[Candidate | Infeasible] = []
         constructed: Mapping[str, Sequence[ConstructedPlan]] = {}
@@ -96,8 +94,7 @@ class BestOfSearch:
             if any(space.may_beat(best_ms) for space in spaces.values()):
                 best_plan = find_plan(spaces, self.config, self.batch_rules, hopeless_ms)
                 if self._may_be_adaptive:
-                    behind = BEHIND_SLICES if any(mode.n_slices > 1 for mode in modes) else BEHIND
-                    hopeless_ms = min(hopeless_ms, behind * best_plan.start_ms)
+                    hopeless_ms = min(hopeless_ms, BEHIND * best_plan.start_ms)
                 if not best_plan.searched:
                     without_hope.append(modes)
                 tried += self._promising(best_plan, scheduler, ends)

@@ -69,8 +69,8 @@ class AnalyticCost(CostModel):
         parts = parts or shape.parts(cluster.n_shards, cluster.n_stream_shards)
         if not parts:
             raise InputError(
-                f"the sizes of a {shape.family} do not tell its costs: pass measured costs, or "
-                "EstimatedCosts with its parts"
+                f"the sizes of a {shape.family} do not tell its costs, and neither parts of it nor "
+                "measured costs are given"
             )
         self._config = config
         self._cluster = cluster

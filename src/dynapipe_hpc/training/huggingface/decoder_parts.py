@@ -274,7 +274,7 @@ def _run(
             "'dynapipe-hpc profile CONFIG -o TABLE.h5', then set planner.cost.kind to \"profiled\" "
             "and planner.cost.path to the table"
         ) from error
-    found = _Stack(
+    needs = _Stack(
         counted.get_total_flops() + calls.expert_flops,
         calls.scores_flops,
         live.live_bytes,
@@ -282,7 +282,7 @@ def _run(
         min(calls.windows, default=math.inf),
     )
     del output
-    return found
+    return needs
 
 
 def _layer_needs(shape: TransformersShape, rows: _Rows) -> _Needs:

@@ -50,15 +50,16 @@ def check_model(measured: ModelFingerprint, shape: ModelShape, path: Path) -> No
     Raises:
         InputError: Names every size that differs, with both values.
     """
-    own = fingerprint_of(shape)
+    configured = fingerprint_of(shape)
     differing: list[str] = []
     for name in ("family", *shape.fingerprint, "lora"):
-        if measured.get(name) == own.get(name):
+        if measured.get(name) == configured.get(name):
             continue
-        if name == CONFIG_CHECKSUM and measured["family"] == own["family"]:
-            differing += _differing_settings(measured, own)
+        if name == CONFIG_CHECKSUM and measured["family"] == configured["family"]:
+            differing += _differing_settings(measured, configured)
         else:
-            differing.append(f"{name} is {measured.get(name)} there and {own.get(name)} in [model]")
+            values = f"{measured.get(name)} there and {configured.get(name)} in [model]"
+            differing.append(f"{name} is {values}")
     if differing:
         raise InputError(
             f"{path}: costs of another model: {', '.join(differing)}; "
@@ -66,10 +67,10 @@ def check_model(measured: ModelFingerprint, shape: ModelShape, path: Path) -> No
         )
 
 
-def _differing_settings(measured: ModelFingerprint, own: ModelFingerprint) -> Iterator[str]:
+def _differing_settings(measured: ModelFingerprint, configured: ModelFingerprint) -> Iterator[str]:
     """Settings of config.json that differ; tables of older versions have only a checksum."""
     try:
-        there, here = (json.loads(str(of.get(SETTINGS, ""))) for of in (measured, own))
+        there, here = (json.loads(str(of.get(SETTINGS, ""))) for of in (measured, configured))
     except ValueError:
         yield f"{SETTINGS} are others there than in [model], those of config.json"
         return
