@@ -137,6 +137,23 @@ inline std::span<const double> limits_of(const Doubles& limit_bytes, std::size_t
     return limits;
 }
 
+/// What each stage takes to reduce its gradients, one entry per stage; empty if not given.
+inline std::span<const double> reduce_of(const std::optional<Doubles>& reduce_ms,
+                                         std::size_t n_stages) {
+    if (!reduce_ms) {
+        return {};
+    }
+    check_shape(*reduce_ms, "reduce_ms", {static_cast<py::ssize_t>(n_stages)});
+    const std::span times = entries_of(*reduce_ms);
+    for (const double ms : times) {
+        if (!(ms >= 0.0 && std::isfinite(ms))) {  // refuses what is not a number, too
+            throw py::value_error("reduce_ms must hold finite times from 0, got " +
+                                  std::to_string(ms));
+        }
+    }
+    return times;
+}
+
 /// Numbers of rows or tokens, which kernels multiply and subtract.
 template <class Number>
 void check_counts(const py::array_t<Number, py::array::c_style>& counts, const char* name) {

@@ -20,7 +20,8 @@ namespace {
 py::array_t<dynapipe::PassCode> list_schedule(const arrays::HeldTable& table,
                                               const Doubles& limit_bytes, const Link& link,
                                               bool split_backward,
-                                              const std::optional<Counts>& later_slices) {
+                                              const std::optional<Counts>& later_slices,
+                                              const std::optional<Doubles>& reduce_ms) {
     const dynapipe::StageCosts& costs = table.costs();
     const auto limits = arrays::limits_of(limit_bytes, costs.n_stages);
     if (costs.n_microbatches() == 0) {
@@ -29,6 +30,7 @@ py::array_t<dynapipe::PassCode> list_schedule(const arrays::HeldTable& table,
     const std::span<const std::uint32_t> later =
         later_slices ? windows::later_of(*later_slices, costs.n_microbatches())
                      : std::span<const std::uint32_t>{};
+    const auto reduce = arrays::reduce_of(reduce_ms, costs.n_stages);
     std::vector<std::uint32_t> list(costs.n_microbatches());
     std::iota(list.begin(), list.end(), 0U);
     std::vector<dynapipe::PassCode> order;
@@ -42,13 +44,14 @@ py::array_t<dynapipe::PassCode> list_schedule(const arrays::HeldTable& table,
             }
         };
         if (later.empty()) {
-            dynapipe::ListScheduler scheduler(costs, limits, link, split_backward);
+            dynapipe::ListScheduler scheduler(costs, limits, link, split_backward, reduce);
             for (const bool alternates : {false, true}) {
                 keep_if_sooner(scheduler.run(list, makespan_ms, alternates), scheduler);
             }
         }
         if (!later.empty() || dynapipe::is_any_heavy(costs, list, limits)) {
-            dynapipe::LightestFirst lightest_first(costs, limits, link, split_backward, later);
+            dynapipe::LightestFirst lightest_first(costs, limits, link, split_backward, later,
+                                                   reduce);
             keep_if_sooner(lightest_first.run(list, makespan_ms), lightest_first);
         }
     }
@@ -64,9 +67,10 @@ void bind_list_scheduler(py::module_& m) {
     m.def("list_schedule", &list_schedule, py::arg("costs"), py::arg("limit_bytes").noconvert(),
           py::arg("link"), py::arg("split_backward"),
           py::arg("later_slices").noconvert() = py::none(),
+          py::arg("reduce_ms").noconvert() = py::none(),
           "Schedules micro-batches while simulating them; see "
           "dynapipe/schedule/list_scheduler.hpp.\n\n"
           "later_slices is, per micro-batch, how many slices of its sample follow it; with any,\n"
-          "micro-batches overtake each other, see dynapipe/schedule/lightest_first.hpp. Returns\n"
-          "pass codes of shape (n_stages, n_passes).");
+          "micro-batches overtake each other, see dynapipe/schedule/lightest_first.hpp. reduce_ms\n"
+          "counts to the ends of stages. Returns pass codes of shape (n_stages, n_passes).");
 }

@@ -136,9 +136,10 @@ class HeldCosts {
 class HeldSimulator {
   public:
     HeldSimulator(const HeldCosts& windows, const Doubles& limit_bytes, const dynapipe::Link& link,
-                  bool split_backward)
+                  bool split_backward, const Doubles& reduce_ms)
         : limits_(limits_of(windows, limit_bytes)),
-          simulator_(windows.costs(), limits_, link, split_backward) {}
+          simulator_(windows.costs(), limits_, link, split_backward,
+                     arrays::reduce_of(reduce_ms, limits_.size())) {}
 
     [[nodiscard]] dynapipe::ReplicaSimulator& simulator() { return simulator_; }
     [[nodiscard]] const dynapipe::WindowCosts& costs() const { return simulator_.windows(); }

@@ -99,6 +99,7 @@ def list_schedule(
     link: Link,
     split_backward: bool,
     later_slices: npt.NDArray[np.uint32] | None = None,
+    reduce_ms: npt.NDArray[np.float64] | None = None,
 ) -> npt.NDArray[np.int32]: ...
 
 # Windows of every replica have shape (n, 3): first, size, mode.
@@ -125,6 +126,7 @@ class ReplicaSimulator:
         limit_bytes: npt.NDArray[np.float64],
         link: Link,
         split_backward: bool,
+        reduce_ms: npt.NDArray[np.float64],
     ) -> None: ...
 
 def construct_plans(
@@ -195,6 +197,7 @@ def refine_schedule(
     link: Link,
     n_moves: int,
     seed: int,
+    reduce_ms: npt.NDArray[np.float64] | None = None,
 ) -> npt.NDArray[np.int32]: ...
 
 class WindowShapes:

@@ -15,14 +15,19 @@ constexpr std::size_t index_of(PassKind kind) { return static_cast<std::size_t>(
 
 LightestFirst::LightestFirst(const StageCosts& costs, std::span<const double> limit_bytes,
                              const Link& link, bool split_backward,
-                             std::span<const std::uint32_t> later_slices)
+                             std::span<const std::uint32_t> later_slices,
+                             std::span<const double> reduce_ms)
     : cache_(costs, link, split_backward),
       limit_bytes_(limit_bytes),
       full_duplex_(link.full_duplex),
       split_backward_(split_backward),
       later_slices_(later_slices),
       stages_(costs.n_stages),
-      next_ms_(costs.n_stages) {}
+      next_ms_(costs.n_stages) {
+    for (std::size_t s = 0; s < reduce_ms.size(); ++s) {
+        stages_[s].reduce_ms = reduce_ms[s];
+    }
+}
 
 double LightestFirst::run(std::span<const std::uint32_t> list, double give_up_ms) {
     give_up_ms *= 1.0 + kRounding;
@@ -33,14 +38,15 @@ double LightestFirst::run(std::span<const std::uint32_t> list, double give_up_ms
     const std::size_t n_passes = (split_backward_ ? 3 : 2) * stages_.size() * works_.size();
     for (std::size_t n = 0; n < n_passes; ++n, ++effort_) {
         const std::size_t s = next_ms_.stage();
-        if (next_ms_[s] + stages_[s].left_ms > give_up_ms || next_ms_[s] == kNever) {
+        const double left_ms = stages_[s].left_ms + stages_[s].reduce_ms;
+        if (next_ms_[s] + left_ms > give_up_ms || next_ms_[s] == kNever) {
             return kNever;
         }
         execute(s);
     }
     double end_ms = 0.0;
     for (const Stage& stage : stages_) {
-        end_ms = std::max(end_ms, stage.free_ms);
+        end_ms = std::max(end_ms, stage.free_ms + stage.reduce_ms);
     }
     return end_ms;
 }

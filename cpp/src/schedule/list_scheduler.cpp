@@ -17,7 +17,8 @@ constexpr std::size_t kManyStages = 16;
 }  // namespace
 
 ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> limit_bytes,
-                             const Link& link, bool split_backward)
+                             const Link& link, bool split_backward,
+                             std::span<const double> reduce_ms)
     : cache_(costs, link, split_backward),
       limit_bytes_(limit_bytes),
       full_duplex_(link.full_duplex),
@@ -27,7 +28,11 @@ ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> li
       next_ms_(n_stages_),
       starts_ms_(n_stages_),
       news_take_ms_(n_stages_),
-      due_(n_stages_ + 1) {}
+      due_(n_stages_ + 1) {
+    for (std::size_t s = 0; s < reduce_ms.size(); ++s) {
+        stages_[s].reduce_ms = reduce_ms[s];
+    }
+}
 
 double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates) {
     take(list, alternates);
@@ -135,7 +140,8 @@ template <bool kSplit, bool kInOrder>
 bool ListScheduler::step(std::size_t s, double give_up_ms) {
     const Stage& next = stages_[s];
     // Its gradients of weights may run while the last micro-batch returns to the first stage.
-    const double left_ms = next.path_left_ms + std::max(next.weight_left_ms, next.tail_ms);
+    const double left_ms =
+        next.path_left_ms + std::max(next.weight_left_ms + next.reduce_ms, next.tail_ms);
     const double next_ms = start_ms<kInOrder>(s);
     // Infinite if nothing may run, which a micro-batch that does not fit alone would cause.
     if (next_ms + left_ms > give_up_ms || next_ms == kNever) {
@@ -203,7 +209,7 @@ double ListScheduler::news_take_ms(std::size_t s) const {
 double ListScheduler::last_end_ms() const {
     double end_ms = 0.0;
     for (const Stage& stage : stages_) {
-        end_ms = std::max(end_ms, stage.free_ms);
+        end_ms = std::max(end_ms, stage.free_ms + stage.reduce_ms);
     }
     return end_ms;
 }
@@ -294,7 +300,8 @@ void ListScheduler::look_ahead(std::size_t s) {
 }
 
 /// False if the makespan is certain to exceed a limit: a stage waits for the first micro-batch,
-/// has its work to do, and the last one still has to go back from it.
+/// has its work to do, and the last one still has to go back from it, to stages that reduce their
+/// gradients then.
 bool ListScheduler::may_end_by(double give_up_ms) {
     double head_ms = 0.0;
     double tail_ms = 0.0;
@@ -302,9 +309,11 @@ bool ListScheduler::may_end_by(double give_up_ms) {
     for (std::size_t s = 0; s < n_stages_; ++s) {
         Stage& stage = stages_[s];
         tail_ms += work(last, s).send_ms[kBackward];
+        tail_ms = std::max(tail_ms, stage.reduce_ms);
         stage.tail_ms = tail_ms;
         const double begin_ms = std::max(head_ms, stage.free_ms);
-        if (begin_ms + stage.path_left_ms + std::max(stage.weight_left_ms, tail_ms) > give_up_ms) {
+        const double weight_ms = stage.weight_left_ms + stage.reduce_ms;
+        if (begin_ms + stage.path_left_ms + std::max(weight_ms, tail_ms) > give_up_ms) {
             return false;
         }
         head_ms += work(0, s).pass_ms[kForward] + work(0, s).send_ms[kForward];

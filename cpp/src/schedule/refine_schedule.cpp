@@ -1,6 +1,7 @@
 #include "dynapipe/schedule/refine_schedule.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "dynapipe/schedule/simulate.hpp"
 #include "dynapipe/search/random.hpp"
@@ -15,13 +16,16 @@ constexpr std::size_t kWidths = 4;
 constexpr double kWidest = 0.4;
 /// Of so many moves one exchanges micro-batches.
 constexpr std::size_t kExchangeEvery = 4;
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Refinement {
   public:
     Refinement(std::span<const PassCode> start, const StageCosts& costs,
-               std::span<const double> limit_bytes, const Link& link, std::uint64_t seed)
+               std::span<const double> limit_bytes, const Link& link, std::uint64_t seed,
+               std::span<const double> reduce_ms)
         : costs_(costs),
           limit_bytes_(limit_bytes),
+          reduce_ms_(reduce_ms),
           nothing_(costs.n_stages, 0.0),
           simulator_(costs, nothing_, link),
           random_(seed),
@@ -29,7 +33,7 @@ class Refinement {
           now_(start.begin(), start.end()) {}
 
     std::vector<PassCode> run(std::size_t n_moves) {
-        now_ms_ = simulator_.run(now_).makespan_ms;
+        now_ms_ = end_ms(simulator_.run(now_));
         best_ = now_;
         best_ms_ = now_ms_;
         const double share_ms = kWidest * now_ms_ / static_cast<double>(costs_.n_microbatches());
@@ -61,7 +65,8 @@ class Refinement {
     /// Whether the changed schedule is kept.
     bool accepts(double give_up_ms) {
         const Timeline& timeline = simulator_.run(now_, give_up_ms);
-        if (!(timeline.makespan_ms <= give_up_ms)) {
+        const double ms = end_ms(timeline);
+        if (!(ms <= give_up_ms)) {
             return false;
         }
         for (std::size_t s = 0; s < limit_bytes_.size(); ++s) {
@@ -69,8 +74,17 @@ class Refinement {
                 return false;
             }
         }
-        now_ms_ = timeline.makespan_ms;
+        now_ms_ = ms;
         return true;
+    }
+
+    /// When all gradients are reduced; infinite if not all passes have run.
+    [[nodiscard]] double end_ms(const Timeline& timeline) const {
+        double end_ms = timeline.makespan_ms;
+        for (std::size_t s = 0; s < reduce_ms_.size() && end_ms < kNever; ++s) {
+            end_ms = std::max(end_ms, timeline.end_ms[(s + 1) * n_passes_ - 1] + reduce_ms_[s]);
+        }
+        return end_ms;
     }
 
     /// Moves one pass of a stage over some others.
@@ -144,6 +158,7 @@ class Refinement {
 
     StageCosts costs_;
     std::span<const double> limit_bytes_;
+    std::span<const double> reduce_ms_;
     std::vector<double> nothing_;
     Simulator simulator_;
     Random random_;
@@ -158,8 +173,9 @@ class Refinement {
 
 std::vector<PassCode> refine_schedule(std::span<const PassCode> start, const StageCosts& costs,
                                       std::span<const double> limit_bytes, const Link& link,
-                                      std::size_t n_moves, std::uint64_t seed) {
-    return Refinement(start, costs, limit_bytes, link, seed).run(n_moves);
+                                      std::size_t n_moves, std::uint64_t seed,
+                                      std::span<const double> reduce_ms) {
+    return Refinement(start, costs, limit_bytes, link, seed, reduce_ms).run(n_moves);
 }
 
 }  // namespace dynapipe

@@ -11,13 +11,15 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 }  // namespace
 
 ReplicaSimulator::ReplicaSimulator(const WindowCosts& windows, std::span<const double> limit_bytes,
-                                   const Link& link, bool split_backward)
+                                   const Link& link, bool split_backward,
+                                   std::span<const double> reduce_ms)
     : windows_(windows),
       limit_bytes_(limit_bytes),
       link_(link),
       split_backward_(split_backward),
-      scheduler_(windows.costs, limit_bytes, link, split_backward),
-      lightest_first_(windows.costs, limit_bytes, link, split_backward, windows.later_slices) {}
+      scheduler_(windows.costs, limit_bytes, link, split_backward, reduce_ms),
+      lightest_first_(windows.costs, limit_bytes, link, split_backward, windows.later_slices,
+                      reduce_ms) {}
 
 double ReplicaSimulator::makespan_ms(std::span<const Window> replica, double give_up_ms,
                                      Precedence precedence) {

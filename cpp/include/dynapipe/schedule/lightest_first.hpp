@@ -41,8 +41,10 @@ class LightestFirst {
     /// @param later_slices    per micro-batch, how many slices of its sample come behind it in
     ///                        every list; empty if there are no slices. The slices of a sample have
     ///                        the same transient memory.
+    /// @param reduce_ms       as for ListScheduler.
     LightestFirst(const StageCosts& costs, std::span<const double> limit_bytes, const Link& link,
-                  bool split_backward, std::span<const std::uint32_t> later_slices = {});
+                  bool split_backward, std::span<const std::uint32_t> later_slices = {},
+                  std::span<const double> reduce_ms = {});
 
     /// Schedules micro-batches, which enter the pipeline in the order of the list.
     ///
@@ -73,6 +75,7 @@ class LightestFirst {
     struct Stage {
         double free_ms;
         double left_ms;                      ///< work to come
+        double reduce_ms = 0.0;
         std::array<double, 2> link_free_ms;  ///< transfers to the next and the previous stage
         std::uint32_t n_entered;
         PassKind next;

@@ -21,9 +21,12 @@ namespace dynapipe {
 /// @param start        row-major (n_stages, n_passes): a schedule of at least one pass that
 ///                     completes and respects the memory limit.
 /// @param limit_bytes  (n_stages,): memory for activations; may be infinite.
+/// @param reduce_ms    (n_stages,): what a stage still takes after its last pass, until its gradients
+///                     are reduced; counts to how long a schedule is. Empty: nothing.
 /// @return             the best schedule found, never longer than `start`.
 std::vector<PassCode> refine_schedule(std::span<const PassCode> start, const StageCosts& costs,
                                       std::span<const double> limit_bytes, const Link& link,
-                                      std::size_t n_moves, std::uint64_t seed);
+                                      std::size_t n_moves, std::uint64_t seed,
+                                      std::span<const double> reduce_ms = {});
 
 }  // namespace dynapipe

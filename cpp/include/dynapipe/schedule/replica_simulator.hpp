@@ -21,8 +21,11 @@ class ReplicaSimulator {
     /// @param windows         must live longer than the simulator, as must limit_bytes.
     /// @param limit_bytes     (n_stages,): memory for activations.
     /// @param split_backward  whether gradients of weights are separate passes.
+    /// @param reduce_ms       (n_stages,): what a stage still takes after its last pass, until its
+    ///                        gradients are reduced; counts to makespans. Empty: nothing.
     ReplicaSimulator(const WindowCosts& windows, std::span<const double> limit_bytes,
-                     const Link& link, bool split_backward);
+                     const Link& link, bool split_backward,
+                     std::span<const double> reduce_ms = {});
 
     /// Makespan of windows in the order in which they enter the pipeline.
     ///

@@ -115,11 +115,14 @@ class StageCosts:
         kind_of_stage: Kind of each stage, shape (n_stages,); None if each is of its own.
         later_slices: Number of slices of its sample that follow each micro-batch, which come right
             behind it, shape (n_microbatches,); None if there are no slices.
+        reduce_ms: Time that each stage takes after its last pass to reduce its gradients, shape
+            (n_stages,); None if it is not to count.
     """
 
     of_kinds: FloatArray
     kind_of_stage: Kinds | None = None
     later_slices: Counts | None = None
+    reduce_ms: FloatArray | None = None
     _checked: list[_kernels.CostTable] = field(default_factory=list, init=False, repr=False)
 
     @classmethod

@@ -65,5 +65,6 @@ def _list_schedule(
         kernel_link(link),
         split_backward,
         costs.later_slices,
+        costs.reduce_ms,
     )
     return Schedule(codes)

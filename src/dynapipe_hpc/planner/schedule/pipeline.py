@@ -84,6 +84,7 @@ def schedule_priced(
         InfeasibleScheduleError: No rule keeps within memory; gives the reason for each.
     """
     room_bytes = activation_room_bytes(cost, cluster)
+    costs = replace(costs, reduce_ms=cost.reduce_ms)
     pipelines: list[Pipeline] = []
     reasons: list[str] = []
     for rule in rules:

@@ -32,6 +32,12 @@ def refine(
         The best schedule found, never longer than the given one; W is split as before.
     """
     codes = _kernels.refine_schedule(
-        schedule.codes, costs.checked, activation_limit_bytes, kernel_link(link), n_moves, seed
+        schedule.codes,
+        costs.checked,
+        activation_limit_bytes,
+        kernel_link(link),
+        n_moves,
+        seed,
+        costs.reduce_ms,
     )
     return Schedule(codes)

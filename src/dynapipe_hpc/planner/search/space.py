@@ -66,6 +66,7 @@ class SearchSpace:
         link: Link between neighbouring stages.
         split_backward: Whether weight gradients have separate passes.
         slowness: Factors by which replicas that share the work take longer, shape (n_replicas,).
+        reduce_ms: What stages take after their last pass to reduce gradients, shape (n_stages,).
     """
 
     windows: WindowTable
@@ -73,6 +74,7 @@ class SearchSpace:
     link: Link
     split_backward: bool
     slowness: FloatArray
+    reduce_ms: FloatArray
     _known: list[_kernels.ReplicaSimulator] = field(default_factory=list, init=False)
 
     @property
@@ -81,7 +83,9 @@ class SearchSpace:
         if not self._known:
             windows, link = self.windows.kernel_costs, kernel_link(self.link)
             self._known.append(
-                _kernels.ReplicaSimulator(windows, self.room_bytes, link, self.split_backward)
+                _kernels.ReplicaSimulator(
+                    windows, self.room_bytes, link, self.split_backward, self.reduce_ms
+                )
             )
         return self._known[0]
 

@@ -70,6 +70,7 @@ def search_spaces(
         link=cluster.link,
         split_backward=split_backward,
         slowness=_slowness(cost, cluster.n_replicas),
+        reduce_ms=cost.reduce_ms - cost.reduce_ms.min(),
     )
     may_slice = slices != "off"
     tables = _tables(
