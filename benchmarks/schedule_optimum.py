@@ -112,7 +112,9 @@ def searched(case: Case, config: SearchConfig, *, split: bool) -> Case:
     places = np.arange(n, dtype=np.int32)
     spans = np.stack([np.arange(n), np.arange(1, n + 1)], axis=1)[None]
     windows = _kernels.WindowCosts(case.costs.checked, places, spans, places)
-    simulator = _kernels.ReplicaSimulator(windows, case.limit_bytes, kernel_link(INSTANT), split)
+    simulator = _kernels.ReplicaSimulator(
+        windows, case.limit_bytes, kernel_link(INSTANT), split, np.zeros(len(case.limit_bytes))
+    )
     made = _kernels.construct_plans(simulator, np.ones(1), N_KEPT)
     starts = [plan.replicas for plan in made]
     search = _kernels.PlanSearch(simulator, np.ones(1), starts, config.seed)

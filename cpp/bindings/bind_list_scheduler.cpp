@@ -71,6 +71,8 @@ void bind_list_scheduler(py::module_& m) {
           "Schedules micro-batches while simulating them; see "
           "dynapipe/schedule/list_scheduler.hpp.\n\n"
           "later_slices is, per micro-batch, how many slices of its sample follow it; with any,\n"
-          "micro-batches overtake each other, see dynapipe/schedule/lightest_first.hpp. reduce_ms\n"
-          "counts to the ends of stages. Returns pass codes of shape (n_stages, n_passes).");
+          "micro-batches overtake each other, see dynapipe/schedule/lightest_first.hpp. The\n"
+          "schedule is taken whose gradients are reduced first, reduce_ms after the last pass of "
+          "each\n"
+          "stage. Returns pass codes of shape (n_stages, n_passes).");
 }

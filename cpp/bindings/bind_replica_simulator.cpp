@@ -11,6 +11,5 @@ void bind_replica_simulator(py::module_& m) {
         .def(py::init<const windows::HeldCosts&, const windows::Doubles&, const dynapipe::Link&,
                       bool, const windows::Doubles&>(),
              py::keep_alive<1, 2>(), py::arg("windows"), py::arg("limit_bytes").noconvert(),
-             py::arg("link"), py::arg("split_backward"),
-             py::arg("reduce_ms").noconvert());
+             py::arg("link"), py::arg("split_backward"), py::arg("reduce_ms").noconvert());
 }

@@ -63,6 +63,9 @@ LESS = ("tests/planner/test_never_worse.py::"
 
 SPLIT = ("tests/planner/batch/test_split.py",)
 STARTS = ("tests/planner/test_hopeless_starts.py",)
+FOUND = ("tests/planner/search/test_find_plan.py",)
+ADAPTIVE = ("tests/planner/schedule/test_adaptive.py",)
+REFINED = ("tests/planner/schedule/test_refine.py",)
 REFINING = ("tests/planner/test_refining.py",)
 RULES = ("tests/contract/test_schedule_rules.py",)
 TIMES = ("tests/plan/test_pass_spans.py",)
@@ -95,6 +98,16 @@ PLAN = (
     Mutant("planner/search/find_plan.py",
            "min(next(lane.improved(0)).makespan_ms for lane in lanes)",
            "next(lanes[0].improved(0)).makespan_ms", "pairs begin in the plainest order", STARTS),
+    Mutant("planner/search/spaces.py", "extra_reduce_ms(cost),", "0 * extra_reduce_ms(cost),",
+           "plans are searched as if no gradients were reduced", FOUND),
+    Mutant("planner/schedule/pipeline.py", "replace(costs, reduce_ms=extra_reduce_ms(cost))",
+           "costs",
+           "a replica is scheduled as if no gradients were reduced", ADAPTIVE),
+    Mutant("planner/schedule/adaptive.py", "costs.reduce_ms,", "None,",
+           "the list schedule that ends first is not that whose gradients are reduced first",
+           ADAPTIVE),
+    Mutant("planner/schedule/refine.py", "costs.reduce_ms,", "None,",
+           "passes are moved as if no gradients were reduced", REFINED),
     Mutant("planner/choose/best_of_search.py", "if not best_plan.searched:", "if False:",
            "single modes are searched that are hopeless together", PLANNED_SLICES),
     Mutant("planner/choose/best_of_search.py", "BEHIND = 1.1", "BEHIND = 1.08",

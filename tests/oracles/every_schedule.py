@@ -20,9 +20,17 @@ def tiny_costs() -> st.SearchStrategy[StageCosts]:
 
 
 def least_makespan_ms(
-    costs: StageCosts, link: Link, *, split: bool, limit_bytes: FloatArray | None = None
+    costs: StageCosts,
+    link: Link,
+    *,
+    split: bool,
+    limit_bytes: FloatArray | None = None,
+    reduce_ms: float | FloatArray = 0.0,
 ) -> float:
-    """Of all schedules that keep within memory; infinite if there is none."""
+    """Of all schedules that keep within memory; infinite if there is none.
+
+    A stage ends `reduce_ms` after its last pass, when its gradients are reduced.
+    """
     orders = every_order(costs.n_microbatches, split=split)
     rows = [
         [order for order in orders.tolist() if _fits(order, costs, stage, limit_bytes)]
@@ -33,7 +41,12 @@ def least_makespan_ms(
         _kernels.simulate(np.array(schedule, np.int32), costs.checked, static_bytes, same_link)
         for schedule in product(*rows)
     )
-    return min((timeline.makespan_ms for timeline in timelines), default=np.inf)
+    ends_ms = (
+        (timeline.end_ms[:, -1] + reduce_ms).max()
+        for timeline in timelines
+        if timeline.makespan_ms < np.inf
+    )
+    return float(min(ends_ms, default=np.inf))
 
 
 @cache

@@ -44,6 +44,10 @@ class ListSchedule:
         self.makespan_ms = max(self.busy_until_ms)
         self.schedule = Schedule.from_passes(self.done)
 
+    def reduced_ms(self, reduce_ms: FloatArray) -> float:
+        """When every stage has reduced its gradients, each `reduce_ms` after its last pass."""
+        return float(max(np.array(self.busy_until_ms) + reduce_ms))
+
     def start_something(self, stage: int, now_ms: float) -> None:
         if self.busy_until_ms[stage] > now_ms:
             return

@@ -19,6 +19,7 @@ BEGIN = np.array([0, 2, 4])
 ROWS = np.array([0, 0, 1], np.int32)
 COSTS = np.ones((3, 2, len(Cost)))
 ROOM = np.full(2, 10.0)
+REDUCE = np.array([2.0, 0.0])
 KINDS = np.array([1, 0, 1], np.int32)
 LINK = _kernels.Link(0.5, 10.0, True)
 ORDER = np.array([[0, 3, 1, 4], [0, 1, 3, 4]], np.int32)
@@ -31,7 +32,7 @@ def of_windows(kernel: Callable[..., object]) -> Callable[..., object]:
 
     def called(*arguments: Any) -> object:
         windows = _kernels.WindowCosts(_kernels.CostTable(arguments[0]), *arguments[1:4])
-        return kernel(_kernels.ReplicaSimulator(windows, *arguments[4:7]), *arguments[7:])
+        return kernel(_kernels.ReplicaSimulator(windows, *arguments[4:8]), *arguments[8:])
 
     return called
 
@@ -55,27 +56,27 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     "cyclic_schedule": (of_table(_kernels.cyclic_schedule), [COSTS, ROOM]),
     "first_misfit": (of_table(_kernels.first_misfit), [COSTS, ROOM]),
     "activation_peaks": (of_table(_kernels.activation_peaks, 1), [ORDER, COSTS[:2]]),
-    "list_schedule": (of_table(_kernels.list_schedule), [COSTS, ROOM, LINK, True]),
+    "list_schedule": (of_table(_kernels.list_schedule), [COSTS, ROOM, LINK, True, None, REDUCE]),
     "construct_plans": (
         of_windows(_kernels.construct_plans),
-        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, np.ones(1), 2],
+        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, REDUCE, np.ones(1), 2],
     ),
     "least_makespan_ms": (
         of_windows(_kernels.least_makespan_ms),
-        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, 2],
+        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, REDUCE, 2],
     ),
     "makespans_ms": (
         of_windows(_kernels.makespans_ms),
-        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, np.ones(1), [[WINDOWS]], np.inf],
+        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, REDUCE, np.ones(1), [[WINDOWS]], np.inf],
     ),
     "PlanSearch": (
         of_windows(_kernels.PlanSearch),
-        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, np.ones(1), [[WINDOWS]], 0],
+        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, REDUCE, np.ones(1), [[WINDOWS]], 0],
     ),
     "simulate": (of_table(_kernels.simulate, 1), [ORDER, COSTS[:2], ROOM, LINK]),
     "refine_schedule": (
         of_table(_kernels.refine_schedule, 1),
-        [ORDER, COSTS[:2], ROOM, LINK, 20, 0],
+        [ORDER, COSTS[:2], ROOM, LINK, 20, 0, REDUCE],
     ),
     "window_shapes": (
         _kernels.window_shapes,

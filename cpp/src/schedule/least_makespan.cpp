@@ -55,13 +55,18 @@ std::vector<double> works_ms(const StageCosts& costs, std::span<const std::size_
 /// Least times of a micro-batch through the stages and back.
 struct Path {
     double in_flight_ms;   ///< from F on the first stage to the end of its last pass there
-    double round_trip_ms;  ///< from its first pass to its last
+    double round_trip_ms;  ///< from its first pass to the end of its last and of all reductions
 };
 
 class Paths {
   public:
-    Paths(const StageCosts& costs, const Link& link, bool split_backward)
-        : costs_(costs), link_(link), split_backward_(split_backward), of_kind_(costs.n_kinds) {}
+    Paths(const StageCosts& costs, const Link& link, bool split_backward,
+          std::span<const double> reduce_ms = {})
+        : costs_(costs),
+          link_(link),
+          split_backward_(split_backward),
+          reduce_ms_(reduce_ms),
+          of_kind_(costs.n_kinds) {}
 
     Path of(std::size_t microbatch) {
         for (std::size_t kind = 0; kind < costs_.n_kinds; ++kind) {
@@ -73,11 +78,12 @@ class Paths {
         }
         double path_ms = 0.0;  // to the end of B on the first stage
         double back_ms = 0.0;  // the last part of it, from the end of B on a stage
-        double last_ms = 0.0;  // what W then takes, there or on a later stage
+        double last_ms = 0.0;  // what W and a reduction then take, there or on a later stage
         for (std::size_t s = 0; s < costs_.n_stages; ++s) {
             const OnStage& stage = of_kind_[costs_.kind_of(s)];
             const double transfer_ms = s + 1 < costs_.n_stages ? stage.transfer_ms : 0.0;
-            last_ms = std::max(last_ms, stage.weight_ms - back_ms);
+            const double reduce_ms = reduce_ms_.empty() ? 0.0 : reduce_ms_[s];
+            last_ms = std::max(last_ms, stage.weight_ms + reduce_ms - back_ms);
             path_ms += stage.through_ms + 2 * transfer_ms;
             back_ms += stage.back_ms + transfer_ms;
         }
@@ -111,6 +117,7 @@ class Paths {
     const StageCosts& costs_;
     const Link& link_;
     bool split_backward_;
+    std::span<const double> reduce_ms_;
     std::vector<OnStage> of_kind_;
 };
 
@@ -261,8 +268,9 @@ double least_makespan_ms(const WindowCosts& windows, std::span<const double> lim
                      least_round_trip_ms(windows, link, split_backward)});
 }
 
-double least_round_trip_ms(const WindowCosts& windows, const Link& link, bool split_backward) {
-    Paths paths(windows.costs, link, split_backward);
+double least_round_trip_ms(const WindowCosts& windows, const Link& link, bool split_backward,
+                           std::span<const double> reduce_ms) {
+    Paths paths(windows.costs, link, split_backward, reduce_ms);
     std::size_t longest = 0;
     double longest_ms = 0.0;
     for (const std::size_t first : first_of_rows(windows)) {

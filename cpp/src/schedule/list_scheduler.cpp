@@ -300,8 +300,8 @@ void ListScheduler::look_ahead(std::size_t s) {
 }
 
 /// False if the makespan is certain to exceed a limit: a stage waits for the first micro-batch,
-/// has its work to do, and the last one still has to go back from it, to stages that reduce their
-/// gradients then.
+/// has its work to do, and the last one still has to go back from it, through stages that then
+/// reduce their gradients.
 bool ListScheduler::may_end_by(double give_up_ms) {
     double head_ms = 0.0;
     double tail_ms = 0.0;

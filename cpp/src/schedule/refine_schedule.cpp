@@ -33,10 +33,12 @@ class Refinement {
           now_(start.begin(), start.end()) {}
 
     std::vector<PassCode> run(std::size_t n_moves) {
-        now_ms_ = end_ms(simulator_.run(now_));
+        const Timeline& timeline = simulator_.run(now_);
+        now_ms_ = end_ms(timeline);
         best_ = now_;
         best_ms_ = now_ms_;
-        const double share_ms = kWidest * now_ms_ / static_cast<double>(costs_.n_microbatches());
+        const double share_ms =
+            kWidest * timeline.makespan_ms / static_cast<double>(costs_.n_microbatches());
         for (std::size_t round = 0; round < kRounds; ++round) {
             now_ = best_;
             now_ms_ = best_ms_;

@@ -17,6 +17,7 @@ ReplicaSimulator::ReplicaSimulator(const WindowCosts& windows, std::span<const d
       limit_bytes_(limit_bytes),
       link_(link),
       split_backward_(split_backward),
+      reduce_ms_(reduce_ms.begin(), reduce_ms.end()),
       scheduler_(windows.costs, limit_bytes, link, split_backward, reduce_ms),
       lightest_first_(windows.costs, limit_bytes, link, split_backward, windows.later_slices,
                       reduce_ms) {}

@@ -30,7 +30,7 @@ class Search {
         : simulator_(simulator),
           slowness_(slowness.begin(), slowness.end()),
           least_ms_(least_round_trip_ms(simulator.windows(), simulator.link(),
-                                        simulator.split_backward()) *
+                                        simulator.split_backward(), simulator.reduce_ms()) *
                     (1 + kRounding)),
           moves_(simulator.windows(), seed) {
         for (const Assignment& start : starts) {

@@ -51,6 +51,22 @@ void a_round_trip_ends_with_the_last_pass() {
     CHECK(dynapipe::least_round_trip_ms(table.windows(), kLink, true) == 5 + 3 + 5 + 2 + 28);
 }
 
+/// A stage reduces its gradients after its last pass, beside the passes of those before it.
+void a_round_trip_ends_with_the_last_reduction() {
+    Table table;
+    table.add_row({0});
+    table.add_costs(5, 8, 2);
+    const auto trip_ms = [&](bool split_backward, double first_ms, double last_ms) {
+        const std::vector<double> reduce_ms{first_ms, last_ms};
+        return dynapipe::least_round_trip_ms(table.windows(), kLink, split_backward, reduce_ms);
+    };
+    CHECK(trip_ms(false, 7, 0) == 2 * (5 + 8) + 2 * 3 + 7);
+    CHECK(trip_ms(false, 0, 10) == 2 * (5 + 8) + 2 * 3);
+    CHECK(trip_ms(false, 0, 12) == 2 * (5 + 8) + 2 * 3 + 1);
+    CHECK(trip_ms(true, 7, 0) == 2 * (5 + 6) + 2 * 3 + 2 + 7);
+    CHECK(trip_ms(true, 0, 12) == 2 * (5 + 6) + 2 * 3 - 6 - 3 + 2 + 12);
+}
+
 /// The second sample takes longest alone, and less with the first.
 void company_may_shorten_the_way_of_the_longest() {
     Table table;
@@ -88,6 +104,7 @@ void memory_in_flight_adds_up() {
 
 int main() {
     a_round_trip_ends_with_the_last_pass();
+    a_round_trip_ends_with_the_last_reduction();
     company_may_shorten_the_way_of_the_longest();
     memory_in_flight_adds_up();
     return check::finish();

@@ -11,6 +11,7 @@
 #include "dynapipe/schedule/list_scheduler.hpp"
 #include "dynapipe/schedule/simulate.hpp"
 #include "dynapipe/search/random.hpp"
+#include "reductions.hpp"
 
 namespace {
 
@@ -147,13 +148,15 @@ bool it_keeps_within_memory_and_ends_when_it_says(std::uint64_t seed) {
     const std::vector<PassCosts> costs = random_costs(random, drawn.n_stages, false);
     const std::vector<double> limits(drawn.n_stages, drawn.limit_bytes);
     const std::vector<double> no_bytes(drawn.n_stages, 0.0);
-    LightestFirst scheduler({costs, drawn.n_stages}, limits, drawn.link, drawn.split_backward);
+    const std::vector<double> reduce_ms = reductions::drawn(random, drawn.n_stages);
+    LightestFirst scheduler({costs, drawn.n_stages}, limits, drawn.link, drawn.split_backward, {},
+                            reduce_ms);
     dynapipe::Simulator simulator({costs, drawn.n_stages}, no_bytes, drawn.link);
     const std::vector<std::uint32_t> list = first_ones(kMicrobatches);
     const double makespan_ms = scheduler.run(list);
     const std::vector<PassCode> order = scheduler.order();
     CHECK(makespan_ms < kNever);
-    CHECK(simulator.run(order).makespan_ms == makespan_ms);
+    CHECK(reductions::end_ms(simulator.run(order), reduce_ms) == makespan_ms);
     CHECK(scheduler.run(list, makespan_ms) == makespan_ms);
     CHECK(scheduler.run(list, makespan_ms - 0.5) == kNever);
     const std::size_t n_passes = order.size() / drawn.n_stages;

@@ -1,6 +1,7 @@
 /// A list that is run from where it parts from a recorded one takes exactly as long as from its
 /// start, whatever has changed; stages that run side by side run what they run one after the other.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "dynapipe/schedule/list_scheduler.hpp"
 #include "dynapipe/schedule/simulate.hpp"
 #include "dynapipe/search/random.hpp"
+#include "reductions.hpp"
 
 namespace {
 
@@ -60,8 +62,9 @@ void check_changes(std::uint64_t seed, std::size_t n_stages, bool split_backward
     const std::vector<PassCosts> costs = random_costs(random, n_stages);
     const std::vector<double> limits(n_stages, limit_bytes);
     const dynapipe::Link link{0.1, 50.0, seed % 2 == 0};
-    ListScheduler plain({costs, n_stages}, limits, link, split_backward);
-    ListScheduler resuming({costs, n_stages}, limits, link, split_backward);
+    const std::vector<double> reduce_ms = reductions::drawn(random, n_stages);
+    ListScheduler plain({costs, n_stages}, limits, link, split_backward, reduce_ms);
+    ListScheduler resuming({costs, n_stages}, limits, link, split_backward, reduce_ms);
     dynapipe::ListRecording recording;
     std::vector<std::uint32_t> list(kLongest / 2, 0);
     for (std::size_t n = 0; n < kChanges; ++n) {
@@ -69,7 +72,8 @@ void check_changes(std::uint64_t seed, std::size_t n_stages, bool split_backward
         change(changed, random);
         const bool alternates = random.below(2) == 0;
         const double whole_ms = plain.run(changed, kNever, alternates);
-        const double give_up_ms = random.below(2) == 0 ? kNever : whole_ms * (0.9 + random.share());
+        const std::array limits_ms{kNever, whole_ms, whole_ms * (0.9 + random.share())};
+        const double give_up_ms = limits_ms[random.below(limits_ms.size())];
         CHECK(resuming.run(changed, give_up_ms, alternates, recording) ==
               (whole_ms <= give_up_ms ? whole_ms : kNever));
         if (random.below(2) == 0) {
@@ -101,7 +105,8 @@ void check_side_by_side(std::uint64_t seed, std::size_t n_stages, bool split_bac
     const std::vector<double> limits(n_stages, limit_bytes);
     const std::vector<double> no_bytes(n_stages, 0.0);
     const dynapipe::Link link{seed % 3 == 0 ? 0.0 : 1.0, 10.0, seed % 2 == 0};
-    ListScheduler scheduler({costs, n_stages}, limits, link, split_backward);
+    const std::vector<double> reduce_ms = reductions::drawn(random, n_stages);
+    ListScheduler scheduler({costs, n_stages}, limits, link, split_backward, reduce_ms);
     dynapipe::Simulator simulator({costs, n_stages}, no_bytes, link);
     std::vector<std::uint32_t> list(kMicrobatches);
     for (std::uint32_t i = 0; i < kMicrobatches; ++i) {
@@ -116,9 +121,28 @@ void check_side_by_side(std::uint64_t seed, std::size_t n_stages, bool split_bac
         CHECK(scheduler.run(list, in_order_ms, alternates) == in_order_ms);
         CHECK(scheduler.order() == in_order);
         CHECK(scheduler.effort() - between == between - before);
-        CHECK(simulator.run(in_order).makespan_ms == in_order_ms);
+        CHECK(reductions::end_ms(simulator.run(in_order), reduce_ms) == in_order_ms);
         CHECK(scheduler.run(list, in_order_ms - 0.5, alternates) == kNever);
     }
+}
+
+/// Two micro-batches of F 1 and B 2 ms on two stages end after 9 ms. What a stage reduces then is
+/// known before the first pass: a run that ends too late begins none.
+void reductions_are_foreseen() {
+    const std::vector<PassCosts> costs(4, {1.0, 2.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0});
+    const std::vector<double> limits(2, kNever);
+    const std::vector<std::uint32_t> list{0, 1};
+    const auto begins_nothing = [&](std::vector<double> reduce_ms, double makespan_ms) {
+        ListScheduler scheduler({costs, 2}, limits, {0.0, kNever, true}, false, reduce_ms);
+        CHECK(scheduler.run(list) == makespan_ms);
+        const std::size_t before = scheduler.effort();
+        CHECK(scheduler.run(list, makespan_ms - 0.5) == kNever);
+        return scheduler.effort() - before == list.size();
+    };
+    CHECK(begins_nothing({0.0, 0.0}, 9.0));
+    CHECK(begins_nothing({4.0, 0.0}, 13.0));
+    CHECK(begins_nothing({0.0, 4.0}, 11.0));
+    CHECK(begins_nothing({3.0, 5.0}, 12.0));
 }
 
 /// A micro-batch that fits nowhere ends the run.
@@ -133,6 +157,7 @@ void what_cannot_run_has_no_end() {
 
 int main() {
     what_cannot_run_has_no_end();
+    reductions_are_foreseen();
     for (std::uint64_t seed = 0; seed < 12; ++seed) {
         for (const bool split_backward : {false, true}) {
             for (const double limit_bytes : {500.0, 1500.0, kNever}) {

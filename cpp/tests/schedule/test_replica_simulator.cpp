@@ -5,6 +5,7 @@
 #include "check.hpp"
 #include "dynapipe/schedule/replica_simulator.hpp"
 #include "plan_problem.hpp"
+#include "reductions.hpp"
 
 namespace {
 
@@ -28,11 +29,12 @@ std::vector<Window> drawn_replica(dynapipe::Random& random) {
 void it_answers_like_a_new_one(std::uint64_t seed) {
     const plan_problem::Problem problem(seed);
     const std::vector<double> limits(kStages, 300.0);
+    dynapipe::Random random(seed);
+    const std::vector<double> reduce_ms = reductions::drawn(random, kStages);
     const auto simulator = [&] {
-        return ReplicaSimulator(problem.windows(), limits, kLink, seed % 2 == 0);
+        return ReplicaSimulator(problem.windows(), limits, kLink, seed % 2 == 0, reduce_ms);
     };
     ReplicaSimulator knowing = simulator();
-    dynapipe::Random random(seed);
     for (int i = 0; i < 400; ++i) {
         const std::vector<Window> replica = drawn_replica(random);
         const auto precedence = static_cast<Precedence>(random.below(3));

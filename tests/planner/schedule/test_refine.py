@@ -1,5 +1,7 @@
 """Schedules improved pass by pass."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -46,18 +48,36 @@ def test_a_refined_schedule_is_valid_and_never_longer(
     assert (after.peak_bytes <= before.peak_bytes).all()
 
 
+@pytest.mark.parametrize("reduces", [False, True])
 @pytest.mark.parametrize("room", [9.0, np.inf])
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("shape", "split"), [((3, 2), False), ((2, 3), False), ((2, 3), True)])
 def test_the_best_of_all_schedules_is_found_where_there_are_few(
-    shape: tuple[int, int], split: bool, seed: int, room: float
+    shape: tuple[int, int], split: bool, seed: int, room: float, reduces: bool
 ) -> None:
-    costs = uneven_costs(*shape, seed)
+    reduce_ms = reduces * np.linspace(0, 9, shape[1])
+    costs = replace(uneven_costs(*shape, seed), reduce_ms=reduce_ms)
     limit = tightest_limit(costs) + room
     start = one_by_one(shape, split=split)
     found = refine(start, costs, limit, INSTANT, n_moves=4000)
-    best_ms = least_makespan_ms(costs, INSTANT, split=split, limit_bytes=limit)
-    assert run(found, costs).makespan_ms == best_ms
+    best_ms = least_makespan_ms(costs, INSTANT, split=split, limit_bytes=limit, reduce_ms=reduce_ms)
+    assert (run(found, costs).end_ms[:, -1] + reduce_ms).max() == best_ms
+
+
+def test_what_all_stages_reduce_alike_changes_no_schedule() -> None:
+    costs = uneven_costs(6, 3, seed=0)
+    start = adaptive(costs, no_limit(costs))
+    none, alike = (
+        refine(
+            start,
+            replace(costs, reduce_ms=reduce_ms),
+            no_limit(costs),
+            INSTANT,
+            n_moves=500,
+        )
+        for reduce_ms in (None, np.full(3, 64.0))
+    )
+    assert none == alike
 
 
 def one_by_one(shape: tuple[int, int], *, split: bool) -> Schedule:

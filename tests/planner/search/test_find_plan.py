@@ -1,6 +1,7 @@
 """The search for plans: it keeps what must hold and finds what is best where we can tell."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise, permutations, product
 
 import numpy as np
@@ -21,6 +22,7 @@ from dynapipe_hpc.planner.batch.split import padded_microbatch
 from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
+from dynapipe_hpc.planner.schedule.update import reduced_ms
 from dynapipe_hpc.planner.search.config import SearchConfig
 from dynapipe_hpc.planner.search.find_plan import Found, find_plan
 from dynapipe_hpc.planner.search.spaces import search_spaces
@@ -55,7 +57,8 @@ def makespan_ms(
     assert all(
         pipeline.timeline.peak_bytes.max() <= cluster.device_memory_bytes for pipeline in pipelines
     )
-    return max(pipeline.timeline.makespan_ms for pipeline in pipelines)
+    least_ms = cost.reduce_ms.min()
+    return max(reduced_ms(pipeline.timeline, cost) for pipeline in pipelines) - least_ms
 
 
 def every_plan(samples: Sequence[Sample], n_replicas: int) -> Iterator[Replicas]:
@@ -76,12 +79,23 @@ def every_plan(samples: Sequence[Sample], n_replicas: int) -> Iterator[Replicas]
 lengths_of_samples = st.lists(st.integers(1, 200), min_size=4, max_size=30)
 
 
-@given(lengths_of_samples, st.integers(1, 4), st.integers(0, 3), st.booleans())
+@given(
+    lengths_of_samples,
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.booleans(),
+    st.sampled_from([(), (2.0, 8.0), (8.0, 2.0)]),
+)
 def test_every_sample_is_in_the_plan_and_no_replica_is_empty(
-    lengths: list[int], n_replicas: int, seed: int, split_backward: bool
+    lengths: list[int],
+    n_replicas: int,
+    seed: int,
+    split_backward: bool,
+    weights_ms: tuple[float, ...],
 ) -> None:
     samples, cluster = samples_of(lengths), cluster_of(n_replicas)
-    found = find(samples, cluster, 6_250, seed=seed, split_backward=split_backward)
+    cost = replace(COST, weights_ms=weights_ms)
+    found = find(samples, cluster, 6_250, seed=seed, cost=cost, split_backward=split_backward)
     best = found.searched[0]
     kept = sorted(i for replica in best.microbatches for m in replica for i in m.sample_ids)
     assert kept == list(range(len(lengths)))
@@ -90,7 +104,7 @@ def test_every_sample_is_in_the_plan_and_no_replica_is_empty(
     made_ms = [plan.makespan_ms for plan in constructed]
     assert made_ms == sorted(made_ms)
     assert best.makespan_ms <= made_ms[0]
-    simulated_ms = makespan_ms(best.microbatches, cluster, split_backward=split_backward)
+    simulated_ms = makespan_ms(best.microbatches, cluster, cost, split_backward=split_backward)
     assert simulated_ms == pytest.approx(best.makespan_ms, rel=1e-12)
 
 
@@ -105,12 +119,21 @@ def test_whatever_fits_sample_by_sample_has_a_plan_within_memory(
     assert makespan_ms(best, cluster, split_backward=split_backward) < np.inf
 
 
+@pytest.mark.parametrize(
+    ("weights_ms", "split_backward"), [((), False), ((5.0, 9.0), False), ((9.0, 5.0), True)]
+)
 @pytest.mark.parametrize(("n_replicas", "draw"), [(1, 0), (1, 1), (1, 2), (2, 0)])
-def test_it_finds_the_best_of_all_plans_of_few_samples(n_replicas: int, draw: int) -> None:
+def test_it_finds_the_best_of_all_plans_of_few_samples(
+    n_replicas: int, draw: int, weights_ms: tuple[float, ...], split_backward: bool
+) -> None:
     lengths = np.random.default_rng(draw).integers(1, 300, 5).tolist()
     samples, cluster = samples_of(lengths), cluster_of(n_replicas)
-    found = find(samples, cluster, 200_000)
-    best_ms = min(makespan_ms(replicas, cluster) for replicas in every_plan(samples, n_replicas))
+    cost = replace(COST, weights_ms=weights_ms)
+    found = find(samples, cluster, 200_000, cost=cost, split_backward=split_backward)
+    best_ms = min(
+        makespan_ms(replicas, cluster, cost, split_backward=split_backward)
+        for replicas in every_plan(samples, n_replicas)
+    )
     assert found.searched[0].makespan_ms == pytest.approx(best_ms, rel=1e-12)
 
 
@@ -204,7 +227,18 @@ def test_too_many_replicas_and_samples_that_do_not_run_are_refused_by_the_kernel
         _kernels.construct_plans(*two_samples(cell=-1), 4)
 
 
-def two_samples(cell: int = 0, n_replicas: int = 1) -> tuple[_kernels.ReplicaSimulator, FloatArray]:
+def test_reductions_follow_the_passes_of_every_stage_and_slow_replicas_stretch_both() -> None:
+    # F and B of 1 ms each and transfers of 1 ms: the last stage ends after 4 ms, the first after 6.
+    simulator, _ = two_samples(reduce_ms=(2.0, 5.0))
+    together = [[np.array([[0, 2, 0]], np.uint32)]]
+    for slowness in (1.0, 1.5):
+        found = _kernels.makespans_ms(simulator, np.array([slowness]), together, np.inf)
+        assert found == [slowness * 9.0]
+
+
+def two_samples(
+    cell: int = 0, n_replicas: int = 1, reduce_ms: tuple[float, float] = (0.0, 0.0)
+) -> tuple[_kernels.ReplicaSimulator, FloatArray]:
     """Simulator and slowness of two samples that may run alone or together, all alike.
 
     With cell -1 they may not run.
@@ -212,5 +246,7 @@ def two_samples(cell: int = 0, n_replicas: int = 1) -> tuple[_kernels.ReplicaSim
     windows = (np.full(2, cell, np.int32), np.array([[[0, 2]]]), np.zeros(2, np.int32))
     costs = _kernels.WindowCosts(_kernels.CostTable(np.ones((1, 2, len(Cost)))), *windows)
     link = _kernels.Link(0.0, 1.0, True)
-    simulator = _kernels.ReplicaSimulator(costs, np.full(2, np.inf), link, False)
+    simulator = _kernels.ReplicaSimulator(
+        costs, np.full(2, np.inf), link, False, np.array(reduce_ms)
+    )
     return simulator, np.ones(n_replicas)

@@ -13,6 +13,7 @@ from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, StageCosts
 
 KINDS = np.array([0, 2, 2, 1, 2], np.int32)
 ROOM = np.array([30.0, 40.0, 25.0, 35.0, 50.0])
+REDUCE_MS = np.array([9.0, 0.0, 4.0, 0.0, 7.0])
 
 
 def of_kinds(seed: int) -> FloatArray:
@@ -28,7 +29,8 @@ def test_plans_and_bounds_are_those_of_all_stages(seed: int) -> None:
     found, expected = (_kernels.WindowCosts(each, CELLS, SPANS, ROWS) for each in tables)
     for split in (False, True):
         simulators = [
-            _kernels.ReplicaSimulator(windows, ROOM, LINK, split) for windows in (found, expected)
+            _kernels.ReplicaSimulator(windows, ROOM, LINK, split, REDUCE_MS)
+            for windows in (found, expected)
         ]
         of_plans = [_kernels.construct_plans(each, np.ones(2), 4) for each in simulators]
         ends_ms = [[plan.makespan_ms for plan in plans] for plans in of_plans]

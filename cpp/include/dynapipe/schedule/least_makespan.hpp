@@ -28,6 +28,10 @@ double least_makespan_ms(const WindowCosts& windows, std::span<const double> lim
 
 /// The last of these bounds alone: from the first to the last pass of the sample that takes longest
 /// by itself, with whatever samples it shares a micro-batch; infinite if it fits into no window.
-double least_round_trip_ms(const WindowCosts& windows, const Link& link, bool split_backward);
+///
+/// @param reduce_ms  (n_stages,): time from a stage's last pass until its gradients are reduced,
+///                   which then counts, too. Empty: none.
+double least_round_trip_ms(const WindowCosts& windows, const Link& link, bool split_backward,
+                           std::span<const double> reduce_ms = {});
 
 }  // namespace dynapipe

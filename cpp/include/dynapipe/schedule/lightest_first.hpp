@@ -75,7 +75,7 @@ class LightestFirst {
     struct Stage {
         double free_ms;
         double left_ms;                      ///< work to come
-        double reduce_ms = 0.0;
+        double reduce_ms = 0.0;              ///< from its last pass to the end of its reduction
         std::array<double, 2> link_free_ms;  ///< transfers to the next and the previous stage
         std::uint32_t n_entered;
         PassKind next;

@@ -39,8 +39,8 @@ class ListScheduler {
     /// @param costs           costs of all micro-batches that lists may name.
     /// @param limit_bytes     (n_stages,): memory for activations; may be infinite.
     /// @param split_backward  whether gradients of weights are separate passes.
-    /// @param reduce_ms       (n_stages,): what a stage still takes after its last pass, until its
-    ///                        gradients are reduced; counts to the makespan. Empty: nothing.
+    /// @param reduce_ms       (n_stages,): time from a stage's last pass until its gradients are
+    ///                        reduced; the makespan includes it. Empty: none.
     ListScheduler(const StageCosts& costs, std::span<const double> limit_bytes, const Link& link,
                   bool split_backward = false, std::span<const double> reduce_ms = {});
 
@@ -72,8 +72,9 @@ class ListScheduler {
     struct Stage : StageState {
         double path_left_ms;    ///< forward and backward passes to come
         double weight_left_ms;  ///< gradients of weights to come
-        double tail_ms;  ///< from its last backward pass to where that leads; 0 after it
-        double reduce_ms = 0.0;
+        double tail_ms;         ///< from its last backward pass to the end of all that must follow,
+                                ///< reductions included; 0 after it
+        double reduce_ms = 0.0;           ///< from its last pass to the end of its reduction
         double greatest_transient_bytes;  ///< of micro-batches in flight or to come
         PassKind next;
         bool memory_may_bind;

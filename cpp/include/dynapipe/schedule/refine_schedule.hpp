@@ -21,8 +21,8 @@ namespace dynapipe {
 /// @param start        row-major (n_stages, n_passes): a schedule of at least one pass that
 ///                     completes and respects the memory limit.
 /// @param limit_bytes  (n_stages,): memory for activations; may be infinite.
-/// @param reduce_ms    (n_stages,): what a stage still takes after its last pass, until its gradients
-///                     are reduced; counts to how long a schedule is. Empty: nothing.
+/// @param reduce_ms    (n_stages,): time from a stage's last pass until its gradients are reduced;
+///                     the length of a schedule includes it. Empty: none.
 /// @return             the best schedule found, never longer than `start`.
 std::vector<PassCode> refine_schedule(std::span<const PassCode> start, const StageCosts& costs,
                                       std::span<const double> limit_bytes, const Link& link,

@@ -21,11 +21,11 @@ class ReplicaSimulator {
     /// @param windows         must live longer than the simulator, as must limit_bytes.
     /// @param limit_bytes     (n_stages,): memory for activations.
     /// @param split_backward  whether gradients of weights are separate passes.
-    /// @param reduce_ms       (n_stages,): what a stage still takes after its last pass, until its
-    ///                        gradients are reduced; counts to makespans. Empty: nothing.
+    /// @param reduce_ms       (n_stages,): time from a stage's last pass until its gradients are
+    ///                        reduced; makespans include it. Empty: none.
+    ///                        Slow replicas stretch it like a pass, which is an approximation.
     ReplicaSimulator(const WindowCosts& windows, std::span<const double> limit_bytes,
-                     const Link& link, bool split_backward,
-                     std::span<const double> reduce_ms = {});
+                     const Link& link, bool split_backward, std::span<const double> reduce_ms = {});
 
     /// Makespan of windows in the order in which they enter the pipeline.
     ///
@@ -73,6 +73,7 @@ class ReplicaSimulator {
     [[nodiscard]] std::span<const double> limit_bytes() const { return limit_bytes_; }
     [[nodiscard]] const Link& link() const { return link_; }
     [[nodiscard]] bool split_backward() const { return split_backward_; }
+    [[nodiscard]] std::span<const double> reduce_ms() const { return reduce_ms_; }
 
   private:
     using List = std::vector<std::uint32_t>;
@@ -87,6 +88,7 @@ class ReplicaSimulator {
     std::span<const double> limit_bytes_;
     Link link_;
     bool split_backward_;
+    std::vector<double> reduce_ms_;
     ListScheduler scheduler_;
     LightestFirst lightest_first_;
     List list_;      ///< micro-batches and precedence

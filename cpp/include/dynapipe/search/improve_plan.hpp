@@ -31,9 +31,9 @@ struct Improvement {
 ///
 /// The search runs in rounds. Each starts from the best plan so far and is as long as all earlier
 /// rounds together, whatever the effort. A round that does not fit into the remaining effort is not
-/// started, nor is any once the best plan takes no longer than the longest sample's round trip. A
-/// search with more effort therefore finds everything that one with less effort finds, and a search
-/// that was stopped goes on as if it had not been.
+/// started, nor is any once the best plan takes no longer than the longest sample's round trip with
+/// the reductions behind it. A search with more effort therefore finds everything that one with
+/// less effort finds, and a search that was stopped goes on as if it had not been.
 ///
 /// Effort is counted in scheduled passes, not in time, and random numbers are integers, so the same
 /// input gives the same plan on every machine.

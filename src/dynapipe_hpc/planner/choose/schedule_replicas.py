@@ -23,7 +23,7 @@ class _Replica(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplicaScheduler:
-    """Schedules each replica by the rule whose schedule ends first.
+    """Schedules each replica by the rule whose gradients are reduced first.
 
     Equal replicas are scheduled once: plans that a search finds share most of theirs.
 

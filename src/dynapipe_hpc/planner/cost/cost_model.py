@@ -115,8 +115,9 @@ class StageCosts:
         kind_of_stage: Kind of each stage, shape (n_stages,); None if each is of its own.
         later_slices: Number of slices of its sample that follow each micro-batch, which come right
             behind it, shape (n_microbatches,); None if there are no slices.
-        reduce_ms: Time that each stage takes after its last pass to reduce its gradients, shape
-            (n_stages,); None if it is not to count.
+        reduce_ms: Time from each stage's last pass until its gradients are reduced, shape
+            (n_stages,); None to leave it out. Set when a replica is scheduled: `take`, `slowed` and
+            `joined` leave it out.
     """
 
     of_kinds: FloatArray

@@ -16,7 +16,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
 )
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.timeline import Timeline
-from dynapipe_hpc.planner.schedule.update import reduced_ms
+from dynapipe_hpc.planner.schedule.update import extra_reduce_ms, reduced_ms
 
 FEWEST_MOVES = 1000
 """Least number of moves for which refining a schedule is worth the time."""
@@ -84,7 +84,7 @@ def schedule_priced(
         InfeasibleScheduleError: No rule keeps within memory; gives the reason for each.
     """
     room_bytes = activation_room_bytes(cost, cluster)
-    costs = replace(costs, reduce_ms=cost.reduce_ms)
+    costs = replace(costs, reduce_ms=extra_reduce_ms(cost))
     pipelines: list[Pipeline] = []
     reasons: list[str] = []
     for rule in rules:

@@ -15,21 +15,21 @@ def refine(
     n_moves: int,
     seed: int = 0,
 ) -> Schedule:
-    """Moves single passes and exchanges micro-batches for a shorter makespan.
+    """Moves single passes and exchanges micro-batches, so that gradients are reduced sooner.
 
     The result may do what rules cannot: a stage may wait for a more important pass, and
     micro-batches may overtake each other.
 
     Args:
         schedule: A schedule made by a rule, so without deadlock and within the limit.
-        costs: Costs of its micro-batches.
+        costs: Costs of its micro-batches; without `reduce_ms` the last pass counts.
         activation_limit_bytes: Limit that is kept, shape (n_stages,).
         link: Link between neighbouring stages.
         n_moves: Number of moves to try.
         seed: Seed of the random moves.
 
     Returns:
-        The best schedule found, never longer than the given one; W is split as before.
+        The best schedule found, never later than the given one; W is split as before.
     """
     codes = _kernels.refine_schedule(
         schedule.codes,

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from dynapipe_hpc.planner.cost.cost_model import CostModel
+import numpy as np
+
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
 
@@ -28,6 +30,20 @@ def reduced_ms(timeline: Timeline, cost: CostModel) -> float:
         cost: Cost model of the all-reduce.
     """
     return float((timeline.end_ms[:, -1] + cost.reduce_ms).max())
+
+
+def extra_reduce_ms(cost: CostModel) -> FloatArray:
+    """How much longer each stage takes to reduce its gradients than the one that takes least.
+
+    Only these differences matter to the choice of a plan: what all stages take comes after any.
+
+    Args:
+        cost: Cost model of the all-reduce.
+
+    Returns:
+        Times in ms, shape (n_stages,).
+    """
+    return np.ascontiguousarray(cost.reduce_ms - cost.reduce_ms.min(), np.float64)
 
 
 def least_update_ms(cost: CostModel, *, may_split: bool) -> float:

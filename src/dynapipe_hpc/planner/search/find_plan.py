@@ -30,8 +30,9 @@ class FoundPlan:
         way: Human-readable description of how it was found.
         space: The space that it was found in.
         replicas: Windows of every replica.
-        makespan_ms: End of the slowest replica by the adaptive schedule; infinite if unknown, or
-            if a constructed plan ends sooner by far.
+        makespan_ms: End of the slowest replica by the adaptive schedule, including the reductions
+            that follow its last passes (`SearchSpace.reduce_ms`); infinite if unknown, or if a
+            constructed plan ends sooner by far.
         effort: Passes scheduled until the end of the round that found it, in its order of the
             samples; 0 if no round found it. A search with less effort does not find it.
     """

@@ -24,7 +24,7 @@ class ConstructedPlan(NamedTuple):
 
     Attributes:
         replicas: Windows of every replica.
-        makespan_ms: End of the slowest replica, by the adaptive schedule.
+        makespan_ms: End of the slowest replica, by the adaptive schedule; see `FoundPlan`.
         memory_price: Price of the memory that micro-batches keep, used to cut the samples.
         longest_ms: Most work of a micro-batch of several samples.
         max_kept_share: Most of a stage's memory that such a micro-batch keeps, as a fraction.
@@ -66,7 +66,9 @@ class SearchSpace:
         link: Link between neighbouring stages.
         split_backward: Whether weight gradients have separate passes.
         slowness: Factors by which replicas that share the work take longer, shape (n_replicas,).
-        reduce_ms: What stages take after their last pass to reduce gradients, shape (n_stages,).
+        reduce_ms: `extra_reduce_ms`, shape (n_stages,). Makespans include it, because an iteration
+            ends when all stages have reduced, not when the last pass ends. Slow replicas stretch it
+            like a pass, which is only an approximation.
     """
 
     windows: WindowTable

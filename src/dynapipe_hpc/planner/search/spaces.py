@@ -24,6 +24,7 @@ from dynapipe_hpc.planner.batch.windows.price_windows import (
 from dynapipe_hpc.planner.batch.windows.slice_windows import with_slices
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
+from dynapipe_hpc.planner.schedule.update import extra_reduce_ms
 from dynapipe_hpc.planner.search.space import SearchSpace
 
 
@@ -70,7 +71,7 @@ def search_spaces(
         link=cluster.link,
         split_backward=split_backward,
         slowness=_slowness(cost, cluster.n_replicas),
-        reduce_ms=cost.reduce_ms - cost.reduce_ms.min(),
+        reduce_ms=extra_reduce_ms(cost),
     )
     may_slice = slices != "off"
     tables = _tables(
