@@ -57,7 +57,7 @@ def makespan_ms(
     assert all(
         pipeline.timeline.peak_bytes.max() <= cluster.device_memory_bytes for pipeline in pipelines
     )
-    least_ms = cost.reduce_ms.min()
+    least_ms = float(cost.reduce_ms.min())
     return max(reduced_ms(pipeline.timeline, cost) for pipeline in pipelines) - least_ms
 
 
