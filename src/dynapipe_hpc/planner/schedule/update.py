@@ -33,7 +33,7 @@ def reduced_ms(timeline: Timeline, cost: CostModel) -> float:
 
 
 def extra_reduce_ms(cost: CostModel) -> FloatArray:
-    """How much longer each stage takes to reduce its gradients than the one that takes least.
+    """Times by which stages reduce their gradients longer than the one that takes least.
 
     Only these differences matter to the choice of a plan: what all stages take comes after any.
 
