@@ -45,7 +45,7 @@ class ListSchedule:
         self.schedule = Schedule.from_passes(self.done)
 
     def reduced_ms(self, reduce_ms: FloatArray) -> float:
-        """Time at which all gradients are reduced, `reduce_ms` after the last pass of each stage."""
+        """Time at which all gradients are reduced, each stage's so long after its last pass."""
         return float(max(np.array(self.busy_until_ms) + reduce_ms))
 
     def start_something(self, stage: int, now_ms: float) -> None:
