@@ -20,10 +20,10 @@ behind it. `over work` is the time with slices over the larger of the work and t
 own work on a stage. `ms` is the processor time of planning with slices, the median over batches,
 and `times` what it takes of that without.
 
-With --odd, so many batches that nobody would draw are planned with slices and without: 4 to 200
+With --odd N, N batches that nobody would draw are planned with slices and without: 4 to 200
 samples, lognormal or with a giant, on 4 or 8 stages and 1 to 4 replicas, with ample memory or
 little more than the longest sample needs whole, in packed rows alone or with padded ones. `cut`
-counts plans with slices, `longer` those that take longer so.
+counts plans with slices, `longer` those that take longer than without.
 """
 
 import argparse
