@@ -46,6 +46,10 @@ PAIRS = ("tests/planner/batch/test_packed_pairs.py",)
 SIDES = ("tests/planner/cost/test_two_sides.py",)
 PREFERENCES = ("tests/planner/batch/test_preference_pairs.py",)
 PACKED_BOUND = ("tests/planner/schedule/test_packed_bound.py",)
+BOUND = (
+    "tests/planner/schedule/test_lower_bound.py",
+    "tests/planner/schedule/test_padded_bound.py",
+)
 MEMORY = ("tests/plan/test_memory.py",)
 WEIGHTS = ("tests/planner/cost/test_weight_gradients.py",)
 KINDS = ("tests/planner/search/test_kinds_of_stages.py",)
@@ -596,6 +600,16 @@ PLAN = (
             "::test_packed_plans_of_pairs_hold_both_sides_of_every_sample",)),
     Mutant("planner/batch/row_length.py", "RowLengths(np.maximum(row_positions, 1)",
            "RowLengths(row_positions", "an empty input takes no row", PAIRS),
+    Mutant("planner/schedule/lower_bound.py", "float(cost.reduce_ms.min()) + cost.step_ms",
+           "cost.step_ms", "what all stages reduce is not in the bound", BOUND),
+    Mutant("planner/schedule/path_times.py", "self.weight_ms + self.reduce_ms",
+           "self.weight_ms + 2 * self.reduce_ms", "reductions count twice on the way back", BOUND),
+    Mutant("planner/schedule/stage_bound.py", "np.full_like(head_ms, paths.reduce_ms[stage])",
+           "np.full_like(head_ms, paths.reduce_ms.max())",
+           "every stage reduces as long as the longest", BOUND),
+    Mutant("planner/schedule/packed_bound.py", "np.full_like(head, reduce_ms[stage])",
+           "np.full_like(head, reduce_ms.max())",
+           "every stage reduces as long as the longest in packed rows", PACKED_BOUND),
     Mutant("planner/schedule/lower_bound.py", " and not cost.is_encoder_decoder", "",
            "packed pairs have the bound of a decoder-only model",
            ("tests/planner/test_layouts.py"

@@ -21,7 +21,7 @@ from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
 from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
 from dynapipe_hpc.planner.schedule.config import RuleName
-from dynapipe_hpc.planner.schedule.lower_bound import replica_bound_ms
+from dynapipe_hpc.planner.schedule.lower_bound import lower_bound, replica_bound_ms
 from dynapipe_hpc.planner.schedule.may_split import may_split
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.padded_bound import padded_bound_ms
@@ -32,6 +32,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
     ScheduleRule,
 )
 from dynapipe_hpc.planner.schedule.simulate import simulate
+from dynapipe_hpc.planner.schedule.update import iteration_ms, reduced_ms
 from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
 
 ROUNDING = 1 + 1e-12
@@ -60,11 +61,13 @@ def test_no_schedule_of_the_micro_batches_is_shorter(
 
 
 @pytest.mark.parametrize("split", [False, True])
-@given(costs=tiny_costs(), link=links)
+@given(costs=tiny_costs(), link=links, reduces=st.sampled_from([0.0, 3.0, -3.0]))
 def test_no_order_of_all_that_there_are_is_shorter(
-    split: bool, costs: StageCosts, link: Link
+    split: bool, costs: StageCosts, link: Link, reduces: float
 ) -> None:
-    best_ms = least_makespan_ms(costs, link, split=split)
+    reduce_ms = (reduces * np.arange(costs.n_stages)).clip(3 * reduces) - 3 * min(reduces, 0)
+    costs = replace(costs, reduce_ms=reduce_ms)
+    best_ms = least_makespan_ms(costs, link, split=split, reduce_ms=reduce_ms)
     assert replica_bound_ms(costs, link, may_split=split) <= best_ms * ROUNDING
 
 
@@ -88,6 +91,17 @@ def test_equal_micro_batches_in_1f1b_reach_the_bound() -> None:
     assert simulate(schedule, costs, INSTANT, np.zeros(4)).makespan_ms == 24
 
 
+def test_what_stages_reduce_is_part_of_the_bound() -> None:
+    # As above, the last micro-batch comes back to the first stage after 24 ms; if W is separate,
+    # after 3 ms there, 5 x 2 ms of work, 3 x 1 ms back and W.
+    costs = replace(equal_stages([1] * 5, n_stages=4), reduce_ms=np.array([25.0, 0, 0, 0]))
+    assert replica_bound_ms(costs, INSTANT, may_split=False) == 24 + 25
+    assert replica_bound_ms(costs, INSTANT, may_split=True) == 3 + 10 + 3 + 1 + 25
+    # The last stage ends after 18 ms, and has reduced after the first stage has ended.
+    last = replace(costs, reduce_ms=np.array([0.0, 0, 0, 7]))
+    assert replica_bound_ms(last, INSTANT, may_split=False) == 18 + 7
+
+
 def test_equal_micro_batches_in_zero_bubble_h1_reach_the_bound_of_split_schedules() -> None:
     # Three passes there, 9 x 3 ms of work on the last stage, W last.
     costs = equal_stages([1] * 9, n_stages=4)
@@ -104,7 +118,8 @@ def makespan_ms(
         pipelines = [schedule_pipeline(m, cost, cluster, list(rules.values())) for m in plan]
     except InfeasibleScheduleError:
         return np.inf
-    return max(pipeline.timeline.makespan_ms for pipeline in pipelines)
+    least_ms = float(cost.reduce_ms.min())
+    return max(reduced_ms(pipeline.timeline, cost) for pipeline in pipelines) - least_ms
 
 
 def in_mode(microbatch: MicroBatch, recompute: Recompute) -> MicroBatch:
@@ -120,7 +135,12 @@ def test_no_plan_of_few_samples_is_shorter(
 ) -> None:
     random = np.random.default_rng(draw)
     samples = samples_of(random.integers(1, 300, 4).tolist())
-    cost = LinearCost(tuple(random.uniform(0, 3, 3)), tuple(random.uniform(0, 0.05, 3)))
+    weights_ms = tuple(random.uniform(0, 20, 3)) if n_replicas > 1 else ()
+    cost = LinearCost(
+        tuple(random.uniform(0, 3, 3)),
+        tuple(random.uniform(0, 0.05, 3)),
+        weights_ms=weights_ms,
+    )
     cluster = Cluster(n_replicas=n_replicas, n_stages=3, device_memory_bytes=memory_bytes)
     plans = every_padded_plan(samples, n_replicas)
     best_ms = min(makespan_ms(plan, cost, cluster, rules) for plan in plans)
@@ -162,11 +182,13 @@ def test_no_plan_is_shorter_where_inputs_and_targets_are_padded(draw: int, n_rep
     assert 0.3 * best_ms <= bound_ms <= best_ms * ROUNDING
 
 
-def test_one_sample_takes_as_long_as_the_bound() -> None:
-    samples, cost = samples_of([100]), LinearCost()
+@pytest.mark.parametrize("weights_ms", [(), (5.0, 9.0), (9.0, 5.0)])
+def test_one_sample_takes_as_long_as_the_bound(weights_ms: tuple[float, ...]) -> None:
+    samples, cost = samples_of([100]), LinearCost(weights_ms=weights_ms)
     cluster = Cluster(n_stages=2, device_memory_bytes=10_000)
     pipeline = schedule_pipeline(
         next(every_padded_plan(samples, 1))[0], cost, cluster, [RULES["1f1b"]]
     )
-    bound_ms = padded_bound_ms(samples, cost, cluster, may_split=False)
-    assert bound_ms == pytest.approx(pipeline.timeline.makespan_ms)
+    bound = lower_bound([pipeline], samples, cost, cluster, may_split=False)
+    assert bound.iteration_ms == pytest.approx(iteration_ms([pipeline.timeline], cost))
+    assert bound.longest_trip_ms == pytest.approx(pipeline.timeline.makespan_ms)

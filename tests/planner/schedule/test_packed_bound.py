@@ -79,7 +79,13 @@ def least_of_all_plans_ms(
         if key not in known:
             costs = microbatch_costs(microbatches, cost)
             known[key] = (
-                least_makespan_ms(costs, cluster.link, split=split, limit_bytes=room_bytes)
+                least_makespan_ms(
+                    costs,
+                    cluster.link,
+                    split=split,
+                    limit_bytes=room_bytes,
+                    reduce_ms=cost.reduce_ms - cost.reduce_ms.min(),
+                )
                 if fits(costs, room_bytes).all()
                 else np.inf
             )
@@ -97,6 +103,7 @@ def least_of_all_plans_ms(
     link=st.builds(Link, latency_ms=st.sampled_from([0.0, 2.0])),
     n_replicas=st.integers(1, 2),
     room_tokens=st.sampled_from([64, 100, 150, 10_000]),
+    weights_ms=st.sampled_from([(), (6.0, 1.0), (0.0, 9.0)]),
 )
 @settings(max_examples=20, deadline=None)
 def test_no_plan_in_any_schedule_within_memory_is_shorter(
@@ -108,10 +115,11 @@ def test_no_plan_in_any_schedule_within_memory_is_shorter(
     link: Link,
     n_replicas: int,
     room_tokens: int,
+    weights_ms: tuple[float, ...],
 ) -> None:
     samples = samples_of(lengths[:n_samples])
     assume(n_replicas <= len(samples))
-    cost = LinearCost(launch_ms, token_ms, token_bytes=2.0)
+    cost = LinearCost(launch_ms, token_ms, token_bytes=2.0, weights_ms=weights_ms)
     cluster = Cluster(
         n_replicas=n_replicas, n_stages=2, device_memory_bytes=3 * room_tokens, link=link
     )

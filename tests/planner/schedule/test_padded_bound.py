@@ -52,7 +52,13 @@ def least_of_all_plans_ms(
         key = frozenset(microbatches)
         if key not in known:
             costs = microbatch_costs(microbatches, cost)
-            known[key] = least_makespan_ms(costs, cluster.link, split=split, limit_bytes=room_bytes)
+            known[key] = least_makespan_ms(
+                costs,
+                cluster.link,
+                split=split,
+                limit_bytes=room_bytes,
+                reduce_ms=cost.reduce_ms - cost.reduce_ms.min(),
+            )
         return known[key]
 
     plans = plans_of_modes(samples, cost, cluster.n_replicas)
@@ -77,6 +83,7 @@ COSTS = st.builds(
     token_ms=st.tuples(*[st.sampled_from([0.02, 0.1, 0.3])] * 2),
     recomputes=st.booleans(),
     has_targets=st.booleans(),
+    weights_ms=st.sampled_from([(), (6.0, 1.0), (0.0, 9.0)]),
 )
 
 

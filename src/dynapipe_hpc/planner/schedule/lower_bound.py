@@ -13,7 +13,6 @@ from dynapipe_hpc.planner.schedule.packed_bound import packed_bound_ms, packed_t
 from dynapipe_hpc.planner.schedule.padded_bound import padded_bound_ms, padded_trip_ms
 from dynapipe_hpc.planner.schedule.path_times import PathTimes
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
-from dynapipe_hpc.planner.schedule.update import least_update_ms
 
 
 class LowerBound(NamedTuple):
@@ -62,7 +61,7 @@ def lower_bound(
             makespan_ms = max(
                 replica_bound_ms(p.costs, link, may_split=may_split) for p in pipelines
             )
-    return LowerBound(makespan_ms + least_update_ms(cost, may_split=may_split), trip_ms)
+    return LowerBound(makespan_ms + float(cost.reduce_ms.min()) + cost.step_ms, trip_ms)
 
 
 def longest_trip_ms(
@@ -106,24 +105,27 @@ def replica_bound_ms(costs: StageCosts, link: Link, *, may_split: bool) -> float
 
     A stage cannot begin before some micro-batch has reached it through all earlier stages (head).
     Then it runs F and B of all micro-batches. After its last B, that micro-batch still has to go
-    back through the earlier stages, with its W on one of them (tail). Alternatively W comes last:
-    then the stage runs all its work, and nothing follows. Nor can the iteration be shorter than
-    the round trip of any one micro-batch. Memory and contention between transfers are ignored.
+    back through the earlier stages, with its W and a reduction on one of them (tail). Alternatively
+    W comes last: then the stage runs all its work, and its reduction follows. Nor can the iteration
+    be shorter than the round trip of any one micro-batch. Memory and contention between transfers
+    are ignored. Reductions are those of the costs; without, the last pass counts.
 
     Args:
         costs: Costs of the replica's micro-batches, at least one.
         link: Link between neighbouring stages.
         may_split: Whether backward passes may be split; if not, there is no W.
     """
-    paths = PathTimes.from_costs(costs, link, may_split=may_split)
+    paths = PathTimes.from_costs(
+        costs, link, may_split=may_split, reduce_ms=costs.reduce_ms
+    )
     head_ms, tail_ms = paths.head_ms.min(axis=0), paths.tail_ms.min(axis=0)
     through_ms, work_ms = paths.through_ms.sum(axis=0), paths.work_ms.sum(axis=0)
-    busiest_ms = _busiest_ms(head_ms, tail_ms, through_ms, work_ms)
+    busiest_ms = _busiest_ms(head_ms, tail_ms, through_ms, work_ms + paths.reduce_ms)
     return max(busiest_ms, float(paths.there_and_back_ms.max()))
 
 
 def _busiest_ms(
     head_ms: FloatArray, tail_ms: FloatArray, through_ms: FloatArray, work_ms: FloatArray
 ) -> float:
-    """The bound of the busiest stage; all arrays have shape (n_stages,)."""
+    """The bound of the busiest stage, whose work includes its reduction; shapes (n_stages,)."""
     return float((head_ms + np.maximum(through_ms + tail_ms, work_ms)).max())

@@ -10,25 +10,26 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
 from dynapipe_hpc.planner.batch.row_length import row_lengths
-from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
 from dynapipe_hpc.planner.schedule.path_times import PathTimes
 from dynapipe_hpc.planner.schedule.stage_bound import LengthWindows, StageBound
+from dynapipe_hpc.planner.schedule.update import extra_reduce_ms
 
 
 def padded_bound_ms(
     samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
 ) -> float:
-    """Lower bound on the makespan of any plan of padded micro-batches.
+    """Lower bound on the makespan of any plan of padded micro-batches, with `extra_reduce_ms`.
 
     It holds for every partition of the samples, every mode in which a micro-batch fits alone,
     every assignment to replicas and every schedule, and is the largest of these relaxations:
 
     - *Round trip of a sample*: each sample goes through all stages and back, at best alone and in
-      the fastest mode that fits. All else is ignored.
+      the fastest mode that fits, and stages reduce their gradients after it. All else is ignored.
     - *Work of a stage, with head and tail*: a stage begins when a first micro-batch has reached it,
       runs F and B of all, and then a last micro-batch goes back from it. Alternatively W comes
-      last: the stage runs all its work, and nothing follows. The slowest replica takes at least
-      the mean over replicas, each with its own first and last micro-batch. Idle time between
+      last: the stage runs all its work, and its reduction follows. The slowest replica takes at
+      least the mean over replicas, each with its own first and last micro-batch. Idle time between
       passes is ignored, and so is memory except that each micro-batch must fit alone.
     - *Memory in flight*: the bytes that a micro-batch keeps on the first stage, from its F there to
       the end of its B, and its transient bytes form an area in bytes x ms; all areas of a replica
@@ -73,7 +74,8 @@ def padded_bound_ms(
         for stage in range(cluster.n_stages)
     ]
     tightest = max(stages, key=lambda stage: stage.bound_ms(1.0, 1.0))
-    trip_ms = padded_trip_ms(samples, cost, cluster, may_split=may_split)
+    reduce_ms = extra_reduce_ms(cost)
+    trip_ms = padded_trip_ms(samples, cost, cluster, may_split=may_split, reduce_ms=reduce_ms)
     return max(trip_ms, tightest.best_bound_ms())
 
 
@@ -90,11 +92,17 @@ def _sides(samples: Sequence[Sample], is_encoder_decoder: bool) -> list[list[Sam
 
 
 def padded_trip_ms(
-    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
+    samples: Sequence[Sample],
+    cost: CostModel,
+    cluster: Cluster,
+    *,
+    may_split: bool,
+    reduce_ms: FloatArray | None = None,
 ) -> float:
     """Longest round trip of a sample alone in a padded row, each in the fastest mode that fits.
 
-    Args and errors are those of `padded_bound_ms`, of which it is a part.
+    Other arguments and errors are those of `padded_bound_ms`, of which it is a part. With
+    `reduce_ms`, stages reduce their gradients after it, see `PathTimes`.
     """
     rows = np.unique(np.stack(row_lengths(samples, cost.is_encoder_decoder), axis=1), axis=0)
     shapes = Shapes.padded(np.ones(len(rows), np.int64), *np.ascontiguousarray(rows.T))
@@ -102,6 +110,8 @@ def padded_trip_ms(
     trips_ms = []
     for recompute in cost.recompute_modes:
         costs = cost.stage_costs(shapes, recompute)
-        trip_ms = PathTimes.from_costs(costs, cluster.link, may_split=may_split).there_and_back_ms
-        trips_ms.append(np.where(fits(costs, room_bytes), trip_ms, np.inf))
+        paths = PathTimes.from_costs(
+            costs, cluster.link, may_split=may_split, reduce_ms=reduce_ms
+        )
+        trips_ms.append(np.where(fits(costs, room_bytes), paths.there_and_back_ms, np.inf))
     return float(np.min(trips_ms, axis=0).max())

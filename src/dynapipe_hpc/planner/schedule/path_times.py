@@ -22,22 +22,33 @@ class PathTimes:
         gradient_ms: Time of B, without what splitting takes.
         weight_ms: Time of W; 0 if backward passes are not split.
         transfer_ms: Time of a transfer between a stage and the next, in either direction.
+        reduce_ms: Time from each stage's last pass until its gradients are reduced, shape
+            (n_stages,).
     """
 
     forward_ms: FloatArray
     gradient_ms: FloatArray
     weight_ms: FloatArray
     transfer_ms: FloatArray
+    reduce_ms: FloatArray
 
     @classmethod
-    def from_costs(cls, costs: StageCosts, link: Link, *, may_split: bool) -> Self:
+    def from_costs(
+        cls,
+        costs: StageCosts,
+        link: Link,
+        *,
+        may_split: bool,
+        reduce_ms: FloatArray | None = None,
+    ) -> Self:
         """The times of micro-batches; infinite if they cannot run."""
         transfer_ms = link.latency_ms + costs.boundary_bytes / link.bytes_per_ms
         weight_ms = costs.weight_ms if may_split else np.zeros_like(costs.weight_ms)
         gradient_ms = np.full_like(weight_ms, np.inf)
         known = np.isfinite(weight_ms)
         np.subtract(costs.backward_ms, weight_ms, out=gradient_ms, where=known)
-        return cls(costs.forward_ms, gradient_ms, weight_ms, transfer_ms)
+        reduce_ms = np.zeros(costs.n_stages) if reduce_ms is None else reduce_ms
+        return cls(costs.forward_ms, gradient_ms, weight_ms, transfer_ms, reduce_ms)
 
     @property
     def through_ms(self) -> FloatArray:
@@ -56,13 +67,20 @@ class PathTimes:
 
     @property
     def tail_ms(self) -> FloatArray:
-        """Time from the end of a micro-batch's B on a stage to its last pass: W here or earlier."""
+        """Time from the end of a micro-batch's B on a stage to the end of what follows.
+
+        That is W, here or on an earlier stage, and then a reduction.
+        """
         back_ms = _before(self.gradient_ms + self.transfer_ms)
-        return back_ms + np.maximum.accumulate(self.weight_ms - back_ms, axis=1)
+        last_ms = self.weight_ms + self.reduce_ms
+        return back_ms + np.maximum.accumulate(last_ms - back_ms, axis=1)
 
     @property
     def there_and_back_ms(self) -> FloatArray:
-        """Round trip: time from a micro-batch's first pass to its last, shape (n_microbatches,)."""
+        """Round trip: time from a micro-batch's first pass to its last, and reductions.
+
+        Shape (n_microbatches,).
+        """
         return np.asarray((self.head_ms + self.through_ms + self.tail_ms)[:, -1])
 
     @property

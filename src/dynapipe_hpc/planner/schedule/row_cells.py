@@ -23,6 +23,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
 )
 from dynapipe_hpc.planner.schedule.path_times import PathTimes
 from dynapipe_hpc.planner.schedule.stage_bound import area_of, greatest
+from dynapipe_hpc.planner.schedule.update import extra_reduce_ms
 
 LENGTH_STEP = 1.002
 """Ratio of the neighbouring lengths of rows that are looked at."""
@@ -37,7 +38,7 @@ class CellCosts(NamedTuple):
         work_ms: Work on every stage.
         through_ms: Work without W.
         head_ms: Time until a micro-batch can have reached the stage.
-        tail_ms: Time from the end of its B there to its last pass.
+        tail_ms: Time from the end of its B there to the end of what follows, see `PathTimes`.
         area_ms: Bytes kept on the first stage x time, over its memory.
     """
 
@@ -49,7 +50,14 @@ class CellCosts(NamedTuple):
 
     @classmethod
     def from_shapes(
-        cls, few: StageCosts, many: StageCosts, ratio: FloatArray, cluster: Cluster, *, split: bool
+        cls,
+        few: StageCosts,
+        many: StageCosts,
+        ratio: FloatArray,
+        cluster: Cluster,
+        *,
+        split: bool,
+        reduce_ms: FloatArray,
     ) -> Self:
         """Costs of cells between fewer and more rows of the same length.
 
@@ -62,15 +70,18 @@ class CellCosts(NamedTuple):
             ratio: Fewest rows over most, shape (n_cells,).
             cluster: The cluster.
             split: Whether backward passes may be split.
+            reduce_ms: Reductions to count, see `PathTimes`.
         """
         at_few, at_many = (
-            PathTimes.from_costs(c, cluster.link, may_split=split) for c in (few, many)
+            PathTimes.from_costs(c, cluster.link, may_split=split, reduce_ms=reduce_ms)
+            for c in (few, many)
         )
         least = PathTimes(
             *(
                 np.minimum(getattr(at_few, name), ratio[:, None] * getattr(at_many, name))
                 for name in ("forward_ms", "gradient_ms", "weight_ms", "transfer_ms")
-            )
+            ),
+            reduce_ms=reduce_ms,
         )
         return cls(
             least.work_ms, least.through_ms, at_few.head_ms, at_few.tail_ms, area_of(few, least)
@@ -112,7 +123,7 @@ class RowCells:
             cluster: The cluster, with memory limit and link.
             may_split: Whether backward passes may be split.
         """
-        room_bytes = activation_room_bytes(cost, cluster)
+        room_bytes, reduce_ms = activation_room_bytes(cost, cluster), extra_reduce_ms(cost)
         tokens = tokens_of(samples, "tokens")
         length = lengths(samples, cost.known_rows)
         n_rows = _numbers_of_rows(cost.known_rows, len(samples) + sum(s.is_pair for s in samples))
@@ -129,7 +140,11 @@ class RowCells:
             ratio = rows_of_cells[few[runs]] / rows_of_cells[runs]
             at_few, at_many = costs.take(few[runs]), costs.take(runs)
             places.append(runs)
-            parts.append(CellCosts.from_shapes(at_few, at_many, ratio, cluster, split=may_split))
+            parts.append(
+                CellCosts.from_shapes(
+                    at_few, at_many, ratio, cluster, split=may_split, reduce_ms=reduce_ms
+                )
+            )
         place = np.concatenate(places)
         order = np.argsort(place, kind="stable")
         columns = (np.concatenate(column)[order] for column in zip(*parts, strict=True))

@@ -14,6 +14,7 @@ from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.path_times import PathTimes
+from dynapipe_hpc.planner.schedule.update import extra_reduce_ms
 
 GOLDEN = (5**0.5 - 1) / 2
 N_TRIES = 10  # evaluations of a multiplier, which locate it to about 1 %
@@ -59,7 +60,10 @@ class LengthWindows:
         cls, ordered: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
     ) -> Self:
         windows = price_windows(ordered, cost, cluster)
-        paths = PathTimes.from_costs(windows.costs, cluster.link, may_split=may_split)
+        reduce_ms = extra_reduce_ms(cost)
+        paths = PathTimes.from_costs(
+            windows.costs, cluster.link, may_split=may_split, reduce_ms=reduce_ms
+        )
         can_run = np.isfinite(windows.ratings.memory_share)
         costs = windows.costs
         area = np.zeros(len(can_run))
@@ -107,7 +111,8 @@ class StageBound:
         paths = windows.paths
         head_ms = paths.head_ms[:, stage]
         work_ms = paths.work_ms if w_is_last else paths.through_ms
-        tail_ms = np.zeros_like(head_ms) if w_is_last else paths.tail_ms[:, stage]
+        last_ms = np.full_like(head_ms, paths.reduce_ms[stage])
+        tail_ms = last_ms if w_is_last else paths.tail_ms[:, stage]
         return cls(windows, work_ms[:, stage], head_ms, tail_ms, n_replicas)
 
     def bound_ms(self, price: float, work_weight: float) -> float:
