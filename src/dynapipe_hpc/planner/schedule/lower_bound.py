@@ -115,9 +115,7 @@ def replica_bound_ms(costs: StageCosts, link: Link, *, may_split: bool) -> float
         link: Link between neighbouring stages.
         may_split: Whether backward passes may be split; if not, there is no W.
     """
-    paths = PathTimes.from_costs(
-        costs, link, may_split=may_split, reduce_ms=costs.reduce_ms
-    )
+    paths = PathTimes.from_costs(costs, link, may_split=may_split, reduce_ms=costs.reduce_ms)
     head_ms, tail_ms = paths.head_ms.min(axis=0), paths.tail_ms.min(axis=0)
     through_ms, work_ms = paths.through_ms.sum(axis=0), paths.work_ms.sum(axis=0)
     busiest_ms = _busiest_ms(head_ms, tail_ms, through_ms, work_ms + paths.reduce_ms)

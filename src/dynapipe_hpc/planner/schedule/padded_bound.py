@@ -110,8 +110,6 @@ def padded_trip_ms(
     trips_ms = []
     for recompute in cost.recompute_modes:
         costs = cost.stage_costs(shapes, recompute)
-        paths = PathTimes.from_costs(
-            costs, cluster.link, may_split=may_split, reduce_ms=reduce_ms
-        )
+        paths = PathTimes.from_costs(costs, cluster.link, may_split=may_split, reduce_ms=reduce_ms)
         trips_ms.append(np.where(fits(costs, room_bytes), paths.there_and_back_ms, np.inf))
     return float(np.min(trips_ms, axis=0).max())
