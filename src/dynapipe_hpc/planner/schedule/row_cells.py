@@ -81,7 +81,7 @@ class CellCosts(NamedTuple):
                 np.minimum(getattr(at_few, name), ratio[:, None] * getattr(at_many, name))
                 for name in ("forward_ms", "gradient_ms", "weight_ms", "transfer_ms")
             ),
-            reduce_ms=reduce_ms,
+            reduce_ms,
         )
         return cls(
             least.work_ms, least.through_ms, at_few.head_ms, at_few.tail_ms, area_of(few, least)
