@@ -76,13 +76,11 @@ class CellCosts(NamedTuple):
             PathTimes.from_costs(c, cluster.link, may_split=split, reduce_ms=reduce_ms)
             for c in (few, many)
         )
-        least = PathTimes(
-            *(
-                np.minimum(getattr(at_few, name), ratio[:, None] * getattr(at_many, name))
-                for name in ("forward_ms", "gradient_ms", "weight_ms", "transfer_ms")
-            ),
-            reduce_ms,
+        forward_ms, gradient_ms, weight_ms, transfer_ms = (
+            np.minimum(getattr(at_few, name), ratio[:, None] * getattr(at_many, name))
+            for name in ("forward_ms", "gradient_ms", "weight_ms", "transfer_ms")
         )
+        least = PathTimes(forward_ms, gradient_ms, weight_ms, transfer_ms, reduce_ms)
         return cls(
             least.work_ms, least.through_ms, at_few.head_ms, at_few.tail_ms, area_of(few, least)
         )
