@@ -1,13 +1,14 @@
 """Real tokens per second on a GPU, by the longest sample and by how samples form micro-batches.
 
-    python benchmarks/gpu_lengths.py FOLDER [--json OUT.json] [--smoke]
+    python benchmarks/gpu_lengths.py FOLDER [--json OUT.json] [--longest 8192] [--smoke]
 
 Needs a CUDA device, and says so where there is none. A GPT of 350 million parameters in bfloat16 on
 one stage. Lengths are those of `long_tails.py` (90 % lognormal with a median of 400 tokens, 10 %
 Pareto from 2,000 tokens on), cut at a maximum; 65,536 tokens per iteration. The rules of today have
-for each batch the size whose plan is predicted to be fastest. Called again, it continues where it
-was stopped. --smoke takes a tiny model and short samples on whatever device there is: it shows that
-this script works, and measures nothing.
+for each batch the size whose plan is predicted to be fastest. Slices are for 32,768 tokens alone.
+--longest 8192 leaves that maximum out, and takes four minutes. Called again, the script continues
+where it was stopped. --smoke takes a tiny model and short samples on whatever device there is: it
+shows that this script works, and measures nothing.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import json
 import random
 import string
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -46,12 +47,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--longest", type=int, choices=MAXIMA, default=MAXIMA[-1])
     parser.add_argument("--smoke", action="store_true")
     arguments = parser.parse_args()
     if not arguments.smoke and not torch.cuda.is_available():
         sys.exit("gpu_lengths: needs a CUDA device, and torch sees none; --smoke does without")
     results: dict[str, list[RunSummary]] = {}
-    for maximum, summaries in measure(arguments.folder, smoke=arguments.smoke):
+    maxima = (256, 512) if arguments.smoke else MAXIMA[: MAXIMA.index(arguments.longest) + 1]
+    for maximum, summaries in measure(arguments.folder, maxima, smoke=arguments.smoke):
         results[f"{maximum:,}"] = summaries
         for s in summaries:
             rate, off = s.real_tokens_per_s, s.time_error
@@ -60,10 +63,11 @@ def main() -> None:
             write(arguments.json, "gpt", results)
 
 
-def measure(folder: Path, *, smoke: bool) -> Iterator[tuple[int, list[RunSummary]]]:
+def measure(
+    folder: Path, maxima: Sequence[int], *, smoke: bool
+) -> Iterator[tuple[int, list[RunSummary]]]:
     """Maxima, the largest first, and the summaries of the rules that fit."""
     folder.mkdir(parents=True, exist_ok=True)
-    maxima = (256, 512) if smoke else MAXIMA
     sizes = SMOKE if smoke else (*SIZES, f"cluster.device_memory_bytes={usable_bytes()}")
     table, config = folder / "costs.h5", CONFIGS / "gpt.toml"
     sizes = (*sizes, f"model.max_tokens={maxima[-1]}", f'planner.cost.path="{table}"')
@@ -74,13 +78,17 @@ def measure(folder: Path, *, smoke: bool) -> Iterator[tuple[int, list[RunSummary
             largest = ("--microbatch-tokens", maximum)
             batch = f"planner.batch={RULES['dynamic, slices']}"  # measures slices, too
             dynapipe("profile", config, "-o", table, *largest, *overrides([*settings, batch]))
-        yield maximum, of_rules(folder, config, maximum, settings)
+        has_slices = smoke or maximum == MAXIMA[-1]
+        rules = {name: rule for name, rule in RULES.items() if has_slices or "slices" not in rule}
+        yield maximum, of_rules(folder, config, maximum, settings, rules)
 
 
-def of_rules(folder: Path, config: Path, maximum: int, settings: Sequence[str]) -> list[RunSummary]:
+def of_rules(
+    folder: Path, config: Path, maximum: int, settings: Sequence[str], rules: Mapping[str, str]
+) -> list[RunSummary]:
     """The summaries of all rules that fit."""
     found = []
-    for rule, batch in RULES.items():
+    for rule, batch in rules.items():
         output = folder / f"{maximum}-{rule.replace(', ', '-').replace(' ', '-')}"
         found.append(trained(config, [*settings, f"planner.batch={batch}"], output, rule))
     return [summary for summary in found if summary is not None]

@@ -16,7 +16,7 @@ SIZES = (
     "model.hidden_size=1024",
     "model.n_heads=16",
     "model.ffn_size=4096",
-    "training.iterations=16",
+    "training.iterations=12",
     'planner.cost.recompute=["none"]',  # a mode takes 18 s per layout to measure
 )
 MICROBATCH_TOKENS, BUDGET, SLICE = (2048, 1024, 128) if rehearses() else (16384, 8192, 1024)
