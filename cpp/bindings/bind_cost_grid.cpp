@@ -23,7 +23,8 @@ void check_axis(const Integers& axis, const char* name) {
 }
 
 dynapipe::CostGrid grid_of(const Integers& rows, const Integers& row_tokens,
-                           const Integers& target_tokens, const Doubles& points) {
+                           const Integers& target_tokens, const Doubles& points,
+                           const Doubles& most_tokens) {
     check_axis(rows, "rows");
     check_axis(row_tokens, "row_tokens");
     check_axis(target_tokens, "target_tokens");
@@ -31,18 +32,19 @@ dynapipe::CostGrid grid_of(const Integers& rows, const Integers& row_tokens,
     arrays::check_shape(
         points, "points",
         {rows.size(), row_tokens.size(), target_tokens.size(), n_kinds, arrays::kCosts});
+    arrays::check_shape(most_tokens, "most_tokens", {n_kinds});
     const auto* entries = reinterpret_cast<const dynapipe::PassCosts*>(points.data());
     return {arrays::entries_of(rows), arrays::entries_of(row_tokens),
             arrays::entries_of(target_tokens),
             std::span(entries, static_cast<std::size_t>(points.size() / arrays::kCosts)),
-            static_cast<std::size_t>(n_kinds)};
+            static_cast<std::size_t>(n_kinds), arrays::entries_of(most_tokens)};
 }
 
 void interpolate(const Integers& rows, const Integers& row_tokens, const Integers& target_tokens,
-                 const Doubles& points, const Doubles& boundary, const Doubles& shape_rows,
-                 const Doubles& shape_row_tokens, const Doubles& shape_target_tokens,
-                 Doubles& costs) {
-    const dynapipe::CostGrid grid = grid_of(rows, row_tokens, target_tokens, points);
+                 const Doubles& points, const Doubles& most_tokens,
+                 const Doubles& boundary, const Doubles& shape_rows, const Doubles& shape_row_tokens,
+                 const Doubles& shape_target_tokens, Doubles& costs) {
+    const dynapipe::CostGrid grid = grid_of(rows, row_tokens, target_tokens, points, most_tokens);
     const auto n_kinds = static_cast<py::ssize_t>(grid.n_kinds);
     arrays::check_shape(boundary, "boundary_bytes_per_token", {n_kinds, 2});
     static_assert(sizeof(dynapipe::Boundary) == 2 * sizeof(double));
@@ -82,7 +84,8 @@ void add(Doubles& costs, const Doubles& others) {
 void bind_cost_grid(py::module_& m) {
     m.def("interpolate_costs", &interpolate, py::arg("rows").noconvert(),
           py::arg("row_tokens").noconvert(), py::arg("target_tokens").noconvert(),
-          py::arg("points").noconvert(), py::arg("boundary_bytes_per_token").noconvert(),
+          py::arg("points").noconvert(), py::arg("most_tokens").noconvert(),
+          py::arg("boundary_bytes_per_token").noconvert(),
           py::arg("shape_rows").noconvert(), py::arg("shape_row_tokens").noconvert(),
           py::arg("shape_target_tokens").noconvert(), py::arg("costs").noconvert(),
           "Writes costs of micro-batches between the points of a grid to an array of shape "

@@ -277,13 +277,15 @@ def peak_bytes(
     sizes: npt.NDArray[np.int64],
 ) -> int: ...
 
-# `points` has shape (rows, row_tokens, target_tokens, n_kinds, len(Cost)),
-# `boundary_bytes_per_token` (n_stages, 2). Writes `costs` of shape (n_shapes, n_stages, len(Cost)).
+# `points` has shape (rows, row_tokens, target_tokens, n_kinds, len(Cost)), `most_tokens`
+# (n_kinds,), `boundary_bytes_per_token` (n_kinds, 2). Writes `costs` of shape (n_shapes, n_kinds,
+# len(Cost)).
 def interpolate_costs(
     rows: npt.NDArray[np.int64],
     row_tokens: npt.NDArray[np.int64],
     target_tokens: npt.NDArray[np.int64],
     points: npt.NDArray[np.float64],
+    most_tokens: npt.NDArray[np.float64],
     boundary_bytes_per_token: npt.NDArray[np.float64],
     shape_rows: npt.NDArray[np.float64],
     shape_row_tokens: npt.NDArray[np.float64],

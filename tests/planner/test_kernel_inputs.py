@@ -107,6 +107,7 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
             np.array([8, 32]),
             np.array([0]),
             np.ones((2, 2, 1, 2, len(Cost))),
+            np.full(2, 128.0),
             np.ones((2, 2)),
             *np.ones((3, 3)),
             np.empty((3, 2, len(Cost))),
@@ -182,7 +183,7 @@ def test_numbers_of_tokens_that_would_overflow_are_refused(wrong: int) -> None:
         _kernels.short_tour(TOKENS, np.full_like(TOKENS, wrong), 2)
     kernel, arguments = KERNELS["interpolate_costs"]
     with pytest.raises(ValueError, match=rf"n_rows must hold 0 to 2\^31, got {wrong}"):
-        kernel(*arguments[:5], np.full(3, float(wrong)), *arguments[6:])
+        kernel(*arguments[:6], np.full(3, float(wrong)), *arguments[7:])
 
 
 def test_windows_may_be_none() -> None:

@@ -46,6 +46,9 @@ class Axis {
 constexpr double kInfeasible = 1e300;
 constexpr double kFeasibleLimit = 1e200;
 
+// Rows that are no whole numbers are tokens over a length.
+constexpr double kRounding = 1 + 1e-9;
+
 /// Costs of one kind of stage as numbers alone, of a count that compilers know.
 using Costs = std::array<double, kCosts>;
 
@@ -100,13 +103,14 @@ class Line {
         }
     }
 
-    /// The costs of a kind at a number of rows.
-    [[nodiscard]] PassCosts at(const Place& rows, std::size_t kind) const {
-        Costs costs;
-        if (is_beyond_ || rows.is_beyond) {
-            costs.fill(kInfinity);
-            return std::bit_cast<PassCosts>(costs);
+    /// The costs of a kind at a number of rows, with so many tokens in all.
+    [[nodiscard]] PassCosts at(const Place& rows, double tokens, std::size_t kind) const {
+        if (is_beyond_ || rows.is_beyond || tokens > kRounding * grid_.most_tokens[kind]) {
+            Costs never;
+            never.fill(kInfinity);
+            return std::bit_cast<PassCosts>(never);
         }
+        Costs costs;
         for (std::size_t i = 0; i < kCosts; ++i) {
             const double cost = start_[kind][i] + rows.weight * step_[kind][i];
             costs[i] = cost > kFeasibleLimit ? kInfinity : cost;
@@ -159,7 +163,7 @@ void interpolate_costs(const CostGrid& grid, std::span<const Boundary> boundarie
         const double target_tokens = shapes.n_rows[i] * shapes.target_tokens[i];
         for (std::size_t kind = 0; kind < grid.n_kinds; ++kind, ++cost) {
             const Boundary& boundary = boundaries[kind];
-            *cost = line.at(rows, kind);
+            *cost = line.at(rows, row_tokens + target_tokens, kind);
             cost->boundary_bytes = row_tokens * boundary.bytes_per_row_token +
                                    target_tokens * boundary.bytes_per_target_token;
         }

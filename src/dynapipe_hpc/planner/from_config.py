@@ -5,7 +5,9 @@ from functools import partial
 from typing import assert_never
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.also_balanced import AlsoBalanced
 from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
 from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
 from dynapipe_hpc.planner.baselines.authors.authors_accounting import AUTHORS
@@ -39,6 +41,7 @@ from dynapipe_hpc.planner.baselines.tuned import (
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.dynamic import dynamic_rules, layouts_of
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.slice_rule import SliceRule
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
@@ -172,11 +175,18 @@ def dynamic_chooser(
         cluster: What plans are for.
     """
     shares, layouts = dynamic_rules(batch, cluster.n_stages), layouts_of(batch)
+    # Balanced rows are whole, of one side, and filled up by as little as possible.
+    may_balance = (
+        Layout.PACKED in layouts
+        and not cost.is_encoder_decoder
+        and not isinstance(batch.slices, int)
+        and batch.token_multiple == ROW_MULTIPLE
+    )
 
     def choose_with(cost: CostModel) -> Chooser:
         if search.effort == 0:
             return BestOfRules(shares, rules, cost, cluster)
-        return BestOfSearch(
+        found = BestOfSearch(
             shares,
             rules,
             search,
@@ -186,6 +196,7 @@ def dynamic_chooser(
             batch.token_multiple,
             slices=batch.slices,
         )
+        return AlsoBalanced(found, rules, cost, cluster) if may_balance else found
 
     if batch.recompute_choice == "per_microbatch":
         return choose_with(cost)

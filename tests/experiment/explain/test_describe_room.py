@@ -11,7 +11,7 @@ from dynapipe_hpc.experiment.explain.describe_file import describe_for
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
-from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
 
 
 def experiment(**model: object) -> ExperimentConfig:
@@ -44,8 +44,15 @@ class Half:
     def __getattr__(self, name: str) -> object:
         return getattr(self.cost, name)
 
-    def stage_costs(self, shapes: Shapes, recompute: Recompute) -> StageCosts:
-        return StageCosts(self.cost.stage_costs(shapes, recompute).table / 2)
+    def stage_costs(
+        self,
+        shapes: Shapes,
+        recompute: Recompute = Recompute.NONE,
+        out: FloatArray | None = None,
+    ) -> StageCosts:
+        costs = self.cost.stage_costs(shapes, recompute, out)
+        costs.of_kinds[:] /= 2
+        return costs
 
 
 def test_where_all_rows_are_packed_the_memory_of_packed_rows_counts(

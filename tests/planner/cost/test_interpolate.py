@@ -52,7 +52,7 @@ def random_points(seed: int, n_infeasible: int) -> FloatArray:
 
 
 def interpolator(points: FloatArray) -> Interpolator:
-    return Interpolator(AXES, points, KIND_OF_STAGE, BOUNDARY)
+    return Interpolator(AXES, points, np.full(N_KINDS, 1e9), KIND_OF_STAGE, BOUNDARY)
 
 
 @given(st.integers(0, 99), st.integers(0, 9), st.lists(sizes, min_size=1, max_size=20))
@@ -96,3 +96,12 @@ def test_what_does_not_go_together_is_refused(change: dict[str, Any], message: s
 def test_what_is_no_size_is_refused(size: float) -> None:
     with pytest.raises(ValueError, match="n_rows must hold 0 to 2"):
         interpolator(random_points(0, 0))(Shapes.padded(np.array([size]), *np.ones((2, 1))))
+
+
+def test_a_micro_batch_of_more_tokens_than_the_largest_of_a_kind_is_infeasible() -> None:
+    points = random_points(0, 0)
+    find = replace(interpolator(points), most_tokens=np.array([2 * (4 + 8), 1e9]))
+    sizes = np.array([[2, 4, 8], [2, 4, 8.001], [24 / 12.3, 4, 8.3], [1, 12, 12]], np.float64)
+    found = find(Shapes.padded(*sizes.T)).of_kinds
+    finite = np.isfinite(found[..., Cost.FORWARD_MS])
+    assert finite.tolist() == [[True, True], [False, True], [True, True], [True, True]]

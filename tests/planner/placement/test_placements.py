@@ -42,7 +42,7 @@ def every_placement(n_layers: int, n_stages: int) -> list[Counts]:
 
 def by_cost(costs: CostSource, shape: ModelShape, cluster: Cluster, sizes: TypicalSizes) -> Counts:
     """The last of the placements, which follow equal shares."""
-    return placements(costs, shape, cluster, sizes)[-1].layers_per_stage
+    return placements(costs, shape, cluster, [sizes])[-1].layers_per_stage
 
 
 def on_stages(table: FloatArray, counts: Counts) -> list[float]:
@@ -135,6 +135,19 @@ def test_a_head_larger_than_a_layer_takes_layers_from_the_last_stage() -> None:
     assert by_cost(config, SHAPE, cluster_of(2), sizes) == (4, 2)
 
 
+def test_a_head_that_grows_faster_than_a_layer_gives_a_placement_for_every_size() -> None:
+    head = linear_layer(1.0)
+    forward_ms, backward_ms = (0.05 * ms**2 for ms in (head.forward_ms, head.backward_ms))
+    head = replace(head, forward_ms=forward_ms, backward_ms=backward_ms)
+    config = measured(linear_table(head=head))
+    small, large = (TypicalSizes(one(n_rows, 16), one(1, 64)) for n_rows in (2, 4))
+    alone = [by_cost(config, SHAPE, cluster_of(2), sizes) for sizes in (small, large)]
+    assert alone[0] != alone[1]
+    found = placements(config, SHAPE, cluster_of(2), [small, large])
+    assert {placement.layers_per_stage for placement in found} == {(3, 3), *alone}
+    assert found[-1].layers_per_stage == alone[1]
+
+
 def test_a_head_smaller_than_a_layer_changes_nothing() -> None:
     sizes = TypicalSizes(one(2, 32), one(1, 64))
     config = measured(linear_table(head=linear_layer(0.9)))
@@ -149,7 +162,7 @@ def test_a_model_of_packed_rows_is_placed_by_their_costs() -> None:
     config = measured(replace(linear_table(), layers={**linear_table().layers, **packed}))
     sizes = TypicalSizes(one(2, 32), one(1, 64))
     for layout, expected in ((Layout.PADDED, (4, 2)), (Layout.PACKED, (3, 3))):
-        found = placements(config, SHAPE, cluster_of(2), sizes, layout=layout)
+        found = placements(config, SHAPE, cluster_of(2), [sizes], layout=layout)
         assert found[-1].layers_per_stage == expected
 
 
@@ -183,10 +196,13 @@ def test_authors_have_equal_shares() -> None:
     peak = linear_layer(1.0)
     layer = replace(peak, stack_peak_bytes=3 * peak.stored_bytes)
     config = measured(linear_table(layer=layer))
-    assert placements(config, SHAPE, cluster_of(2), sizes) == [Placement((3, 3)), Placement((4, 2))]
+    assert placements(config, SHAPE, cluster_of(2), [sizes]) == [
+        Placement((3, 3)),
+        Placement((4, 2)),
+    ]
     as_authors = replace(config, accounting=AUTHORS)
-    assert placements(as_authors, SHAPE, cluster_of(2), sizes) == [Placement((3, 3))]
-    assert placements(config, SHAPE, cluster_of(1), sizes) == [Placement((6,))]
+    assert placements(as_authors, SHAPE, cluster_of(2), [sizes]) == [Placement((3, 3))]
+    assert placements(config, SHAPE, cluster_of(1), [sizes]) == [Placement((6,))]
 
 
 def test_sizes_that_were_not_measured_are_halved_or_leave_equal_shares() -> None:
@@ -201,7 +217,7 @@ def test_sizes_of_packed_pairs_are_halved_on_both_sides() -> None:
     config = measured(linear_t5_table())
     few, many = (Shapes.padded(*np.array([[n], [16], [16]])) for n in (1, 64))
     found = [
-        placements(config, T5_SHAPE, cluster_of(2), TypicalSizes(each, few), layout=Layout.PACKED)
+        placements(config, T5_SHAPE, cluster_of(2), [TypicalSizes(each, few)], layout=Layout.PACKED)
         for each in (few, many)
     ]
     assert len(found[0]) == 2

@@ -15,6 +15,8 @@ struct CostGrid {
     std::span<const std::int64_t> target_tokens;
     std::span<const PassCosts> points;  ///< boundary_bytes is ignored
     std::size_t n_kinds;
+    /// Tokens of the largest feasible micro-batch of each kind, both sides together.
+    std::span<const double> most_tokens;
 };
 
 /// Bytes that a stage sends to the next one, per row and token.
@@ -30,9 +32,9 @@ struct ShapeList {
 };
 
 /// Interpolates costs between the points of a grid (multilinear). Below the smallest point of an
-/// axis, the cost at that point is used. A kind of stage is infeasible beyond the largest point,
-/// and wherever a point with nonzero weight is infeasible: all of its costs are then infinite,
-/// except for boundary_bytes.
+/// axis, the cost at that point is used. A kind of stage is infeasible beyond the largest point or
+/// its most_tokens, and wherever a point with nonzero weight is infeasible: all of its costs are then
+/// infinite, except for boundary_bytes.
 ///
 /// @param boundaries  per kind of stage
 /// @param costs       result, row-major (n_shapes, n_kinds)

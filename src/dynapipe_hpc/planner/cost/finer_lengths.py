@@ -2,12 +2,13 @@
 
 import numpy as np
 
+from dynapipe_hpc.planner.cost.corners import with_corners
 from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, IntArray
 from dynapipe_hpc.planner.cost.measured_axes import ROW_TOKENS, TARGET_TOKENS, Axes
 
 
 def with_finer_lengths(axes: Axes, points: FloatArray) -> tuple[Axes, FloatArray]:
-    """Adds the middle between neighbouring lengths of rows.
+    """Adds the middle between neighbouring lengths of rows, and corners (`with_corners`).
 
     Attention grows with the square of a row's tokens. Between lengths that double, a straight line
     is up to 11 % above a square, and above the parabola through three measured lengths up to 3 %
@@ -28,6 +29,7 @@ def with_finer_lengths(axes: Axes, points: FloatArray) -> tuple[Axes, FloatArray
     with np.errstate(invalid="ignore"):
         points = points.copy()
         points[..., Cost.BACKWARD_MS] -= points[..., Cost.WEIGHT_MS]
+        points = with_corners(axes, points)
         for place, axis in zip((ROW_TOKENS, TARGET_TOKENS), lengths, strict=True):
             points = np.moveaxis(_with_middles(axis, np.moveaxis(points, place, 0)), 0, place)
         points[..., Cost.BACKWARD_MS] += points[..., Cost.WEIGHT_MS]
@@ -66,5 +68,5 @@ def _middle(axis: IntArray, grid: FloatArray, i: int, x: int) -> FloatArray:
     curvature = (slope - slope_to_third) / (axis[i + 1] - axis[third])
     parabola = line + curvature * (x - axis[i]) * (x - axis[i + 1])
     bounded = np.clip(parabola, np.fmin(left, right), np.fmax(left, right))
-    middle: FloatArray = np.where(np.isfinite(bounded) & np.isfinite(line), bounded, line)
+    middle: FloatArray = np.where(np.isfinite(parabola), bounded, line)
     return middle

@@ -20,13 +20,15 @@ from dynapipe_hpc.planner.cost.cost_model import (
 class Interpolator:
     """Costs between the points of a grid over rows, tokens per row and target tokens.
 
-    Below the smallest point the costs are those at that point. Beyond the largest, and wherever an
-    infeasible point has a nonzero weight, they are infinite.
+    Below the smallest point the costs are those at that point. Beyond the largest, with more than
+    `most_tokens`, and wherever an infeasible point has a nonzero weight, they are infinite.
 
     Attributes:
         axes: Ascending sizes: rows, tokens per row and target tokens.
         points: Costs of every kind of stage without boundaries, infinite where infeasible, shape
             (n_rows, n_lengths, n_target_lengths, n_kinds, len(Cost)).
+        most_tokens: Tokens of the largest micro-batch of every kind of stage, on both sides
+            together, shape (n_kinds,).
         kind_of_stage: Kind of each stage, shape (n_stages,).
         boundary_bytes_per_token: Bytes that a stage of every kind sends per token and per target
             token, shape (n_kinds, 2).
@@ -34,6 +36,7 @@ class Interpolator:
 
     axes: tuple[IntArray, IntArray, IntArray]
     points: FloatArray
+    most_tokens: FloatArray
     kind_of_stage: Kinds
     boundary_bytes_per_token: FloatArray
 
@@ -63,6 +66,7 @@ class Interpolator:
             row_tokens,
             target_tokens,
             self.points,
+            self.most_tokens,
             self.boundary_bytes_per_token,
             n_rows,
             lengths,

@@ -10,6 +10,7 @@ import numpy as np
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.planner.cost.corners import most_tokens
 from dynapipe_hpc.planner.cost.cost_model import SHARED, Cost, FloatArray, StageCosts
 from dynapipe_hpc.planner.cost.interpolate import Interpolator, PairedCosts
 from dynapipe_hpc.planner.cost.measured_axes import (
@@ -106,8 +107,9 @@ class StageMeasurements:
     def _interpolated(
         self, grids: "StageGrids", axes: Axes, boundaries: FloatArray
     ) -> Interpolator:
+        limits = most_tokens(axes, grids.points)
         axes, points = self.finer(axes, grids.points)
-        return Interpolator(axes, points, self.stages.kind_of_stage, boundaries)
+        return Interpolator(axes, points, limits, self.stages.kind_of_stage, boundaries)
 
     def _grids(self, kinds: Iterable[str]) -> "StageGrids":
         layers = {kind: self.layers[kind] for kind in kinds}

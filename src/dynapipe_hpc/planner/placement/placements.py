@@ -1,6 +1,6 @@
 """Placements of layers on stages that balance the costs of stages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,15 +22,15 @@ def placements(
     source: CostSource,
     shape: ModelShape,
     cluster: Cluster,
-    sizes: TypicalSizes,
+    sizes: Sequence[TypicalSizes],
     *,
     layout: Layout = Layout.PADDED,
 ) -> list[Placement]:
-    """Placements to choose from: equal shares, and one balanced placement per recomputation mode.
+    """Placements to choose from: equal shares, and balanced ones by size and recomputation mode.
 
-    Modes differ because recomputation makes a layer slower compared with the head. The balanced
-    placement of a mode is the best by the following criteria, of which each breaks the ties of
-    the one before:
+    Modes differ because recomputation makes a layer slower compared with the head, sizes because
+    the head's time may grow faster with tokens than a layer's. A balanced placement is the best by
+    the following criteria, of which each breaks the ties of the one before:
 
     1. The most that any stage needs beyond its memory is least; as a rule, that is zero.
     2. The slowest stage takes the least time for a micro-batch of common size.
@@ -48,7 +48,7 @@ def placements(
         source: Estimates or measurements.
         shape: The model.
         cluster: The stages.
-        sizes: Micro-batches that the model is placed for.
+        sizes: Micro-batches that the model is placed for, the most common sizes first.
         layout: Layout of these micro-batches.
 
     Returns:
@@ -62,7 +62,9 @@ def placements(
     if has_equal_shares or cluster.n_stages == 1:
         return [equal]
     probe = _Probe(probe_costs(source, shape, cluster).of_layout(layout), shape, cluster)
-    candidates = (probe.placement(sizes, mode) for mode in probe.cost.recompute_modes)
+    candidates = (
+        probe.placement(each, mode) for each in sizes for mode in probe.cost.recompute_modes
+    )
     return list(dict.fromkeys([equal, *filter(None, candidates)]))
 
 

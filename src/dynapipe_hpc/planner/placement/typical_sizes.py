@@ -8,8 +8,12 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.row_length import RowLengths
 from dynapipe_hpc.planner.cost.cost_model import IntArray, Shapes
 
-# About as many as plans have; fewer leave stages idle.
-MICROBATCHES_PER_STAGE = 4
+MICROBATCHES_PER_STAGE = (4, 1)
+"""Numbers of micro-batches that plans have about, the most common first.
+
+Fewer would leave stages idle. There are as few as one where a GPU waits for launches, so that large
+micro-batches take hardly longer than small ones, except in the head.
+"""
 
 
 class TypicalSizes(NamedTuple):
@@ -24,11 +28,13 @@ class TypicalSizes(NamedTuple):
     longest: Shapes
 
 
-def typical_sizes(lengths: RowLengths, tokens_per_batch: int, cluster: Cluster) -> TypicalSizes:
+def typical_sizes(
+    lengths: RowLengths, tokens_per_batch: int, cluster: Cluster
+) -> list[TypicalSizes]:
     """Sizes of micro-batches that are to be expected, before any iteration is planned.
 
     The common length is such that half of all tokens are in rows of at most this length. A common
-    micro-batch has an equal share of a global batch: there are `MICROBATCHES_PER_STAGE` of them
+    micro-batch has an equal share of a global batch: there are so many of `MICROBATCHES_PER_STAGE`
     for every stage of every replica.
 
     Args:
@@ -37,9 +43,10 @@ def typical_sizes(lengths: RowLengths, tokens_per_batch: int, cluster: Cluster) 
         cluster: The replicas and stages.
     """
     common = [_of_half_the_tokens(side) for side in lengths]
-    share = tokens_per_batch / (MICROBATCHES_PER_STAGE * cluster.n_stages * cluster.n_replicas)
-    n_rows = max(1, int(share / sum(common)))
-    return TypicalSizes(_one(n_rows, *common), _one(1, *(int(side.max()) for side in lengths)))
+    longest = _one(1, *(int(side.max()) for side in lengths))
+    shares = (tokens_per_batch / (n * cluster.n_plans) for n in MICROBATCHES_PER_STAGE)
+    rows = (max(1, int(share / sum(common))) for share in shares)
+    return [TypicalSizes(_one(n_rows, *common), longest) for n_rows in rows]
 
 
 def _of_half_the_tokens(tokens: IntArray) -> int:

@@ -28,7 +28,7 @@ from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.row_length import RowLengths
 from dynapipe_hpc.planner.batch.windows import bundles, packed_windows
 from dynapipe_hpc.planner.batch.windows.better_windows import better_windows
-from dynapipe_hpc.planner.batch.windows.packed_windows import PackedWindows
+from dynapipe_hpc.planner.batch.windows.packed_windows import PackedWindows, large_are_cheap
 from dynapipe_hpc.planner.batch.windows.price_windows import (
     price_bundled_windows,
     price_layouts,
@@ -162,10 +162,37 @@ def test_windows_of_large_batches_keep_every_stage_busy() -> None:
         filled = PackedWindows.from_lengths(
             of_one_side(lengths), np.arange(33), KnownRows(), room(1), token_multiple=256
         )
+        large = PackedWindows.from_lengths(
+            of_one_side(lengths), np.arange(33), KnownRows(), room(1), larger=True
+        )
     small = PackedWindows.from_lengths(of_one_side(lengths), np.arange(33), KnownRows(), room(1))
+    assert large.most(np.array([0, 1, 2, 31])).tolist() == [12, 17, 20, 1]
     assert windows.most(np.array([0, 1, 2, 25, 31])).tolist() == [4, 9, 12, 7, 1]
     assert filled.most(np.array([0, 1, 2, 25, 31])).tolist() == [17, 22, 25, 7, 1]
     assert small.most(np.array([0, 31])).tolist() == [32, 1]
+
+
+@pytest.mark.parametrize(
+    ("launch_ms", "n_tokens", "are_cheap"),
+    # Two stages: a window has a quarter of all tokens, each of which takes 0.01 ms.
+    [(0.0, 4000, False), (1.0, 4000, True), (1.0, 40_000, False), (8.0, 40_000, True)],
+)
+def test_large_windows_are_cheap_where_launches_take_a_share(
+    launch_ms: float, n_tokens: int, are_cheap: bool
+) -> None:
+    cost = LinearCost(launch_ms=(launch_ms, launch_ms))
+    assert large_are_cheap(samples_of([10] * (n_tokens // 10)), cost, room(1)) == are_cheap
+
+
+def test_windows_are_larger_where_large_ones_are_cheap() -> None:
+    samples = samples_of([10] * 40)
+    with patch.object(packed_windows, "FEWEST_LIMITED", 20):
+        tables = [
+            price_windows(samples, LinearCost(launch_ms=(ms, ms)), room(10**6), [Layout.PACKED])
+            for ms in (0.0, 10.0)
+        ]
+    few, many = (int((np.diff(table.spans[0], axis=1)).max()) for table in tables)
+    assert (few, many) == (10, 20)
 
 
 def test_only_windows_that_are_better_are_left_of_a_layout() -> None:

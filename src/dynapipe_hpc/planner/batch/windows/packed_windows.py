@@ -1,22 +1,52 @@
 """Windows whose samples lie in one row, end to end."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import BoolArray
+from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.packed_shapes import Sums, packed_pair_shapes, packed_shapes
-from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, Preferences, RowLengths, padded
+from dynapipe_hpc.planner.batch.row_length import (
+    ROW_MULTIPLE,
+    Preferences,
+    RowLengths,
+    document_lengths,
+    padded,
+)
 from dynapipe_hpc.planner.batch.windows.layout_windows import ShapesOfRows
-from dynapipe_hpc.planner.cost.cost_model import IntArray, KnownRows, Shapes
+from dynapipe_hpc.planner.cost.cost_model import CostModel, IntArray, KnownRows, Shapes
 
 FEWEST_LIMITED = 256
 """Least number of bundles of a batch whose windows are limited; fewer take little time."""
 WINDOWS_PER_STAGE = 2
 """Fewest windows of several samples that a replica has per stage in such a batch."""
+CHEAPER = 0.95
+"""Ratio of times per token below which larger windows are cheap."""
+
+
+def large_are_cheap(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> bool:
+    """Whether packed windows of a share of the batch take less time per token than half as large.
+
+    That is so where a fast GPU waits for launches. The share is that of `WINDOWS_PER_STAGE`.
+
+    Args:
+        samples: Samples of the batch.
+        cost: Cost model, of whose modes the first is used.
+        cluster: The stages and replicas.
+    """
+    lengths = document_lengths(samples, cost.is_encoder_decoder)
+    n_rows = max(2.0, len(samples) / (WINDOWS_PER_STAGE * cluster.n_plans))
+    means = (np.full(2, side.mean()) for side in lengths)
+    shapes = Shapes.padded(n_rows * np.array([0.5, 1.0]), *means)
+    packed = cost.of_layout(Layout.PACKED)
+    half_ms, whole_ms = bottleneck_ms(packed.stage_costs(shapes, cost.recompute_modes[0]))
+    return bool(whole_ms < CHEAPER * 2 * half_ms)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +58,7 @@ class PackedWindows:
     Unlike padding, sums never make large windows bad by themselves, but fewer than two per stage
     would leave stages idle. In a batch of many samples, windows of several therefore have no more
     tokens than such a share of a replica's, or than the two longest samples, or than the shortest
-    row.
+    row; and where windows twice as large are cheaper, twice as many.
 
     Attributes:
         begin: Beginnings of bundles in the samples, and the end of the last bundle.
@@ -54,6 +84,7 @@ class PackedWindows:
         known: KnownRows,
         cluster: Cluster,
         *,
+        larger: bool = False,
         token_multiple: int = ROW_MULTIPLE,
         preferences: Preferences | None = None,
     ) -> Self:
@@ -64,6 +95,7 @@ class PackedWindows:
             begin: Beginnings of bundles, and the end of the last.
             known: Rows that the cost model knows.
             cluster: The cluster.
+            larger: Whether windows may have twice as many tokens, see `large_are_cheap`.
             token_multiple: Multiple that rows are filled up to.
             preferences: Numbers of preference pairs; None if no sample is one.
         """
@@ -74,7 +106,7 @@ class PackedWindows:
         if targets.any():
             summed += [targets, targets * both]
         tokens, *sums = (np.concatenate([[0], np.cumsum(each)])[begin] for each in summed)
-        n_windows = WINDOWS_PER_STAGE * cluster.n_plans
+        n_windows = WINDOWS_PER_STAGE * cluster.n_plans / (2 if larger else 1)
         most = max(both.sum() / n_windows, 2 * both.max(), token_multiple)
         is_large = len(begin) > FEWEST_LIMITED and cluster.n_stages > 1
         most_tokens = float(most) if is_large else np.inf
