@@ -34,15 +34,17 @@ dynapipe::CostGrid grid_of(const Integers& rows, const Integers& row_tokens,
         {rows.size(), row_tokens.size(), target_tokens.size(), n_kinds, arrays::kCosts});
     arrays::check_shape(most_tokens, "most_tokens", {n_kinds});
     const auto* entries = reinterpret_cast<const dynapipe::PassCosts*>(points.data());
-    return {arrays::entries_of(rows), arrays::entries_of(row_tokens),
+    return {arrays::entries_of(rows),
+            arrays::entries_of(row_tokens),
             arrays::entries_of(target_tokens),
             std::span(entries, static_cast<std::size_t>(points.size() / arrays::kCosts)),
-            static_cast<std::size_t>(n_kinds), arrays::entries_of(most_tokens)};
+            static_cast<std::size_t>(n_kinds),
+            arrays::entries_of(most_tokens)};
 }
 
 void interpolate(const Integers& rows, const Integers& row_tokens, const Integers& target_tokens,
-                 const Doubles& points, const Doubles& most_tokens,
-                 const Doubles& boundary, const Doubles& shape_rows, const Doubles& shape_row_tokens,
+                 const Doubles& points, const Doubles& most_tokens, const Doubles& boundary,
+                 const Doubles& shape_rows, const Doubles& shape_row_tokens,
                  const Doubles& shape_target_tokens, Doubles& costs) {
     const dynapipe::CostGrid grid = grid_of(rows, row_tokens, target_tokens, points, most_tokens);
     const auto n_kinds = static_cast<py::ssize_t>(grid.n_kinds);
@@ -85,9 +87,9 @@ void bind_cost_grid(py::module_& m) {
     m.def("interpolate_costs", &interpolate, py::arg("rows").noconvert(),
           py::arg("row_tokens").noconvert(), py::arg("target_tokens").noconvert(),
           py::arg("points").noconvert(), py::arg("most_tokens").noconvert(),
-          py::arg("boundary_bytes_per_token").noconvert(),
-          py::arg("shape_rows").noconvert(), py::arg("shape_row_tokens").noconvert(),
-          py::arg("shape_target_tokens").noconvert(), py::arg("costs").noconvert(),
+          py::arg("boundary_bytes_per_token").noconvert(), py::arg("shape_rows").noconvert(),
+          py::arg("shape_row_tokens").noconvert(), py::arg("shape_target_tokens").noconvert(),
+          py::arg("costs").noconvert(),
           "Writes costs of micro-batches between the points of a grid to an array of shape "
           "(n_shapes, n_kinds, len(Cost)); see cost_grid.hpp.");
     m.def("add_costs", &add, py::arg("costs").noconvert(), py::arg("others").noconvert(),

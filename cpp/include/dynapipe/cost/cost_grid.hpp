@@ -33,8 +33,8 @@ struct ShapeList {
 
 /// Interpolates costs between the points of a grid (multilinear). Below the smallest point of an
 /// axis, the cost at that point is used. A kind of stage is infeasible beyond the largest point or
-/// its most_tokens, and wherever a point with nonzero weight is infeasible: all of its costs are then
-/// infinite, except for boundary_bytes.
+/// its most_tokens, and wherever a point with nonzero weight is infeasible: all of its costs are
+/// then infinite, except for boundary_bytes.
 ///
 /// @param boundaries  per kind of stage
 /// @param costs       result, row-major (n_shapes, n_kinds)
