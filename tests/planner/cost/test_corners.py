@@ -19,7 +19,7 @@ LARGEST = 512
 
 
 def measured(axes: Axes, of_row: tuple[float, float, float], most: int = LARGEST) -> FloatArray:
-    """What rows of inputs and targets cost, infinite beyond the largest micro-batch."""
+    """Costs of rows of inputs and targets, infinite beyond the largest micro-batch."""
     per_token, per_pair, per_target = of_row
     points = np.full((*map(len, axes), 1, len(Cost)), np.inf)
     for (i, n), (j, inputs), (k, targets) in product(*(enumerate(axis.tolist()) for axis in axes)):

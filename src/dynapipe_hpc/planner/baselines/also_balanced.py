@@ -25,9 +25,9 @@ from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 PER_STAGE = 2.0 ** (np.arange(9) / 4)
 """Numbers of micro-batches per stage to choose from: 1 to 4."""
 N_TRIED = 2
-"""How many of these are tried."""
+"""Number of these that are tried, the most promising first."""
 ROOM = 1.02
-"""What a micro-batch may have more than its share: replicas have equal work, not equal tokens."""
+"""Ratio of the tokens of a micro-batch to its share: replicas have equal work, not equal tokens."""
 
 
 @dataclass(frozen=True, slots=True)
