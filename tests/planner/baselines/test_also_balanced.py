@@ -2,13 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines import also_balanced
 from dynapipe_hpc.planner.baselines.also_balanced import AlsoBalanced
 from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
 from dynapipe_hpc.planner.baselines.packed.packed_balanced import PackedBalanced
@@ -16,6 +20,8 @@ from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice
 from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.derived_cost import OneMode
 from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -27,17 +33,17 @@ SAMPLES = samples_of([90, 70, 50, 33, 31, *range(4, 28)])
 
 
 class NoHurry:
-    """A chooser that runs every sample alone, on the first replica but for the last."""
+    """A chooser that makes as many micro-batches as it can."""
 
-    def __init__(self, cost: LinearCost) -> None:
-        self._rule = AsAssigned(PackedBalanced(1), RULES, cost, CLUSTER)
+    def __init__(self, cost: CostModel, cluster: Cluster) -> None:
+        self._rule = AsAssigned(PackedBalanced(1), RULES, cost, cluster)
 
     def choose(self, samples: Sequence[Sample]) -> Choice:
         return self._rule.choose(samples)
 
 
-def tried(cost: LinearCost, cluster: Cluster = CLUSTER) -> list[Candidate]:
-    return AlsoBalanced(NoHurry(cost), RULES, cost, cluster).choose(SAMPLES).candidates
+def tried(cost: LinearCost, search: Chooser, cluster: Cluster = CLUSTER) -> list[Candidate]:
+    return AlsoBalanced(search, RULES, cost, cluster).choose(SAMPLES).candidates
 
 
 def ids(candidate: Candidate) -> Iterator[int]:
@@ -46,36 +52,47 @@ def ids(candidate: Candidate) -> Iterator[int]:
             yield from microbatch.sample_ids
 
 
-def test_larger_micro_batches_are_added_and_run_every_sample_once() -> None:
-    slow, *added = tried(WAITS_FOR_LAUNCHES)
-    assert len(added) == 2
-    for candidate in added:
-        assert candidate.iteration_ms < slow.iteration_ms
-        assert Counter(ids(candidate)) == Counter(sample.sample_id for sample in SAMPLES)
-    # Launches take most of the time, so that the fewest are best.
-    assert [len(candidate.pipelines[0].microbatches) for candidate in added] == [2, 3]
+@pytest.mark.parametrize("launch_ms", [0.1, 0.3, 1.0, 3.0])
+def test_the_best_size_is_added_and_runs_every_sample_once(launch_ms: float) -> None:
+    cost = LinearCost(launch_ms=(launch_ms, launch_ms), token_ms=(0.01, 0.02))
+    slow, added = tried(cost, NoHurry(cost, CLUSTER))
+    assert added.iteration_ms < slow.iteration_ms
+    assert Counter(ids(added)) == Counter(sample.sample_id for sample in SAMPLES)
+    rules = (AsAssigned(PackedBalanced(n), RULES, cost, CLUSTER) for n in range(10, 400, 5))
+    best_ms = min(rule.choose(SAMPLES).best.iteration_ms for rule in rules)
+    assert added.iteration_ms <= 1.02 * best_ms
 
 
-def test_nothing_is_added_where_large_micro_batches_are_not_cheap() -> None:
-    assert len(tried(LinearCost(launch_ms=(0.0, 0.0)))) == 1
+def test_nothing_is_added_that_would_be_behind() -> None:
+    faster = LinearCost(launch_ms=(1.0, 1.0), token_ms=(0.001, 0.002))
+    assert len(tried(WAITS_FOR_LAUNCHES, chooser_of({}, faster))) == 1
+
+
+def test_no_rows_are_formed_where_the_longest_sample_alone_takes_longer() -> None:
+    cost = LinearCost(token_ms=(1.0, 1.0))
+    search = chooser_of({"layouts": ["padded"]}, replace(cost, token_ms=(0.6, 0.6)))
+    samples = samples_of([900, *[10] * 20])
+    with patch.object(also_balanced, "PackedBalanced", side_effect=AssertionError):
+        choice = AlsoBalanced(search, RULES, cost, CLUSTER).choose(samples)
+    assert choice.candidates
 
 
 def test_nothing_is_added_that_does_not_fit() -> None:
-    full = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=300)
-    assert len(tried(WAITS_FOR_LAUNCHES, full)) == 1
+    cost = LinearCost(launch_ms=(3.0, 3.0), token_bytes=40.0, recomputes=True)
+    cluster = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=3000)
+    search = NoHurry(OneMode(cost, Recompute.FULL), cluster)
+    assert len(tried(replace(cost, recomputes=False), search, cluster)) == 1
 
 
-def test_what_cannot_be_better_is_not_scheduled() -> None:
-    best = min(tried(WAITS_FOR_LAUNCHES), key=lambda candidate: candidate.iteration_ms)
-
-    class Best:
-        def choose(self, _samples: Sequence[Sample]) -> Choice:
-            return Choice((best,))
-
-    chooser = AlsoBalanced(Best(), RULES, WAITS_FOR_LAUNCHES, CLUSTER)
-    choice = chooser.choose(SAMPLES)
-    assert choice.best is best
-    assert len(choice.tried) < 3
+def test_the_mode_is_the_least_in_which_all_micro_batches_fit() -> None:
+    cost = LinearCost(launch_ms=(3.0, 3.0), token_bytes=40.0, recomputes=True)
+    for n_bytes, mode in ((10**6, Recompute.NONE), (3000, Recompute.FULL)):
+        cluster = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=n_bytes)
+        search = NoHurry(OneMode(cost, mode), cluster)
+        _, added = tried(cost, search, cluster)
+        assert {m.recompute for pipeline in added.pipelines for m in pipeline.microbatches} == {
+            mode
+        }
 
 
 def chooser_of(settings: dict[str, object], cost: LinearCost = WAITS_FOR_LAUNCHES) -> Chooser:

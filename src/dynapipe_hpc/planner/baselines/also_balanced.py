@@ -1,5 +1,6 @@
-"""A search that is hardly ever behind packed rows of equal work."""
+"""A search with packed rows of equal work beside it."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,33 +12,39 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.packed.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.batch.objective import fill_ms
 from dynapipe_hpc.planner.batch.packed_shapes import Sums, packed_shapes
 from dynapipe_hpc.planner.batch.row_length import tokens_of
-from dynapipe_hpc.planner.batch.windows.packed_windows import large_are_cheap
-from dynapipe_hpc.planner.choose.choice import Candidate, Choice
+from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
-from dynapipe_hpc.planner.cost.cost_model import CostModel, IntArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
 from dynapipe_hpc.planner.cost.derived_cost import OneMode
-from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
+from dynapipe_hpc.planner.schedule.pipeline import schedule_priced
+from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
+from dynapipe_hpc.planner.schedule.update import iteration_ms
 
-PER_STAGE = 2.0 ** (np.arange(9) / 4)
-"""Numbers of micro-batches per stage to choose from: 1 to 4."""
-N_TRIED = 2
-"""Number of these that are tried, the most promising first."""
+PER_STAGE = 2.0 ** (np.arange(9) / 2)
+"""Numbers of micro-batches per stage that are compared first: 1 to 16."""
+NEAR = 1.01
+"""Ratio to the iteration that the search found up to which other numbers are compared.
+
+The best one is at most a fourth root of 2 from the best of those, which takes less than 1 % longer.
+"""
+SAME = 1.002
+"""Ratio up to which the best number is tried: a plan is by about 0.1 % off equal micro-batches."""
 ROOM = 1.02
 """Ratio of the tokens of a micro-batch to its share: replicas have equal work, not equal tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlsoBalanced:
-    """Adds plans of `PackedBalanced` to those of a search, where large micro-batches are cheap.
+    """Adds plans of `PackedBalanced` to those of a search, where they may be better.
 
-    A search makes micro-batches of neighbours in an order of the samples. Where a GPU waits for
-    launches up to some number of tokens, it is best to have just as many in each, for which groups
-    of any samples are needed. What is tried does not depend on what the search found, so neither
-    more effort nor slices give a worse plan.
+    A search makes micro-batches of neighbours in an order of the samples. Groups of any samples
+    are more equal, which counts where many replicas share the work, or where time rises in a step:
+    a GPU that waits for launches takes as long for any number of tokens below some. How long an
+    iteration takes is known before any group is formed, from the schedule of micro-batches that
+    all have the same share; so nothing is formed that would be behind what the search found.
 
     Attributes:
         search: Search for plans of a decoder-only model.
@@ -54,54 +61,88 @@ class AlsoBalanced:
     def choose(self, samples: Sequence[Sample]) -> Choice:
         """The plans of both, see `Chooser`."""
         choice = self.search.choose(samples)
-        if not choice.candidates or not large_are_cheap(samples, self.cost, self.cluster):
+        if not choice.candidates:
             return choice
-        counts = np.unique((self.cluster.n_stages * PER_STAGE).astype(np.int64))
-        expected = [
-            (ms, mode, count)
-            for mode in self.cost.recompute_modes
-            for ms, count in zip(self._expected_ms(samples, counts, mode), counts, strict=True)
-            if ms < np.inf
-        ]
-        added = self._balanced(samples, sorted(expected)[:N_TRIED], choice.best.makespan_ms)
-        return replace(choice, tried=(*choice.tried, *added))
-
-    def _expected_ms(
-        self, samples: Sequence[Sample], counts: IntArray, mode: Recompute
-    ) -> list[float]:
-        """Time of a replica with so many equal micro-batches; infinite if these are too large."""
-        tokens, pairs = (tokens_of(samples, name).sum() for name in ("tokens", "attention_pairs"))
-        n_documents = len(samples) + sum(sample.is_pair for sample in samples)
-        shares = 1 / (counts * self.cluster.n_replicas)
-        sums = Sums(*(total * shares for total in (n_documents, tokens, pairs)))
-        shapes = packed_shapes(tokens * shares, sums, self.cost.known_rows)
-        work_ms = self.cost.of_layout(Layout.PACKED).stage_costs(shapes, mode).work_ms
-        expected: list[float] = ((counts - 1) * work_ms.max(axis=1) + work_ms.sum(axis=1)).tolist()
-        return expected
+        found_ms = choice.best.iteration_ms
+        return replace(choice, tried=(*choice.tried, *self._balanced(samples, found_ms)))
 
     def _balanced(
-        self,
-        samples: Sequence[Sample],
-        expected: Sequence[tuple[float, Recompute, int]],
-        best_ms: float,
-    ) -> Iterator[Candidate]:
-        """Plans with these modes and numbers of micro-batches, if they fit and may be better."""
-        scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
-        share = sum(sample.tokens for sample in samples) / self.cluster.n_replicas
-        for _, mode, count in expected:
-            rule = PackedBalanced(int(ROOM * share / count) + 1)
-            try:
-                replicas = rule(samples, OneMode(self.cost, mode), self.cluster)
-            except (DoesNotFitError, NotMeasuredError):
-                continue
-            costs = [microbatch_costs(replica, self.cost) for replica in replicas]
-            if max(map(_least_ms, costs)) < best_ms:
-                way = f"{rule}, recompute {mode.text}"
-                candidate = scheduler.schedule(way, replicas, costs)
-                if isinstance(candidate, Candidate):
-                    yield candidate
+        self, samples: Sequence[Sample], found_ms: float
+    ) -> Iterator[Candidate | Infeasible]:
+        """A plan of the best size, in the least mode of recomputation in which it fits."""
+        of_replica = _share(samples, self.cluster.n_replicas)
+        longest = _share([max(samples, key=lambda sample: sample.attention_pairs)], 1)
+        for mode in self.cost.recompute_modes:
+            if self._costs(longest, mode).work_ms.sum() >= found_ms:
+                return  # rows are whole, so that its trip through all stages is part of the time
+            expected_ms, count = self._best_count(of_replica, mode)
+            if expected_ms < NEAR * found_ms:
+                expected_ms, count = self._better_count(of_replica, mode, (expected_ms, count))
+            if SAME * found_ms <= expected_ms < math.inf:
+                return
+            if expected_ms < math.inf:
+                rule = PackedBalanced(int(ROOM * of_replica.inputs[0] / count) + 1)
+                try:
+                    replicas = rule(samples, OneMode(self.cost, mode), self.cluster)
+                except (DoesNotFitError, NotMeasuredError):
+                    continue
+                costs = [microbatch_costs(replica, self.cost) for replica in replicas]
+                scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
+                yield scheduler.schedule(f"{rule}, recompute {mode.text}", replicas, costs)
+                return
+
+    def _best_count(self, of_replica: Sums, mode: Recompute) -> tuple[float, int]:
+        """Least time of an iteration among some numbers of micro-batches, and the number.
+
+        The time first falls and then grows with the number, so that not all are simulated. It is
+        infinite if none runs.
+        """
+        most = max(1, int(of_replica.n_samples[0]))
+        counts = np.unique((self.cluster.n_stages * PER_STAGE).astype(np.int64).clip(max=most))
+        known: list[tuple[float, int]] = []
+        for count in counts.tolist():
+            known.append((self._expected_ms(of_replica, count, mode), count))
+            if len(known) > 1 and math.inf > known[-1][0] > known[-2][0]:
+                break
+        return min(known)
+
+    def _better_count(
+        self, of_replica: Sums, mode: Recompute, best: tuple[float, int]
+    ) -> tuple[float, int]:
+        """The same among all numbers, from one on, in steps that become shorter."""
+        step = max(1, best[1] // 8)
+        while step:
+            beside = [best[1] + way for way in (-step, step)]
+            others = [
+                (self._expected_ms(of_replica, count, mode), count)
+                for count in beside
+                if 1 <= count <= of_replica.n_samples[0]
+            ]
+            if min(others, default=best) < best:
+                best = min(others)
+            else:
+                step //= 2
+        return best
+
+    def _expected_ms(self, of_replica: Sums, count: int, mode: Recompute) -> float:
+        """Time of an iteration with so many equal micro-batches; infinite if they cannot run."""
+        costs = self._costs(Sums(*(total / count for total in of_replica)), mode)
+        if not np.isfinite(costs.work_ms).all():
+            return math.inf
+        each = costs.take(np.zeros(count, np.intp))
+        try:
+            pipeline = schedule_priced((), each, self.cost, self.cluster, rules=self.schedule_rules)
+        except InfeasibleScheduleError:
+            return math.inf
+        return iteration_ms([pipeline.timeline], self.cost)
+
+    def _costs(self, sums: Sums, mode: Recompute) -> StageCosts:
+        shapes = packed_shapes(sums.inputs, sums, self.cost.known_rows)
+        return self.cost.of_layout(Layout.PACKED).stage_costs(shapes, mode)
 
 
-def _least_ms(costs: StageCosts) -> float:
-    """Least time of the micro-batches of a replica: of its busiest stage, and of a fill."""
-    return float(costs.work_ms.sum(axis=0).max() + fill_ms(costs).min())
+def _share(samples: Sequence[Sample], n_replicas: int) -> Sums:
+    """Share of a replica in the samples, their tokens and pairs of tokens."""
+    tokens, pairs = (tokens_of(samples, name).sum() for name in ("tokens", "attention_pairs"))
+    n_documents = len(samples) + sum(sample.is_pair for sample in samples)
+    return Sums(*(np.array([total / n_replicas]) for total in (n_documents, tokens, pairs)))
