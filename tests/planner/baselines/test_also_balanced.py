@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
@@ -20,8 +21,9 @@ from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice
 from dynapipe_hpc.planner.choose.chooser import Chooser
-from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.derived_cost import OneMode
+from dynapipe_hpc.planner.cost.function_cost import FunctionCost
 from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -63,9 +65,41 @@ def test_the_best_size_is_added_and_runs_every_sample_once(launch_ms: float) -> 
     assert added.iteration_ms <= 1.02 * best_ms
 
 
-def test_nothing_is_added_that_would_be_behind() -> None:
-    faster = LinearCost(launch_ms=(1.0, 1.0), token_ms=(0.001, 0.002))
-    assert len(tried(WAITS_FOR_LAUNCHES, chooser_of({}, faster))) == 1
+def test_no_rows_are_formed_that_would_be_behind() -> None:
+    faster = LinearCost(launch_ms=(1.5, 1.5), token_ms=(0.005, 0.01))
+    search = chooser_of({"layouts": ["padded"]}, faster)
+    with patch.object(also_balanced, "PackedBalanced", side_effect=AssertionError):
+        assert tried(WAITS_FOR_LAUNCHES, search)
+
+
+@pytest.mark.parametrize("n_samples", [211, 224, 416])
+def test_where_time_rises_in_a_step_the_best_number_is_found(n_samples: int) -> None:
+    """Rows below 4,096 tokens take as long as those; the search is a few per cent behind."""
+    cost = FunctionCost(lambda n, t: max(5.2, 5.2 * n * t / 4096), stage_shares=(0.25,) * 4)
+    cluster, samples = Cluster(n_stages=4, device_memory_bytes=10**9), samples_of([128] * n_samples)
+
+    def of_size(n_tokens: int) -> AsAssigned:
+        return AsAssigned(PackedBalanced(n_tokens), RULES, cost, cluster)
+
+    sizes = sorted({-(-128 * n_samples // count) for count in range(1, 40)})
+    times = {n_tokens: of_size(n_tokens).choose(samples).best.iteration_ms for n_tokens in sizes}
+    best_ms = min(times.values())
+    behind = min((ms, n_tokens) for n_tokens, ms in times.items() if ms > 1.01 * best_ms)[1]
+    choice = AlsoBalanced(of_size(behind), RULES, cost, cluster).choose(samples)
+    assert choice.best.iteration_ms <= 1.001 * best_ms
+
+
+class SlowReplica(LinearCost):
+    """The second replica takes twice as long."""
+
+    @property
+    def slowness(self) -> FloatArray:  # type: ignore[override]
+        return np.array([[1.0, 1.0], [2.0, 2.0]])
+
+
+def test_replicas_of_different_speed_are_left_to_the_search() -> None:
+    cost = SlowReplica(launch_ms=(3.0, 3.0))
+    assert len(tried(cost, NoHurry(cost, CLUSTER))) == 1
 
 
 def test_no_rows_are_formed_where_the_longest_sample_alone_takes_longer() -> None:
@@ -93,6 +127,26 @@ def test_the_mode_is_the_least_in_which_all_micro_batches_fit() -> None:
         assert {m.recompute for pipeline in added.pipelines for m in pipeline.microbatches} == {
             mode
         }
+
+
+class LongRowsRecompute(LinearCost):
+    """Rows of more than 64 tokens are not known without recomputation."""
+
+    def stage_costs(
+        self,
+        shapes: Shapes,
+        recompute: Recompute = Recompute.NONE,
+        out: FloatArray | None = None,
+    ) -> StageCosts:
+        longest = 64 if recompute is Recompute.NONE else 10**6
+        cost = LinearCost(self.launch_ms, longest_row=longest, recomputes=True)
+        return cost.stage_costs(shapes, recompute, out)
+
+
+def test_a_mode_in_which_the_longest_sample_is_not_known_is_passed_over() -> None:
+    cost = LongRowsRecompute(launch_ms=(3.0, 3.0), recomputes=True)
+    _, added = tried(cost, NoHurry(OneMode(cost, Recompute.FULL), CLUSTER))
+    assert added.way.endswith("recompute full")
 
 
 def chooser_of(settings: dict[str, object], cost: LinearCost = WAITS_FOR_LAUNCHES) -> Chooser:

@@ -14,6 +14,7 @@ from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.packed_shapes import Sums, packed_shapes
 from dynapipe_hpc.planner.batch.row_length import tokens_of
+from dynapipe_hpc.planner.batch.windows.packed_windows import large_are_cheap
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
@@ -25,15 +26,19 @@ from dynapipe_hpc.planner.schedule.update import iteration_ms
 
 PER_STAGE = 2.0 ** (np.arange(9) / 2)
 """Numbers of micro-batches per stage that are compared first: 1 to 16."""
-NEAR = 1.01
-"""Ratio to the iteration that the search found up to which other numbers are compared.
+NEAR, NEAR_A_STEP = 1.01, 1.1
+"""Ratios to the iteration that the search found up to which numbers between these are compared.
 
-The best one is at most a fourth root of 2 from the best of those, which takes less than 1 % longer.
+The best number is at most a fourth root of 2 from one of them, which takes up to 1 % longer; where
+time rises in a step, up to 10 %.
 """
-SAME = 1.002
-"""Ratio up to which the best number is tried: a plan is by about 0.1 % off equal micro-batches."""
-ROOM = 1.02
-"""Ratio of the tokens of a micro-batch to its share: replicas have equal work, not equal tokens."""
+PROMISING = 1.01
+"""Ratio up to which the best number is tried.
+
+Small micro-batches at both ends may make the plan a little shorter than that of equal ones.
+"""
+MOST_SAMPLES = 2000
+"""Largest batch that is tried: time and memory of groups grow with the square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +47,10 @@ class AlsoBalanced:
 
     A search makes micro-batches of neighbours in an order of the samples. Groups of any samples
     are more equal, which counts where many replicas share the work, or where time rises in a step:
-    a GPU that waits for launches takes as long for any number of tokens below some. How long an
-    iteration takes is known before any group is formed, from the schedule of micro-batches that
-    all have the same share; so nothing is formed that would be behind what the search found.
+    a GPU that waits for launches takes as long for any number of tokens below some. About how long
+    an iteration takes is known before any group is formed, from the schedule of micro-batches that
+    all have the same share; groups are formed only where that is not far behind what the search
+    found. Replicas of different speed are left to the search, which knows how much each can do.
 
     Attributes:
         search: Search for plans of a decoder-only model.
@@ -61,7 +67,8 @@ class AlsoBalanced:
     def choose(self, samples: Sequence[Sample]) -> Choice:
         """The plans of both, see `Chooser`."""
         choice = self.search.choose(samples)
-        if not choice.candidates:
+        is_left = self.cost.slowness is not None or len(samples) > MOST_SAMPLES
+        if is_left or not choice.candidates:
             return choice
         found_ms = choice.best.iteration_ms
         return replace(choice, tried=(*choice.tried, *self._balanced(samples, found_ms)))
@@ -71,38 +78,44 @@ class AlsoBalanced:
     ) -> Iterator[Candidate | Infeasible]:
         """A plan of the best size, in the least mode of recomputation in which it fits."""
         of_replica = _share(samples, self.cluster.n_replicas)
+        near = NEAR_A_STEP if large_are_cheap(samples, self.cost, self.cluster) else NEAR
         longest = _share([max(samples, key=lambda sample: sample.attention_pairs)], 1)
         for mode in self.cost.recompute_modes:
-            if self._costs(longest, mode).work_ms.sum() >= found_ms:
-                return  # rows are whole, so that its trip through all stages is part of the time
+            trip_ms = self._costs(longest, mode).work_ms.sum()
+            if found_ms <= trip_ms < math.inf:
+                return  # rows are whole, so that the trip through all stages is part of the time
             expected_ms, count = self._best_count(of_replica, mode)
-            if expected_ms < NEAR * found_ms:
+            if expected_ms < near * found_ms:
                 expected_ms, count = self._better_count(of_replica, mode, (expected_ms, count))
-            if SAME * found_ms <= expected_ms < math.inf:
+            if PROMISING * found_ms <= expected_ms < math.inf:
                 return
-            if expected_ms < math.inf:
-                rule = PackedBalanced(int(ROOM * of_replica.inputs[0] / count) + 1)
+            if max(trip_ms, expected_ms) < math.inf:
+                # Replicas have equal work, not equal tokens, so that some have more than a share.
+                n_tokens = of_replica.inputs[0] / count * (1 + 0.5 / count)
+                rule = PackedBalanced(int(n_tokens) + 1)
                 try:
                     replicas = rule(samples, OneMode(self.cost, mode), self.cluster)
                 except (DoesNotFitError, NotMeasuredError):
                     continue
                 costs = [microbatch_costs(replica, self.cost) for replica in replicas]
                 scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
-                yield scheduler.schedule(f"{rule}, recompute {mode.text}", replicas, costs)
-                return
+                tried = scheduler.schedule(f"{rule}, recompute {mode.text}", replicas, costs)
+                yield tried
+                if isinstance(tried, Candidate):
+                    return
 
     def _best_count(self, of_replica: Sums, mode: Recompute) -> tuple[float, int]:
         """Least time of an iteration among some numbers of micro-batches, and the number.
 
-        The time first falls and then grows with the number, so that not all are simulated. It is
-        infinite if none runs.
+        As a rule the time first falls and then grows with the number, so that after two that are
+        worse no more are simulated. It is infinite if none runs.
         """
         most = max(1, int(of_replica.n_samples[0]))
         counts = np.unique((self.cluster.n_stages * PER_STAGE).astype(np.int64).clip(max=most))
         known: list[tuple[float, int]] = []
         for count in counts.tolist():
             known.append((self._expected_ms(of_replica, count, mode), count))
-            if len(known) > 1 and math.inf > known[-1][0] > known[-2][0]:
+            if len(known) > 2 and math.inf > known[-1][0] > known[-2][0] > known[-3][0]:
                 break
         return min(known)
 

@@ -34,11 +34,10 @@ def with_corners(axes: Axes, points: FloatArray) -> FloatArray:
     """Adds the corners of cells that only `most_tokens` keeps from being measured.
 
     Micro-batches of that many tokens lie on a curve through the cells of the grid, and each cell on
-    it has a corner beyond. Rows and lengths multiply, so that corner is to one of its neighbours as
-    the other is to the opposite corner: exact where costs are a product, such as tokens times
-    width, or pairs of tokens. Without it, micro-batches of more than half as many tokens could
-    often not be planned. It serves interpolation alone, as the micro-batch in the corner is too
-    large.
+    it has a corner beyond, if rows and lengths double. The corner is the product of the two beside
+    it over the one opposite: exact where costs are a product of rows and a function of lengths, or
+    constant. Without it, micro-batches of more than half as many tokens could often not be planned.
+    It serves interpolation alone, as the micro-batch in the corner is too large.
 
     Args:
         axes: Axes of `most_tokens`.

@@ -45,13 +45,12 @@ from dynapipe_hpc.planner.cost.weight_gradients import PlainBackward
 class ProfiledCost(CostModel):
     """A `CostModel` that interpolates in a table of measurements.
 
-    A stage takes the sum of its layers' times and stored bytes, and the largest of their
-    transient bytes. Nothing is extrapolated: beyond what was measured, or with more tokens than
-    the largest measured, a micro-batch is infeasible; below the smallest one it costs as much as
-    that. Packed rows are looked up among
-    packed ones if these were measured in every mode, otherwise among padded ones; in an
-    encoder-decoder model parts that only inputs pass through apart from the others, as the two
-    sides of packed rows count as different numbers of rows.
+    A stage takes the sum of its layers' times and stored bytes, and the largest of their transient
+    bytes. Nothing is extrapolated: beyond what was measured, or with more tokens than the largest
+    measured, a micro-batch is infeasible; below the smallest one it costs as much as that. Packed
+    rows are looked up among packed ones if these were measured in every mode, otherwise among
+    padded ones; in an encoder-decoder model parts that only inputs pass through apart from the
+    others, as the two sides of packed rows count as different numbers of rows.
 
     Args:
         table: The measurements.

@@ -9,7 +9,7 @@ from dynapipe_hpc.planner.batch.row_length import RowLengths
 from dynapipe_hpc.planner.cost.cost_model import IntArray, Shapes
 
 MICROBATCHES_PER_STAGE = (4, 1)
-"""Numbers of micro-batches that plans have about, the most common first.
+"""Numbers of micro-batches per stage that are to be expected, the most common first.
 
 Fewer would leave stages idle. There are as few as one where a GPU waits for launches, so that large
 micro-batches take hardly longer than small ones, except in the head.
