@@ -57,7 +57,7 @@ def with_corners(axes: Axes, points: FloatArray) -> FloatArray:
             one, other, both = (
                 _moved(points, axes_moved) for axes_moved in (pair[:1], pair[1:], pair)
             )
-            with np.errstate(invalid="ignore", divide="ignore"):
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
                 product = np.where(both > 0, one * other / both, one + other)
             corners = np.fmax(corners, np.where(np.isfinite(product), product, -np.inf))
         added = is_beyond & ~known & np.isfinite(corners).all(axis=-1)
