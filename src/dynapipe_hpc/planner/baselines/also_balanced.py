@@ -37,7 +37,7 @@ PROMISING = 1.01
 
 Small micro-batches at both ends may make the plan a little shorter than that of equal ones.
 """
-MOST_SAMPLES = 2000
+MAX_SAMPLES = 2000
 """Largest batch that is tried: time and memory of groups grow with the square."""
 
 
@@ -67,7 +67,7 @@ class AlsoBalanced:
     def choose(self, samples: Sequence[Sample]) -> Choice:
         """The plans of both, see `Chooser`."""
         choice = self.search.choose(samples)
-        is_left = self.cost.slowness is not None or len(samples) > MOST_SAMPLES
+        is_left = self.cost.slowness is not None or len(samples) > MAX_SAMPLES
         if is_left or not choice.candidates:
             return choice
         found_ms = choice.best.iteration_ms
