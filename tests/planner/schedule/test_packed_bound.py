@@ -255,6 +255,15 @@ def test_no_partition_in_any_layouts_has_less_work(name: str, lengths: list[int]
     assert bound_ms <= least_ms * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("n_samples", [5, 9, 13, 19, 27, 31])
+def test_where_any_number_of_rows_takes_as_long_all_may_be_in_one_micro_batch(
+    n_samples: int,
+) -> None:
+    cost = LinearCost((1.0,), (1e-9,), longest_row=16)  # else it would be one long row
+    bound_ms = packed_bound_ms(samples_of([16] * n_samples), cost, ONE_STAGE, may_split=False)
+    assert 0.8 < bound_ms <= 1 + 1e-6
+
+
 def test_many_samples_of_any_lengths_are_bounded_by_their_tokens_and_squares() -> None:
     cost = LinearCost((0.0,), (0.1,))
     samples = samples_of(range(10, 400, 3))
