@@ -1,9 +1,10 @@
 """A simulation, not a measurement: layers measured on one GPU, planned in pipelines of several.
 
-    python benchmarks/gpu_pipelines.py TABLE.h5 [--json OUT.json]
+    python benchmarks/gpu_pipelines.py TABLE.h5 [--longest 8192] [--json OUT.json]
 
-TABLE.h5 is the cost table that `gpu_lengths.py` leaves in its folder; the one of an H100 is
-`results/gpt_350m_h100.h5`. Batches are those of that benchmark; stages are joined by NVSwitch.
+TABLE.h5 is the cost table that `gpu_lengths.py` leaves in its folder, and --longest what it was
+called with; those of an H100 and, with --longest 8192, an H200 are `results/gpt_350m_*.h5`. Batches
+are those of that benchmark; stages are joined by NVSwitch.
 Times are means over the batches, in ms. `over rules` and `of slices` is what plans with slices
 gain over the better rule and over whole samples, `most` the largest gain of slices for a batch. The
 rules of today have for each batch the size whose plan is predicted to be fastest. All have the same
@@ -40,27 +41,30 @@ COLUMNS = dict.fromkeys(RULES, "{:.0f}") | dict.fromkeys(GAINS, "{:.2f}")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("table", type=Path)
+    parser.add_argument("--longest", type=int, choices=MAXIMA, default=MAXIMA[-1])
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     results = {}
     with tempfile.TemporaryDirectory() as name:
-        for maximum in MAXIMA:
+        for maximum in (each for each in MAXIMA if each <= arguments.longest):
             corpus = make_corpus(Path(name), maximum)
             for n_stages in STAGES:
-                settings = settings_of(arguments.table, corpus, maximum, n_stages)
+                settings = settings_of(
+                    arguments.table, corpus, maximum, n_stages, arguments.longest
+                )
                 results[f"{maximum:,}; {n_stages} stages"] = compared(settings)
     print_table(results, COLUMNS)
     if arguments.json:
         write_json(arguments.json, results)
 
 
-def settings_of(table: Path, corpus: Path, maximum: int, n_stages: int) -> list[str]:
+def settings_of(table: Path, corpus: Path, maximum: int, n_stages: int, longest: int) -> list[str]:
     return [
         *SIZES,
         f'planner.cost.path="{table.resolve()}"',
         f'data.dataset="{corpus}"',
         f"data.max_tokens={maximum}",
-        f"model.max_tokens={max(MAXIMA)}",
+        f"model.max_tokens={longest}",
         f"cluster.n_stages={n_stages}",
         "planner.schedule.split_backward=true",
         LINK,

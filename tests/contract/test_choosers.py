@@ -14,8 +14,8 @@ from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
 from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
 from dynapipe_hpc.planner.baselines.config import AuthorsConfig
 from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
-from dynapipe_hpc.planner.baselines.packed.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.batch.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Candidate

@@ -12,11 +12,11 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.packed.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.baselines.packed.packed_first_fit import PackedFirstFit
 from dynapipe_hpc.planner.baselines.packed.packed_next_fit import PackedNextFit
 from dynapipe_hpc.planner.baselines.replica_rule import ReplicaRule
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
+from dynapipe_hpc.planner.batch.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 
 RULES: dict[str, ReplicaRule] = {

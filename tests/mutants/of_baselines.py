@@ -9,8 +9,8 @@ PROMISES = ("tests/contract/test_replica_rules.py",)
 DEAL = ("tests/planner/baselines/test_deal.py",)
 NEXT_FIT = ("tests/planner/baselines/test_packed_next_fit.py",)
 FIRST_FIT = ("tests/planner/baselines/test_packed_first_fit.py",)
-GROUPS = ("tests/planner/baselines/test_balanced_groups.py",)
-BALANCED = ("tests/planner/baselines/test_packed_balanced.py",)
+GROUPS = ("tests/planner/batch/test_balanced_groups.py",)
+BALANCED = ("tests/planner/batch/test_packed_balanced.py",)
 ASSIGNED = ("tests/planner/baselines/test_as_assigned.py",)
 TABLES = ("tests/planner/test_from_config.py",)
 
@@ -33,13 +33,13 @@ BASELINES = (
            "offsets of samples in another order", PROMISES),
     Mutant("planner/batch/packed_row.py", "row_tokens=max(padded(offsets[-1]), ",
            "row_tokens=max(offsets[-1], ", "rows of any length", PROMISES),
-    Mutant("planner/baselines/packed/packed_rows.py", "    check_fit([", "    ([",
+    Mutant("planner/batch/packed_rows.py", "    check_fit([", "    ([",
            "rows that do not fit", PROMISES),
-    Mutant("planner/baselines/packed/packed_rows.py", "return inputs + targets", "return inputs",
+    Mutant("planner/batch/packed_rows.py", "return inputs + targets", "return inputs",
            "targets take no tokens of a packed row", PROMISES),
-    Mutant("planner/baselines/packed/packed_rows.py", ", mode, cost.is_encoder_decoder)",
+    Mutant("planner/batch/packed_rows.py", ", mode, cost.is_encoder_decoder)",
            ", mode)", "both sides of a sample in one row", PROMISES),
-    Mutant("planner/baselines/packed/packed_balanced.py", "both_ms - first_ms, 0.0",
+    Mutant("planner/batch/packed_balanced.py", "both_ms - first_ms, 0.0",
            "first_ms, 0.0", "launches count as work of pairs", BALANCED),
     Mutant("planner/baselines/deal.py", "while len(hands) % n_replicas and len(hands[donor]) > 1:",
            "while len(hands) < n_replicas and len(hands[donor]) > 1:",
@@ -60,32 +60,32 @@ BASELINES = (
            "np.minimum(packed_tokens(samples, cost), capacity)",
            "packed_tokens(samples, cost)", "samples longer than a row", FIRST_FIT),
     # balance
-    Mutant("planner/baselines/packed/packed_balanced.py", "packed = cost.of_layout(Layout.PACKED)",
+    Mutant("planner/batch/packed_balanced.py", "packed = cost.of_layout(Layout.PACKED)",
            "packed = cost", "packed rows have the work of padded ones", BALANCED),
-    Mutant("planner/baselines/packed/balanced_groups.py",
+    Mutant("planner/batch/balanced_groups.py",
            "lower_by_swaps(work, balance(work, n_groups))",
            "balance(work, n_groups)", "no swaps", GROUPS),
-    Mutant("planner/baselines/packed/balanced_groups.py",
+    Mutant("planner/batch/balanced_groups.py",
            "int(sums.argmax())", "int(sums.argmin())",
            "the emptiest group gives", GROUPS),
-    Mutant("planner/baselines/packed/balanced_groups.py", "larger.argmin()", "larger.argmax()",
+    Mutant("planner/batch/balanced_groups.py", "larger.argmin()", "larger.argmax()",
            "the worst exchange is looked at", GROUPS),
-    Mutant("planner/baselines/packed/packed_balanced.py",
+    Mutant("planner/batch/packed_balanced.py",
            "largest_first[::2][::-1] + largest_first[1::2]",
            "largest_first", "large ones first", BALANCED),
-    Mutant("planner/baselines/packed/packed_balanced.py", "of_token * tokens + of_pair * pairs",
+    Mutant("planner/batch/packed_balanced.py", "of_token * tokens + of_pair * pairs",
            "of_token * tokens", "attention is no work", BALANCED),
-    Mutant("planner/baselines/packed/packed_balanced.py", "per_token[0] - of_pair * longest",
+    Mutant("planner/batch/packed_balanced.py", "per_token[0] - of_pair * longest",
            "per_token[0]", "pairs count twice", BALANCED),
-    Mutant("planner/baselines/packed/packed_balanced.py", "if not np.isfinite(per_token).all():",
+    Mutant("planner/batch/packed_balanced.py", "if not np.isfinite(per_token).all():",
            "if False:", "work that was not measured", BALANCED),
-    Mutant("planner/baselines/packed/packed_balanced.py", "max(int(tokens[items].sum())",
+    Mutant("planner/batch/packed_balanced.py", "max(int(tokens[items].sum())",
            "min(int(tokens[items].sum())", "fewer micro-batches than tokens need", BALANCED),
-    Mutant("planner/baselines/packed/packed_balanced.py",
+    Mutant("planner/batch/packed_balanced.py",
            "-(-most_tokens // self.tokens_per_microbatch)",
            "max(1, most_tokens // self.tokens_per_microbatch)",
            "more tokens than the budget", BALANCED),
-    Mutant("planner/baselines/packed/packed_balanced.py", "min(n_groups, len(items))", "n_groups",
+    Mutant("planner/batch/packed_balanced.py", "min(n_groups, len(items))", "n_groups",
            "micro-batches without samples", BALANCED),
     Mutant("planner/baselines/as_assigned.py", "self.cluster, self.schedule_rules)",
            "self.cluster, self.schedule_rules[:1])", "only the first schedule", ASSIGNED),

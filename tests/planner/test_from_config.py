@@ -11,7 +11,6 @@ from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
 from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
 from dynapipe_hpc.planner.baselines.length_grouped import LengthGrouped
 from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
-from dynapipe_hpc.planner.baselines.packed.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.baselines.packed.packed_first_fit import PackedFirstFit
 from dynapipe_hpc.planner.baselines.packed.packed_next_fit import PackedNextFit
 from dynapipe_hpc.planner.baselines.replica_rule import ReplicaRule
@@ -25,6 +24,7 @@ from dynapipe_hpc.planner.baselines.tuned import (
 )
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.batch.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.chooser import Chooser

@@ -7,7 +7,6 @@ from typing import assert_never
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.also_balanced import AlsoBalanced
 from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
 from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
 from dynapipe_hpc.planner.baselines.authors.authors_accounting import AUTHORS
@@ -26,7 +25,6 @@ from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
 from dynapipe_hpc.planner.baselines.gpipe import gpipe
 from dynapipe_hpc.planner.baselines.length_grouped import LengthGrouped
 from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
-from dynapipe_hpc.planner.baselines.packed.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.baselines.packed.packed_first_fit import PackedFirstFit
 from dynapipe_hpc.planner.baselines.packed.packed_next_fit import PackedNextFit
 from dynapipe_hpc.planner.baselines.replica_rule import ReplicaRule
@@ -41,8 +39,10 @@ from dynapipe_hpc.planner.baselines.tuned import (
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.dynamic import dynamic_rules, layouts_of
+from dynapipe_hpc.planner.batch.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.slice_rule import SliceRule
+from dynapipe_hpc.planner.choose.also_balanced import AlsoBalanced
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.chooser import Chooser
@@ -186,7 +186,7 @@ def dynamic_chooser(
     def choose_with(cost: CostModel) -> Chooser:
         if search.effort == 0:
             return BestOfRules(shares, rules, cost, cluster)
-        found = BestOfSearch(
+        best_of_search = BestOfSearch(
             shares,
             rules,
             search,
@@ -196,7 +196,7 @@ def dynamic_chooser(
             batch.token_multiple,
             slices=batch.slices,
         )
-        return AlsoBalanced(found, rules, cost, cluster) if may_balance else found
+        return AlsoBalanced(best_of_search, rules, cost, cluster) if may_balance else best_of_search
 
     if batch.recompute_choice == "per_microbatch":
         return choose_with(cost)

@@ -10,10 +10,10 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.check_fit import FEWER_ROWS, check_fit
 from dynapipe_hpc.planner.baselines.config import DensePackingConfig
 from dynapipe_hpc.planner.baselines.first_fit import first_fit_decreasing
 from dynapipe_hpc.planner.baselines.split_for_replicas import split_for_replicas
+from dynapipe_hpc.planner.batch.check_fit import FEWER_ROWS, check_fit
 from dynapipe_hpc.planner.batch.row_length import padded, positions, row_lengths, tokens_of
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.check_fit import FEWER_ROWS, check_fit
 from dynapipe_hpc.planner.baselines.fixed_rows import RowSize
 from dynapipe_hpc.planner.baselines.split_for_replicas import split_for_replicas
+from dynapipe_hpc.planner.batch.check_fit import FEWER_ROWS, check_fit
 from dynapipe_hpc.planner.batch.row_length import row_lengths
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 

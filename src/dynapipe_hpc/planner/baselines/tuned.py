@@ -7,8 +7,8 @@ from itertools import count
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.packed.packed_rows import packed_tokens
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
+from dynapipe_hpc.planner.batch.packed_rows import packed_tokens
 from dynapipe_hpc.planner.batch.row_length import row_lengths
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.choose.chooser import Chooser

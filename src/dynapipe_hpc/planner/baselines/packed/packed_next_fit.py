@@ -7,7 +7,7 @@ from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.deal import deal
-from dynapipe_hpc.planner.baselines.packed.packed_rows import packed_replicas, packed_tokens
+from dynapipe_hpc.planner.batch.packed_rows import packed_replicas, packed_tokens
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 

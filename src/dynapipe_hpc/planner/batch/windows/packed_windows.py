@@ -30,6 +30,11 @@ CHEAPER = 0.95
 """Ratio of times per token below which larger windows are cheap."""
 
 
+def are_limited(begin: IntArray, cluster: Cluster) -> bool:
+    """Whether windows of bundles that begin there are limited: not those of small batches."""
+    return len(begin) > FEWEST_LIMITED and cluster.n_stages > 1
+
+
 def large_are_cheap(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> bool:
     """Whether packed windows of a share of the batch take less time per token than half as large.
 
@@ -108,8 +113,7 @@ class PackedWindows:
         tokens, *sums = (np.concatenate([[0], np.cumsum(each)])[begin] for each in summed)
         n_windows = WINDOWS_PER_STAGE * cluster.n_plans / (2 if larger else 1)
         most = max(both.sum() / n_windows, 2 * both.max(), token_multiple)
-        is_large = len(begin) > FEWEST_LIMITED and cluster.n_stages > 1
-        most_tokens = float(most) if is_large else np.inf
+        most_tokens = float(most) if are_limited(begin, cluster) else np.inf
         return cls(begin, tokens, tuple(sums), most_tokens, known, token_multiple)
 
     @property

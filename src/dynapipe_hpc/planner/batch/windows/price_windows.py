@@ -21,7 +21,11 @@ from dynapipe_hpc.planner.batch.windows.better_windows import better_windows
 from dynapipe_hpc.planner.batch.windows.bundles import bundles
 from dynapipe_hpc.planner.batch.windows.doubling import Doubling
 from dynapipe_hpc.planner.batch.windows.layout_windows import LayoutWindows
-from dynapipe_hpc.planner.batch.windows.packed_windows import PackedWindows, large_are_cheap
+from dynapipe_hpc.planner.batch.windows.packed_windows import (
+    PackedWindows,
+    are_limited,
+    large_are_cheap,
+)
 from dynapipe_hpc.planner.batch.windows.padded_windows import PaddedWindows
 from dynapipe_hpc.planner.batch.windows.window_lookup import WindowLookup
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
@@ -163,7 +167,7 @@ def _windows(
         begin,
         cost.known_rows,
         cluster,
-        larger=large_are_cheap(samples, cost, cluster),
+        larger=are_limited(begin, cluster) and large_are_cheap(samples, cost, cluster),
         token_multiple=token_multiple,
         preferences=preferences_of(samples),
     )

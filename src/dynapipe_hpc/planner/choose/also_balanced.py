@@ -9,9 +9,9 @@ import numpy as np
 from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.packed.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.batch.packed_shapes import Sums, packed_shapes
 from dynapipe_hpc.planner.batch.row_length import tokens_of
 from dynapipe_hpc.planner.batch.windows.packed_windows import large_are_cheap
@@ -142,9 +142,11 @@ class AlsoBalanced:
         costs = self._costs(Sums(*(total / count for total in of_replica)), mode)
         if not np.isfinite(costs.work_ms).all():
             return math.inf
-        each = costs.take(np.zeros(count, np.intp))
+        equal_costs = costs.take(np.zeros(count, np.intp))
         try:
-            pipeline = schedule_priced((), each, self.cost, self.cluster, rules=self.schedule_rules)
+            pipeline = schedule_priced(
+                (), equal_costs, self.cost, self.cluster, rules=self.schedule_rules
+            )
         except InfeasibleScheduleError:
             return math.inf
         return iteration_ms([pipeline.timeline], self.cost)

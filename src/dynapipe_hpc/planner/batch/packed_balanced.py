@@ -1,4 +1,4 @@
-"""Packed rows of about the same work, small ones at both ends: a baseline."""
+"""Packed rows of about the same work, small ones at both ends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ import numpy as np
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.packed.balanced_groups import balanced_groups
-from dynapipe_hpc.planner.baselines.packed.packed_rows import packed_replicas, packed_tokens
+from dynapipe_hpc.planner.batch.balanced_groups import balanced_groups
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
+from dynapipe_hpc.planner.batch.packed_rows import packed_replicas, packed_tokens
 from dynapipe_hpc.planner.batch.row_length import padded, row_lengths, tokens_of
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, IntArray, Shapes
 

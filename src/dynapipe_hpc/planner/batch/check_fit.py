@@ -1,4 +1,4 @@
-"""Memory check of the micro-batches that a baseline formed."""
+"""Memory check of micro-batches that were formed without one."""
 
 from collections.abc import Sequence
 

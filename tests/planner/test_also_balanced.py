@@ -13,11 +13,11 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines import also_balanced
-from dynapipe_hpc.planner.baselines.also_balanced import AlsoBalanced
 from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
-from dynapipe_hpc.planner.baselines.packed.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.batch.packed_balanced import PackedBalanced
+from dynapipe_hpc.planner.choose import also_balanced
+from dynapipe_hpc.planner.choose.also_balanced import AlsoBalanced
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice
 from dynapipe_hpc.planner.choose.chooser import Chooser

@@ -1,11 +1,11 @@
-"""Packed micro-batches of a baseline: samples end to end in one row, or one on each side."""
+"""Packed micro-batches of any samples: these lie end to end in one row, or one on each side."""
 
 from collections.abc import Sequence
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.check_fit import FEWER_TOKENS, check_fit
+from dynapipe_hpc.planner.batch.check_fit import FEWER_TOKENS, check_fit
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
 from dynapipe_hpc.planner.batch.row_length import document_lengths
 from dynapipe_hpc.planner.cost.cost_model import CostModel, IntArray

@@ -11,13 +11,13 @@ from tests.examples.stage_costs import with_columns
 from dynapipe_hpc.data.microbatch import Layout, PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.packed.packed_balanced import (
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError
+from dynapipe_hpc.planner.batch.packed_balanced import (
     PackedBalanced,
     packed_work,
     pair_work,
     small_at_both_ends,
 )
-from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
 
