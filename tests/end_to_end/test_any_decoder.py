@@ -119,11 +119,7 @@ def generated(model: Any) -> list[int]:
 
 
 def test_a_run_goes_on_in_one_stage_and_gives_the_same(trained: Path, tmp_path: Path) -> None:
-    for item in ("theirs", "corpus.h5", "costs.h5", "config.toml"):
-        source = trained / "qwen3_moe" / item
-        copy = shutil.copytree if source.is_dir() else shutil.copy
-        copy(source, tmp_path / item)
-    write_files(tmp_path, "")
+    copy_files(trained / "qwen3_moe", tmp_path)
     words = ("run", "config.toml", "-o", "run", "--set", "training.decay_iterations=20")
     first = finish(tmp_path, 2, *words, "--set", "training.iterations=8", *ONE_REPLICA)
     assert first.returncode == 0, first.stderr
@@ -134,6 +130,31 @@ def test_a_run_goes_on_in_one_stage_and_gives_the_same(trained: Path, tmp_path: 
         columns(trained / "qwen3_moe" / "run", "loss"),
     )
     assert found == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["qwen3_moe", "phi3"])
+def test_slices_give_the_losses_of_whole_samples(name: str, trained: Path, tmp_path: Path) -> None:
+    copy_files(trained / name, tmp_path)
+    settings = (
+        'planner.batch={rule="dynamic", layouts=["packed"], slices=16}',
+        "planner.search.effort=1",
+        'planner.cost={kind="analytic", recompute=["none", "full"], launch_ms=1e-6}',
+        # So slow that samples of 48 tokens are long.
+        "planner.cost.flops_per_ms=1e4",
+    )
+    sliced = [word for setting in settings for word in ("--set", setting)]
+    job = finish(tmp_path, 4, "run", "config.toml", "-o", "run", *sliced)
+    assert job.returncode == 0, job.stderr
+    (found,), (expected,) = (columns(run / "run", "loss") for run in (tmp_path, trained / name))
+    assert found == pytest.approx(expected, rel=1e-9)
+    plan = finish(tmp_path, 1, "plan", "config.toml", *sliced)
+    assert "packed tokens 0 to 16 of sample " in plan.stdout
+
+
+def copy_files(source: Path, folder: Path) -> None:
+    """Copies the files of a run, whose configuration then names them as seen from the folder."""
+    shutil.copytree(source / "theirs", folder / "theirs")
+    write_files(folder, "")
 
 
 def test_adapters_are_exported_for_peft_and_merged(tmp_path: Path) -> None:
