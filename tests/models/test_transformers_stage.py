@@ -20,7 +20,7 @@ from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.transformers import TransformersStage
 from dynapipe_hpc.training.activation_memory import ActivationMemory
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
-from dynapipe_hpc.training.generate import Sampling, continued
+from dynapipe_hpc.training.generate import continued
 from dynapipe_hpc.training.huggingface.read_weights import read_weights
 from dynapipe_hpc.training.sliced_samples import SlicedSamples
 
@@ -145,16 +145,24 @@ def go_back(passed: list[tuple[Tensor | None, Tensor]]) -> None:
 @every_decoder
 def test_tokens_are_the_same_with_kept_keys_and_values(name: str, models: Path) -> None:
     (stage,) = stages(models / name, 1)
-    found = written(stage)
+    tokens, logits = written(stage)
     assert stage.has_kv_cache == (name in SLICED_DECODERS)
     stage.has_kv_cache = False
-    assert found == written(stage)
+    expected_tokens, expected_logits = written(stage)
+    assert tokens == expected_tokens
+    torch.testing.assert_close(logits, expected_logits, rtol=1e-10, atol=1e-10)
 
 
-def written(stage: TransformersStage) -> list[int]:
-    """The likeliest tokens after a prompt."""
-    tokens = continued(stage, [START_ID, 5, 17, 3], None, Sampling().chooser(), end_ids=())
-    return list(islice(tokens, 24))
+def written(stage: TransformersStage) -> tuple[list[int], Tensor]:
+    """The likeliest tokens after a prompt, and the logits by which they were chosen."""
+    by_logits: list[Tensor] = []
+
+    def choose(logits: Tensor) -> int:
+        by_logits.append(logits)
+        return int(logits.argmax())
+
+    tokens = list(islice(continued(stage, [START_ID, 5, 17, 3], None, choose, end_ids=()), 24))
+    return tokens, torch.stack(by_logits)
 
 
 def test_a_stage_holds_its_own_part_only(models: Path) -> None:
