@@ -107,6 +107,7 @@ def test_samples_are_not_cut_where_slices_could_not_attend_as_layers_do(
         ({"sliding_window": 8, "layer_types": ["full_attention"]}, True),
         ({"sliding_window": 8, "layer_types": None}, False),
         ({"sliding_window": None, "layer_types": ["sliding_attention"]}, True),
+        ({"sliding_window": "wide", "layer_types": 3}, True),  # refused by transformers
     ],
 )
 def test_windows_are_those_of_some_layers(settings: dict[str, object], is_cut: bool) -> None:

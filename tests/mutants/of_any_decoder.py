@@ -40,8 +40,8 @@ ANY_DECODER = (
     ),
     Mutant(
         "architecture/transformers.py",
-        "and window < self.max_tokens:",
-        "and window <= self.max_tokens:",
+        "isinstance(window, int) and window < self.max_tokens",
+        "isinstance(window, int) and window <= self.max_tokens",
         "windows that no sample is longer than",
         SHAPE,
     ),
@@ -54,8 +54,8 @@ ANY_DECODER = (
     ),
     Mutant(
         "architecture/transformers.py",
-        "SLIDING in (kinds or [SLIDING])",
-        "SLIDING in (kinds or [])",
+        "not isinstance(kinds, list) or SLIDING in kinds",
+        "isinstance(kinds, list) and SLIDING in kinds",
         "slices in layers that all have windows",
         SHAPE,
     ),

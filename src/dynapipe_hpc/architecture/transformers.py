@@ -99,8 +99,9 @@ class TransformersShape(DecoderOnly):
         if cap := settings.get("attn_logit_softcapping"):
             return f"their scores have a soft cap (attn_logit_softcapping is {cap})"
         window, kinds = settings.get("sliding_window"), settings.get("layer_types")
-        has_windows = settings.get("use_sliding_window", True) and SLIDING in (kinds or [SLIDING])
-        if window and has_windows and window < self.max_tokens:
+        is_sliding = not isinstance(kinds, list) or SLIDING in kinds
+        has_windows = is_sliding and settings.get("use_sliding_window", True)
+        if has_windows and isinstance(window, int) and window < self.max_tokens:
             return f"layers have windows of {window} tokens, fewer than model.max_tokens"
         if not self._source_width:
             return "layers have maps to keys and values of other names than are known"
