@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -18,6 +19,7 @@ from tests.examples.any_decoders import (
 )
 from tests.examples.foreign_models import transformers
 from tests.examples.measured_layers import linear_table_of
+from tests.examples.tokenized import write_samples
 from tests.jobs.command_line import columns, finish, finish_program
 from tests.jobs.tuning_files import N_IDS, write_tuning_files
 from tests.oracles.in_float64 import in_float64
@@ -119,11 +121,7 @@ def generated(model: Any) -> list[int]:
 
 
 def test_a_run_goes_on_in_one_stage_and_gives_the_same(trained: Path, tmp_path: Path) -> None:
-    for item in ("theirs", "corpus.h5", "costs.h5", "config.toml"):
-        source = trained / "qwen3_moe" / item
-        copy = shutil.copytree if source.is_dir() else shutil.copy
-        copy(source, tmp_path / item)
-    write_files(tmp_path, "")
+    copy_files(trained / "qwen3_moe", tmp_path)
     words = ("run", "config.toml", "-o", "run", "--set", "training.decay_iterations=20")
     first = finish(tmp_path, 2, *words, "--set", "training.iterations=8", *ONE_REPLICA)
     assert first.returncode == 0, first.stderr
@@ -134,6 +132,31 @@ def test_a_run_goes_on_in_one_stage_and_gives_the_same(trained: Path, tmp_path: 
         columns(trained / "qwen3_moe" / "run", "loss"),
     )
     assert found == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["qwen3_moe", "phi3"])
+def test_slices_give_the_losses_of_whole_samples(name: str, trained: Path, tmp_path: Path) -> None:
+    copy_files(trained / name, tmp_path)
+    settings = (
+        'planner.batch={rule="dynamic", layouts=["packed"], slices=16}',
+        "planner.search.effort=1",
+        'planner.cost={kind="analytic", recompute=["none", "full"], launch_ms=1e-6}',
+        # So slow that samples of 48 tokens are long.
+        "planner.cost.flops_per_ms=1e4",
+    )
+    sliced = [word for setting in settings for word in ("--set", setting)]
+    job = finish(tmp_path, 4, "run", "config.toml", "-o", "run", *sliced)
+    assert job.returncode == 0, job.stderr
+    (found,), (expected,) = (columns(run / "run", "loss") for run in (tmp_path, trained / name))
+    assert found == pytest.approx(expected, rel=1e-9)
+    plan = finish(tmp_path, 1, "plan", "config.toml", *sliced)
+    assert "packed tokens 0 to 16 of sample " in plan.stdout
+
+
+def copy_files(source: Path, folder: Path) -> None:
+    """Copies the files of a run, whose configuration then names them as seen from the folder."""
+    shutil.copytree(source / "theirs", folder / "theirs")
+    write_files(folder, "")
 
 
 def test_adapters_are_exported_for_peft_and_merged(tmp_path: Path) -> None:
@@ -179,16 +202,43 @@ def test_a_model_that_is_refused_ends_all_ranks_with_one_message(tmp_path: Path)
 @pytest.mark.parametrize("name", ["llama", "gemma2", "gemma3", "qwen3_moe"])
 def test_estimated_memory_is_what_a_run_takes(name: str, tmp_path: Path) -> None:
     wide_decoder(name, tmp_path / "theirs")
-    cost = {"kind": "analytic", "recompute": ["none", "full"]}
+    write_estimated_run(tmp_path, {"layouts": ["padded"]}, max_tokens=64, tokens_per_batch=512)
+    run_as_estimated(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["llama", "phi3"])
+def test_estimated_memory_is_what_slices_take(name: str, tmp_path: Path) -> None:
+    wide_decoder(name, tmp_path / "theirs")
+    batch = {"layouts": ["packed"], "slices": 64}
+    write_estimated_run(tmp_path, batch, max_tokens=512, tokens_per_batch=1024)
+    stream = np.random.default_rng(8)
+    samples = [
+        (*(stream.integers(0, N_IDS, each).tolist() for each in (n, 20)), "task")
+        for n in stream.integers(1, 490, 60)
+    ]
+    write_samples(tmp_path / "corpus.h5", samples, N_IDS)
+    run_as_estimated(tmp_path, "--set", "planner.search.effort=1")
+    plan = finish(tmp_path, 1, "plan", "config.toml", "--set", "planner.search.effort=1")
+    assert "packed tokens 0 to 64 of sample " in plan.stdout
+
+
+def write_estimated_run(folder: Path, batch: dict[str, Any], **data: int) -> None:
+    """A dataset and a configuration of two stages with estimated costs, slow in computing."""
+    rates = {"launch_ms": 1e-6, "flops_per_ms": 1e5}
+    cost = {"kind": "analytic", "recompute": ["none", "full"], **rates}
     tables: dict[str, dict[str, Any]] = {
-        "data": {"max_tokens": 64, "tokens_per_batch": 512},
+        "data": data,
         "model": {"family": "transformers"},
         "cluster": {"n_replicas": 1},
-        "planner": {"cost": cost, "batch": {"rule": "dynamic", "layouts": ["padded"]}},
-        "training": {"dtype": "float32"},
+        "planner": {"cost": cost, "batch": {"rule": "dynamic", **batch}},
+        "training": {"dtype": "float32", "iterations": 4},
     }
-    write_tuning_files(tmp_path, "", tables)
-    job = finish(tmp_path, 2, "run", "config.toml", "-o", "run", "--set", "training.iterations=4")
+    write_tuning_files(folder, "", tables)
+
+
+def run_as_estimated(folder: Path, *words: str) -> None:
+    """Runs a few iterations, whose peaks of memory are those that were estimated."""
+    job = finish(folder, 2, "run", "config.toml", "-o", "run", *words)
     assert job.returncode == 0, job.stderr
-    for record in RunFolder.open(tmp_path / "run").records():
+    for record in RunFolder.open(folder / "run").records():
         assert record.predicted_peak_bytes == pytest.approx(record.measured_peak_bytes, rel=0.05)

@@ -45,10 +45,6 @@ def test_all_keys_are_taken_from_the_folder(path: Path, tmp_path: Path) -> None:
         ("planner.schedule.split_backward=true", "planner.schedule.split_backward is true"),
         ('planner.cost.recompute=["none", "selective"]', "planner.cost.recompute has 'selective'"),
         ('training.objective="dpo"', "training.objective is 'dpo'"),
-        (
-            'planner.batch={rule="dynamic", layouts=["packed"], slices=512}',
-            "planner.batch.slices is 512",
-        ),
     ],
 )
 def test_what_needs_layers_of_this_package_is_refused(
@@ -56,6 +52,22 @@ def test_what_needs_layers_of_this_package_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=f"{message}, but the layers of model.family = 'trans"):
         load_config(path, [override])
+
+
+SLICED = 'planner.batch={rule="dynamic", layouts=["packed"], slices=16}'
+
+
+def test_samples_may_be_cut(path: Path) -> None:
+    assert load_config(path, [SLICED]).may_slice
+    assert load_config(path, [SLICED.replace("16", '"auto"')]).may_slice
+
+
+def test_samples_run_whole_where_layers_have_windows(path: Path, tmp_path: Path) -> None:
+    saved_decoder("starcoder2", tmp_path / "theirs")
+    refusal = r"slices is 16, but .* 'transformers' cannot be cut .* as layers have windows of 6"
+    with pytest.raises(ConfigError, match=refusal):
+        load_config(path, [SLICED])
+    assert not load_config(path, [SLICED.replace("16", '"auto"')]).may_slice
 
 
 def test_other_settings_than_those_of_the_folder_are_refused(path: Path) -> None:
