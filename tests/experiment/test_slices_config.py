@@ -68,5 +68,5 @@ def test_a_number_of_tokens_is_refused_elsewhere(
 
 def test_samples_are_cut_by_the_search_alone() -> None:
     assert not configured(tiny_experiment, PACKED, ["adaptive"], effort=0).may_slice
-    with pytest.raises(ValidationError, match="slices is 16, but search.effort is 0, .*raise it"):
+    with pytest.raises(ValidationError, match=r"slices is 16, but search.effort is 0, .*raise it"):
         configured(tiny_experiment, PACKED | {"slices": 16}, ["adaptive"], effort=0)
