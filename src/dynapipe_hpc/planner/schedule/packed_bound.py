@@ -20,7 +20,7 @@ def packed_bound_ms(
 ) -> float:
     """Lower bound on the makespan of any plan of padded and packed micro-batches.
 
-    The makespan includes `extra_reduce_ms`.
+    The makespan includes `extra_reduce_ms`. It is infinite if a sample fits in no way.
 
     It holds for every partition of the samples, every layout and mode in which a micro-batch fits
     alone, every assignment to replicas and every schedule. Its relaxations are those of
@@ -36,11 +36,13 @@ def packed_bound_ms(
         cluster: The cluster, with number of replicas, memory limit and link.
         may_split: Whether backward passes may be split.
     """
-    cells = RowCells.from_samples(samples, cost, cluster, may_split=may_split)
     reduce_ms = extra_reduce_ms(cost)
+    trip_ms = packed_trip_ms(samples, cost, cluster, may_split=may_split, reduce_ms=reduce_ms)
+    if trip_ms == np.inf:
+        return np.inf
+    cells = RowCells.from_samples(samples, cost, cluster, may_split=may_split)
     stages = list(stage_bounds(cells, cluster, reduce_ms, may_split=may_split))
     tightest = max(stages, key=lambda stage: stage.bound_ms(1.0, 1.0))
-    trip_ms = packed_trip_ms(samples, cost, cluster, may_split=may_split, reduce_ms=reduce_ms)
     return max(tightest.best_bound_ms(), trip_ms)
 
 

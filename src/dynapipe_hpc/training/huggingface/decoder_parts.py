@@ -140,6 +140,7 @@ class _Calls:
     Attributes:
         documents: Documents to which attention keeps that has no kernel for packed rows.
         has_flash: Whether it has one, which computes only what a window sees.
+        max_tokens: Length of the longest sample. Windows that hold it change nothing.
         scores_flops: Operations of fused attention per pair of tokens.
         windows: Windows of attention.
         expert_flops: Operations of products of experts.
@@ -147,6 +148,7 @@ class _Calls:
 
     documents: Documents | None
     has_flash: bool
+    max_tokens: int
     scores_flops: int = 0
     windows: set[float] = field(default_factory=set)
     expert_flops: int = 0
@@ -156,6 +158,8 @@ class _Calls:
     ) -> Tensor:
         """Mixed values without numbers, of the shape of the query."""
         query, key, value = projections
+        if window is not None and window >= self.max_tokens:
+            window = None
         self.windows.add(math.inf if window is None else window)
         if cap is not None:  # computed by a formula
             return windowed_attention(
@@ -263,7 +267,7 @@ def _run(
     batch = rows.batch(size, has_tokens=last)
     hidden = torch.empty(*batch.size, shape.hidden_size, dtype=dtype, device=META)
     hidden.requires_grad_()
-    calls = _Calls(batch.context.documents, rows.has_flash)
+    calls = _Calls(batch.context.documents, rows.has_flash, shape.max_tokens)
     try:
         with FlopCounterMode(display=False) as counted, LiveMemory() as live, calls.standing_in():
             output = stage.run(hidden, batch, Recompute.NONE)
