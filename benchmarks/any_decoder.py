@@ -1,16 +1,16 @@
 """A Llama by its own family and through `transformers`: times, kept memory, predictions.
 
     python benchmarks/any_decoder.py
-    python benchmarks/any_decoder.py --predict [--repeats 3] [--json OUT.json]
+    python benchmarks/any_decoder.py --predict [--stages 1] [--repeats 3] [--json OUT.json]
 
 A Llama of four layers of width 512 on one processor core in float32, with random weights: forward
 and backward passes of the whole model, by turns. "ratio" is the time of its own family over that of
 `transformers`, the median of nine; "MB" is what is kept for backward, of either. It takes about
 four minutes.
 
-With --predict, a Llama of width 256 is profiled and trained on the demo corpus on one rank, by
-either family in turns, and the errors of predicted iterations are compared as by prediction.py; a
-repeat takes about four minutes. Both need the extra [huggingface].
+With --predict, a Llama of width 256 is profiled and trained on the demo corpus, a rank per stage,
+by either family in turns, and the errors of predicted iterations are compared as by prediction.py,
+with real tokens per second; a repeat takes about four minutes. Both need the extra [huggingface].
 """
 
 import argparse
@@ -58,10 +58,11 @@ PREDICTED = {
     **dict.fromkeys(("median_error", "mean_error", "mean_peak_error"), "{:.1%}"),
     **dict.fromkeys(("predicted_ms", "measured_ms"), "{:.0f}"),
     "p/m": "{:.3f}",
+    "tokens/s": "{:.0f}",
 }
 
 
-def narrow_config(family: str, folder: Path) -> Path:
+def narrow_config(family: str, folder: Path, n_stages: int) -> Path:
     """A configuration for a smaller model, which lies beside it with the demo corpus."""
     path = folder / f"{family}.toml"
     tables: dict[str, dict[str, Any]] = {
@@ -71,7 +72,7 @@ def narrow_config(family: str, folder: Path) -> Path:
             "tokens_per_batch": 4096,
         },
         "model": {"init_from": str(folder / "model"), "family": family},
-        "cluster": {"n_replicas": 1, "n_stages": 1, "device_memory_bytes": "4GB"},
+        "cluster": {"n_replicas": 1, "n_stages": n_stages, "device_memory_bytes": "4GB"},
         "planner": {
             "cost": {"kind": "profiled", "path": str(folder / f"{family}.h5")},
             "batch": {"rule": "dynamic", "layouts": ["padded", "packed"]},
@@ -83,7 +84,7 @@ def narrow_config(family: str, folder: Path) -> Path:
     return path
 
 
-def predict(n_repeats: int, out: Path | None) -> None:
+def predict(n_repeats: int, n_stages: int, out: Path | None) -> None:
     """Prints errors of predicted iterations, and writes them to a file."""
     repeats: dict[str, list[Row]] = {family: [] for family in FAMILIES}
     with TemporaryDirectory() as name:
@@ -94,13 +95,16 @@ def predict(n_repeats: int, out: Path | None) -> None:
         dynapipe("demo-corpus", f"{corpus}.jsonl", "--samples", 4000, "--seed", 1)
         dynapipe("preprocess", f"{corpus}.jsonl", f"{corpus}.h5")
         for i, family in product(range(n_repeats), FAMILIES):
-            config_path, run = narrow_config(family, folder), folder / f"{family}_{i}"
+            config_path, run = narrow_config(family, folder, n_stages), folder / f"{family}_{i}"
             table = folder / f"{family}.h5"
             table.unlink(missing_ok=True)
-            dynapipe("profile", config_path, "-o", table)
-            dynapipe("run", config_path, "-o", run)
-            row = compare(RunFolder.open(run), COUNTED)
-            repeats[family].append(row | {"load": os.getloadavg()[0]})
+            dynapipe("profile", config_path, "-o", table, n_ranks=n_stages)
+            dynapipe("run", config_path, "-o", run, n_ranks=n_stages)
+            row = compare(RunFolder.open(run), COUNTED) | {"load": os.getloadavg()[0]}
+            counted = [r for r in RunFolder.open(run).records() if r.iteration in COUNTED]
+            measured_s = sum(record.measured_ms for record in counted) / 1e3
+            row["tokens/s"] = sum(record.real_tokens for record in counted) / measured_s
+            repeats[family].append(row)
             print_table({f"{family} {i}": row}, PREDICTED)
     results = {family: typical(rows) for family, rows in repeats.items()}
     print_table(results, PREDICTED | {"least": "{:.1%}", "most": "{:.1%}"})
@@ -163,11 +167,12 @@ def main(pair: Sequence[StageOfFamily]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--predict", action="store_true")
+    parser.add_argument("--stages", type=int, choices=(1, 2), default=1)
     parser.add_argument("--repeats", type=int, choices=range(1, 10), default=3)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.predict:
-        predict(arguments.repeats, arguments.json)
+        predict(arguments.repeats, arguments.stages, arguments.json)
     else:
         main(stages())

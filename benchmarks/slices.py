@@ -1,14 +1,17 @@
-"""Gain of slices on two stages of this machine's processors, and errors of their prediction.
+"""Gain of slices on stages of this machine's processors, and errors of their prediction.
 
-    python benchmarks/slices.py [--seeds 5] [--json OUT.json]
+    python benchmarks/slices.py [--stages 2] [--seeds 5] [--json OUT.json]
 
 Every batch has one sample of 8,192 tokens and about as many tokens of samples of 256 to 768, which
-are a fifth of the work. A profile, then for each seed of the batches a run without slices and one
-with them, of the same iterations; the first iteration is left out. "ratio" is real tokens per
-second with slices over those without, of a seed; errors are |predicted - measured| / measured,
-medians over a seed's iterations; "loss" is the largest relative difference of losses. Nothing else
-should run beside it: the load of the machine is measured at the end of each seed. It takes about
-ten minutes.
+are a fifth of the work. A profile, then for each seed of the batches a run without slices, one
+with them, and one by each rule of today at the best size for every batch: packed rows of equal work
+and a token budget, of the same iterations; the first iteration is left out. "ratio" is real tokens
+per second with slices over those without, of a seed, likewise "over balanced" and "over budget";
+errors are |predicted - measured| / measured, medians over a seed's iterations; "loss" is the
+largest relative difference of losses without slices and with them. Nothing else should run beside
+it: the load of the machine is measured at the end of each seed. It takes about ten minutes.
+
+With more stages than cores, stages take turns on them, which predictions do not know.
 """
 
 import argparse
@@ -17,7 +20,7 @@ import os
 import random
 import string
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -30,29 +33,37 @@ from dynapipe_hpc.report.throughput import largest_loss_difference, relative_dif
 from measured import print_table
 from prediction import dynapipe
 
-N_RANKS = 2
 LONG_TOKENS = 8192
 SHORT_TOKENS = (256, 768)
 N_SHORT = LONG_TOKENS // (sum(SHORT_TOKENS) // 2)
 N_ITERATIONS = 6
-SETTINGS = ("off", "auto")
+RULES: dict[str, Mapping[str, object]] = {
+    "whole": {"rule": "dynamic", "layouts": ["packed"], "slices": "off"},
+    "sliced": {"rule": "dynamic", "layouts": ["packed"]},
+    "balanced": {"rule": "packed_balanced", "tokens_per_microbatch": "tuned"},
+    "budget": {"rule": "token_budget", "tokens_per_microbatch": "tuned"},
+}
+BOTH_LAYOUTS: Mapping[str, object] = {"rule": "dynamic", "layouts": ["padded", "packed"]}
 
 Row = dict[str, float]
 
 
-def experiment(folder: Path) -> dict[str, object]:
-    """The configuration of the runs, but for what seeds and slices change."""
-    datasets = ((_dataset(folder, "long"), 1), (_dataset(folder, "short"), N_SHORT))
+def experiment(folder: Path, n_stages: int, batch: Mapping[str, object]) -> dict[str, object]:
+    """The configuration of the runs of a rule, but for what seeds change."""
+    weights = {"long": 1, "short": N_SHORT}
     return {
         "data": {
-            "mixture": [{"dataset": str(path), "weight": weight} for path, weight in datasets],
+            "mixture": [
+                {"dataset": str(folder / f"{name}.h5"), "weight": weight}
+                for name, weight in weights.items()
+            ],
             "max_tokens": LONG_TOKENS,
             # A second long sample does not fit.
             "tokens_per_batch": 5 * LONG_TOKENS // 2,
         },
         "model": {
             "family": "llama",
-            "n_layers": 2,
+            "n_layers": n_stages,
             "hidden_size": 128,
             "n_heads": 2,
             "n_kv_heads": 1,
@@ -60,17 +71,17 @@ def experiment(folder: Path) -> dict[str, object]:
             "vocab_size": 257,
             "max_tokens": LONG_TOKENS,
         },
-        "cluster": {"n_stages": N_RANKS, "device_memory_bytes": "4GB"},
+        "cluster": {"n_stages": n_stages, "device_memory_bytes": "4GB"},
         "planner": {
             "cost": {"kind": "profiled", "path": str(folder / "costs.h5")},
-            "batch": {"rule": "dynamic", "layouts": ["packed"]},
+            "batch": batch,
         },
         "training": {"iterations": N_ITERATIONS, "learning_rate": 1e-3},
     }
 
 
-def _dataset(folder: Path, name: str) -> Path:
-    """Samples of letters, each with its end-of-sequence token."""
+def write_dataset(folder: Path, name: str) -> None:
+    """Writes samples of letters, each with its end-of-sequence token."""
     draw = random.Random(name)  # noqa: S311 - no secret
     bounds = SHORT_TOKENS if name == "short" else (LONG_TOKENS, LONG_TOKENS)
     n_samples = N_ITERATIONS * (N_SHORT if name == "short" else 1)
@@ -80,21 +91,20 @@ def _dataset(folder: Path, name: str) -> Path:
             text = "".join(draw.choices(string.ascii_letters, k=draw.randint(*bounds) - 1))
             file.write(json.dumps({"inputs": text[:8], "targets": text[8:]}) + "\n")
     dynapipe("preprocess", path, path.with_suffix(".h5"))
-    return path.with_suffix(".h5")
 
 
-def measure(folder: Path, config: Path, seed: int) -> Row:
-    """Runs a seed's iterations without slices and with them, and compares."""
+def measure(folder: Path, configs: Mapping[str, Path], seed: int, n_stages: int) -> Row:
+    """Runs a seed's iterations by every rule, and compares."""
     records = {}
-    for slices in SETTINGS:
-        run = folder / f"run_{seed}_{slices}"
-        changes = {"data.seed": seed, "planner.batch.slices": slices}
-        options = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
-        dynapipe("run", config, "-o", run, *options, n_ranks=N_RANKS)
-        records[slices] = list(RunFolder.open(run).records())
-    whole, sliced = (each[1:] for each in records.values())
+    for rule, config in configs.items():
+        run = folder / f"run_{seed}_{rule}"
+        dynapipe("run", config, "-o", run, "--set", f"data.seed={seed}", n_ranks=n_stages)
+        records[rule] = list(RunFolder.open(run).records())
+    whole, sliced, balanced, budget = (records[rule][1:] for rule in RULES)
     return {
         "ratio": _tokens_per_s(sliced) / _tokens_per_s(whole),
+        "over balanced": _tokens_per_s(sliced) / _tokens_per_s(balanced),
+        "over budget": _tokens_per_s(sliced) / _tokens_per_s(budget),
         "predicted ratio": sum(r.predicted_ms for r in whole) / sum(r.predicted_ms for r in sliced),
         "whole_ms": median(r.measured_ms for r in whole),
         "sliced_ms": median(r.measured_ms for r in sliced),
@@ -105,7 +115,7 @@ def measure(folder: Path, config: Path, seed: int) -> Row:
         "peak error": _peak_error(sliced),
         "peak p/m": sum(r.predicted_peak_bytes for r in sliced)
         / sum(r.measured_peak_bytes for r in sliced),
-        "loss": largest_loss_difference(*records.values()),
+        "loss": largest_loss_difference(records["whole"], records["sliced"]),
         "micro-batches": median(r.n_microbatches for r in sliced),
         "load": os.getloadavg()[0],
     }
@@ -135,22 +145,29 @@ def show(results: dict[str, Row]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--stages", type=int, choices=range(2, 9), default=2)
     parser.add_argument("--seeds", type=int, choices=range(1, 20), default=5)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        config = folder / "slices.toml"
-        config.write_text(tomli_w.dumps(experiment(folder)), encoding="utf-8")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, n_stages = Path(temporary), arguments.stages
+        for name in ("long", "short"):
+            write_dataset(folder, name)
+        configs = {rule: folder / f"{rule}.toml" for rule in (*RULES, "profile")}
+        for rule, config in configs.items():
+            batch = RULES.get(rule, BOTH_LAYOUTS)
+            text = tomli_w.dumps(experiment(folder, n_stages, batch))
+            config.write_text(text, encoding="utf-8")
         grid = "--microbatch-tokens", LONG_TOKENS
-        dynapipe("profile", config, "-o", folder / "costs.h5", *grid, n_ranks=N_RANKS)
-        rows = [measure(folder, config, seed) for seed in range(arguments.seeds)]
+        profile = configs.pop("profile")
+        dynapipe("profile", profile, "-o", folder / "costs.h5", *grid, n_ranks=n_stages)
+        rows = [measure(folder, configs, seed, n_stages) for seed in range(arguments.seeds)]
     results = {f"seed {seed}": row for seed, row in enumerate(rows)}
     for statistic in (median, min, max):
         results[statistic.__name__] = {key: statistic(row[key] for row in rows) for key in rows[0]}
     show(results)
     if arguments.json:
-        text = json.dumps({"machine": machine_facts(N_RANKS), "results": results}, indent=1)
+        text = json.dumps({"machine": machine_facts(n_stages), "results": results}, indent=1)
         arguments.json.write_text(text + "\n", encoding="utf-8")
 
 

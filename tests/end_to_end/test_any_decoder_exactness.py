@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.examples.any_decoders import DECODERS, origin_of, random_decoder, saved_decoder
 from tests.examples.pipeline_training import assert_equal, gradients, three_steps
+from tests.examples.sliced_case import CUTS, sliced_steps
 from tests.examples.training_case import (
     LAYOUTS,
     START_ID,
@@ -62,6 +63,17 @@ def test_so_do_split_backward_passes(schedule: str, lora: Lora | None, tmp_path:
     found = three_steps(
         shared, schedule, BATCHES, RECOMPUTED, shape=shape, layouts=LAYOUTS["mixed"]
     )
+    assert_equal(found, unsplit_training(BATCHES, shape))
+
+
+@each_of(WAYS)
+@pytest.mark.parametrize("name", ["granite", "phi3", "qwen3_moe"])
+def test_slices_give_the_unsplit_weights_in_any_order_of_passes(
+    name: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    shared = cluster.model_copy(update={"zero_stage": 1})
+    shape = shape_of(name, tmp_path)
+    found = sliced_steps(shared, BATCHES, CUTS["unequal"], RECOMPUTED, shape, beside=True)
     assert_equal(found, unsplit_training(BATCHES, shape))
 
 

@@ -46,10 +46,6 @@ def test_all_keys_are_taken_from_the_folder(path: Path, tmp_path: Path) -> None:
         ("cluster.n_shards=2", "cluster.n_shards is 2"),
         ('planner.cost.recompute=["none", "selective"]', "planner.cost.recompute has 'selective'"),
         ('training.objective="dpo"', "training.objective is 'dpo'"),
-        (
-            'planner.batch={rule="dynamic", layouts=["packed"], slices=512}',
-            "planner.batch.slices is 512",
-        ),
     ],
 )
 def test_what_needs_layers_of_this_package_is_refused(
@@ -86,6 +82,22 @@ def test_split_passes_need_halves_that_were_measured(
     assert "'dynapipe-hpc profile CONFIG -o TABLE.h5' measures them" in told
     write_table(with_halves(table), costs)
     assert main(["plan", str(path), *options]) == 0
+
+
+SLICED = 'planner.batch={rule="dynamic", layouts=["packed"], slices=16}'
+
+
+def test_samples_may_be_cut(path: Path) -> None:
+    assert load_config(path, [SLICED]).may_slice
+    assert load_config(path, [SLICED.replace("16", '"auto"')]).may_slice
+
+
+def test_samples_run_whole_where_layers_have_windows(path: Path, tmp_path: Path) -> None:
+    saved_decoder("starcoder2", tmp_path / "theirs")
+    refusal = r"slices is 16, but .* 'transformers' cannot be cut .* as layers have windows of 6"
+    with pytest.raises(ConfigError, match=refusal):
+        load_config(path, [SLICED])
+    assert not load_config(path, [SLICED.replace("16", '"auto"')]).may_slice
 
 
 def test_other_settings_than_those_of_the_folder_are_refused(path: Path) -> None:

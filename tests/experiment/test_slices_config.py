@@ -12,10 +12,17 @@ PACKED: dict[str, object] = {"rule": "dynamic", "layouts": ["packed"]}
 
 
 def configured(
-    made: Callable[[], ExperimentConfig], batch: dict[str, object], rules: list[str]
+    made: Callable[[], ExperimentConfig],
+    batch: dict[str, object],
+    rules: list[str],
+    effort: int = 1000,
 ) -> ExperimentConfig:
     tables = made().model_dump(exclude_none=True)
-    tables["planner"] |= {"batch": batch, "schedule": {"rules": rules}}
+    tables["planner"] |= {
+        "batch": batch,
+        "schedule": {"rules": rules},
+        "search": {"effort": effort},
+    }
     return ExperimentConfig.model_validate(tables)
 
 
@@ -57,3 +64,9 @@ def test_a_number_of_tokens_is_refused_elsewhere(
 ) -> None:
     with pytest.raises(ValidationError, match=f"slices is 16, but .*{message}"):
         configured(made, PACKED | {"layouts": [layout], "slices": 16}, [rule])
+
+
+def test_samples_are_cut_by_the_search_alone() -> None:
+    assert not configured(tiny_experiment, PACKED, ["adaptive"], effort=0).may_slice
+    with pytest.raises(ValidationError, match=r"slices is 16, but search.effort is 0, .*raise it"):
+        configured(tiny_experiment, PACKED | {"slices": 16}, ["adaptive"], effort=0)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.foreign_attention import (
     SdpaCalls,
     attending_within,
@@ -83,7 +84,7 @@ def test_rows_attend_as_documents_do(window: int | None, cap: float | None) -> N
 def test_the_interface_reads_scale_window_and_cap_and_turns_tokens_before_heads() -> None:
     inputs, documents = random_row(sum(LENGTHS)), Documents.from_lengths(LENGTHS)
     options: dict[str, Any] = {"scaling": 0.3, "sliding_window": 3, "softcap": 0.7, "dropout": 0.0}
-    with attending_within(documents):
+    with attending_within(AttentionContext(documents)):
         found, weights = interface(nn.Identity(), *inputs, None, **options, position_ids=inputs[0])
     expected = windowed_attention(*inputs, documents=documents, scale=0.3, window=3, cap=0.7)
     assert torch.equal(found, expected.transpose(1, 2))
@@ -123,7 +124,7 @@ def test_a_probe_computes_no_attention() -> None:
 def test_calls_of_torch_with_the_mark_are_this_attention() -> None:
     (query, key, value), mark = random_row(sum(LENGTHS)), torch.zeros(1, 1, 1, 1)
     documents = Documents.from_lengths(LENGTHS)
-    with SdpaCalls(mark), attending_within(documents):
+    with SdpaCalls(mark), attending_within(AttentionContext(documents)):
         found = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mark, scale=0.3
         )

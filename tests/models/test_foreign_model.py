@@ -1,5 +1,6 @@
 """Models of `transformers` that cannot be cut into stages, or whose attention is another."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,10 +41,31 @@ def test_attention_is_told_of_the_window_of_its_layer(
     settings: dict[str, Any], windows: tuple[int | None, int | None]
 ) -> None:
     for index, window in enumerate(windows):
-        check_attention(model_of(**settings), index, AttentionReached(window))
+        check_attention(model_of(**settings), index, AttentionReached(window, None), 0)
         other = 4 if window is None else None
         with pytest.raises(InputError, match=f"a window of {window} tokens .* with one of {other}"):
-            check_attention(model_of(**settings), index, AttentionReached(other))
+            check_attention(model_of(**settings), index, AttentionReached(other, None), 0)
+
+
+@pytest.mark.parametrize(
+    ("window", "cap", "max_sliced", "is_refused"),
+    [
+        (8, None, 9, True),
+        (8, None, 8, False),
+        (8, 2.0, 8, True),
+        (None, 2.0, 8, True),
+        (None, None, 8, False),
+        (8, 2.0, 0, False),
+    ],
+)
+def test_windows_and_caps_that_reach_into_samples_that_are_cut_are_refused(
+    window: int | None, cap: float | None, max_sliced: int, is_refused: bool
+) -> None:
+    model, reached = model_of(sliding_window=window), AttentionReached(window, cap)
+    told = f"a window of {window} tokens and a soft cap of {cap}"
+    refusal = pytest.raises(InputError, match=told)
+    with refusal if is_refused else nullcontext():
+        check_attention(model, 0, reached, max_sliced)
 
 
 def test_kinds_of_attention_that_are_neither_full_nor_have_a_window_are_unknown() -> None:
@@ -55,7 +77,7 @@ def test_kinds_of_attention_that_are_neither_full_nor_have_a_window_are_unknown(
 
 def test_a_layer_without_attention_is_refused() -> None:
     with pytest.raises(InputError, match="Identity of transformers calls no attention"):
-        check_attention(model_of(), 0, None)
+        check_attention(model_of(), 0, None, 0)
 
 
 class _Plain(nn.Module):

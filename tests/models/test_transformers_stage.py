@@ -1,7 +1,7 @@
 """Decoders of `transformers` in two stages, against the same models run by a plain loop."""
 
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Iterator, Sequence
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from tests.examples.any_decoders import DECODERS, origin_of, plain_losses, saved_decoder
 from tests.examples.decoder_pipelines import SAMPLES, TOKENS, WEIGHTS
 from tests.examples.run_stage import run_stage
+from tests.examples.sliced_case import sliced_row, slices_of
 from tests.examples.training_case import START_ID, packed, padded
 from tests.oracles.in_float64 import in_float64
 from torch import Tensor
@@ -24,9 +25,23 @@ from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.transformers import TransformersStage
 from dynapipe_hpc.training.activation_memory import ActivationMemory
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
+from dynapipe_hpc.training.generate import continued
 from dynapipe_hpc.training.huggingface.read_weights import read_weights
+from dynapipe_hpc.training.sliced_samples import SlicedSamples
 
 N_STAGES = 2
+SLICED_DECODERS = ("llama", "phi3", "olmo2", "granite", "smollm3", "qwen3_moe", "mixtral")
+A, B = slices_of(SAMPLES[2], (0.1, 0.6)), slices_of(SAMPLES[3], (1,))
+SLICED: list[MicroBatch] = [
+    sliced_row(SAMPLES[2], A[0]),
+    padded(SAMPLES[:1]),
+    sliced_row(SAMPLES[3], B[0]),
+    sliced_row(SAMPLES[2], A[1], SAMPLES[1:2]),
+    packed(SAMPLES[4:]),
+    sliced_row(SAMPLES[3], B[1]),
+    sliced_row(SAMPLES[2], A[2]),
+]
+"""All samples: of two the slices, in turns, one with a whole sample behind it, and others."""
 every_decoder = pytest.mark.parametrize("name", DECODERS)
 
 
@@ -84,10 +99,11 @@ def test_stages_compute_the_loss_and_gradients_of_a_plain_loop(
     name: str, models: Path, tmp_path: Path
 ) -> None:
     loss, expected = expected_of(name, tmp_path)
-    for microbatch in (padded(SAMPLES), packed(SAMPLES, fill=3)):
+    batches: list[list[MicroBatch]] = [[padded(SAMPLES)], [packed(SAMPLES, fill=3)]]
+    for microbatches in [*batches, SLICED] if name in SLICED_DECODERS else batches:
         for mode, splits in product((Recompute.NONE, Recompute.FULL), (False, True)):
             pipeline = stages(models / name)
-            found_loss, found = outcome(pipeline, microbatch, mode, splits=splits)
+            found_loss, found = outcome(pipeline, microbatches, mode, splits=splits)
             assert found_loss == pytest.approx(loss, rel=1e-10)
             assert found.keys() == expected.keys()
             for key, gradient in expected.items():
@@ -102,32 +118,72 @@ def test_stages_compute_the_loss_and_gradients_of_a_plain_loop(
 
 
 def outcome(
-    pipeline: list[TransformersStage], microbatch: MicroBatch, mode: Recompute, *, splits: bool
+    pipeline: list[TransformersStage],
+    microbatches: Sequence[MicroBatch],
+    mode: Recompute,
+    *,
+    splits: bool,
 ) -> tuple[float, dict[str, Tensor]]:
-    """Loss and gradients of a micro-batch, whose activations cross stages as numbers.
+    """Loss and gradients of micro-batches, whose activations cross stages as numbers.
 
-    If backward passes are split, all gradients of weights that wait come last.
+    Those without a slice go back before the next goes forward, slices behind all others. If
+    backward passes are split, all gradients of weights that wait come last.
     """
-    queues = [DeferredWeights() if splits else None for _ in pipeline]
-    received: list[Tensor] = []
-    sent: list[Tensor] = []
-    activation = None
-    for stage, queue in zip(pipeline, queues, strict=True):
-        if activation is not None:
-            activation = activation.detach().requires_grad_()
-            received.append(activation)
-        batch = stage.collate(microbatch, TOKENS)
-        with deferring(queue):
-            activation = run_stage(stage, activation, batch, mode)
-        sent.append(activation)
+    queue = DeferredWeights() if splits else None
+    loss, waiting = 0.0, []
+    caches = [SlicedSamples() for _ in pipeline]
+    for index, microbatch in enumerate(microbatches):
+        passed: list[tuple[Tensor | None, Tensor]] = []
+        activation = None
+        for stage, sliced in zip(pipeline, caches, strict=True):
+            if activation is not None:
+                activation = activation.detach().requires_grad_()
+            batch, kv_cache = stage.collate(microbatch, TOKENS), sliced.load(index, microbatch)
+            batch = batch if kv_cache is None else batch.with_cache(kv_cache)
+            with deferring(queue):
+                passed.append((activation, run_stage(stage, activation, batch, mode)))
+            activation = passed[-1][1]
+        loss += passed[-1][1].item()
+        if microbatch.slice:
+            waiting.append(passed)
+        else:
+            go_back(passed)
+    while waiting:
+        go_back(waiting.pop())
+    if queue is not None:
+        queue.accumulate()
+    return loss, gradients(pipeline)
+
+
+def go_back(passed: list[tuple[Tensor | None, Tensor]]) -> None:
+    """Runs the backward passes of what each stage has received and sent."""
     gradient = None
-    for output in reversed(sent):
-        output.backward(gradient)  # type: ignore[no-untyped-call]
-        gradient = received.pop().grad if received else None
-    for queue in queues:
-        if queue is not None:
-            queue.accumulate()
-    return sent[-1].item(), gradients(pipeline)
+    for received, sent in reversed(passed):
+        sent.backward(gradient)  # type: ignore[no-untyped-call]
+        gradient = None if received is None else received.grad
+
+
+@every_decoder
+def test_tokens_are_the_same_with_kept_keys_and_values(name: str, models: Path) -> None:
+    (stage,) = stages(models / name, 1)
+    tokens, logits = written(stage)
+    assert stage.has_kv_cache == (name in SLICED_DECODERS)
+    stage.has_kv_cache = False
+    expected_tokens, expected_logits = written(stage)
+    assert tokens == expected_tokens
+    torch.testing.assert_close(logits, expected_logits, rtol=1e-10, atol=1e-10)
+
+
+def written(stage: TransformersStage) -> tuple[list[int], Tensor]:
+    """The likeliest tokens after a prompt, and the logits by which they were chosen."""
+    by_logits: list[Tensor] = []
+
+    def choose(logits: Tensor) -> int:
+        by_logits.append(logits)
+        return int(logits.argmax())
+
+    tokens = list(islice(continued(stage, [START_ID, 5, 17, 3], None, choose, end_ids=()), 24))
+    return tokens, torch.stack(by_logits)
 
 
 def adapted_stages(shape: TransformersShape) -> list[TransformersStage]:
@@ -149,7 +205,7 @@ def test_split_passes_train_adapters_as_whole_ones_do(name: str, models: Path) -
     for microbatch in (padded(SAMPLES), packed(SAMPLES, fill=3)):
         for mode in (Recompute.NONE, Recompute.FULL):
             (whole_loss, whole), (split_loss, halves) = (
-                outcome(adapted_stages(shape), microbatch, mode, splits=splits)
+                outcome(adapted_stages(shape), [microbatch], mode, splits=splits)
                 for splits in (False, True)
             )
             assert split_loss == whole_loss

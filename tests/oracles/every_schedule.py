@@ -29,11 +29,12 @@ def least_makespan_ms(
 ) -> float:
     """Of all schedules that keep within memory; infinite if there is none.
 
-    A stage ends `reduce_ms` after its last pass, when its gradients are reduced.
+    A stage ends `reduce_ms` after its last pass, when its gradients are reduced. Slices of a sample
+    go forward in their order, and back in the reverse.
     """
     orders = every_order(costs.n_microbatches, split=split)
     rows = [
-        [order for order in orders.tolist() if _fits(order, costs, stage, limit_bytes)]
+        [order for order in orders.tolist() if _may_be(order, costs, stage, limit_bytes)]
         for stage in range(costs.n_stages)
     ]
     static_bytes, same_link = np.zeros(costs.n_stages), kernel_link(link)
@@ -66,7 +67,14 @@ def _orders(done: tuple[int, ...], n_kinds: int) -> Iterator[list[int]]:
                 yield [3 * i + n, *rest]
 
 
-def _fits(order: list[int], costs: StageCosts, stage: int, limit_bytes: FloatArray | None) -> bool:
+def _may_be(
+    order: list[int], costs: StageCosts, stage: int, limit_bytes: FloatArray | None
+) -> bool:
+    if costs.later_slices is not None:
+        place = {code: i for i, code in enumerate(order)}
+        for i in np.flatnonzero(costs.later_slices).tolist():
+            if place[3 * i] > place[3 * i + 3] or place[3 * i + 1] < place[3 * i + 4]:
+                return False
     if limit_bytes is None:
         return True
     last, kept = max(code % 3 for code in order), 0.0

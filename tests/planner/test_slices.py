@@ -17,11 +17,18 @@ from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PaddedRows, Recompute, Slice
+from dynapipe_hpc.data.microbatch import (
+    ExecutionMode,
+    Layout,
+    MicroBatch,
+    PaddedRows,
+    Recompute,
+    Slice,
+)
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.memory import DoesNotFitError
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError, activation_bytes
 from dynapipe_hpc.planner.batch.microbatch_costs import later_slices, microbatch_costs
 from dynapipe_hpc.planner.batch.slice_rule import MIN_SLICE_TOKENS, Cut, SliceRule, SliceSetting
 from dynapipe_hpc.planner.choose import best_of_search
@@ -53,6 +60,7 @@ SHAPE = LlamaShape(
 MODES = AnalyticConfig(recompute=("none", "full"), launch_ms=0.1)
 ADAPTIVE = [adaptive_split, adaptive]
 AMPLE = 10**12
+PLAIN = ExecutionMode(Layout.PACKED, Recompute.NONE)
 
 
 def cost_of(cluster: Cluster) -> AnalyticCost:
@@ -157,10 +165,27 @@ def test_slices_of_the_rule_take_equally_long_and_are_long_enough() -> None:
         assert [part.end for part in cut.slices[:-1]] == [part.begin for part in cut.slices[1:]]
         assert all(part.begin % 8 == 0 for part in cut.slices)
         lengths = [part.end - part.begin for part in cut.slices]
-        assert lengths == sorted(lengths, reverse=True)  # later tokens see more
-        work_ms = microbatch_costs(cut.rows(Recompute.NONE, 8), cost).work_ms[:, 3]
+        # Later tokens see more; slices begin at multiples of 8.
+        assert all(later <= before + 8 for before, later in pairwise(lengths))
+        work_ms = microbatch_costs(cut.rows(PLAIN, 8), cost).work_ms[:, 3]
         assert work_ms.max() < 1.1 * work_ms.min()
-    assert min(part.end - part.begin for part in few.slices) >= MIN_SLICE_TOKENS
+    assert min(part.end - part.begin for part in few.slices) >= MIN_SLICE_TOKENS / 2
+
+
+@pytest.mark.parametrize(("n_others", "least_tokens"), [(10, 512), (70, 1024)])
+def test_slices_are_shorter_where_others_cannot_fill_the_gaps_between_them(
+    n_others: int, least_tokens: int
+) -> None:
+    cost = LinearCost(launch_ms=(0.0,), token_ms=(1e-3,), cached_bytes=1.0)
+    samples = samples_of([16_384, *[400] * n_others])
+    cuts, *_ = SliceRule("auto").cuts(samples, cost, cluster_of(8))
+    assert {part.end - part.begin for part in cuts[-1].slices} == {least_tokens}
+
+
+def test_short_samples_are_not_cut_where_they_are_alone() -> None:
+    cost = LinearCost(launch_ms=(0.0,), token_ms=(1e-3,), cached_bytes=1.0)
+    assert SliceRule("auto").cuts(samples_of([2_047, 100]), cost, cluster_of(8)) == []
+    assert SliceRule("auto").cuts(samples_of([2_048, 100]), cost, cluster_of(8)) != []
 
 
 def test_samples_whose_trips_are_short_are_not_cut() -> None:
@@ -170,7 +195,17 @@ def test_samples_whose_trips_are_short_are_not_cut() -> None:
     assert [len(each) for each in cuts] == [0, 1]
 
 
-@pytest.mark.parametrize(("launch_ms", "n_slices"), [(0.0, [8, 16]), (1.0, [2, 4]), (4.0, [2])])
+@pytest.mark.parametrize(("room_share", "n_cut"), [(0.9, 1), (1.1, 0)])
+def test_samples_are_cut_where_memory_holds_fewer_whole_ones_than_stages(
+    room_share: float, n_cut: int
+) -> None:
+    cost = LinearCost((1.0,) * 8, (1e-3,) * 8, token_bytes=2.0, cached_bytes=1.0)
+    cluster = cluster_of(8, memory_bytes=int(room_share * 8 * 2 * 4_000))
+    samples = samples_of([4_000, *[500] * 200])
+    assert len(SliceRule("auto").cuts(samples, cost, cluster)) == n_cut
+
+
+@pytest.mark.parametrize(("launch_ms", "n_slices"), [(0.0, [16, 32]), (1.0, [2, 4]), (4.0, [2])])
 def test_slices_are_fewer_where_short_ones_take_as_long(
     launch_ms: float, n_slices: list[int]
 ) -> None:
@@ -316,7 +351,7 @@ def random_sliced_costs(draw: random.Random) -> tuple[StageCosts, FloatArray]:
 
 def test_slices_are_told_how_many_follow() -> None:
     (few, _), *_ = SliceRule("auto").cuts(samples_of([60_000, *[400] * 100]), *on_eight_stages())
-    rows = few.rows(Recompute.NONE, 8)
+    rows = few.rows(PLAIN, 8)
     n = len(rows)
     assert n > 2
     later = later_slices([PaddedRows((7,), 8), *rows, PaddedRows((8,), 8)])
@@ -363,6 +398,50 @@ def test_nothing_that_is_found_beats_the_bound_of_its_space(n_stages: int) -> No
     assert not space.may_beat(0.5 * best_ms)
 
 
+@pytest.mark.parametrize(("room_share", "shares"), [(1.0, {0.25, 0.5, 0.75}), (0.6, {0.25, 0.5})])
+def test_windows_of_slices_cost_what_their_micro_batches_do(
+    room_share: float, shares: set[float]
+) -> None:
+    samples, ample = samples_of([9_000, 700, 400]), cluster_of(4)
+    memory_bytes = cost_of(ample).static_bytes.max() + room_share * kept_bytes(9_000, ample)
+    cluster = cluster_of(4, memory_bytes=int(memory_bytes))
+    cost = cost_of(cluster)
+    first, *_ = search_spaces(
+        samples, cost, cluster, layouts=(Layout.PACKED,), slices="auto", split_backward=True
+    )
+    (space,) = first.values()
+    table, partly = space.windows, set()
+    for mode, (_, recompute, n_slices, n_kept) in enumerate(table.modes):
+        window = np.array([[0, 1, mode]], np.uint32)
+        if table.cells_of(window)[0] < 0:
+            continue
+        rows = table.microbatches(0, 1, mode)
+        recomputed = [recompute] * (n_slices - n_kept)
+        assert [row.recompute for row in rows] == [*recomputed, *[Recompute.NONE] * n_kept]
+        partly |= {n_kept / n_slices} - {0.0}
+        costs = microbatch_costs(rows, cost)
+        assert np.array_equal(table.costs_of(window).table, costs.table)
+        held_bytes = costs.stored_bytes.sum(0) + costs.backward_transient_bytes.max(0)
+        assert (held_bytes <= memory_bytes - cost.static_bytes).all()
+    assert partly == shares
+
+
+def kept_bytes(n_tokens: int, cluster: Cluster) -> float:
+    """Most that a stage needs for a sample of which nothing is recomputed."""
+    alone = Shapes.padded(np.ones(1), np.full(1, float(n_tokens)), np.zeros(1))
+    return float(activation_bytes(cost_of(cluster).stage_costs(alone)).max())
+
+
+def test_a_sample_is_recomputed_in_part_where_it_does_not_fit_otherwise() -> None:
+    ample = cluster_of(2)
+    memory_bytes = cost_of(ample).static_bytes.max() + 0.6 * kept_bytes(24_000, ample)
+    cluster = cluster_of(2, memory_bytes=int(memory_bytes))
+    choice = chosen([24_000, *[300] * 4], cluster, "auto")
+    modes = [m.recompute for m in microbatches_of(choice) if m.slice]
+    assert modes == sorted(modes, reverse=True)
+    assert set(modes) == {Recompute.FULL, Recompute.NONE}
+
+
 @dataclass(frozen=True)
 class CachedCost(LinearCost):
     """Costs of a model whose slices keep keys, values and sums, and spare some of them."""
@@ -376,7 +455,7 @@ class CachedCost(LinearCost):
 def test_what_slices_keep_counts_to_those_that_free_it(recompute: Recompute, spared: float) -> None:
     cost = CachedCost(token_bytes=100.0, launch_ms=(1.0,), token_ms=(1.0,), recomputes=True)
     parts = [Slice(0, 32, 72), Slice(32, 56, 72), Slice(56, 72, 72)]
-    rows = Cut(samples_of([72])[0], tuple(parts)).rows(recompute, 8)
+    rows = Cut(samples_of([72])[0], tuple(parts)).rows(ExecutionMode(Layout.PACKED, recompute), 8)
     of_tokens = cost.stage_costs(
         Shapes.padded(np.ones(3), np.array([32.0, 24.0, 16.0]), np.zeros(3)), recompute
     ).stored_bytes[:, 0]

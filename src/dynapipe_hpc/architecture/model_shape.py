@@ -196,7 +196,7 @@ class ModelShape(ConfigTable, ABC):
     def cache_width(self) -> int:
         """Numbers that keys and values of a token take in a layer, for the tokens after it.
 
-        0 in families whose samples have no slices.
+        0 in models whose samples have no slices.
         """
         return 0
 
@@ -207,6 +207,11 @@ class ModelShape(ConfigTable, ABC):
         Slices read keys and values where they lie for the tokens after them.
         """
         return 0
+
+    @property
+    def slices_obstacle(self) -> str:
+        """Reason why samples cannot be cut into slices; empty if they can."""
+        return "" if self.cache_width else "their inputs attend to all tokens"
 
     @property
     def n_all_layers(self) -> int:

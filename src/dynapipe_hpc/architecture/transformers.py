@@ -4,6 +4,7 @@ A model is described by its `config.json` and by the names and shapes of its ten
 weights are counted without torch.
 """
 
+import json
 import math
 import zlib
 from collections.abc import Mapping
@@ -21,6 +22,12 @@ NUMBER = "*"
 """Stands for the number of a layer in names of tensors."""
 ROUTERS = frozenset({"gate", "router"})
 """Names of maps that choose experts; they have no adapters, as in `peft`."""
+SOURCES = frozenset({"k_proj", "v_proj"})
+"""Names of maps to keys and to values."""
+JOINED = "qkv_proj"
+"""Name of a map to queries, keys and values together."""
+SLIDING = "sliding_attention"
+"""Kind of layers with windows, where settings list the kinds of layers."""
 
 
 class TransformersShape(DecoderOnly):
@@ -72,6 +79,34 @@ class TransformersShape(DecoderOnly):
             "vocab_size": self.vocab_size,
             "config_checksum": zlib.crc32(self.settings.encode()),
         }
+
+    @property
+    def cache_width(self) -> int:
+        """Width of all heads of keys and values, twice; 0 if samples cannot be cut."""
+        return 0 if self.slices_obstacle else self._source_width
+
+    @property
+    def spared_width(self) -> int:
+        """All of them, as queries that were turned are tensors of their own."""
+        return self.cache_width
+
+    @property
+    def slices_obstacle(self) -> str:
+        """Reason why samples cannot be cut into slices; empty if they can.
+
+        A slice attends to all tokens before it, by a kernel that knows no windows and caps.
+        """
+        settings = json.loads(self.settings)
+        if cap := settings.get("attn_logit_softcapping"):
+            return f"their scores have a soft cap (attn_logit_softcapping is {cap})"
+        window, kinds = settings.get("sliding_window"), settings.get("layer_types")
+        is_sliding = not isinstance(kinds, list) or SLIDING in kinds
+        has_windows = is_sliding and settings.get("use_sliding_window", True)
+        if has_windows and isinstance(window, int) and window < self.max_tokens:
+            return f"layers have windows of {window} tokens, fewer than model.max_tokens"
+        if not self._source_width:
+            return "layers have maps to keys and values of other names than are known"
+        return ""
 
     @property
     def tied(self) -> Mapping[str, tuple[str, ...]]:
@@ -155,6 +190,13 @@ class TransformersShape(DecoderOnly):
             and (module := name.split(".")[-2]) not in ROUTERS
             and "norm" not in module
         }
+
+    @property
+    def _source_width(self) -> int:
+        """Width of all heads of keys and values, twice, by their maps; 0 without any."""
+        n_outputs = {name.split(".")[-2]: shape[0] for name, shape in self._matrices().items()}
+        apart = sum(n for name, n in n_outputs.items() if name in SOURCES)
+        return apart or n_outputs.get(JOINED, self.attention_size) - self.attention_size
 
     def _adapted(self) -> list[tuple[int, ...]]:
         """Shapes of the matrices of a layer that have adapters."""

@@ -60,11 +60,13 @@ class ExecutionMode(NamedTuple):
         layout: Arrangement of the samples in rows.
         recompute: Activation checkpointing mode.
         n_slices: Number of slices that a sample is cut into; 1 if it is whole.
+        n_kept: Number of its last slices of which nothing is recomputed, whatever `recompute` says.
     """
 
     layout: Layout
     recompute: Recompute
     n_slices: int = 1
+    n_kept: int = 0
 
 
 def describe_modes(modes: Sequence[ExecutionMode]) -> str:

@@ -84,7 +84,6 @@ class ExperimentConfig(ConfigTable):
         refused = {
             f"cluster.n_shards is {self.cluster.n_shards}": self.cluster.n_shards > 1,
             "planner.cost.recompute has 'selective'": ("selective" in self.planner.cost.recompute),
-            f"planner.batch.slices is {self.planner.slice_tokens}": self.planner.slice_tokens > 0,
             # The answers of a pair attend to the keys of their prompt.
             f"training.objective is {self.training.objective!r}": (
                 self.training.preference_loss is not None
@@ -99,12 +98,12 @@ class ExperimentConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
-    def _check_slices_need_a_decoder(self) -> Self:
-        if self.planner.slice_tokens and not self.model.cache_width:
+    def _check_model_has_slices(self) -> Self:
+        if self.planner.slice_tokens and (obstacle := self.model.slices_obstacle):
             raise ValueError(
                 f"planner.batch.slices is {self.planner.slice_tokens}, but samples of family "
-                f"{self.model.family!r} cannot be cut into slices, as their inputs attend to all "
-                "tokens; leave it out, and cut long samples with data.max_tokens"
+                f"{self.model.family!r} cannot be cut into slices, as {obstacle}; leave it out, "
+                "and cut long samples with data.max_tokens"
             )
         return self
 

@@ -6,6 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow
 from dynapipe_hpc.models.attention import causal_attention
 from dynapipe_hpc.models.branches import Branches
 from dynapipe_hpc.models.cached_attention import cached_attention
@@ -37,6 +38,16 @@ class AttentionContext:
     layer: int = 0
     branches: Branches | None = None
 
+    @classmethod
+    def from_microbatch(cls, microbatch: MicroBatch) -> Self:
+        """The context of a micro-batch on the host, before there are a cache and angles."""
+        documents = Documents.from_microbatch(microbatch)
+        if isinstance(microbatch, PackedRow) and microbatch.branches:
+            return cls(documents, branches=Branches.from_microbatch(microbatch))
+        if documents is None or microbatch.slice is None:
+            return cls(documents)
+        return cls(documents, SliceDocuments.from_documents(documents, microbatch.slice.begin))
+
     @property
     def positions(self) -> Tensor | None:
         """Positions of a packed row's tokens in their documents; None for those in whole rows."""
@@ -67,16 +78,30 @@ class AttentionContext:
             return self.branches.attend(query, key, value).flatten(2)
         if self.slice is None:
             return _mixed(query, key, value, self.documents).flatten(2)
-        if self.kv_cache is None:
+        return self.attend_in_slice(query, key, value).flatten(2)
+
+    def attend_in_slice(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Attention of a slice to all tokens up to it, and of documents behind it to themselves.
+
+        Args:
+            query: What attends, see `attend`; turned already.
+            key: What is attended to, likewise.
+            value: What is weighted.
+
+        Returns:
+            Mixed values, of the shape of `query`.
+        """
+        part = self.slice
+        if part is None or self.kv_cache is None:
             raise ValueError("a slice of a sample needs the keys and values of those before it")
-        n_tokens = self.slice.n_tokens
+        n_tokens = part.n_tokens
         q, k, v = (each[0, :n_tokens] for each in (query, key, value))
         layer = self.kv_cache.layer(self.layer)
-        mixed = cached_attention(q, k, v, cache=layer, part=self.slice)[None]
-        if self.slice.others is not None:
+        mixed = cached_attention(q, k, v, cache=layer, part=part)[None]
+        if part.others is not None:
             q, k, v = (each[:, n_tokens:] for each in (query, key, value))
-            mixed = torch.cat([mixed, _mixed(q, k, v, self.slice.others)], 1)
-        return mixed.flatten(2)
+            mixed = torch.cat([mixed, _mixed(q, k, v, part.others)], 1)
+        return mixed
 
     def in_layer(self, index: int) -> Self:
         """The context in a layer of the stage, whose keys and values the cache holds apart."""

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute, tokens_held
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute, tokens_held
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
-from dynapipe_hpc.models.branches import Branches
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.head import Head
@@ -18,9 +17,7 @@ from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import Shards
-from dynapipe_hpc.models.slice_documents import SliceDocuments
 from dynapipe_hpc.models.tokens.collate import TokenBatch, collate
-from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.models.tokens.dropout_keys import dropout_keys
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.tokens.to_device import to_device
@@ -99,7 +96,7 @@ class DecoderStage(StageOfFamily):
         read = collate(microbatch, tokens) if reads else None
         size = (microbatch.n_rows, microbatch.row_tokens)
         keys = self._keys(microbatch, tokens) if self.drops else None
-        return DecoderBatch(size, _context(microbatch), read, keys)
+        return DecoderBatch(size, AttentionContext.from_microbatch(microbatch), read, keys)
 
     def run(self, activation: Tensor | None, batch: DecoderBatch, recompute: Recompute) -> Tensor:
         """Runs the stage on a micro-batch, see `forward`.
@@ -171,16 +168,6 @@ class DecoderStage(StageOfFamily):
         if self.is_first:
             return Embedding(shape, shards, self.n_positions(shape))
         return Embedding(shape, shards) if self.is_last and shape.tied_head else None
-
-
-def _context(microbatch: MicroBatch) -> AttentionContext:
-    documents = Documents.from_microbatch(microbatch)
-    if isinstance(microbatch, PackedRow) and microbatch.branches:
-        return AttentionContext(documents, branches=Branches.from_microbatch(microbatch))
-    if documents is None or microbatch.slice is None:
-        return AttentionContext(documents)
-    part = SliceDocuments.from_documents(documents, microbatch.slice.begin)
-    return AttentionContext(documents, part)
 
 
 class Embedding(nn.Module):

@@ -22,6 +22,7 @@ from dynapipe_hpc.models.attention import (
     causal_attention,
     scaled,
 )
+from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
 from dynapipe_hpc.models.flash_attention import flash_attention, flash_obstacle
 from dynapipe_hpc.models.tokens.documents import Documents
 
@@ -30,7 +31,7 @@ ATTENTION = "dynapipe_hpc"
 _UNREAD = frozenset({"position_ids", "use_cache", "output_attentions", "cache_position"})
 """Arguments that layers pass on, and that change nothing here."""
 
-_DOCUMENTS: ContextVar[Documents | None] = ContextVar("documents of attention", default=None)
+_CONTEXT: ContextVar[AttentionContext] = ContextVar("context of attention", default=WHOLE_ROWS)
 
 
 class AttentionReached(Exception):  # noqa: N818 - no error
@@ -38,11 +39,12 @@ class AttentionReached(Exception):  # noqa: N818 - no error
 
     Attributes:
         window: Number of keys that a query is to see at most; None for all.
+        cap: Soft cap of scores; None for none.
     """
 
-    def __init__(self, window: int | None) -> None:
+    def __init__(self, window: int | None, cap: float | None) -> None:
         super().__init__()
-        self.window = window
+        self.window, self.cap = window, cap
 
 
 Attend = Callable[[Sequence[Tensor], int | None, float | None], Tensor]
@@ -60,8 +62,8 @@ def attention_replaced(stand_in: Attend) -> Iterator[None]:
         _STAND_IN.reset(outer)
 
 
-def _reach(_: Sequence[Tensor], window: int | None, _cap: float | None) -> Tensor:
-    raise AttentionReached(window)
+def _reach(_: Sequence[Tensor], window: int | None, cap: float | None) -> Tensor:
+    raise AttentionReached(window, cap)
 
 
 def reached_attention(layer: Callable[[], object]) -> AttentionReached | None:
@@ -79,13 +81,13 @@ def reached_attention(layer: Callable[[], object]) -> AttentionReached | None:
 
 
 @contextmanager
-def attending_within(documents: Documents | None) -> Iterator[None]:
-    """Block in which attention is within documents of a packed row; over whole rows with None."""
-    outer = _DOCUMENTS.set(documents)
+def attending_within(context: AttentionContext) -> Iterator[None]:
+    """Block in which attention is that of a micro-batch, in one of its layers."""
+    outer = _CONTEXT.set(context)
     try:
         yield
     finally:
-        _DOCUMENTS.reset(outer)
+        _CONTEXT.reset(outer)
 
 
 def interface(
@@ -96,7 +98,7 @@ def interface(
     *masks: Tensor | None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attention as `transformers` calls it, of the documents of `attending_within`.
+    """Attention as `transformers` calls it, in the context of `attending_within`.
 
     Args:
         module: Module that calls.
@@ -130,13 +132,29 @@ def interface(
             f"{type(module).__name__} of transformers asks attention for "
             f"{', '.join(sorted(wanted))}, which is not supported; choose another model"
         )
-    if stand_in := _STAND_IN.get():
-        mixed = stand_in((query, key, value), window, cap)
-    else:
-        mixed = windowed_attention(
-            query, key, value, documents=_DOCUMENTS.get(), scale=scale, window=window, cap=cap
-        )
+    mixed = _attended((query, key, value), scale=scale, window=window, cap=cap)
     return mixed.transpose(1, 2).contiguous(), None
+
+
+def _attended(
+    projections: Sequence[Tensor],
+    *,
+    scale: float | None,
+    window: int | None = None,
+    cap: float | None = None,
+) -> Tensor:
+    """Attention in the context of `attending_within`, see `windowed_attention`."""
+    if stand_in := _STAND_IN.get():
+        return stand_in(projections, window, cap)
+    query, key, value = projections
+    context = _CONTEXT.get()
+    if context.slice is None:
+        return windowed_attention(
+            query, key, value, documents=context.documents, scale=scale, window=window, cap=cap
+        )
+    # Models whose windows or caps matter have no slices, see `check_attention`.
+    q, k, v = (each.transpose(1, 2) for each in (scaled(query, scale), key, value))
+    return context.attend_in_slice(q, k, v).transpose(1, 2)
 
 
 class SdpaCalls(TorchFunctionMode):
@@ -163,13 +181,9 @@ class SdpaCalls(TorchFunctionMode):
                 "the model adds to the scores of torch's attention, or drops some, which is not "
                 "supported; choose another model"
             )
-        query, key, value = args[:3] if args else (kwargs[n] for n in ("query", "key", "value"))
+        projections = args[:3] if args else [kwargs[n] for n in ("query", "key", "value")]
         with DisableTorchFunction():
-            if stand_in := _STAND_IN.get():
-                return stand_in((query, key, value), None, None)
-            return windowed_attention(
-                query, key, value, documents=_DOCUMENTS.get(), scale=kwargs.get("scale")
-            )
+            return _attended(projections, scale=kwargs.get("scale"))
 
 
 def windowed_attention(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from dynapipe_hpc.architecture.transformers import NUMBER, TransformersShape
+from dynapipe_hpc.architecture.transformers import NUMBER, SLIDING, TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.models.foreign_attention import ATTENTION, AttentionReached, interface
@@ -25,8 +25,8 @@ from dynapipe_hpc.models.sharding.shards import ONE_SHARD
 
 META = torch.device("meta")
 LAYERS_KEY = "num_hidden_layers"
-FULL, SLIDING = "full_attention", "sliding_attention"
-"""Kinds of layers that are supported."""
+FULL = "full_attention"
+"""Kind of layers whose attention sees all tokens before."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -235,11 +235,19 @@ def unknown_kinds(config: Any) -> set[str]:
     return chunked | set(getattr(config, "layer_types", None) or ()) - {FULL, SLIDING}
 
 
-def check_attention(model: ForeignModel, index: int, reached: AttentionReached | None) -> None:
+def check_attention(
+    model: ForeignModel, index: int, reached: AttentionReached | None, max_sliced: int
+) -> None:
     """Checks that a layer calls attention, and tells it of the window that its mask would have.
 
+    Args:
+        model: The model.
+        index: Number of the layer.
+        reached: The attention that it calls; None if it calls none.
+        max_sliced: Tokens of the longest sample that plans may cut into slices; 0 if they cut none.
+
     Raises:
-        InputError: It does not.
+        InputError: It does not, or samples that its windows or caps reach into may be cut.
     """
     config, name = model.whole.config, type(model.layers[index]).__name__
     if reached is None:
@@ -254,6 +262,13 @@ def check_attention(model: ForeignModel, index: int, reached: AttentionReached |
         raise InputError(
             f"{name} of transformers has a window of {window} tokens in its mask, but calls "
             f"attention with one of {reached.window}; choose another model"
+        )
+    is_narrow = reached.window is not None and reached.window < max_sliced
+    if is_narrow or (max_sliced and reached.cap is not None):
+        raise InputError(
+            f"{name} of transformers has a window of {reached.window} tokens and a soft cap of "
+            f"{reached.cap}, and config.json leaves one of them out, so that plans would cut long "
+            "samples into slices; enter sliding_window and attn_logit_softcapping there"
         )
 
 

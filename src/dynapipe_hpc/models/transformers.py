@@ -14,7 +14,7 @@ from dynapipe_hpc.architecture.blocks import LOGITS_AT_ONCE
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.models.attention_context import AttentionContext
+from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, UnsetWeights
 from dynapipe_hpc.models.foreign_attention import SdpaCalls, attending_within, reached_attention
@@ -36,7 +36,6 @@ from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, keep_logits, li
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.tokens.collate import collate
-from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 
 
@@ -46,13 +45,13 @@ class _Pass:
 
     Attributes:
         activation: Output of the previous stage; None on the first.
-        documents: Documents of a packed row; None for whole rows.
+        context: Documents of a packed row, and what tokens before a slice have left.
         recompute: What backward computes again in every layer.
         is_probe: Whether layers only ask for attention, to see whether it has what they need.
     """
 
     activation: Tensor | None
-    documents: Documents | None
+    context: AttentionContext
     recompute: Recompute
     is_probe: bool = False
 
@@ -81,7 +80,7 @@ class TransformersStage(StageOfFamily):
             nullcontext if self._mark is None else partial(SdpaCalls, self._mark)
         )
         self._layers = layers
-        self._n_layers = shape.n_layers
+        self._max_sliced = shape.max_tokens if self.has_kv_cache else 0
         self._current: _Pass | None = None
         has_embedding = self.is_first or (self.is_last and shape.tied_head)
         model.hold(layers, embedding=has_embedding, head=self.is_last)
@@ -106,7 +105,7 @@ class TransformersStage(StageOfFamily):
         """The batch that `run` needs of a micro-batch, with tokens where they are used."""
         read = collate(microbatch, tokens) if self.is_first or self.is_last else None
         size = (microbatch.n_rows, microbatch.row_tokens)
-        return DecoderBatch(size, AttentionContext(Documents.from_microbatch(microbatch)), read)
+        return DecoderBatch(size, AttentionContext.from_microbatch(microbatch), read)
 
     def run(self, activation: Tensor | None, batch: DecoderBatch, recompute: Recompute) -> Tensor:
         """Runs the stage on a micro-batch.
@@ -119,8 +118,8 @@ class TransformersStage(StageOfFamily):
         Returns:
             The activation; on the last stage the losses of predictions, (rows, tokens).
         """
-        tokens, documents = batch.tokens, batch.context.documents
-        current = _Pass(None if self.is_first else activation, documents, recompute)
+        tokens = batch.tokens
+        current = _Pass(None if self.is_first else activation, batch.context, recompute)
         inputs = tokens.tokens if tokens is not None and activation is None else activation
         if inputs is None:
             raise ValueError("neither an activation was received nor tokens loaded")
@@ -152,19 +151,19 @@ class TransformersStage(StageOfFamily):
         """Refuses layers whose attention is not supported, before any weight is read."""
         ids = torch.zeros(1, 2, dtype=torch.int64, device=torch.empty(0).device)
         hidden = torch.empty(1, 2, shape.hidden_size).zero_()
-        current = _Pass(None if self.is_first else hidden, None, Recompute.NONE, is_probe=True)
+        received = None if self.is_first else hidden
+        current = _Pass(received, WHOLE_ROWS, Recompute.NONE, is_probe=True)
         self._decoded(ids if self.is_first else hidden, current)
 
     def _decoded(self, inputs: Tensor, current: _Pass) -> Tensor:
         """Hidden states after the stage's layers and, on the last stage, the norm."""
-        if (documents := current.documents) is None:
+        positions = current.context.positions
+        if positions is None:
             positions = torch.arange(inputs.shape[1], device=inputs.device)
-        else:
-            positions = documents.positions
         name = "input_ids" if current.activation is None and self.is_first else "inputs_embeds"
         self._current = current
         try:
-            with self._exact(), attending_within(documents):
+            with self._exact():
                 output = self._model[0].decoder(
                     **{name: inputs},
                     position_ids=positions.unsqueeze(0),
@@ -187,9 +186,10 @@ class TransformersStage(StageOfFamily):
         if index == self._layers.start and current.activation is not None:
             hidden = current.activation  # not what the decoder has made of it
         if layer is not None:
+            context = current.context.in_layer(index - self._layers.start)
 
             def alone(hidden: Tensor) -> Tensor:
-                with self._exact(), self._attention(), attending_within(current.documents):
+                with self._exact(), self._attention(), attending_within(context):
                     output = layer(hidden, *args, **kwargs)
                 result: Tensor = output[0] if isinstance(output, tuple) else output
                 return result
@@ -198,7 +198,7 @@ class TransformersStage(StageOfFamily):
                 hidden = _run(alone, hidden, current.recompute)
             else:
                 reached = reached_attention(partial(alone, hidden))
-                check_attention(self._model[0], index, reached)
+                check_attention(self._model[0], index, reached, self._max_sliced)
         is_end = index + 1 >= self._layers.stop and not self.is_last
         if is_end:
             raise _StageEnd(hidden)

@@ -66,7 +66,8 @@ class PlannerConfig(ConfigTable):
         batch = self.batch
         if not isinstance(batch, DynamicConfig) or Layout.PACKED not in self._layouts:
             return "off"
-        return batch.slices if "adaptive" in self.schedule.chosen_rules else "off"
+        may_search = self.search.effort > 0 and "adaptive" in self.schedule.chosen_rules
+        return batch.slices if may_search else "off"
 
     @property
     def slice_tokens(self) -> int:
@@ -81,6 +82,15 @@ class PlannerConfig(ConfigTable):
                 f"batch.slices is {self.slice_tokens}, but slices of samples go back in another "
                 "order than they come, which no schedule with a fixed order of passes has; add "
                 "'adaptive' to schedule.rules, or set slices to \"auto\""
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_slices_need_search(self) -> Self:
+        if self.slice_tokens and self.search.effort == 0:
+            raise ValueError(
+                f"batch.slices is {self.slice_tokens}, but search.effort is 0, and only the search "
+                'cuts samples; raise it, or set slices to "auto"'
             )
         return self
 

@@ -114,7 +114,7 @@ def continued(
 ) -> Iterator[int]:
     """Tokens that a model writes, one after another, up to one that ends.
 
-    Families of this package without an encoder keep keys and values of earlier tokens; in others
+    Models whose samples may be cut into slices keep keys and values of earlier tokens; in others
     every token takes a pass over all before it.
 
     Args:

@@ -10,7 +10,7 @@ from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import open_experiment
-from dynapipe_hpc.experiment.explain.show_plan import show_plan
+from dynapipe_hpc.experiment.explain.show_plan import prediction_text, show_plan
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.planner.baselines.config import NaivePaddingConfig
 from dynapipe_hpc.planner.batch.config import DynamicConfig
@@ -18,6 +18,7 @@ from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import fingerprint_of
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.planner.schedule.lower_bound import LowerBound
 
 
 def on_samples(folder: Path) -> ExperimentConfig:
@@ -41,6 +42,19 @@ def test_a_plan_says_that_its_costs_are_estimates(tmp_path: Path) -> None:
     shown = shown_plan(on_samples(tmp_path))
     assert "costs estimated from peak rates, not measured\n" in shown
     assert "\nrank 1 (replica 0, stage 1): " in shown
+
+
+@pytest.mark.parametrize(
+    ("whole_ms", "reason"),
+    [
+        (None, "longest sample's own trip 40 %"),
+        (250.0, "with whole samples at least 250.0 ms"),
+        (float("inf"), "not all samples fit whole"),
+    ],
+)
+def test_a_prediction_says_what_its_bound_rests_on(whole_ms: float | None, reason: str) -> None:
+    text = prediction_text(105.0, LowerBound(100.0, 42.0, whole_ms))
+    assert text == f"predicted 105.0 ms, lower bound 100.0 ms, gap 5.0 %, {reason}"
 
 
 def test_a_plan_says_how_many_shapes_its_micro_batches_have(tmp_path: Path) -> None:

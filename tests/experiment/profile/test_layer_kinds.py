@@ -26,6 +26,7 @@ from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
+from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
 
 ALONE = Job(MPI.COMM_SELF)
 MODES = ("none", "full")
@@ -104,3 +105,16 @@ def test_memory_is_what_a_stage_of_a_run_needs(config: ExperimentConfig, mode: s
             needed = Stack(config, stack, tokens).memory(PaddedRows((0, 0), 32, recompute))
             # Each kind has rotary angles of its own, which layers of that kind share.
             assert found[i] == pytest.approx(needed.stored_bytes, rel=0.02)
+
+
+def test_slices_are_measured_where_layers_can_be_cut(tmp_path: Path) -> None:
+    saved_decoder("smollm3", tmp_path)
+    tables = tiny_experiment(n_stages=2).model_dump()
+    tables["model"] = origin_of(tmp_path)[1].model_dump()
+    tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ["packed"], "slices": 8}
+    config = ExperimentConfig.model_validate(tables)
+    grid = ProfileGrid.from_config(config, max_tokens=64)
+    *_, table = profile(ALONE, config, grid, repetition_s=0.0, on_progress=lambda _: None)
+    assert table is not None
+    sliced = [key for key, layer in table.layers.items() if layer.pair_ms is not None]
+    assert sliced == [LayerKey(1, "none", LAYER, "packed")]

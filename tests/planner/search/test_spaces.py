@@ -65,7 +65,7 @@ def test_a_mode_by_itself_is_searched_as_if_there_were_no_other(
     assert alone
     for spaces in alone:
         (space,) = spaces.values()
-        ((_, mode, _),) = space.windows.modes
+        ((_, mode, *_),) = space.windows.modes
         only = OneMode(COST, mode)
         (known,) = spaces_of(lengths, only, cluster, split_backward=split_backward)
         plans, expected = (find_plan(s, config, RULE) for s in (spaces, known))
@@ -121,7 +121,7 @@ def test_no_plan_ends_before_the_longest_sample_has_gone_there_and_back(
     _, *alone = spaces_of(lengths, COST, cluster, split_backward=rule is adaptive_split)
     for spaces in alone:
         (space,) = spaces.values()
-        ((_, mode, _),) = space.windows.modes
+        ((_, mode, *_),) = space.windows.modes
         longest = padded_microbatch(samples_of([max(lengths)]), mode)
         round_trip_ms = schedule_pipeline([longest], COST, cluster, [rule]).timeline.makespan_ms
         assert space.may_beat(round_trip_ms * (1 + 1e-9))
@@ -132,7 +132,7 @@ def shortest_ms(
     lengths: Sequence[int], cluster: Cluster, rule: ScheduleRule, space: SearchSpace
 ) -> float:
     """Of all cuts of the ordered samples in a space's mode, on all replicas, in all orders."""
-    ordered, ((_, mode, _),) = order_samples(samples_of(lengths)), space.windows.modes
+    ordered, ((_, mode, *_),) = order_samples(samples_of(lengths)), space.windows.modes
     found_ms = np.inf
     for cuts in product((False, True), repeat=len(lengths) - 1):
         bounds = [0, *(i + 1 for i, cut in enumerate(cuts) if cut), len(lengths)]

@@ -122,6 +122,17 @@ def test_models_that_need_more_are_refused_before_their_weights_are_read(
         TransformersStage(origin_of(tmp_path)[1], range(2), first=True, last=True)
 
 
+def test_a_soft_cap_that_settings_leave_out_is_refused(tmp_path: Path) -> None:
+    saved_decoder("gemma2", tmp_path)
+    path = tmp_path / "config.json"
+    settings = json.loads(path.read_text())
+    del settings["attn_logit_softcapping"]
+    path.write_text(json.dumps({**settings, "sliding_window": 64}))
+    shape = origin_of(tmp_path)[1]
+    with pytest.raises(InputError, match=r"a soft cap of 50.0, and config.json leaves one of them"):
+        TransformersStage(shape, range(4), first=True, last=True)
+
+
 def test_an_unknown_type_is_named_with_the_version(theirs: Path) -> None:
     set_in_config(theirs, model_type="mixtral9")
     shape = origin_of(theirs)[1]

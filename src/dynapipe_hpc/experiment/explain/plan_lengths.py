@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,13 @@ def plan_lengths(files: ExperimentFiles, lengths: Path, output: Path) -> Iterato
         for number, batch in enumerate(batches):
             try:
                 check_rows(samples_of_lengths(batch), shape, multiple)
-                records.append(_plan(planner, number, batch))
+                record, bound = _plan(planner, number, batch)
             except InputError as error:
                 raise InputError(f"{lengths}: batch {number}: {error}") from error
-            yield f"batch {number}: {len(batch)} samples, {_describe(records[-1])}"
+            records.append(record)
+            prediction = prediction_text(record["predicted_iteration_ms"], bound)
+            planned = f"planned in {record['planning_ms']:,.1f} ms"
+            yield f"batch {number}: {len(batch)} samples, {prediction}, {planned}"
         content = {"lengths": lengths.name, "batches": records}
         temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
@@ -72,7 +76,8 @@ def _holds_plans(path: Path) -> bool:
 PLANS = FileKind("a file of plans", _holds_plans)
 
 
-def _plan(planner: Planner, number: int, batch: Lengths) -> Record:
+def _plan(planner: Planner, number: int, batch: Lengths) -> tuple[Record, LowerBound]:
+    """The plan of a batch for the file, and its lower bound."""
     started_s = time.thread_time()
     samples = samples_of_lengths(batch)
     choice = planner.choose(samples)
@@ -80,13 +85,16 @@ def _plan(planner: Planner, number: int, batch: Lengths) -> Record:
     encode_plans(plans)
     planning_ms = 1e3 * (time.thread_time() - started_s)
     bound = planner.lower_bound(choice, samples)
-    return {
+    whole_ms = bound.whole_iteration_ms
+    record = {
         "predicted_iteration_ms": plans[0].prediction.iteration_ms,
         "planning_ms": planning_ms,
         "lower_bound_ms": bound.iteration_ms,
         "longest_trip_ms": bound.longest_trip_ms,
+        "whole_lower_bound_ms": None if whole_ms == inf else whole_ms,
         "replicas": [_replica(pipeline) for pipeline in choice.pipelines],
     }
+    return record, bound
 
 
 def _replica(pipeline: Pipeline) -> Record:
@@ -107,9 +115,3 @@ def _microbatch(microbatch: MicroBatch) -> Record:
         "recompute": microbatch.recompute.text,
         "slice": microbatch.slice and microbatch.slice._asdict(),
     }
-
-
-def _describe(record: Record) -> str:
-    bound = LowerBound(record["lower_bound_ms"], record["longest_trip_ms"])
-    prediction = prediction_text(record["predicted_iteration_ms"], bound)
-    return f"{prediction}, planned in {record['planning_ms']:,.1f} ms"

@@ -41,8 +41,8 @@ class DynamicConfig(ConfigTable):
             of a slice. With auto, samples are cut whose trip through the stages would take a share
             of the iteration, into parts of equal time of at least 1,024 tokens, where the plan is
             predicted to be shorter so, and those that do not fit whole. Slices need packed rows,
-            adaptive schedules, and a decoder-only model of this package; with auto, samples run
-            whole elsewhere.
+            adaptive schedules, and a decoder-only model, of transformers one without windows and
+            soft caps; with auto, samples run whole elsewhere.
     """
 
     rule: Literal["dynamic"] = "dynamic"

@@ -8,9 +8,10 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from dynapipe_hpc.data.microbatch import Layout, PackedRow, Recompute, Slice
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, PackedRow, Recompute, Slice
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, padded
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
 
@@ -18,17 +19,21 @@ SliceSetting = Literal["off", "auto"] | Annotated[int, Field(ge=ROW_MULTIPLE)]
 """Whether samples are cut, and into what: nothing, what the rule says, or so many tokens each."""
 
 MIN_SLICE_TOKENS = 1024
-"""Fewest tokens of a slice that the rule makes: so many as keep kernels busy."""
+"""Fewest tokens of a slice that the rule makes, on average: so many as keep kernels busy."""
 MIN_SLICED_TOKENS = 2 * MIN_SLICE_TOKENS
 """Fewest tokens of a sample that the rule cuts."""
 MAX_SLICES = 64
 UNFILLED_SHARE = 0.25
 """Share of the trip of a slice that other micro-batches are taken not to fill."""
-SLICE_TOKENS: FloatArray = MIN_SLICE_TOKENS * 2.0 ** np.arange(5, dtype=np.float64)
+SLICE_TOKENS: FloatArray = MIN_SLICE_TOKENS * 2.0 ** np.arange(-1, 5, dtype=np.float64)
 """Tokens of slices whose overheads are looked up."""
 WALL_SHARE = 0.4
 """Share of a replica's work that the longest sample's way through all stages takes, from which a
-plan of whole samples may wait for it. Below, others fill the gap, and nothing is cut."""
+plan of whole samples may wait for it. Below, others fill the gap, and nothing is cut where memory
+is ample."""
+ALONE_SHARE = 0.5
+"""Share of a replica's work that a sample takes, above which too few others are left to fill the
+gaps between its slices, so that they may be half as long."""
 WORTHWHILE_SHARE = 0.05
 """Share of a replica's work that the trip of a sample takes, from which it is worth slices, too."""
 SPARE_SHARE = 0.01
@@ -46,17 +51,18 @@ class Cut(NamedTuple):
     sample: Sample
     slices: tuple[Slice, ...]
 
-    def rows(self, recompute: Recompute, token_multiple: int) -> list[PackedRow]:
-        """A row for every slice, filled up to a multiple."""
+    def rows(self, mode: ExecutionMode, token_multiple: int) -> list[PackedRow]:
+        """A row for every slice in a mode, filled up to a multiple."""
+        n_recomputed = len(self.slices) - mode.n_kept
         return [
             PackedRow(
                 (self.sample.sample_id,),
                 padded(part.end - part.begin, token_multiple),
                 (0, part.end - part.begin),
-                recompute,
+                mode.recompute if place < n_recomputed else Recompute.NONE,
                 slice=part,
             )
-            for part in self.slices
+            for place, part in enumerate(self.slices)
         ]
 
 
@@ -66,11 +72,11 @@ class SliceRule:
 
     A sample goes through n stages and back while others wait, unless they fill the gap: its trip
     takes n - 1 stages longer than its work on one. Cut into k parts of equal time, it takes as much
-    for one part only. Where others can no longer fill the gap of the longest sample, the rule cuts
-    all whose trips take a share of a replica's work, into as many parts, a power of two, as make
-    that share small, or fewer if small parts take longer than their tokens should. It also cuts
-    samples that do not fit whole. Or it cuts all longer samples into parts of so many tokens, as it
-    is told.
+    for one part only. Where others can no longer fill the gap of the longest sample, or memory does
+    not hold one like it per stage, so that whole ones must be recomputed, the rule cuts all whose
+    trips take a share of a replica's work, into as many parts, a power of two, as make that share
+    small, or fewer if small parts take longer than their tokens should. It also cuts samples that
+    do not fit whole. Or it cuts all longer samples into parts of so many tokens, as it is told.
 
     Attributes:
         setting: What samples are cut into.
@@ -115,11 +121,13 @@ class SliceRule:
         times = _Times.from_cost(cost, samples[0].tokens)
         work_ms = times.of_sample(tokens)
         shares = work_ms / (work_ms.sum() / cluster.n_replicas)
-        if not n_misfits and cluster.n_stages * shares[0] < WALL_SHARE:
+        others_fill_gaps = cluster.n_stages * shares[0] < WALL_SHARE
+        if not n_misfits and others_fill_gaps and _fits_on_every_stage(samples[0], cost, cluster):
             return
         trips = (cluster.n_stages - 1) * shares
         for place, (sample, trip) in enumerate(zip(samples, trips.tolist(), strict=True)):
-            most = min(sample.tokens // MIN_SLICE_TOKENS, MAX_SLICES)
+            is_alone = shares[place] > ALONE_SHARE and sample.tokens >= MIN_SLICED_TOKENS
+            most = min(sample.tokens // (MIN_SLICE_TOKENS // (1 + is_alone)), MAX_SLICES)
             is_misfit = place < n_misfits
             wanted = most if is_misfit else min(most, trip / SPARE_SHARE)
             if (trip < WORTHWHILE_SHARE and not is_misfit) or wanted < 2:
@@ -186,6 +194,14 @@ class _Times(NamedTuple):
         else:
             places = shares * n_tokens
         return sorted({int(place) // multiple * multiple for place in places})
+
+
+def _fits_on_every_stage(sample: Sample, cost: CostModel, cluster: Cluster) -> bool:
+    """Whether memory holds as many whole samples as there are stages, with least recomputation."""
+    alone = Shapes.padded(np.ones(1), np.full(1, float(sample.tokens)), np.zeros(1))
+    costs = cost.of_layout(Layout.PACKED).stage_costs(alone, cost.recompute_modes[0])
+    needed_bytes = cluster.n_stages * costs.stored_bytes[0]
+    return bool((needed_bytes <= activation_room_bytes(cost, cluster)).all())
 
 
 def _slopes(cost: CostModel, longest_tokens: int) -> tuple[float, float]:

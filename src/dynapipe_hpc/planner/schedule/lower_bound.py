@@ -13,6 +13,7 @@ from dynapipe_hpc.planner.schedule.packed_bound import packed_bound_ms, packed_t
 from dynapipe_hpc.planner.schedule.padded_bound import padded_bound_ms, padded_trip_ms
 from dynapipe_hpc.planner.schedule.path_times import PathTimes
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
+from dynapipe_hpc.planner.schedule.sliced_bound import sliced_bound_ms
 
 
 class LowerBound(NamedTuple):
@@ -21,12 +22,15 @@ class LowerBound(NamedTuple):
     Attributes:
         iteration_ms: Lower bound on the time of an iteration, the update at its end included.
         longest_trip_ms: Round trip of the longest sample through the stages, which is part of that
-            bound. Only plans that cut samples could be shorter. Of a plan with slices, the longest
-            round trip of a micro-batch.
+            bound. Only plans that cut samples could be shorter. Of a plan with slices, whose bound
+            it is no part of, the longest round trip of a micro-batch.
+        whole_iteration_ms: Of a plan with slices, the bound of plans of whole samples; infinite if
+            a sample does not fit whole. None of other plans.
     """
 
     iteration_ms: float
     longest_trip_ms: float
+    whole_iteration_ms: float | None = None
 
 
 def lower_bound(
@@ -40,8 +44,9 @@ def lower_bound(
     """Lower bound on the time of any plan of the same kind.
 
     If the micro-batches of the plan are padded, all plans with padded micro-batches are of the same
-    kind; if some are packed, in a decoder-only model, all with padded and packed ones; otherwise,
-    and if some hold slices, only those with the same micro-batches on the same replicas.
+    kind; if some are packed, in a decoder-only model, all with padded and packed ones, and if some
+    hold slices, also with those; otherwise only those with the same micro-batches on the same
+    replicas.
 
     Args:
         pipelines: Pipelines of the plan, one per replica.
@@ -51,6 +56,13 @@ def lower_bound(
         may_split: Whether plans of this kind may split backward passes.
     """
     trip_ms = longest_trip_ms(pipelines, samples, cost, cluster, may_split=may_split)
+    update_ms = float(cost.reduce_ms.min()) + cost.step_ms
+    if _have_slices(pipelines):
+        makespan_ms, whole_ms = (
+            bound_ms(samples, cost, cluster, may_split=may_split)
+            for bound_ms in (sliced_bound_ms, packed_bound_ms)
+        )
+        return LowerBound(makespan_ms + update_ms, trip_ms, whole_ms + update_ms)
     match _bounded_layout(pipelines, cost):
         case Layout.PADDED:
             makespan_ms = padded_bound_ms(samples, cost, cluster, may_split=may_split)
@@ -61,7 +73,7 @@ def lower_bound(
             makespan_ms = max(
                 replica_bound_ms(p.costs, link, may_split=may_split) for p in pipelines
             )
-    return LowerBound(makespan_ms + float(cost.reduce_ms.min()) + cost.step_ms, trip_ms)
+    return LowerBound(makespan_ms + update_ms, trip_ms)
 
 
 def longest_trip_ms(
@@ -88,12 +100,15 @@ def longest_trip_ms(
             return max(float(paths.there_and_back_ms.max()) for paths in pipeline_paths)
 
 
+def _have_slices(pipelines: Sequence[Pipeline]) -> bool:
+    return any(microbatch.slice for pipeline in pipelines for microbatch in pipeline.microbatches)
+
+
 def _bounded_layout(pipelines: Sequence[Pipeline], cost: CostModel) -> Layout | None:
-    """The layout whose bound holds for plans of this kind; None if only that of micro-batches."""
-    microbatches = [m for pipeline in pipelines for m in pipeline.microbatches]
-    if any(microbatch.slice for microbatch in microbatches):
+    """The layout whose bound holds for plans of whole samples; None if that of micro-batches."""
+    if _have_slices(pipelines):
         return None
-    layouts = {microbatch.layout for microbatch in microbatches}
+    layouts = {each.layout for pipeline in pipelines for each in pipeline.microbatches}
     if layouts <= {Layout.PADDED}:
         return Layout.PADDED
     is_packed = layouts <= {Layout.PADDED, Layout.PACKED} and not cost.is_encoder_decoder

@@ -38,7 +38,7 @@ def packed_bound_ms(
     """
     cells = RowCells.from_samples(samples, cost, cluster, may_split=may_split)
     reduce_ms = extra_reduce_ms(cost)
-    stages = list(_stage_bounds(cells, cluster, reduce_ms, may_split=may_split))
+    stages = list(stage_bounds(cells, cluster, reduce_ms, may_split=may_split))
     tightest = max(stages, key=lambda stage: stage.bound_ms(1.0, 1.0))
     trip_ms = packed_trip_ms(samples, cost, cluster, may_split=may_split, reduce_ms=reduce_ms)
     return max(tightest.best_bound_ms(), trip_ms)
@@ -70,7 +70,7 @@ def packed_trip_ms(
     return least_ms
 
 
-def _stage_bounds(
+def stage_bounds(
     cells: RowCells, cluster: Cluster, reduce_ms: FloatArray, *, may_split: bool
 ) -> Iterator[StageBound]:
     """Bounds of all stages, in which W is last, and in which a micro-batch goes back from there."""

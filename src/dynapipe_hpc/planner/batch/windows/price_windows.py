@@ -213,7 +213,7 @@ def check_samples(
     if misfits.size:
         sample = table.samples[misfits[0]]
         # That of the mode that keeps least.
-        layout, recompute, _ = table.modes[-1]
+        layout, recompute, *_ = table.modes[-1]
         windows = _windows(
             [sample], np.arange(2), cost, cluster, layout=layout, token_multiple=token_multiple
         )

@@ -1,6 +1,6 @@
 """Windows of one sample each that run as slices of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Self
 
@@ -25,6 +25,10 @@ from dynapipe_hpc.planner.cost.cost_model import (
     Shapes,
     StageCosts,
 )
+
+KEPT_SHARES = (0.25, 0.5, 0.75)
+"""Shares of a sample's slices of which nothing is recomputed, where all others are as far as
+possible. They are the last ones: these keep the fewest bytes for the time that they would take."""
 
 
 def with_slices(
@@ -61,6 +65,8 @@ def with_slices(
 class _Slices(NamedTuple):
     """Cuts of the longest samples in every mode of recomputation, and costs of their slices.
 
+    Samples may be recomputed in part, too, see `KEPT_SHARES`.
+
     Attributes:
         first: The sample of every cut, by its place among all, shape (n_cuts,).
         cuts: The cuts.
@@ -90,7 +96,7 @@ class _Slices(NamedTuple):
             cost: Cost model of micro-batches.
             token_multiple: Multiple that rows are filled up to.
         """
-        modes, every = cost.recompute_modes, [cut for of_sample in cuts for cut in of_sample]
+        every = [cut for of_sample in cuts for cut in of_sample]
         first = np.repeat(np.arange(len(cuts)), [len(of_sample) for of_sample in cuts])
         n_slices = np.array([len(cut.slices) for cut in every])
         parts = np.array([part for cut in every for part in cut.slices])
@@ -98,32 +104,36 @@ class _Slices(NamedTuple):
         row_tokens = padded(parts[:, 1] - parts[:, 0], token_multiple)
         shapes = sliced_shapes(row_tokens, parts[:, :2], 0, cost.known_rows)
         packed = cost.of_layout(Layout.PACKED)
-        tables = [
-            with_slice_memory(
-                packed.stage_costs(shapes, recompute).table,
-                parts,
-                later,
-                cost,
-                keeps_all=np.full(len(parts), recompute is Recompute.NONE),
-            )
-            for recompute in modes
-        ]
-        table = np.concatenate(tables)
-        begins = np.concatenate([[0], np.cumsum(np.tile(n_slices, len(modes)))])
+        of_recompute = {
+            recompute: packed.stage_costs(shapes, recompute).table
+            for recompute in cost.recompute_modes
+        }
+        tables: list[FloatArray] = []
+        modes: list[ExecutionMode] = []
+        for recompute, kept_share in _recomputations(cost.recompute_modes):
+            n_kept = (kept_share * n_slices).astype(np.int64)
+            is_kept = later < n_kept.repeat(n_slices)
+            table = of_recompute[recompute]
+            if is_kept.any():
+                table = np.where(is_kept[:, None, None], of_recompute[Recompute.NONE], table)
+            keeps_all = is_kept | (recompute is Recompute.NONE)
+            tables.append(with_slice_memory(table, parts, later, cost, keeps_all=keeps_all))
+            modes += [
+                ExecutionMode(Layout.PACKED, recompute, *numbers)
+                for numbers in zip(n_slices.tolist(), n_kept.tolist(), strict=True)
+            ]
+        table, n_tables = np.concatenate(tables), len(tables)
+        begins = np.concatenate([[0], np.cumsum(np.tile(n_slices, n_tables))])
         together = np.add.reduceat(table, begins[:-1])
         for highest in (*SHARED, Cost.BOUNDARY_BYTES):
             together[..., highest] = np.maximum.reduceat(table[..., highest], begins[:-1])
         return cls(
-            np.tile(first, len(modes)),
-            every * len(modes),
-            [
-                ExecutionMode(Layout.PACKED, recompute, len(cut.slices))
-                for recompute in modes
-                for cut in every
-            ],
+            np.tile(first, n_tables),
+            every * n_tables,
+            modes,
             begins,
-            np.tile(later, len(modes)),
-            shapes.take(np.tile(np.arange(len(parts)), len(modes))),
+            np.tile(later, n_tables),
+            shapes.take(np.tile(np.arange(len(parts)), n_tables)),
             StageCosts(table),
             StageCosts(together),
         )
@@ -139,6 +149,13 @@ class _Slices(NamedTuple):
             np.concatenate([fill_ms, of_slices]),
             np.concatenate([of_cuts[0], of_slices + np.inf]),
         )
+
+
+def _recomputations(modes: Sequence[Recompute]) -> Iterator[tuple[Recompute, float]]:
+    """Modes of slices, each with the share of them of which nothing is recomputed all the same."""
+    yield from ((mode, 0.0) for mode in modes)
+    if len(modes) > 1 and modes[0] is Recompute.NONE:
+        yield from ((modes[-1], share) for share in KEPT_SHARES)
 
 
 def _joined(

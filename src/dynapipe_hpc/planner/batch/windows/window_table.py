@@ -165,7 +165,7 @@ class WindowTable:
         cut = self.sliced.cuts.get((first, mode))
         if cut is None:
             return (self.microbatch(first, size, mode),)
-        return cut.rows(self.modes[mode].recompute, self.sliced.token_multiple)
+        return cut.rows(self.modes[mode], self.sliced.token_multiple)
 
     def microbatches_of(self, windows: npt.NDArray[np.uint32]) -> list[MicroBatch]:
         """Micro-batches of windows, those of slices one by one."""
@@ -191,7 +191,7 @@ class WindowTable:
         return self._known[window]
 
     def _new_microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
-        layout, recompute, _ = self.modes[mode]
+        layout, recompute, *_ = self.modes[mode]
         held = self.samples[self.begin[first] : self.begin[first + size]]
         cell = self.cells[self.spans[mode, self.row_of_sample[first], 0] + size - 1]
         if layout is Layout.PACKED:

@@ -1,0 +1,146 @@
+"""Lower bound on the time of an iteration in which samples may run as slices."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dynapipe_hpc.data.microbatch import Layout, Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
+from dynapipe_hpc.planner.cost.cost_model import (
+    Cost,
+    CostModel,
+    FloatArray,
+    IntArray,
+    StageCosts,
+)
+from dynapipe_hpc.planner.schedule.packed_bound import stage_bounds
+from dynapipe_hpc.planner.schedule.path_times import PathTimes
+from dynapipe_hpc.planner.schedule.row_cells import (
+    LENGTH_STEP,
+    CellCosts,
+    RowCells,
+    shapes_of,
+)
+from dynapipe_hpc.planner.schedule.stage_bound import area_of
+from dynapipe_hpc.planner.schedule.update import extra_reduce_ms
+
+
+def sliced_bound_ms(
+    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
+) -> float:
+    """Lower bound on the makespan of any plan of padded and packed rows and slices of samples.
+
+    The makespan includes `extra_reduce_ms`.
+
+    It is that of `packed_bound_ms` without the round trip of the longest sample: with slices, a
+    stage works on all its parts, but they need not wait for each other. So the largest of two is
+    taken: the work of all samples, shared by the replicas, and that of the longest, on one of them.
+
+    A slice of T tokens behind a others has T tokens and T (T + 2 a) pairs, and those of all slices
+    of a sample add up to those of the sample. So `RowCells.least` holds with a cell for every T,
+    at no tokens before and at as many as the longest sample has: costs between grow at least
+    along the straight line. Slices may have any number of tokens.
+
+    Args:
+        samples: Samples of one iteration, at least one, none of which is a preference pair.
+        cost: Cost model of a decoder-only model, in which more or longer rows never cost less, and
+            a slice takes the longer the more tokens are before it, with no smaller steps for later
+            ones.
+        cluster: The cluster, with number of replicas, memory limit and link.
+        may_split: Whether backward passes may be split.
+    """
+    longest = float(max(sample.tokens for sample in samples))
+    rows = RowCells.from_samples(samples, cost, cluster, may_split=may_split)
+    cells = _with_slices(rows, longest, cost, cluster, may_split=may_split)
+    of_longest = replace(cells, tokens=longest, pairs=longest**2)
+    reduce_ms, alone = extra_reduce_ms(cost), cluster.model_copy(update={"n_replicas": 1})
+    tightest = [
+        max(
+            stage_bounds(of_samples, of_cluster, reduce_ms, may_split=may_split),
+            key=lambda stage: stage.bound_ms(1.0, 1.0),
+        )
+        for of_samples, of_cluster in ((cells, cluster), (of_longest, alone))
+    ]
+    return max(stage.best_bound_ms() for stage in tightest)
+
+
+def _with_slices(
+    rows: RowCells, longest: float, cost: CostModel, cluster: Cluster, *, may_split: bool
+) -> RowCells:
+    """The cells of rows and those of slices, each of which has a length of its own."""
+    n_steps = int(np.ceil(np.log(longest) / np.log(LENGTH_STEP))) + 1
+    tokens: FloatArray = LENGTH_STEP ** np.arange(n_steps + 1, dtype=np.float64)
+    n_rows, length, costs = [rows.n_rows], [rows.length], [rows.costs]
+    for before, of_cells, runs in _slice_costs(
+        tokens[:-1], longest, cost, cluster, may_split=may_split
+    ):
+        most_tokens = tokens[1:][runs]
+        most_length = most_tokens + 2 * before
+        n_rows.append(most_tokens / most_length)
+        length.append(most_length)
+        costs.append(of_cells)
+    begin = len(rows.n_rows) + np.arange(sum(map(len, length)) - len(rows.length))
+    return replace(
+        rows,
+        n_rows=np.concatenate(n_rows),
+        length=np.concatenate(length),
+        begin=np.concatenate([rows.begin, begin]),
+        costs=CellCosts(*map(np.concatenate, zip(*costs, strict=True))),
+    )
+
+
+def _slice_costs(
+    tokens: FloatArray, longest: float, cost: CostModel, cluster: Cluster, *, may_split: bool
+) -> Iterator[tuple[float, CellCosts, IntArray]]:
+    """Costs of slices that fit, behind no tokens and behind as many as the longest sample has.
+
+    Their times are on the straight line through those behind one and two times the longest sample,
+    which slices between do not fall below. Heads, tails and memory are those behind no tokens.
+    """
+    room_bytes, reduce_ms = activation_room_bytes(cost, cluster), extra_reduce_ms(cost)
+    packed = cost.of_layout(Layout.PACKED)
+    for recompute in cost.recompute_modes:
+        behind = [
+            _costs_behind(before, tokens, packed, recompute) for before in (0, longest, 2 * longest)
+        ]
+        runs = np.flatnonzero(np.all([fits(costs, room_bytes) for costs in behind], axis=0))
+        first, far, farther = (
+            PathTimes.from_costs(
+                costs.take(runs), cluster.link, may_split=may_split, reduce_ms=reduce_ms
+            )
+            for costs in behind
+        )
+        fitting = behind[0].take(runs)
+        # W may come in any order, so that only passes up to B lie within those of earlier slices.
+        kept_ms = fitting.stored_bytes[:, 0] * first.weight_ms[:, 0]
+        area_ms = (area_of(fitting, first) - kept_ms) / room_bytes[0]
+        for before, factor in ((0.0, 1.0), (longest, 0.0)):
+            work_ms, through_ms = (
+                np.maximum(far_ms - factor * (farther_ms - far_ms), 0.0)
+                for far_ms, farther_ms in (
+                    (far.work_ms, farther.work_ms),
+                    (far.through_ms, farther.through_ms),
+                )
+            )
+            ends_ms = first.head_ms, first.tail_ms
+            yield before, CellCosts(work_ms, through_ms, *ends_ms, area_ms), runs
+
+
+def _costs_behind(
+    before: float, tokens: FloatArray, cost: CostModel, recompute: Recompute
+) -> StageCosts:
+    """Costs of slices behind so many tokens, with the least memory that a slice adds to a stage.
+
+    While a slice is in memory, those before it are, and they keep what is counted off the last one
+    (see `with_slice_memory`). Its keys and values are kept for longer than itself.
+    """
+    length = tokens + 2 * before
+    costs = cost.stage_costs(shapes_of(tokens / length, length), recompute)
+    table, memory = costs.table.copy(), cost.slice_memory
+    if recompute is Recompute.NONE:
+        table[..., Cost.STORED_BYTES] -= tokens[:, None] * memory.spared
+    table[..., cost.cache_cost] += tokens[:, None] * memory.kept
+    return StageCosts(table)
