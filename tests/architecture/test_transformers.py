@@ -10,6 +10,7 @@ from torch import nn
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
 from dynapipe_hpc.architecture.transformers import TransformersShape
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.transformers import TransformersStage
 
 every_decoder = pytest.mark.parametrize("name", DECODERS)
@@ -25,6 +26,7 @@ SHAPE = TransformersShape(
     tensors={
         "model.embed_tokens.weight": (6, 4),
         "model.layers.*.self_attn.q_proj.weight": (8, 4),
+        "model.layers.*.self_attn.q_norm.weight": (2, 4),
         "model.layers.*.mlp.gate.weight": (3, 4),
         "model.layers.*.mlp.experts.down_proj": (3, 4, 8),
         "model.layers.*.norm.weight": (4,),
@@ -60,12 +62,22 @@ def test_weights_are_those_of_the_modules(name: str, lora: Lora | None, tmp_path
 
 
 def test_weights_are_counted_by_hand() -> None:
-    layer = 8 * 4 + 3 * 4 + 3 * 4 * 8 + 4
+    layer = 8 * 4 + 2 * 4 + 3 * 4 + 3 * 4 * 8 + 4
     assert SHAPE.weights() == {LAYER: (layer, 0, 0), EMBEDDING: (24, 0, 24), HEAD: (28, 0, 0)}
     assert SHAPE.tied == {}
     assert SHAPE.linear_layers == {"self_attn.q_proj": ("q_proj",)}
     adapted = SHAPE.model_copy(update={"lora": Lora(rank=2)})
     assert adapted.weights()[LAYER] == (layer + 2 * 12, layer, 0)
+
+
+def test_gradients_of_linear_maps_or_their_adapters_may_wait() -> None:
+    assert SHAPE.n_deferrable == 8 * 4  # neither norms of heads nor routers nor experts
+    assert SHAPE.model_copy(update={"lora": Lora(rank=2)}).n_deferrable == 2 * 12
+    assert SHAPE.deferring_kinds(Recompute.NONE) == {LAYER}
+    assert not SHAPE.deferring_kinds(Recompute.FULL)
+    names = ("relu", "relu2", "gelu")
+    shapes = [SHAPE.model_copy(update={"settings": f'{{"hidden_act":"{n}"}}'}) for n in names]
+    assert [shape.has_relu for shape in shapes] == [True, False, False]
 
 
 @pytest.mark.parametrize(

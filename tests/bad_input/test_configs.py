@@ -141,7 +141,9 @@ VALUES: dict[str, str] = {
     "model={family='llama', head_size=3}": "head_size .3. must be even",
     "model={family='llama', rope_theta=1}": "rope_theta = 1: must be .* greater than 1",
     "model={family='llama', rope_scaling={factor=2}}": "rope_scaling.kind is missing",
-    "model={family='llama', rope_scaling={kind='yarn'}}": "must be 'linear' or 'llama3'",
+    "model={family='llama', rope_scaling={kind='ntk'}}": "must be 'linear', 'llama3' or 'yarn'",
+    "model={family='llama', rope_scaling={kind='yarn', factor=8, beta_fast=1, "
+    "original_max_tokens=8}}": "must be greater than beta_slow .1.0.",
     "model={family='llama', rope_scaling={kind='linear'}}": "rope_scaling.factor is missing",
     "model={family='llama', rope_scaling={kind='linear', factor=nan}}": "finite number",
     "model={family='llama', rope_scaling={kind='llama3', factor=8, low_freq_factor=4, "

@@ -20,7 +20,7 @@ from tests.examples.any_decoders import (
 from tests.examples.foreign_models import transformers
 from tests.examples.measured_layers import linear_table_of
 from tests.examples.tokenized import write_samples
-from tests.jobs.command_line import columns, finish, finish_program
+from tests.jobs.command_line import call, columns, finish, finish_program
 from tests.jobs.tuning_files import N_IDS, write_tuning_files
 from tests.oracles.in_float64 import in_float64
 from tests.oracles.plain_run import PlainRun
@@ -120,6 +120,30 @@ def generated(model: Any) -> list[int]:
     return tokens
 
 
+@pytest.mark.parametrize(
+    ("name", "is_measured"), [("qwen3_moe", True), ("gemma3", False), ("falcon", False)]
+)
+def test_split_passes_give_the_same_losses(
+    name: str, *, is_measured: bool, trained: Path, tmp_path: Path
+) -> None:
+    copy_files(trained / name, tmp_path)
+    split = "planner.schedule={split_backward=true, rules=['zb_h1']}"
+    cost = "{kind='profiled', path='measured.h5'}" if is_measured else "{kind='analytic'}"
+    options = (*ONE_REPLICA, "--set", split, "--set", f"planner.cost={cost}")
+    if is_measured:
+        size = ("--microbatch-tokens", "256")
+        call(tmp_path, 2, "profile", "config.toml", *size, "-o", "measured.h5", *options)
+    plan = call(tmp_path, None, "plan", "config.toml", "--explain", *options)
+    halves = "measured" if is_measured else "estimated by FLOPs"
+    assert f"\nhalves of backward passes: {halves}" in plan
+    assert " W0" in plan
+    call(tmp_path, 2, "run", "config.toml", "-o", "split", *options)
+    (found,), (expected,) = (
+        columns(folder, "loss") for folder in (tmp_path / "split", trained / name / "run")
+    )
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
 def test_a_run_goes_on_in_one_stage_and_gives_the_same(trained: Path, tmp_path: Path) -> None:
     copy_files(trained / "qwen3_moe", tmp_path)
     words = ("run", "config.toml", "-o", "run", "--set", "training.decay_iterations=20")
@@ -199,11 +223,22 @@ def test_a_model_that_is_refused_ends_all_ranks_with_one_message(tmp_path: Path)
     assert "Traceback" not in job.stderr
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma2", "gemma3", "qwen3_moe"])
-def test_estimated_memory_is_what_a_run_takes(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "rule", "margin"),
+    [
+        *((name, "adaptive", 0.05) for name in ("llama", "gemma2", "gemma3", "qwen3_moe")),
+        # What waits is less than was kept before.
+        *((name, "zb_h1", 0.1) for name in ("llama", "starcoder2", "mixtral")),
+    ],
+)
+def test_estimated_memory_is_what_a_run_takes(
+    name: str, rule: str, margin: float, tmp_path: Path
+) -> None:
     wide_decoder(name, tmp_path / "theirs")
     write_estimated_run(tmp_path, {"layouts": ["padded"]}, max_tokens=64, tokens_per_batch=512)
-    run_as_estimated(tmp_path)
+    splits = str(rule == "zb_h1").lower()
+    schedule = f"planner.schedule={{rules=['{rule}'], split_backward={splits}}}"
+    run_as_estimated(tmp_path, "--set", schedule, margin=margin)
 
 
 @pytest.mark.parametrize("name", ["llama", "phi3"])
@@ -236,9 +271,9 @@ def write_estimated_run(folder: Path, batch: dict[str, Any], **data: int) -> Non
     write_tuning_files(folder, "", tables)
 
 
-def run_as_estimated(folder: Path, *words: str) -> None:
+def run_as_estimated(folder: Path, *words: str, margin: float = 0.05) -> None:
     """Runs a few iterations, whose peaks of memory are those that were estimated."""
     job = finish(folder, 2, "run", "config.toml", "-o", "run", *words)
     assert job.returncode == 0, job.stderr
     for record in RunFolder.open(folder / "run").records():
-        assert record.predicted_peak_bytes == pytest.approx(record.measured_peak_bytes, rel=0.05)
+        assert record.predicted_peak_bytes == pytest.approx(record.measured_peak_bytes, rel=margin)

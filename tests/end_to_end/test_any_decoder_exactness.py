@@ -55,6 +55,17 @@ def test_three_steps_give_the_unsplit_losses_and_weights(
     assert_equal(found, unsplit_training(BATCHES, shape))
 
 
+@pytest.mark.parametrize("schedule", ["zb_h1", "adaptive, split", "weights last"])
+@pytest.mark.parametrize("lora", [None, LORA], ids=["weights", "adapters"])
+def test_so_do_split_backward_passes(schedule: str, lora: Lora | None, tmp_path: Path) -> None:
+    shared = WAYS[0].model_copy(update={"zero_stage": 1})
+    shape = shape_of("qwen3_moe", tmp_path).model_copy(update={"lora": lora})
+    found = three_steps(
+        shared, schedule, BATCHES, RECOMPUTED, shape=shape, layouts=LAYOUTS["mixed"]
+    )
+    assert_equal(found, unsplit_training(BATCHES, shape))
+
+
 @each_of(WAYS)
 @pytest.mark.parametrize("name", ["granite", "phi3", "qwen3_moe"])
 def test_slices_give_the_unsplit_weights_in_any_order_of_passes(

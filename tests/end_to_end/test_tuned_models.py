@@ -16,7 +16,10 @@ from dynapipe_hpc.cli.main import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-TUNED = ("gpt2", "t5", "t5-1.1", "t5-1.1-v5-tied", "mt5", "llama", "mistral", "qwen2", "qwen3")
+TUNED = (
+    *("gpt2", "t5", "t5-1.1", "t5-1.1-v5-tied", "mt5"),
+    *("llama", "llama-yarn", "mistral", "qwen2", "qwen3"),
+)
 PROMPT = [5, 17, 3, 29]
 RUN_ALL = """
 import sys

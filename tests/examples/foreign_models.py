@@ -94,6 +94,15 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 50.0,
+    "factor": 4.0,
+    "beta_fast": 3.0,
+    "mscale": 0.7,
+    "mscale_all_dim": 0.2,
+    "original_max_position_embeddings": 16,
+}
 LINEAR = {"rope_type": "linear", "rope_theta": 50.0, "factor": 4.0}
 MODELS: Mapping[str, Callable[[], Any]] = {
     "gpt2": _gpt2,
@@ -106,6 +115,7 @@ MODELS: Mapping[str, Callable[[], Any]] = {
     "mt5-v5-tied": lambda: _t5_1_1("MT5", has_head=False),
     "llama": lambda: _llama("Llama", rope_parameters=LLAMA3),
     "llama-linear": lambda: _llama("Llama", rope_parameters=LINEAR, tie_word_embeddings=True),
+    "llama-yarn": lambda: _llama("Llama", rope_parameters=YARN, attention_bias=True),
     "mistral": lambda: _llama("Mistral", head_dim=6, sliding_window=LONGEST),
     "qwen2": lambda: _llama("Qwen2", tie_word_embeddings=True),
     "qwen3": lambda: _llama("Qwen3", head_dim=6),

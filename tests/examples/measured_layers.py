@@ -70,6 +70,17 @@ def with_packed(table: ProfileTable, factor: float) -> ProfileTable:
     return replace(table, layers=layers)
 
 
+def with_halves(table: ProfileTable) -> ProfileTable:
+    """The table with halves of backward passes: of layers' in equal parts, and without more."""
+    layers = {
+        key: replace(layer, input_ms=layer.forward_ms, weight_ms=layer.forward_ms)
+        if key.kind == LAYER
+        else layer
+        for key, layer in table.layers.items()
+    }
+    return replace(table, layers=layers)
+
+
 def linear_t5_table(recompute: str = "none", **layers: LayerProfile) -> ProfileTable:
     """All kinds of layers of `T5_SHAPE`, some of them replaced."""
     linear = {kind: linear_layer(PER_TOKEN[kind]) for kind in (EMBEDDING, HEAD)}

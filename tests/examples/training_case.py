@@ -80,11 +80,12 @@ LLAMA_SHAPE = LlamaShape(
         original_max_tokens=16,
     ),
     qkv_bias=True,
+    output_bias=True,
     qk_norm=True,
 )
 PLAIN_LLAMA_SHAPE = LLAMA_SHAPE.model_copy(
-    update={"tied_head": False, "rope_scaling": None, "qkv_bias": False, "qk_norm": False}
-    | {"n_heads": 6, "n_kv_heads": 6, "ffn_size": 24}
+    update={"tied_head": False, "rope_scaling": None, "qkv_bias": False, "output_bias": False}
+    | {"qk_norm": False, "n_heads": 6, "n_kv_heads": 6, "ffn_size": 24}
 )
 # Neither two nor three shards divide the vocabulary.
 UNEVEN_SHAPE = SHAPE.model_copy(

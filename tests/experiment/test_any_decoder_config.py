@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.examples.any_decoders import saved_decoder
+from tests.examples.measured_layers import linear_table_of, with_halves
 from tests.jobs.tuning_files import write_tuning_files
 
 from dynapipe_hpc.architecture.transformers import TransformersShape
@@ -16,6 +17,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
 from dynapipe_hpc.planner.cost.from_config import EstimatedCosts
+from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.training.huggingface import decoder_parts
 
 
@@ -42,7 +44,6 @@ def test_all_keys_are_taken_from_the_folder(path: Path, tmp_path: Path) -> None:
     ("override", "message"),
     [
         ("cluster.n_shards=2", "cluster.n_shards is 2"),
-        ("planner.schedule.split_backward=true", "planner.schedule.split_backward is true"),
         ('planner.cost.recompute=["none", "selective"]', "planner.cost.recompute has 'selective'"),
         ('training.objective="dpo"', "training.objective is 'dpo'"),
     ],
@@ -54,20 +55,50 @@ def test_what_needs_layers_of_this_package_is_refused(
         load_config(path, [override])
 
 
-SLICED = 'planner.batch={rule="dynamic", layouts=["packed"], slices=16}'
+def test_split_passes_are_refused_where_a_relu_leaves_no_room_for_what_waits(
+    path: Path, tmp_path: Path
+) -> None:
+    splits = "planner.schedule.split_backward=true"
+    assert load_config(path, [splits]).planner.schedule.split_backward
+    settings = tmp_path / "theirs" / "config.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "hidden_act": "relu"}))
+    load_config(path)
+    with pytest.raises(ConfigError, match="layers of this granite have a ReLU, which keeps too"):
+        load_config(path, [splits])
+
+
+def test_split_passes_need_halves_that_were_measured(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, costs = load_config(path).model, tmp_path / "costs.h5"
+    table = linear_table_of(model, 8, {"dtype": "float64", "optimizer": "adamw"})
+    write_table(table, costs)
+    measured = f"planner.cost={{kind='profiled', path='{costs}'}}"
+    options = ["--set", measured, "--set", "planner.schedule.split_backward=true"]
+    assert main(["plan", str(path), "--set", measured]) == 0
+    assert main(["plan", str(path), *options]) == 2
+    told = capsys.readouterr().err
+    assert "holds no halves of backward passes of tensor_parallel=1/recompute=none/layer, " in told
+    assert "'dynapipe-hpc profile CONFIG -o TABLE.h5' measures them" in told
+    write_table(with_halves(table), costs)
+    assert main(["plan", str(path), *options]) == 0
+
+
+AS_CHOSEN = ['planner.batch={rule="dynamic", layouts=["packed"]}', "planner.search.effort=1"]
+SLICED = [*AS_CHOSEN, "planner.batch.slices=16"]
 
 
 def test_samples_may_be_cut(path: Path) -> None:
-    assert load_config(path, [SLICED]).may_slice
-    assert load_config(path, [SLICED.replace("16", '"auto"')]).may_slice
+    assert load_config(path, SLICED).may_slice
+    assert load_config(path, AS_CHOSEN).may_slice
 
 
 def test_samples_run_whole_where_layers_have_windows(path: Path, tmp_path: Path) -> None:
     saved_decoder("starcoder2", tmp_path / "theirs")
     refusal = r"slices is 16, but .* 'transformers' cannot be cut .* as layers have windows of 6"
     with pytest.raises(ConfigError, match=refusal):
-        load_config(path, [SLICED])
-    assert not load_config(path, [SLICED.replace("16", '"auto"')]).may_slice
+        load_config(path, SLICED)
+    assert not load_config(path, AS_CHOSEN).may_slice
 
 
 def test_other_settings_than_those_of_the_folder_are_refused(path: Path) -> None:

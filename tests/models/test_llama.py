@@ -16,7 +16,7 @@ from tests.examples.training_case import (
 from tests.oracles.plain_llama import losses
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.architecture.rope_scaling import LinearScaling
+from dynapipe_hpc.architecture.rope_scaling import LinearScaling, YarnScaling
 from dynapipe_hpc.data.microbatch import DenseRows, Recompute
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.llama import LlamaStage
@@ -33,6 +33,14 @@ SHAPES = {
     ),
     "divided positions": PLAIN_LLAMA_SHAPE.model_copy(
         update={"rope_scaling": LinearScaling(kind="linear", factor=3.0), "norm_epsilon": 0.3}
+    ),
+    "longer vectors": PLAIN_LLAMA_SHAPE.model_copy(
+        update={
+            "head_size": 8,
+            "rope_scaling": YarnScaling(
+                kind="yarn", factor=4.0, beta_fast=3.0, original_max_tokens=32
+            ),
+        }
     ),
 }
 every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())

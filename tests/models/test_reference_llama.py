@@ -46,12 +46,14 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rope_theta": 50.0,
         "head_size": 8,
         "rope_scaling": {"kind": "llama3", **LLAMA3, "original_max_tokens": 32},
+        "qkv_bias": True,
+        "output_bias": True,
     },
     "Mistral": {"norm_epsilon": 0.1, "rope_theta": 100.0, "head_size": 6},
     "Qwen2": {"norm_epsilon": 0.1, "rope_theta": 100.0, "qkv_bias": True, "tied_head": True},
     "Qwen3": {"norm_epsilon": 0.1, "rope_theta": 100.0, "qk_norm": True, "head_size": 6},
 }
-MAY_MATTER = ("norm_epsilon", "rope_theta", "rope_scaling", "qkv_bias", "qk_norm")
+MAY_MATTER = ("norm_epsilon", "rope_theta", "rope_scaling", "qkv_bias", "output_bias", "qk_norm")
 DROPPED = [
     (family, name) for family, options in SHAPES.items() for name in options if name in MAY_MATTER
 ]
@@ -95,6 +97,7 @@ def theirs(family: str) -> nn.Module:
         rope_parameters=rope,
         tie_word_embeddings=shape.tied_head,
         head_dim=shape.head_size or 4,
+        attention_bias=shape.output_bias,
         sliding_window=None,
     )
     model: nn.Module = getattr(transformers, f"{family}ForCausalLM")(config).eval()

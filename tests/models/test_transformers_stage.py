@@ -1,7 +1,7 @@
 """Decoders of `transformers` in two stages, against the same models run by a plain loop."""
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,13 @@ from tests.examples.training_case import START_ID, packed, padded
 from tests.oracles.in_float64 import in_float64
 from torch import Tensor
 
+from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.models.attention_context import AttentionContext
+from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.transformers import TransformersStage
 from dynapipe_hpc.training.activation_memory import ActivationMemory
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
@@ -68,7 +73,9 @@ def gradients(pipeline: list[TransformersStage]) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for stage in pipeline:
         for name, weight in stage.named_parameters():
-            assert weight.grad is not None
+            if not weight.requires_grad:
+                continue
+            assert weight.grad is not None, name
             found[name] = found[name] + weight.grad if name in found else weight.grad
     return found
 
@@ -94,24 +101,35 @@ def test_stages_compute_the_loss_and_gradients_of_a_plain_loop(
     loss, expected = expected_of(name, tmp_path)
     batches: list[list[MicroBatch]] = [[padded(SAMPLES)], [packed(SAMPLES, fill=3)]]
     for microbatches in [*batches, SLICED] if name in SLICED_DECODERS else batches:
-        for mode in (Recompute.NONE, Recompute.FULL):
-            found_loss, found = outcome(stages(models / name), microbatches, mode)
+        for mode, splits in product((Recompute.NONE, Recompute.FULL), (False, True)):
+            pipeline = stages(models / name)
+            found_loss, found = outcome(pipeline, microbatches, mode, splits=splits)
             assert found_loss == pytest.approx(loss, rel=1e-10)
             assert found.keys() == expected.keys()
             for key, gradient in expected.items():
                 scale = float(gradient.abs().max())
                 torch.testing.assert_close(
-                    found[key], gradient, rtol=1e-10, atol=1e-11 * scale, msg=f"{key} {mode}"
+                    found[key],
+                    gradient,
+                    rtol=1e-10,
+                    atol=1e-11 * scale,
+                    msg=f"{key} {mode} {splits}",
                 )
 
 
 def outcome(
-    pipeline: list[TransformersStage], microbatches: Sequence[MicroBatch], mode: Recompute
+    pipeline: list[TransformersStage],
+    microbatches: Sequence[MicroBatch],
+    mode: Recompute,
+    *,
+    splits: bool,
 ) -> tuple[float, dict[str, Tensor]]:
     """Loss and gradients of micro-batches, whose activations cross stages as numbers.
 
-    Those without a slice go back before the next goes forward, slices behind all others.
+    Those without a slice go back before the next goes forward, slices behind all others. If
+    backward passes are split, all gradients of weights that wait come last.
     """
+    queue = DeferredWeights() if splits else None
     loss, waiting = 0.0, []
     caches = [SlicedSamples() for _ in pipeline]
     for index, microbatch in enumerate(microbatches):
@@ -122,7 +140,8 @@ def outcome(
                 activation = activation.detach().requires_grad_()
             batch, kv_cache = stage.collate(microbatch, TOKENS), sliced.load(index, microbatch)
             batch = batch if kv_cache is None else batch.with_cache(kv_cache)
-            passed.append((activation, run_stage(stage, activation, batch, mode)))
+            with deferring(queue):
+                passed.append((activation, run_stage(stage, activation, batch, mode)))
             activation = passed[-1][1]
         loss += passed[-1][1].item()
         if microbatch.slice:
@@ -131,6 +150,8 @@ def outcome(
             go_back(passed)
     while waiting:
         go_back(waiting.pop())
+    if queue is not None:
+        queue.accumulate()
     return loss, gradients(pipeline)
 
 
@@ -163,6 +184,59 @@ def written(stage: TransformersStage) -> tuple[list[int], Tensor]:
 
     tokens = list(islice(continued(stage, [START_ID, 5, 17, 3], None, choose, end_ids=()), 24))
     return tokens, torch.stack(by_logits)
+
+
+def adapted_stages(shape: TransformersShape) -> list[TransformersStage]:
+    """The stages of a model with adapters, all of whose weights are drawn by their names."""
+    made = []
+    for i, layers in enumerate(Placement.equal_shares(shape.n_layers, N_STAGES).layers):
+        last = i == N_STAGES - 1
+        stage = TransformersStage(shape, layers, first=i == 0, last=last, dtype=torch.float64)
+        for name, weight in stage.named_parameters():
+            seed = sum(name.encode())
+            torch.nn.init.normal_(weight, std=0.3, generator=torch.manual_seed(seed))
+        made.append(stage)
+    return made
+
+
+@every_decoder
+def test_split_passes_train_adapters_as_whole_ones_do(name: str, models: Path) -> None:
+    shape = origin_of(models / name)[1].model_copy(update={"lora": Lora(rank=2)})
+    for microbatch in (padded(SAMPLES), packed(SAMPLES, fill=3)):
+        for mode in (Recompute.NONE, Recompute.FULL):
+            (whole_loss, whole), (split_loss, halves) = (
+                outcome(adapted_stages(shape), [microbatch], mode, splits=splits)
+                for splits in (False, True)
+            )
+            assert split_loss == whole_loss
+            assert halves.keys() == whole.keys()
+            for key, gradient in whole.items():
+                torch.testing.assert_close(halves[key], gradient, rtol=1e-10, atol=0, msg=key)
+
+
+@every_decoder
+@pytest.mark.parametrize("lora", [None, Lora(rank=2)])
+def test_gradients_of_all_linear_maps_wait_and_no_others(
+    name: str, lora: Lora | None, models: Path
+) -> None:
+    shape = origin_of(models / name)[1].model_copy(update={"lora": lora})
+    stage = TransformersStage(shape, range(1, 3), first=False, last=False, dtype=torch.float64)
+    hidden = torch.zeros(2, 8, shape.hidden_size, dtype=torch.float64, requires_grad=True)
+    batch = DecoderBatch((2, 8), AttentionContext(), None)
+    for mode in (Recompute.NONE, Recompute.FULL):
+        queue = DeferredWeights()
+        with deferring(queue):
+            output = stage.run(hidden, batch, mode)
+        torch.autograd.backward(output, torch.ones_like(output))
+        trained = {n: w for n, w in stage.named_parameters() if w.requires_grad}
+        found = {n for n, w in trained.items() if any(w is each for each in queue.weights)}
+        maps = tuple(shape.linear_layers)
+        expected = (
+            {n for n in trained if lora or n.removesuffix(".weight").endswith(maps)}
+            if mode is Recompute.NONE
+            else set()
+        )
+        assert found == expected
 
 
 def test_a_stage_holds_its_own_part_only(models: Path) -> None:

@@ -7,6 +7,8 @@ ATTENTION = ("tests/models/test_foreign_attention.py",)
 STAGE = ("tests/models/test_transformers_stage.py",)
 KINDS = ("tests/experiment/profile/test_layer_kinds.py",)
 PARTS = ("tests/training/huggingface/test_decoder_parts.py",)
+WAITS = "test_split_passes_leave_the_work_that_is_estimated_and_no_more_than_was_kept"
+CONFIG = ("tests/experiment/test_any_decoder_config.py",)
 FOLDER = ("tests/training/huggingface/test_any_decoder.py",)
 
 ANY_DECODER = (
@@ -316,14 +318,14 @@ ANY_DECODER = (
         "if not config.model.has_own_layers and find_spec(config.model.family) is None:",
         "if False:",
         "a missing package that every rank finds out on its own",
-        ("tests/experiment/test_any_decoder_config.py",),
+        CONFIG,
     ),
     Mutant(
         "experiment/config.py",
         "        if self.model.has_own_layers:\n            return self\n        family",
         "        return self\n        family",
         "keys that layers of a library do not follow",
-        ("tests/experiment/test_any_decoder_config.py",),
+        CONFIG,
     ),
     Mutant(
         "training/huggingface/any_decoder.py",
@@ -366,6 +368,62 @@ ANY_DECODER = (
         "np.maximum(lengths - window, 0)",
         "pairs that a window keeps apart",
         ("tests/planner/cost/test_tokens.py",),
+    ),
+    Mutant(
+        "architecture/transformers.py",
+        '            and "norm" not in module\n',
+        "",
+        "norms of heads taken for linear maps",
+        SHAPE,
+    ),
+    Mutant(
+        "architecture/transformers.py",
+        "        if self.lora:\n            return self._adapter_numbers()\n        return sum(",
+        "        return sum(",
+        "gradients of frozen weights that wait",
+        SHAPE,
+    ),
+    Mutant(
+        "architecture/transformers.py",
+        "{LAYER} if recompute is Recompute.NONE else ()",
+        "{LAYER}",
+        "gradients of recomputed layers that wait",
+        SHAPE,
+    ),
+    Mutant(
+        "models/foreign_model.py",
+        "setattr(module, name, ours)",
+        "pass",
+        "linear maps whose gradients never wait",
+        (f"{STAGE[0]}::test_gradients_of_all_linear_maps_wait_and_no_others",),
+    ),
+    Mutant(
+        "training/huggingface/decoder_parts.py",
+        "deferrable=Amount(2 * shape",
+        "deferrable=Amount(shape",
+        "half of the work that waits",
+        (f"{PARTS[0]}::{WAITS}",),
+    ),
+    Mutant(
+        "planner/cost/layer_estimates.py",
+        "(deferred.per_own + deferred.per_source) // 2",
+        "deferred.per_own // 2",
+        "gradients of keys and values of the other side",
+        ("tests/planner/cost/test_analytic.py",),
+    ),
+    Mutant(
+        "planner/make_plans.py",
+        "        check_halves(costs, config, shape, cluster.n_shards)\n",
+        "",
+        "halves of backward passes that take no time",
+        CONFIG,
+    ),
+    Mutant(
+        "experiment/config.py",
+        "if splits and isinstance(model, TransformersShape) and model.has_relu:",
+        "if False:",
+        "more that waits than was kept",
+        CONFIG,
     ),
     Mutant(
         "models/initialize.py",

@@ -7,6 +7,9 @@ LOGITS = (
     "::test_logits_are_those_of_transformers_before_and_after"
 )
 FOLDER = ("tests/training/huggingface/test_folder.py",)
+SETTINGS = "tests/training/huggingface/test_settings_of_models.py"
+YARN = (f"{SETTINGS}::test_angles_of_yarn_are_those_of_transformers",)
+NO_CLASS = (f"{SETTINGS}::test_no_class_has_biases_of_some_other_maps",)
 SIZES = ("tests/experiment/test_sizes_of_origin.py",)
 
 PREDICT = ("tests/models/test_predict.py",)
@@ -61,6 +64,69 @@ HUGGINGFACE = (
         '_page("Qwen2", _QWEN_DEFAULTS)',
         "biases of queries, keys and values are not read",
         (f"{LOGITS}[qwen2]",),
+    ),
+    Mutant(
+        "training/huggingface/llama.py",
+        '"qkv_bias": qkv_bias or has_biases',
+        '"qkv_bias": qkv_bias',
+        "biases of the output alone",
+        (f"{LOGITS}[llama-yarn]",),
+    ),
+    Mutant(
+        "training/huggingface/llama.py",
+        "if shape.output_bias and not may_have_biases:",
+        "if False:",
+        "a class that drops biases",
+        NO_CLASS,
+    ),
+    Mutant(
+        "models/llama_layers.py",
+        "bias=shape.output_bias",
+        "bias=False",
+        "the bias after attention is dropped",
+        (f"{LOGITS}[llama-yarn]",),
+    ),
+    Mutant(
+        "models/rotary.py",
+        "(angles.sin() * factor)",
+        "angles.sin()",
+        "vectors that become longer in one direction",
+        YARN,
+    ),
+    Mutant(
+        "models/rotary.py",
+        "math.floor(begin), math.ceil(end)",
+        "math.floor(begin), math.floor(end)",
+        "slow pairs that begin too early",
+        YARN,
+    ),
+    Mutant(
+        "models/rotary.py",
+        "min(end, 2 * n_pairs - 1)",
+        "min(end, n_pairs)",
+        "slow pairs that begin at the last pair",
+        YARN,
+    ),
+    Mutant(
+        "models/rotary.py",
+        "((end - begin) or 1e-3)",
+        "(end - begin)",
+        "fast pairs next to slow ones",
+        YARN,
+    ),
+    Mutant(
+        "training/huggingface/rope.py",
+        "return scale / common",
+        "return scale",
+        "the factor of all dimensions is not read",
+        YARN,
+    ),
+    Mutant(
+        "training/huggingface/rope.py",
+        'complete.flag("truncate", default=True)',
+        "True",
+        "limits between fast and slow pairs that are always rounded",
+        YARN,
     ),
     Mutant(
         "training/huggingface/rope.py",

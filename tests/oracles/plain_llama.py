@@ -38,6 +38,9 @@ def angle_of_pair(pair: int, model: Model) -> float:
     slow: float = per_position / scaling["factor"]
     if scaling["kind"] == "linear":
         return slow
+    if scaling["kind"] == "yarn":
+        divided = _share_of_yarn(pair, model)
+        return divided * slow + (1 - divided) * per_position
     wavelength = 2 * math.pi / per_position
     longest = scaling["original_max_tokens"] / scaling["low_freq_factor"]
     shortest = scaling["original_max_tokens"] / scaling["high_freq_factor"]
@@ -50,6 +53,31 @@ def angle_of_pair(pair: int, model: Model) -> float:
         scaling["high_freq_factor"] - scaling["low_freq_factor"]
     )
     return (1 - share) * slow + share * per_position
+
+
+def length_factor(model: Model) -> float:
+    """By how much turning makes queries and keys longer."""
+    scaling = model["rope_scaling"]
+    if scaling is None or scaling["kind"] != "yarn":
+        return 1.0
+    return scaling["attention_factor"] or 1 + math.log(scaling["factor"]) / 10
+
+
+def _share_of_yarn(pair: int, model: Model) -> float:
+    """Share of a pair's angle that is divided: 0 for fast pairs, 1 for slow ones."""
+    scaling = model["rope_scaling"]
+    places = []
+    for name in ("beta_fast", "beta_slow"):
+        # theta ** (-2 place / size) x longest row = turns x 2 pi
+        angle = scaling[name] * 2 * math.pi / scaling["original_max_tokens"]
+        places.append(-math.log(angle) / math.log(model["rope_theta"]) * model["head_size"] / 2)
+    fast, slow = places
+    if scaling["truncate"]:
+        fast, slow = math.floor(fast), math.ceil(slow)
+    fast, slow = max(fast, 0), min(slow, model["head_size"] - 1)
+    if pair <= fast:
+        return 0.0
+    return 1.0 if pair >= slow else (pair - fast) / (slow - fast)
 
 
 def _layer(weights: Weights, name: str, hidden: Array, model: Model) -> Array:
@@ -78,8 +106,7 @@ def _attention(weights: Weights, name: str, hidden: Array, model: Model) -> Arra
             exact = [math.exp(float(query[i] @ key[j]) / math.sqrt(size)) for j in range(i + 1)]
             for j, each in enumerate(exact):
                 mixed[i, at] += each / sum(exact) * values[j, of_source]
-    output: Array = mixed @ weights[f"{name}.output.weight"].T
-    return output
+    return _map(weights, f"{name}.output", mixed)
 
 
 _MAPS = ("query", "key", "value")
@@ -92,6 +119,7 @@ def _turned(vectors: Array, model: Model) -> Array:
         for pair in range(half):
             angle = position * angle_of_pair(pair, model)
             number = complex(vector[pair], vector[pair + half]) * np.exp(1j * angle)
+            number *= length_factor(model)
             turned[position, pair], turned[position, pair + half] = number.real, number.imag
     return turned
 

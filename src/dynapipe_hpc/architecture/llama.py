@@ -26,6 +26,7 @@ class LlamaShape(DecoderOnly):
         rope_theta: Base of the angles of rotary positions.
         rope_scaling: Scaling of rotary positions; None without.
         qkv_bias: Whether the maps of queries, keys and values have biases, as in Qwen2.
+        output_bias: Whether the map that follows attention has one.
         qk_norm: Whether queries and keys are normalised head by head, as in Qwen3.
     """
 
@@ -36,6 +37,7 @@ class LlamaShape(DecoderOnly):
     rope_theta: float = Field(default=10_000.0, gt=1, le=1e12)
     rope_scaling: AnyRopeScaling | None = None
     qkv_bias: bool = False
+    output_bias: bool = False
     qk_norm: bool = False
 
     @property
@@ -50,6 +52,8 @@ class LlamaShape(DecoderOnly):
             "vocab_size": self.vocab_size,
             "qkv_bias": self.qkv_bias,
             "qk_norm": self.qk_norm,
+            # Only where there is one, so that tables from before it was known are read.
+            **({"output_bias": True} if self.output_bias else {}),
         }
 
     @property
@@ -110,6 +114,7 @@ class LlamaShape(DecoderOnly):
         heads, inner = self.attention_size // n_shards, self.ffn_size // n_shards
         sources = self.n_query_groups * self.head_width // n_shards
         biases = heads + 2 * sources if self.qkv_bias else 0
+        biases += width if self.output_bias else 0
         norms = 2 * self.head_width if self.qk_norm else 0
         attention = adapted(
             self_attention(

@@ -8,10 +8,12 @@ from warnings import warn
 
 from pydantic import Field, model_validator
 
+from dynapipe_hpc.architecture.amount import NOTHING
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.part import Part, Weights
 from dynapipe_hpc.data.config_table import ConfigTable
+from dynapipe_hpc.data.microbatch import Recompute
 
 
 class ModelShape(ConfigTable, ABC):
@@ -139,13 +141,18 @@ class ModelShape(ConfigTable, ABC):
         """Closed forms of the parts of the model by kind, as one tensor-parallel shard holds them.
 
         A family may have none: then its costs are measured, or estimated from parts that are found
-        out in another way, and it has `weights` of its own.
+        out in another way, and it has `weights` and `deferring_kinds` of its own.
 
         Args:
             n_shards: Shards over which weights are cut.
             n_stream_shards: Shards over which the residual stream is spread: all or one.
         """
         return {}
+
+    def deferring_kinds(self, recompute: Recompute) -> frozenset[str]:
+        """Kinds of parts of which a split backward pass leaves gradients of weights to W."""
+        parts = self.parts().items()
+        return frozenset(kind for kind, part in parts if part.deferred_work(recompute) != NOTHING)
 
     def weights(self, n_shards: int = 1) -> Mapping[str, Weights]:
         """Weights of the parts of the model by kind, as one tensor-parallel shard holds them."""

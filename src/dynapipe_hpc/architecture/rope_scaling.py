@@ -1,5 +1,6 @@
 """Scaling of rotary positions, by which a model reads longer rows than it was first trained on."""
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -54,8 +55,58 @@ class Llama3Scaling(ConfigTable):
         return self
 
 
-RopeScaling = LinearScaling | Llama3Scaling
-"""Scaling of either kind."""
+class YarnScaling(ConfigTable):
+    """The [model.rope_scaling] table of kind "yarn": positions of slow pairs are divided.
+
+    Attributes:
+        kind: Kind of scaling.
+        factor: Divisor of the positions of pairs that turn slowly.
+        beta_fast: Full turns in rows of `original_max_tokens` from which a pair is fast, and its
+            positions are not divided.
+        beta_slow: Full turns in such rows up to which a pair is slow.
+        original_max_tokens: Longest row of the training before.
+        attention_factor: Factor of turned queries and keys; None for 0.1 ln(factor) + 1.
+        truncate: Whether the pairs between fast and slow ones begin and end with whole numbers.
+
+    Source:
+        Peng et al., "YaRN", arXiv:2309.00071; the limits as in `transformers`, rope type "yarn".
+    """
+
+    kind: Literal["yarn"]
+    factor: float = Field(ge=1, le=2**20)
+    beta_fast: float = Field(default=32.0, gt=0, le=2**20)
+    beta_slow: float = Field(default=1.0, gt=0, le=2**20)
+    original_max_tokens: int = Field(ge=1, le=2**24)
+    attention_factor: float | None = Field(default=None, gt=0, le=2**20)
+    truncate: bool = True
+
+    @property
+    def vector_factor(self) -> float:
+        """Factor of turned queries and keys."""
+        return self.attention_factor or mean_scale(self.factor)
+
+    @model_validator(mode="after")
+    def _check_fast_exceeds_slow(self) -> Self:
+        if self.beta_fast <= self.beta_slow:
+            raise ValueError(
+                f"beta_fast ({self.beta_fast}) must be greater than beta_slow "
+                f"({self.beta_slow}); by default they are 32 and 1"
+            )
+        return self
+
+
+def mean_scale(factor: float, weight: float = 1.0) -> float:
+    """Factor by which YaRN makes queries and keys longer where positions are divided by `factor`.
+
+    Args:
+        factor: Divisor of positions.
+        weight: Weight of its logarithm.
+    """
+    return 0.1 * weight * math.log(factor) + 1.0
+
+
+RopeScaling = LinearScaling | Llama3Scaling | YarnScaling
+"""Scaling of any kind."""
 
 AnyRopeScaling = Annotated[RopeScaling, Field(discriminator="kind")]
 """The [model.rope_scaling] table, whose key `kind` tells the kinds apart."""

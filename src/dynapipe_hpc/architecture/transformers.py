@@ -14,6 +14,7 @@ from pydantic import Field
 
 from dynapipe_hpc.architecture.decoder_only import DecoderOnly
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Weights
+from dynapipe_hpc.data.microbatch import Recompute
 
 LOGITS = "lm_head.weight"
 """Name of the weights of a head of its own."""
@@ -121,6 +122,21 @@ class TransformersShape(DecoderOnly):
         }
 
     @property
+    def n_deferrable(self) -> int:
+        """Number of a layer's trained numbers whose gradients a split backward pass leaves to W.
+
+        Those of linear maps, or of their adapters; experts and routers are no such maps.
+        """
+        if self.lora:
+            return self._adapter_numbers()
+        return sum(math.prod(shape) for shape in self._matrices().values())
+
+    @property
+    def has_relu(self) -> bool:
+        """Whether layers have a ReLU, which keeps only its outputs for the backward pass."""
+        return '"relu"' in self.settings
+
+    @property
     def largest_trained(self) -> int:
         """Number of numbers of the largest trained weight of a layer."""
         if self.lora is None:
@@ -146,6 +162,10 @@ class TransformersShape(DecoderOnly):
                 f"its own has {LOGITS}; leave both out, and they are taken from model.init_from"
             )
 
+    def deferring_kinds(self, recompute: Recompute) -> frozenset[str]:
+        """The layers, unless they are recomputed."""
+        return frozenset({LAYER} if recompute is Recompute.NONE else ())
+
     def weights(self, n_shards: int = 1) -> Mapping[str, Weights]:  # noqa: ARG002 - never cut
         """Weights of the parts: layer, embedding, head."""
         sizes = {name: math.prod(shape) for name, shape in self.tensors.items()}
@@ -161,10 +181,14 @@ class TransformersShape(DecoderOnly):
         }
 
     def _matrices(self) -> Mapping[str, tuple[int, ...]]:
+        """Shapes of the weights of a layer's linear maps; norms of heads may have as many axes."""
         return {
             name: shape
             for name, shape in self.layer_tensors.items()
-            if len(shape) == 2 and name.endswith(".weight") and name.split(".")[-2] not in ROUTERS
+            if len(shape) == 2
+            and name.endswith(".weight")
+            and (module := name.split(".")[-2]) not in ROUTERS
+            and "norm" not in module
         }
 
     @property

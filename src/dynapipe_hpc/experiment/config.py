@@ -5,6 +5,7 @@ from typing import Self
 from pydantic import model_validator
 
 from dynapipe_hpc.architecture.families import AnyModelShape
+from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.data.microbatch import Layout
@@ -82,7 +83,6 @@ class ExperimentConfig(ConfigTable):
         family = f"model.family = {self.model.family!r}"
         refused = {
             f"cluster.n_shards is {self.cluster.n_shards}": self.cluster.n_shards > 1,
-            "planner.schedule.split_backward is true": self.planner.schedule.split_backward,
             "planner.cost.recompute has 'selective'": ("selective" in self.planner.cost.recompute),
             # The answers of a pair attend to the keys of their prompt.
             f"training.objective is {self.training.objective!r}": (
@@ -216,6 +216,18 @@ class ExperimentConfig(ConfigTable):
                 "planner.schedule.split_backward and cluster.sequence_parallel are both true: the "
                 "gradients of weights need tokens of all shards, which would have to be gathered "
                 "again, or kept whole until then; set either to false"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_split_backward_has_room(self) -> Self:
+        model = self.model
+        splits = self.planner.schedule.split_backward
+        if splits and isinstance(model, TransformersShape) and model.has_relu:
+            raise ValueError(
+                f"planner.schedule.split_backward is true, but layers of this {model.model_type} "
+                "have a ReLU, which keeps too little for the gradients that would wait; set it to "
+                "false"
             )
         return self
 

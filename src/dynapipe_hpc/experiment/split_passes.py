@@ -1,12 +1,10 @@
 """Split backward passes of an experiment: which are measured, and where their times come from."""
 
-from dynapipe_hpc.architecture.amount import NOTHING
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
-from dynapipe_hpc.planner.cost.table.profile_table import PADDED
-from dynapipe_hpc.planner.from_config import schedule_rules
+from dynapipe_hpc.planner.from_config import schedule_rules, unmeasured_halves
 from dynapipe_hpc.planner.schedule.may_split import may_split
 
 
@@ -19,8 +17,7 @@ def kinds_with_halves(config: ExperimentConfig, recompute: Recompute) -> frozens
     """
     if not may_split(schedule_rules(config.planner.schedule)):
         return frozenset()
-    parts = config.model.parts()
-    deferring = {kind for kind, part in parts.items() if part.deferred_work(recompute) != NOTHING}
+    deferring = config.model.deferring_kinds(recompute)
     return frozenset({*deferring, STAGE} if deferring else ())
 
 
@@ -30,18 +27,7 @@ def describe_halves(costs: CostSource, config: ExperimentConfig) -> str:
         return ""
     if not isinstance(costs, MeasuredCosts):
         return "estimated by FLOPs, as all costs; splitting takes no time"
-    estimated = [
-        str(key)
-        for key, layer in costs.table.layers.items()
-        if layer.input_ms is None
-        and key.tensor_parallel == config.cluster.n_shards
-        and key.kind in config.model.layer_counts
-        and (key.layout == PADDED or config.planner.may_pack)
-        and any(
-            key.recompute == mode.text and key.kind in kinds_with_halves(config, mode)
-            for mode in costs.config.recompute_modes
-        )
-    ]
+    estimated = unmeasured_halves(costs, config.planner, config.model, config.cluster.n_shards)
     if not estimated:
         return "measured"
     return (

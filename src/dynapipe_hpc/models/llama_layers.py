@@ -49,7 +49,7 @@ class GroupedAttention(nn.Module):
         self.value = ColumnLinear(width, sources, shards, bias=has_bias)
         self.query_norm = HeadNorm(shape) if shape.qk_norm else None
         self.key_norm = HeadNorm(shape) if shape.qk_norm else None
-        self.output = RowLinear(heads, width, shards, bias=False)
+        self.output = RowLinear(heads, width, shards, bias=shape.output_bias)
 
     def forward(self, hidden: Tensor, stream: ResidualStream, context: AttentionContext) -> Tensor:
         """Maps a tensor of the stream to another one."""

@@ -16,11 +16,19 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dynapipe_hpc.architecture.llama import LlamaShape
-from dynapipe_hpc.architecture.rope_scaling import LinearScaling, Llama3Scaling, RopeScaling
+from dynapipe_hpc.architecture.rope_scaling import (
+    LinearScaling,
+    Llama3Scaling,
+    RopeScaling,
+    YarnScaling,
+)
 
 
 class Angles(NamedTuple):
-    """Angles of rotary positions, each of shape (tokens, 1, half of the head size)."""
+    """Angles of rotary positions, each of shape (tokens, 1, half of the head size).
+
+    Both may be scaled, so that turned vectors become longer (YaRN).
+    """
 
     cosines: Tensor
     sines: Tensor
@@ -37,7 +45,9 @@ class Angles(NamedTuple):
             device=positions.device,
         )
         angles = (positions.to(wide).unsqueeze(-1) * speeds).unsqueeze(1)
-        return cls(angles.cos().to(dtype), angles.sin().to(dtype))
+        scaling = shape.rope_scaling
+        factor = scaling.vector_factor if isinstance(scaling, YarnScaling) else 1.0
+        return cls((angles.cos() * factor).to(dtype), (angles.sin() * factor).to(dtype))
 
     def turn(self, vectors: Tensor) -> Tensor:
         """Vectors of shape (rows, tokens, heads, head size), turned; of the same shape."""
@@ -83,10 +93,10 @@ def _speeds(
 ) -> Tensor:
     """Angle per position of every pair of numbers, shape (head_size / 2,)."""
     speeds = 1 / theta ** (torch.arange(0, head_size, 2).to(dtype) / head_size)
-    return _scaled(speeds, scaling).to(device)
+    return _scaled(speeds, scaling, theta).to(device)
 
 
-def _scaled(speeds: Tensor, scaling: RopeScaling | None) -> Tensor:
+def _scaled(speeds: Tensor, scaling: RopeScaling | None, theta: float) -> Tensor:
     match scaling:
         case None:
             return speeds
@@ -94,6 +104,8 @@ def _scaled(speeds: Tensor, scaling: RopeScaling | None) -> Tensor:
             return speeds / factor
         case Llama3Scaling():
             return _scaled_by_turns(speeds, scaling)
+        case YarnScaling():
+            return _scaled_by_place(speeds, scaling, theta)
 
 
 def _scaled_by_turns(speeds: Tensor, scaling: Llama3Scaling) -> Tensor:
@@ -105,3 +117,22 @@ def _scaled_by_turns(speeds: Tensor, scaling: Llama3Scaling) -> Tensor:
     limits = scaling.high_freq_factor - scaling.low_freq_factor
     kept = ((turns - scaling.low_freq_factor) / limits).clamp(0, 1)
     return (1 - kept) * speeds / scaling.factor + kept * speeds
+
+
+def _scaled_by_place(speeds: Tensor, scaling: YarnScaling, theta: float) -> Tensor:
+    """Speeds divided by the factor from one place on; before another, they stay.
+
+    Pairs at these places, if there were any, would make `beta_slow` and `beta_fast` full turns in
+    the original rows. Between the two, speeds change gradually from pair to pair.
+    """
+    n_pairs = len(speeds)
+    begin, end = (
+        n_pairs * math.log(scaling.original_max_tokens / (turns * 2 * math.pi)) / math.log(theta)
+        for turns in (scaling.beta_fast, scaling.beta_slow)
+    )
+    if scaling.truncate:
+        begin, end = math.floor(begin), math.ceil(end)
+    begin, end = max(begin, 0), min(end, 2 * n_pairs - 1)
+    places = torch.arange(n_pairs, dtype=speeds.dtype)
+    divided = ((places - begin) / ((end - begin) or 1e-3)).clamp(0, 1)
+    return divided * speeds / scaling.factor + (1 - divided) * speeds

@@ -5,6 +5,7 @@ from functools import partial
 from typing import assert_never
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
@@ -55,10 +56,11 @@ from dynapipe_hpc.planner.cost.derived_cost import OneMode
 from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
 from dynapipe_hpc.planner.cost.table.load_table import load_table
-from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
+from dynapipe_hpc.planner.cost.table.profile_table import PADDED, ProfileTable
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import RuleName, ScheduleConfig
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
+from dynapipe_hpc.planner.schedule.may_split import may_split
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
@@ -105,6 +107,52 @@ def read_costs(config: AnalyticConfig | ProfiledConfig, shape: ModelShape) -> Co
 def measured_costs(config: ProfiledConfig, table: ProfileTable) -> MeasuredCosts:
     """A cost table that was read, counted as a [planner.cost] table says."""
     return MeasuredCosts(config, table, ACCOUNTINGS[config.accounting])
+
+
+def unmeasured_halves(
+    costs: MeasuredCosts, config: PlannerConfig, shape: ModelShape, n_shards: int
+) -> list[str]:
+    """Measurements that lack the halves of backward passes, of layers whose passes may be split.
+
+    Args:
+        costs: A cost table that was read.
+        config: The [planner] table.
+        shape: The model.
+        n_shards: Ranks that layers are cut over.
+    """
+    if not may_split(schedule_rules(config.schedule)):
+        return []
+    return [
+        str(key)
+        for key, layer in costs.table.layers.items()
+        if layer.input_ms is None
+        and key.tensor_parallel == n_shards
+        and (key.layout == PADDED or config.may_pack)
+        and any(
+            key.recompute == mode.text and key.kind in shape.deferring_kinds(mode)
+            for mode in costs.config.recompute_modes
+        )
+    ]
+
+
+def check_halves(
+    costs: CostSource, config: PlannerConfig, shape: ModelShape, n_shards: int
+) -> None:
+    """Refuses a table without halves of backward passes, where nothing tells what they take.
+
+    The arguments are those of `unmeasured_halves`.
+
+    Raises:
+        InputError: Passes may be split, and the family of the model has no closed forms.
+    """
+    if not isinstance(costs, MeasuredCosts) or shape.parts():
+        return
+    if lacking := unmeasured_halves(costs, config, shape, n_shards):
+        raise InputError(
+            f"{costs.config.path}: holds no halves of backward passes of {', '.join(lacking)}, "
+            f"which planner.schedule.split_backward needs of a {shape.family}; 'dynapipe-hpc "
+            "profile CONFIG -o TABLE.h5' measures them"
+        )
 
 
 def name_of(rule: ScheduleRule) -> str:

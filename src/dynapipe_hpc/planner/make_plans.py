@@ -21,7 +21,12 @@ from dynapipe_hpc.planner.cost.corrected_cost import CorrectedCost, Corrections
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
 from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
-from dynapipe_hpc.planner.from_config import chooser, evaluation_chooser, schedule_rules
+from dynapipe_hpc.planner.from_config import (
+    check_halves,
+    chooser,
+    evaluation_chooser,
+    schedule_rules,
+)
 from dynapipe_hpc.planner.schedule.lower_bound import LowerBound, longest_trip_ms, lower_bound
 from dynapipe_hpc.planner.schedule.may_split import may_split
 from dynapipe_hpc.planner.schedule.outlier import Outlier, find_outlier
@@ -69,8 +74,10 @@ class Planner:
             max_tokens: Longest row, data.max_tokens.
 
         Raises:
-            InputError: The costs are those of another model, or packed rows are too long.
+            InputError: The costs are those of another model or lack what plans need, or packed rows
+                are too long.
         """
+        check_halves(costs, config, shape, cluster.n_shards)
         cost, link = costs_of(costs, shape, placement, cluster)
         cluster = cluster.model_copy(update={"link": link})
         return cls(

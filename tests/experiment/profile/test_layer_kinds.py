@@ -14,18 +14,23 @@ from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
+from dynapipe_hpc.experiment.profile.begun_table import modes_to_measure
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
 from dynapipe_hpc.experiment.profile.separate_layers import TRANSIENT, mean_layer
 from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
+from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.transformers import TransformersStage
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
 from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
 
 ALONE = Job(MPI.COMM_SELF)
 MODES = ("none", "full")
+COSTS = ProfiledConfig(path=Path("t.h5"), recompute=MODES)
 
 
 @pytest.fixture
@@ -64,18 +69,34 @@ def test_a_mean_layer_takes_the_mean_time_and_the_largest_transient_memory() -> 
     np.testing.assert_allclose(mean, expected)
 
 
+def test_halves_of_backward_passes_are_measured_where_layers_defer(
+    config: ExperimentConfig,
+) -> None:
+    tables = config.model_dump()
+    tables["planner"]["schedule"] = {"split_backward": True}
+    splitting = ExperimentConfig.model_validate(tables)
+    grid = ProfileGrid.from_config(splitting, max_tokens=64)
+    *_, table = profile(ALONE, splitting, grid, repetition_s=0.0, on_progress=lambda _: None)
+    assert table is not None
+    assert modes_to_measure(splitting, table) == []
+    assert describe_halves(MeasuredCosts(COSTS, table), splitting) == "measured"
+    for key, layer in table.layers.items():
+        is_measured = key.kind in (LAYER, STAGE) and key.recompute == "none"
+        assert (layer.input_ms is not None) == (layer.weight_ms is not None) == is_measured
+    cost = ProfiledCost(
+        table, splitting.model, any_placement(splitting), splitting.cluster, config=COSTS
+    )
+    shapes = decoder_shapes(np.array([2]), np.array([32]))
+    assert (cost.stage_costs(shapes, Recompute.NONE).weight_ms > 0).all()
+    assert not cost.stage_costs(shapes, Recompute.FULL).weight_ms.any()
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_memory_is_what_a_stage_of_a_run_needs(config: ExperimentConfig, mode: str) -> None:
     grid = ProfileGrid.from_config(config, max_tokens=64)
     *_, table = profile(ALONE, config, grid, repetition_s=0.0, on_progress=lambda _: None)
     assert table is not None
-    cost = ProfiledCost(
-        table,
-        config.model,
-        any_placement(config),
-        config.cluster,
-        config=ProfiledConfig(path=Path("t.h5"), recompute=MODES),
-    )
+    cost = ProfiledCost(table, config.model, any_placement(config), config.cluster, config=COSTS)
     recompute = {each.text: each for each in Recompute}[mode]
     shapes = decoder_shapes(np.array([2]), np.array([32]))
     found = cost.stage_costs(shapes, recompute).stored_bytes[0]

@@ -10,6 +10,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
+from dynapipe_hpc.planner.cost.layer_estimates import layer_estimates
 
 THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)
 EQUAL = equal_shares(SHAPE, THREE_STAGES)
@@ -124,6 +125,17 @@ def test_what_is_not_kept_is_computed_again() -> None:
     kept_less = per_layer["none"] - per_layer["full"]
     needed = {mode: costs.backward_transient_bytes[0, 1] for mode, costs in modes.items()}
     assert needed["full"] - needed["none"] == pytest.approx(tokens * 4 * (kept_less + 8))
+
+
+def test_the_second_half_of_a_split_pass_writes_the_gradients_that_waited() -> None:
+    maps, inner = 4 * 8 * 8, 2 * 8 * 32
+    for mode, n in ((Recompute.NONE, maps + inner), (Recompute.SELECTIVE, inner)):
+        layer = layer_estimates(SHAPE.parts(), 8, 4, recompute=mode)["layer"]
+        assert layer.deferred_weight_bytes == 4 * n
+    both = layer_estimates(T5_SHAPE.parts(), 8, 4)
+    maps, first = 4 * 8 * 32, 8 * 32  # a ReLU leaves room for one of its maps
+    assert both["encoder"].deferred_weight_bytes == 4 * (maps + first)
+    assert both["decoder"].deferred_weight_bytes == 4 * (2 * maps + first)
 
 
 def test_a_decoder_attends_to_both_sides_and_makes_keys_of_the_inputs() -> None:

@@ -18,12 +18,14 @@ from tests.examples.any_decoders import (
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from dynapipe_hpc.architecture.amount import NOTHING, Amount
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Part
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.models.transformers import TransformersStage
@@ -103,6 +105,30 @@ def test_heads_keep_what_is_estimated(name: str, tmp_path: Path) -> None:
     assert estimated_bytes(head, 2, 64) == pytest.approx(found, rel=0.05)
 
 
+@pytest.mark.parametrize("lora", [None, Lora(rank=2)], ids=["weights", "adapters"])
+@pytest.mark.parametrize("name", DECODERS)
+def test_split_passes_leave_the_work_that_is_estimated_and_no_more_than_was_kept(
+    name: str, lora: Lora | None, tmp_path: Path
+) -> None:
+    shape, size = wide_decoder(name, tmp_path).model_copy(update={"lora": lora}), (2, 40)
+    stage = TransformersStage(shape, range(N_LAYERS), first=False, last=False)
+    hidden, batch = drawn(stage, *size), DecoderBatch(size, AttentionContext(), None)
+    queue = DeferredWeights()
+    with deferring(queue):
+        output = stage.run(hidden, batch, Recompute.NONE)
+    torch.autograd.backward(output, torch.randn_like(output))
+    factors = list(zip(queue.kept[::2], queue.kept[1::2], strict=True))
+    operations = sum(2 * values.numel() * gradient.shape[-1] for values, gradient in factors)
+    layer = decoder_parts(shape, "float32", is_packed=False)[LAYER]
+    deferred = layer.deferred_work(Recompute.NONE)
+    assert operations == N_LAYERS * math.prod(size) * deferred.per_own
+    assert deferred == Amount(deferred.per_own)
+    assert layer.deferred_work(Recompute.FULL) == NOTHING
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in queue.kept}
+    waiting = sum(storage.nbytes() for storage in storages.values())
+    assert waiting <= kept_bytes(stage, hidden, batch)
+
+
 def test_a_llama_computes_and_holds_what_its_own_family_says(tmp_path: Path) -> None:
     shape = wide_decoder("llama", tmp_path)
     own = find_origin(tmp_path, "llama").shape.parts()
@@ -111,6 +137,7 @@ def test_a_llama_computes_and_holds_what_its_own_family_says(tmp_path: Path) -> 
         assert parts.keys() == own.keys()
         for kind, part in parts.items():
             assert part.work == own[kind].work
+            assert part.deferred_work(Recompute.NONE) == own[kind].deferred_work(Recompute.NONE)
             assert part.parameters == own[kind].parameters
         # Weights that its own family joins are apart here.
         assert parts[EMBEDDING].largest_weight == own[EMBEDDING].largest_weight

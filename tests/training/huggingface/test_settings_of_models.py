@@ -21,10 +21,12 @@ from tests.examples.small_models import (
 from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.training.checkpoint.weights import load_weights
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.import_model import import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
+from dynapipe_hpc.training.huggingface.pages import page_for
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -154,6 +156,84 @@ def test_the_rows_of_the_pretraining_are_found(
     scaling = shape_of(tmp_path, {**LLAMA, **settings}).rope_scaling
     assert scaling is not None
     assert scaling.model_dump()["original_max_tokens"] == expected
+
+
+YARN = {"rope_type": "yarn", "rope_theta": 50.0, "factor": 8.0}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"factor": 1.0},
+        {"original_max_position_embeddings": 16},
+        {"beta_fast": 5.0, "beta_slow": 0.5},
+        {"beta_fast": 5.0, "beta_slow": 0.5, "truncate": False},
+        {"attention_factor": 1.7, "mscale": 0.5, "mscale_all_dim": 0.25},
+        {"mscale": 0.5, "mscale_all_dim": 0.25},
+        {"mscale": 0.5},
+        {"original_max_position_embeddings": 4, "beta_fast": 2.0},  # no pair is fast, or slow
+        {"original_max_position_embeddings": 400},  # the last pair would not be slow yet
+        {"original_max_position_embeddings": 10**6},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("head_dim", [6, 32])
+def test_angles_of_yarn_are_those_of_transformers(
+    changes: dict[str, Any], head_dim: int, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers", reason="needs '.[reference]'")
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    own = {"max_position_embeddings": 64, "head_dim": head_dim}
+    settings = {**LLAMA, **own, "rope_parameters": {**YARN, **changes}}
+    positions = torch.arange(64)
+    theirs = LlamaRotaryEmbedding(LlamaConfig(**settings))(torch.empty(0), positions[None])
+    ours = Angles.from_positions(shape_of(tmp_path, settings), positions, torch.float32)
+    for found, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(found[:, 0], expected[0, :, : head_dim // 2], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"factor": None}, "'factor' is 0.0, not a positive number"),
+        ({"beta_fast": 0}, "'beta_fast' is 0, not a positive number"),
+        ({"beta_fast": 0.5}, "beta_fast .0.5. must be greater than beta_slow"),
+        ({"mscale": 0, "mscale_all_dim": 1.0}, "'mscale' is 0, not a positive number"),
+        ({"truncate": 1}, "'truncate' is 1, not true or false"),
+    ],
+)
+def test_settings_of_yarn_that_are_not_computed_are_refused(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        shape_of(tmp_path, {**LLAMA, "rope_parameters": {**YARN, **changes}})
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen3"])
+def test_maps_around_attention_have_biases_if_the_settings_say_so(
+    model_type: str, tmp_path: Path
+) -> None:
+    for has_biases in (False, True):
+        settings = {**LLAMA, "model_type": model_type, "attention_bias": has_biases}
+        shape = shape_of(tmp_path, settings)
+        assert (shape.qkv_bias, shape.output_bias) == (has_biases, has_biases)
+        assert page_for(shape).model_type == model_type
+        assert page_for(shape).config(shape).get("attention_bias", False) == has_biases
+
+
+def test_no_class_has_biases_of_some_other_maps(tmp_path: Path) -> None:
+    shape = shape_of(tmp_path, {**LLAMA, "attention_bias": True})
+    for changes in (
+        {"qkv_bias": False},
+        {"output_bias": False, "qk_norm": True},
+        {"n_heads": 3},  # a Mistral, which has no biases
+    ):
+        with pytest.raises(InputError, match="no type of models in Hugging Face is a llama"):
+            page_for(shape.model_copy(update=changes))
+    assert page_for(shape.model_copy(update={"output_bias": False})).model_type == "qwen2"
 
 
 @pytest.mark.parametrize("name", ["rope_scaling", "rope_parameters"])

@@ -195,9 +195,9 @@ class AnalyticCost(CostModel):
         weight_ms = np.zeros_like(forward_ms)
         if estimate.deferred_flops != NOTHING:
             deferred_ms = tokens.times(estimate.deferred_flops) / config.flops_per_ms
-            trained_bytes = estimate.trained_weight_bytes + activation_bytes
-            trained_ms = trained_bytes / config.memory_bytes_per_ms
-            weight_ms = np.maximum(begun_ms + np.maximum(deferred_ms, trained_ms), config.launch_ms)
+            written_bytes = estimate.deferred_weight_bytes + activation_bytes
+            written_ms = written_bytes / config.memory_bytes_per_ms
+            weight_ms = np.maximum(begun_ms + np.maximum(deferred_ms, written_ms), config.launch_ms)
         transient = tokens.times(estimate.transient_bytes).clip(max=estimate.transient_most_bytes)
         masks = tokens.times(estimate.mask_bytes).clip(max=MAX_MASK_BYTES)
         passing = np.max([tokens.times(block) for block in (NOTHING, *estimate.passing_bytes)], 0)

@@ -18,7 +18,7 @@ class LayerEstimate:
         work: Operations of its forward pass.
         deferred_flops: Operations of what W computes gradients for, see `Part.deferred_work`.
         read_weight_bytes: Weights that every pass reads.
-        trained_weight_bytes: Trained weights among them.
+        deferred_weight_bytes: Gradients of weights that W computes.
         moved_bytes: Activations that the forward pass writes and reads.
         summed_bytes: Tensors that each direction adds up over shards.
         stored_bytes: Activations kept for the backward pass.
@@ -38,7 +38,7 @@ class LayerEstimate:
     work: Work
     deferred_flops: Amount
     read_weight_bytes: int
-    trained_weight_bytes: int
+    deferred_weight_bytes: int
     moved_bytes: Amount
     summed_bytes: Amount
     stored_bytes: Amount
@@ -75,13 +75,15 @@ def layer_estimates(
     for kind, part in parts.items():
         transient = part.transient_bytes(element_bytes)
         n_read = 0 if kind == EMBEDDING else part.parameters  # few rows are looked up
+        deferred = part.deferred_work(recompute)
+        n_deferred = (deferred.per_own + deferred.per_source) // 2  # a product and a sum for each
         estimates[kind] = LayerEstimate(
             side=part.side,
             window=part.window,
             work=part.work,
-            deferred_flops=part.deferred_work(recompute),
+            deferred_flops=deferred,
             read_weight_bytes=n_read * element_bytes,
-            trained_weight_bytes=max(0, n_read - part.frozen) * element_bytes,
+            deferred_weight_bytes=n_deferred * element_bytes,
             moved_bytes=total(part.kept_bytes(Recompute.NONE, element_bytes), transient),
             summed_bytes=Amount(part.n_sums * token_bytes) if n_shards > 1 else NOTHING,
             stored_bytes=part.kept_bytes(recompute, element_bytes),

@@ -73,6 +73,7 @@ def decoder_parts(shape: TransformersShape, dtype: str, *, is_packed: bool) -> M
         shape.weights()[LAYER].n_numbers,
         largest_weight=shape.largest_trained,
         work=Work(*(_mean([(needs.work[i], share) for needs, share in kinds]) for i in range(3))),
+        deferrable=Amount(2 * shape.n_deferrable),
         kept=_mean([(needs.kept, share) for needs, share in kinds]),
         recomputed_in=(Recompute.FULL,),
         frozen=shape.weights()[LAYER].n_frozen,

@@ -26,10 +26,12 @@ _QWEN_DEFAULTS: Values = {
 }
 
 
-def _model(settings: Settings, *, qkv_bias: bool, qk_norm: bool) -> Values:
+def _model(settings: Settings, *, qkv_bias: bool, may_have_biases: bool, qk_norm: bool) -> Values:
     settings.require("hidden_act", "silu", "swish")
-    settings.require("attention_bias", False)
+    if not may_have_biases:
+        settings.require("attention_bias", False)
     settings.require("mlp_bias", False)
+    has_biases = settings.flag("attention_bias", default=False)
     width, n_heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
     max_tokens = settings.integer("max_position_embeddings")
     return {
@@ -44,7 +46,8 @@ def _model(settings: Settings, *, qkv_bias: bool, qk_norm: bool) -> Values:
         "max_tokens": min(max_tokens, longest_seen(settings)),
         "norm_epsilon": settings.number("rms_norm_eps", 1e-6),
         "tied_head": settings.flag("tie_word_embeddings", default=False),
-        "qkv_bias": qkv_bias,
+        "qkv_bias": qkv_bias or has_biases,
+        "output_bias": has_biases,
         "qk_norm": qk_norm,
         **rope_values(settings),
     }
@@ -64,6 +67,7 @@ def _config(shape: LlamaShape) -> Values:
         "tie_word_embeddings": shape.tied_head,
         "hidden_act": "silu",
         "sliding_window": None,  # not that of a class that has one by default
+        **({"attention_bias": True} if shape.output_bias else {}),
         **rope_config(shape),
     }
 
@@ -99,6 +103,8 @@ def _attention(shape: LlamaShape, ours: str, theirs: str) -> Iterator[TensorMap]
         norm = f"{theirs}.{name[0]}_norm.weight"
         yield same(f"{ours}.{name}_norm.weight", (shape.head_width,), norm)
     yield same(f"{ours}.output.weight", (width, heads), f"{theirs}.o_proj.weight")
+    if shape.output_bias:
+        yield same(f"{ours}.output.bias", (width,), f"{theirs}.o_proj.bias")
 
 
 def _copies(shape: LlamaShape) -> Mapping[str, str]:
@@ -110,20 +116,38 @@ def _page(
     defaults: Values,
     *,
     qkv_bias: bool = False,
+    may_have_biases: bool = False,
     qk_norm: bool = False,
     takes_any_width: bool = True,
 ) -> ModelTypeMapping:
-    """Mapping of a class of `transformers`, with its defaults of settings that a file omits."""
+    """Mapping of a class of `transformers`.
+
+    Args:
+        name: Beginning of the names of its classes.
+        defaults: Settings that a file may omit.
+        qkv_bias: Whether the maps of queries, keys and values always have biases.
+        may_have_biases: Whether they and the map after attention have biases if `attention_bias`
+            is true.
+        qk_norm: Whether queries and keys are normalised.
+        takes_any_width: Whether the width may be no multiple of the heads.
+    """
     all_defaults = {**_LLAMA_DEFAULTS, **defaults}
 
     def model(settings: Settings) -> Values:
-        return _model(settings.with_defaults(all_defaults), qkv_bias=qkv_bias, qk_norm=qk_norm)
+        return _model(
+            settings.with_defaults(all_defaults),
+            qkv_bias=qkv_bias,
+            may_have_biases=may_have_biases,
+            qk_norm=qk_norm,
+        )
 
     def longest(settings: Settings) -> int:
         return longest_seen(settings.with_defaults(all_defaults))
 
     def fits(shape: LlamaShape) -> bool:
-        if (shape.qkv_bias, shape.qk_norm) != (qkv_bias, qk_norm):
+        if shape.output_bias and not may_have_biases:
+            return False
+        if (shape.qkv_bias, shape.qk_norm) != (qkv_bias or shape.output_bias, qk_norm):
             return False
         return takes_any_width or shape.hidden_size % shape.n_heads == 0
 
@@ -143,7 +167,7 @@ def _page(
     )
 
 
-LLAMA = _page("Llama", {}, takes_any_width=False)
+LLAMA = _page("Llama", {}, may_have_biases=True, takes_any_width=False)
 MISTRAL = _page(
     "Mistral",
     {
@@ -154,4 +178,4 @@ MISTRAL = _page(
     },
 )
 QWEN2 = _page("Qwen2", _QWEN_DEFAULTS, qkv_bias=True)
-QWEN3 = _page("Qwen3", {**_QWEN_DEFAULTS, "head_dim": 128}, qk_norm=True)
+QWEN3 = _page("Qwen3", {**_QWEN_DEFAULTS, "head_dim": 128}, may_have_biases=True, qk_norm=True)

@@ -67,6 +67,7 @@ def page_for(shape: ModelShape) -> ModelTypeMapping:
         if page.family == shape.family and page.fits(shape):
             return page
     raise InputError(
-        f"no type of models in Hugging Face is a {shape.family} with both qkv_bias and qk_norm; "
-        "leave either out"
+        f"no type of models in Hugging Face is a {shape.family} with these values of qkv_bias, "
+        "output_bias and qk_norm; set but one of qkv_bias and qk_norm, or both biases and a "
+        "hidden_size that is a multiple of n_heads"
     )

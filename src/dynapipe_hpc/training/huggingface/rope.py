@@ -3,12 +3,12 @@
 from typing import Any
 
 from dynapipe_hpc.architecture.llama import LlamaShape
-from dynapipe_hpc.architecture.rope_scaling import Llama3Scaling
+from dynapipe_hpc.architecture.rope_scaling import LinearScaling, mean_scale
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.training.huggingface.model_type_mapping import LONGEST, Values
 from dynapipe_hpc.training.huggingface.settings import Settings
 
-_PLAIN, _LINEAR, _LLAMA3 = "default", "linear", "llama3"
+_PLAIN, _LINEAR, _LLAMA3, _YARN = "default", "linear", "llama3", "yarn"
 
 
 def rope_values(settings: Settings) -> Values:
@@ -20,7 +20,7 @@ def rope_values(settings: Settings) -> Values:
             raise InputError(f"{settings.path}: '{name}' is {quoted(scaling)}, not a JSON object")
         given |= scaling
     complete = Settings(settings.path, {"rope_type": given.get("type"), **given})
-    complete.require("rope_type", _PLAIN, _LINEAR, _LLAMA3)
+    complete.require("rope_type", _PLAIN, _LINEAR, _LLAMA3, _YARN)
     complete.require("partial_rotary_factor", 1.0)
     settings.require("partial_rotary_factor", 1.0)
     theta = {"rope_theta": complete.number("rope_theta", 10_000.0)}
@@ -41,15 +41,39 @@ def rope_values(settings: Settings) -> Values:
                 "original_max_tokens": _original_max_tokens(settings, complete),
             }
             return {**theta, "rope_scaling": scaling}
+        case "yarn":
+            scaling = {
+                "kind": _YARN,
+                "factor": _number(complete, "factor"),
+                "beta_fast": complete.number("beta_fast", 32.0),
+                "beta_slow": complete.number("beta_slow", 1.0),
+                "original_max_tokens": _original_max_tokens(settings, complete),
+                "attention_factor": _attention_factor(complete),
+                "truncate": complete.flag("truncate", default=True),
+            }
+            return {**theta, "rope_scaling": scaling}
     return theta
+
+
+def _attention_factor(complete: Settings) -> float | None:
+    """Factor of turned queries and keys; None if that of YaRN follows from the divisor alone."""
+    if complete.get("attention_factor") is not None:
+        return _number(complete, "attention_factor")
+    names = ("mscale", "mscale_all_dim")
+    if any(complete.get(name) is None for name in names):
+        return None
+    factor = _number(complete, "factor")
+    scale, common = (mean_scale(factor, _number(complete, name)) for name in names)
+    return scale / common
 
 
 def rope_config(shape: LlamaShape) -> Values:
     """Values of `config.json`: base and scaling of rotary positions."""
     values: Values = {"rope_theta": shape.rope_theta}
     if shape.rope_scaling is not None:
-        scaling = shape.rope_scaling.model_dump(exclude={"kind", "original_max_tokens"})
-        if isinstance(shape.rope_scaling, Llama3Scaling):
+        renamed = {"kind", "original_max_tokens"}
+        scaling = shape.rope_scaling.model_dump(exclude=renamed, exclude_none=True)
+        if not isinstance(shape.rope_scaling, LinearScaling):
             longest = shape.rope_scaling.original_max_tokens
             scaling["original_max_position_embeddings"] = longest
         values["rope_scaling"] = {"rope_type": shape.rope_scaling.kind, **scaling}
