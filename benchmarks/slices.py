@@ -9,7 +9,8 @@ and a token budget, of the same iterations; the first iteration is left out. "ra
 per second with slices over those without, of a seed, likewise "over balanced" and "over budget";
 errors are |predicted - measured| / measured, medians over a seed's iterations; "loss" is the
 largest relative difference of losses without slices and with them. Nothing else should run beside
-it: the load of the machine is measured at the end of each seed. It takes about ten minutes.
+it: the load of the machine is measured at the end of each seed. It takes about half an
+hour.
 
 With more stages than cores, stages take turns on them, which predictions do not know.
 """

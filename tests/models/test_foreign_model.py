@@ -62,8 +62,12 @@ def test_windows_and_caps_that_reach_into_samples_that_are_cut_are_refused(
     window: int | None, cap: float | None, max_sliced: int, is_refused: bool
 ) -> None:
     model, reached = model_of(sliding_window=window), AttentionReached(window, cap)
-    told = f"a window of {window} tokens and a soft cap of {cap}"
-    refusal = pytest.raises(InputError, match=told)
+    reasons = [
+        r"a window of 8 tokens \(sliding_window\)" if window and window < max_sliced else "",
+        r"a soft cap of 2.0 \(attn_logit_softcapping\)" if cap else "",
+    ]
+    message = f"transformers has {' and '.join(filter(None, reasons))}, which config.json does not"
+    refusal = pytest.raises(InputError, match=message)
     with refusal if is_refused else nullcontext():
         check_attention(model, 0, reached, max_sliced)
 

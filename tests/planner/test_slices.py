@@ -426,6 +426,19 @@ def test_windows_of_slices_cost_what_their_micro_batches_do(
     assert partly == shares
 
 
+@pytest.mark.parametrize(("n_tokens", "n_modes"), [(2_000, 3), (3_000, 4), (4_000, 5)])
+def test_few_slices_are_recomputed_in_few_shares(n_tokens: int, n_modes: int) -> None:
+    cluster = cluster_of(2)
+    first, *_ = search_spaces(
+        samples_of([n_tokens, 500]), cost_of(cluster), cluster, layouts=(Layout.PACKED,),
+        slices=1_024, split_backward=True,
+    )  # fmt: skip
+    (space,) = first.values()
+    table = space.windows
+    cells = table.cells[table.cells >= 0]
+    assert (table.sliced.first[cells] != cells).sum() == n_modes
+
+
 def kept_bytes(n_tokens: int, cluster: Cluster) -> float:
     """Most that a stage needs for a sample of which nothing is recomputed."""
     alone = Shapes.padded(np.ones(1), np.full(1, float(n_tokens)), np.zeros(1))

@@ -247,7 +247,8 @@ def check_attention(
         max_sliced: Tokens of the longest sample that plans may cut into slices; 0 if they cut none.
 
     Raises:
-        InputError: It does not, or samples that its windows or caps reach into may be cut.
+        InputError: It calls none, or has a window or a cap that slices cannot have, of which the
+            settings do not tell.
     """
     config, name = model.whole.config, type(model.layers[index]).__name__
     if reached is None:
@@ -263,12 +264,15 @@ def check_attention(
             f"{name} of transformers has a window of {window} tokens in its mask, but calls "
             f"attention with one of {reached.window}; choose another model"
         )
-    is_narrow = reached.window is not None and reached.window < max_sliced
-    if is_narrow or (max_sliced and reached.cap is not None):
+    unknown = []
+    if reached.window is not None and reached.window < max_sliced:
+        unknown.append(f"a window of {reached.window} tokens (sliding_window)")
+    if max_sliced and reached.cap is not None:
+        unknown.append(f"a soft cap of {reached.cap} (attn_logit_softcapping)")
+    if unknown:
         raise InputError(
-            f"{name} of transformers has a window of {reached.window} tokens and a soft cap of "
-            f"{reached.cap}, and config.json leaves one of them out, so that plans would cut long "
-            "samples into slices; enter sliding_window and attn_logit_softcapping there"
+            f"{name} of transformers has {' and '.join(unknown)}, which config.json does not name, "
+            "so that plans may cut long samples into slices, which cannot have it; enter it there"
         )
 
 

@@ -49,7 +49,7 @@ def test_a_plan_says_that_its_costs_are_estimates(tmp_path: Path) -> None:
     [
         (None, "longest sample's own trip 40 %"),
         (250.0, "with whole samples at least 250.0 ms"),
-        (float("inf"), "not all samples fit whole"),
+        (float("inf"), "not all samples can run whole"),
     ],
 )
 def test_a_prediction_says_what_its_bound_rests_on(whole_ms: float | None, reason: str) -> None:

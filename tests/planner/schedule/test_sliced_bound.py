@@ -174,3 +174,9 @@ def test_plans_with_slices_have_this_bound() -> None:
     pipeline = schedule_pipeline(rows, cost, cluster, [adaptive])
     bound = lower_bound([pipeline], samples, cost, cluster, may_split=False)
     assert bound.iteration_ms == sliced_bound_ms(samples, cost, cluster, may_split=False)
+    assert bound.whole_iteration_ms == packed_bound_ms(samples, cost, cluster, may_split=False)
+    # Each slice fits, but not the sample.
+    scarce = cluster.model_copy(update={"device_memory_bytes": 1_500})
+    bound = lower_bound([pipeline], samples[:1], cost, scarce, may_split=False)
+    assert bound.iteration_ms < np.inf
+    assert bound.whole_iteration_ms == np.inf

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from math import inf
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +85,15 @@ def _plan(planner: Planner, number: int, batch: Lengths) -> tuple[Record, LowerB
     encode_plans(plans)
     planning_ms = 1e3 * (time.thread_time() - started_s)
     bound = planner.lower_bound(choice, samples)
-    whole_ms = bound.whole_iteration_ms
     record = {
         "predicted_iteration_ms": plans[0].prediction.iteration_ms,
         "planning_ms": planning_ms,
         "lower_bound_ms": bound.iteration_ms,
         "longest_trip_ms": bound.longest_trip_ms,
-        "whole_lower_bound_ms": None if whole_ms == inf else whole_ms,
         "replicas": [_replica(pipeline) for pipeline in choice.pipelines],
     }
+    if (whole_ms := bound.whole_iteration_ms) is not None:
+        record["whole_lower_bound_ms"] = whole_ms if isfinite(whole_ms) else None
     return record, bound
 
 

@@ -132,8 +132,8 @@ def prediction_text(iteration_ms: float, bound: LowerBound) -> str:
     """Predicted time of an iteration, its lower bound, the gap, and what the bound rests on.
 
     A small gap says little where the longest sample's own trip through the stages takes most of the
-    iteration: the bound then is that trip. Of a plan with slices it is not, so the bound of plans
-    of whole samples is there in its place.
+    iteration: the bound then is that trip. For a plan with slices, the text says instead what plans
+    of whole samples would take at least.
     """
     gap = 100 * (iteration_ms / bound.iteration_ms - 1)
     trip = 100 * bound.longest_trip_ms / iteration_ms
@@ -141,7 +141,7 @@ def prediction_text(iteration_ms: float, bound: LowerBound) -> str:
     if (whole_ms := bound.whole_iteration_ms) is not None:
         reason = f"with whole samples at least {whole_ms:,.1f} ms"
         if not np.isfinite(whole_ms):
-            reason = "not all samples fit whole"
+            reason = "not all samples can run whole"
     return (
         f"predicted {iteration_ms:,.1f} ms, lower bound {bound.iteration_ms:,.1f} ms, "
         f"gap {gap:z.1f} %, {reason}"

@@ -38,11 +38,12 @@ class DynamicConfig(ConfigTable):
             memory, as in its artifact.
         slices: Whether long samples are cut along their tokens into slices, which follow each other
             through the stages as micro-batches of packed rows: off, auto, or the number of tokens
-            of a slice. With auto, samples are cut whose trip through the stages would take a share
-            of the iteration, into parts of equal time of at least 1,024 tokens, where the plan is
-            predicted to be shorter so, and those that do not fit whole. Slices need packed rows,
-            adaptive schedules, and a decoder-only model, of transformers one without windows and
-            soft caps; with auto, samples run whole elsewhere.
+            of a slice. With auto, samples are cut where the plan is predicted to be shorter so:
+            because others would wait for their trips through the stages, or would be recomputed for
+            lack of memory. Parts take equally long and have about 512 tokens or more. Samples that
+            do not fit whole are cut, too. Slices need packed rows, adaptive schedules, a search,
+            and a decoder-only model, of transformers one without soft caps and without windows
+            shorter than model.max_tokens; with auto, samples run whole elsewhere.
     """
 
     rule: Literal["dynamic"] = "dynamic"

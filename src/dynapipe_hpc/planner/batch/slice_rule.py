@@ -19,7 +19,8 @@ SliceSetting = Literal["off", "auto"] | Annotated[int, Field(ge=ROW_MULTIPLE)]
 """Whether samples are cut, and into what: nothing, what the rule says, or so many tokens each."""
 
 MIN_SLICE_TOKENS = 1024
-"""Fewest tokens of a slice that the rule makes, on average: so many as keep kernels busy."""
+"""Fewest tokens per slice into which the rule cuts a sample: so many as keep kernels busy. A sample
+that is nearly alone may have half as many, see `ALONE_SHARE`."""
 MIN_SLICED_TOKENS = 2 * MIN_SLICE_TOKENS
 """Fewest tokens of a sample that the rule cuts."""
 MAX_SLICES = 64
@@ -72,11 +73,12 @@ class SliceRule:
 
     A sample goes through n stages and back while others wait, unless they fill the gap: its trip
     takes n - 1 stages longer than its work on one. Cut into k parts of equal time, it takes as much
-    for one part only. Where others can no longer fill the gap of the longest sample, or memory does
-    not hold one like it per stage, so that whole ones must be recomputed, the rule cuts all whose
-    trips take a share of a replica's work, into as many parts, a power of two, as make that share
-    small, or fewer if small parts take longer than their tokens should. It also cuts samples that
-    do not fit whole. Or it cuts all longer samples into parts of so many tokens, as it is told.
+    for one part only. There are two reasons to cut samples: others do not fill the gap of the
+    longest one, or memory does not hold one like it per stage, and whole samples would be
+    recomputed. For either the rule cuts all samples whose trips take a share of a replica's work,
+    into as many parts, a power of two, as make that share small, or fewer if small parts take
+    longer than their tokens should. It also cuts samples that do not fit whole. Or it cuts all
+    longer samples into parts of so many tokens, as it is told.
 
     Attributes:
         setting: What samples are cut into.
@@ -122,7 +124,11 @@ class SliceRule:
         work_ms = times.of_sample(tokens)
         shares = work_ms / (work_ms.sum() / cluster.n_replicas)
         others_fill_gaps = cluster.n_stages * shares[0] < WALL_SHARE
-        if not n_misfits and others_fill_gaps and _fits_on_every_stage(samples[0], cost, cluster):
+        if (
+            not n_misfits
+            and others_fill_gaps
+            and _memory_holds_one_per_stage(samples[0], cost, cluster)
+        ):
             return
         trips = (cluster.n_stages - 1) * shares
         for place, (sample, trip) in enumerate(zip(samples, trips.tolist(), strict=True)):
@@ -196,7 +202,7 @@ class _Times(NamedTuple):
         return sorted({int(place) // multiple * multiple for place in places})
 
 
-def _fits_on_every_stage(sample: Sample, cost: CostModel, cluster: Cluster) -> bool:
+def _memory_holds_one_per_stage(sample: Sample, cost: CostModel, cluster: Cluster) -> bool:
     """Whether memory holds as many whole samples as there are stages, with least recomputation."""
     alone = Shapes.padded(np.ones(1), np.full(1, float(sample.tokens)), np.zeros(1))
     costs = cost.of_layout(Layout.PACKED).stage_costs(alone, cost.recompute_modes[0])

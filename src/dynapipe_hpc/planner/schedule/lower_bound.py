@@ -22,10 +22,10 @@ class LowerBound(NamedTuple):
     Attributes:
         iteration_ms: Lower bound on the time of an iteration, the update at its end included.
         longest_trip_ms: Round trip of the longest sample through the stages, which is part of that
-            bound. Only plans that cut samples could be shorter. Of a plan with slices, whose bound
-            it is no part of, the longest round trip of a micro-batch.
-        whole_iteration_ms: Of a plan with slices, the bound of plans of whole samples; infinite if
-            a sample does not fit whole. None of other plans.
+            bound. Only plans that cut samples could be shorter. For a plan with slices, it is the
+            longest round trip of a micro-batch, and no part of the bound.
+        whole_iteration_ms: For a plan with slices, the bound of plans of whole samples; infinite if
+            a sample cannot run whole. None for other plans.
     """
 
     iteration_ms: float

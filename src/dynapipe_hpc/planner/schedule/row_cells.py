@@ -91,14 +91,15 @@ class RowCells:
     """All micro-batches that a partition may have, in cells.
 
     A micro-batch costs as much as r rows of l tokens, see `Shapes`. A cell holds those of a layout
-    and mode whose r and l are each between two numbers.
+    and mode whose r and l are each between two numbers. `sliced_bound` adds cells of slices.
 
     Attributes:
         tokens: Tokens of all samples.
         pairs: Sum of their pairs of tokens: squared lengths, or see `Sample.attention_pairs`.
         n_rows: Fewest rows, shape (n_cells,).
-        length: Lengths that rows of some cells do not exceed, ascending, shape (n_lengths,).
-        begin: First cell with rows of each length, shape (n_lengths,).
+        length: Lengths that rows of some cells do not exceed, shape (n_lengths,).
+        begin: First of the cells with rows of each length, which are neighbours, ascending, shape
+            (n_lengths,).
         costs: Least costs of every cell; the area as a fraction of the first stage's memory.
     """
 

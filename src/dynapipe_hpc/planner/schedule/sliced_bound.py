@@ -35,20 +35,20 @@ def sliced_bound_ms(
 
     The makespan includes `extra_reduce_ms`.
 
-    It is that of `packed_bound_ms` without the round trip of the longest sample: with slices, a
-    stage works on all its parts, but they need not wait for each other. So the largest of two is
-    taken: the work of all samples, shared by the replicas, and that of the longest, on one of them.
+    It is that of `packed_bound_ms` without the round trip of the longest sample, whose slices need
+    not wait for each other. It is the larger of two: the work of all samples, shared by the
+    replicas, and the work of the longest sample on one replica.
 
-    A slice of T tokens behind a others has T tokens and T (T + 2 a) pairs, and those of all slices
-    of a sample add up to those of the sample. So `RowCells.least` holds with a cell for every T,
-    at no tokens before and at as many as the longest sample has: costs between grow at least
-    along the straight line. Slices may have any number of tokens.
+    A slice of T tokens with a tokens before it has T (T + 2 a) pairs. The tokens and the pairs of
+    the slices of a sample add up to those of the sample. So `RowCells.least` holds for slices of
+    any size if there is a cell for every T, once without tokens before it and once with as many as
+    the longest sample has: between the two, costs are never below a straight line.
 
     Args:
         samples: Samples of one iteration, at least one, none of which is a preference pair.
-        cost: Cost model of a decoder-only model, in which more or longer rows never cost less, and
-            a slice takes the longer the more tokens are before it, with no smaller steps for later
-            ones.
+        cost: Cost model of a decoder-only model, in which more or longer rows never cost less. The
+            time of a slice is a convex function of the tokens before it, its memory does not depend
+            on them, and the tokens that fill its row take at least the time of their pairs.
         cluster: The cluster, with number of replicas, memory limit and link.
         may_split: Whether backward passes may be split.
     """
@@ -56,13 +56,13 @@ def sliced_bound_ms(
     rows = RowCells.from_samples(samples, cost, cluster, may_split=may_split)
     cells = _with_slices(rows, longest, cost, cluster, may_split=may_split)
     of_longest = replace(cells, tokens=longest, pairs=longest**2)
-    reduce_ms, alone = extra_reduce_ms(cost), cluster.model_copy(update={"n_replicas": 1})
+    reduce_ms, one_replica = extra_reduce_ms(cost), cluster.model_copy(update={"n_replicas": 1})
     tightest = [
         max(
             stage_bounds(of_samples, of_cluster, reduce_ms, may_split=may_split),
             key=lambda stage: stage.bound_ms(1.0, 1.0),
         )
-        for of_samples, of_cluster in ((cells, cluster), (of_longest, alone))
+        for of_samples, of_cluster in ((cells, cluster), (of_longest, one_replica))
     ]
     return max(stage.best_bound_ms() for stage in tightest)
 
@@ -74,10 +74,10 @@ def _with_slices(
     n_steps = int(np.ceil(np.log(longest) / np.log(LENGTH_STEP))) + 1
     tokens: FloatArray = LENGTH_STEP ** np.arange(n_steps + 1, dtype=np.float64)
     n_rows, length, costs = [rows.n_rows], [rows.length], [rows.costs]
-    for before, of_cells, runs in _slice_costs(
+    for before, of_cells, fitting in _slice_costs(
         tokens[:-1], longest, cost, cluster, may_split=may_split
     ):
-        most_tokens = tokens[1:][runs]
+        most_tokens = tokens[1:][fitting]
         most_length = most_tokens + 2 * before
         n_rows.append(most_tokens / most_length)
         length.append(most_length)
@@ -97,36 +97,38 @@ def _slice_costs(
 ) -> Iterator[tuple[float, CellCosts, IntArray]]:
     """Costs of slices that fit, behind no tokens and behind as many as the longest sample has.
 
-    Their times are on the straight line through those behind one and two times the longest sample,
-    which slices between do not fall below. Heads, tails and memory are those behind no tokens.
+    Times are on the straight line through those behind one and two times the longest sample, below
+    which convex times do not fall. Heads, tails and memory are those behind no tokens.
+
+    Yields:
+        The tokens before the slices, costs of those that fit, and their places in `tokens`.
     """
     room_bytes, reduce_ms = activation_room_bytes(cost, cluster), extra_reduce_ms(cost)
     packed = cost.of_layout(Layout.PACKED)
     for recompute in cost.recompute_modes:
-        behind = [
+        costs = [
             _costs_behind(before, tokens, packed, recompute) for before in (0, longest, 2 * longest)
         ]
-        runs = np.flatnonzero(np.all([fits(costs, room_bytes) for costs in behind], axis=0))
-        first, far, farther = (
+        fitting = np.flatnonzero(fits(costs[0], room_bytes))
+        behind_none, behind_one, behind_two = (
             PathTimes.from_costs(
-                costs.take(runs), cluster.link, may_split=may_split, reduce_ms=reduce_ms
+                each.take(fitting), cluster.link, may_split=may_split, reduce_ms=reduce_ms
             )
-            for costs in behind
+            for each in costs
         )
-        fitting = behind[0].take(runs)
         # W may come in any order, so that only passes up to B lie within those of earlier slices.
-        kept_ms = fitting.stored_bytes[:, 0] * first.weight_ms[:, 0]
-        area_ms = (area_of(fitting, first) - kept_ms) / room_bytes[0]
-        for before, factor in ((0.0, 1.0), (longest, 0.0)):
+        until_w = costs[0].stored_bytes[fitting, 0] * behind_none.weight_ms[:, 0]
+        area_ms = (area_of(costs[0].take(fitting), behind_none) - until_w) / room_bytes[0]
+        for before, n_steps_back in ((0.0, 1.0), (longest, 0.0)):
             work_ms, through_ms = (
-                np.maximum(far_ms - factor * (farther_ms - far_ms), 0.0)
-                for far_ms, farther_ms in (
-                    (far.work_ms, farther.work_ms),
-                    (far.through_ms, farther.through_ms),
+                one_ms - n_steps_back * (two_ms - one_ms)
+                for one_ms, two_ms in (
+                    (behind_one.work_ms, behind_two.work_ms),
+                    (behind_one.through_ms, behind_two.through_ms),
                 )
             )
-            ends_ms = first.head_ms, first.tail_ms
-            yield before, CellCosts(work_ms, through_ms, *ends_ms, area_ms), runs
+            ends_ms = behind_none.head_ms, behind_none.tail_ms
+            yield before, CellCosts(work_ms, through_ms, *ends_ms, area_ms), fitting
 
 
 def _costs_behind(

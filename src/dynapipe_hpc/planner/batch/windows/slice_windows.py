@@ -56,7 +56,7 @@ def with_slices(
     if not cuts:
         return None
     slices = _Slices.from_cuts(cuts, cost, rule.token_multiple)
-    usable = fits(slices.together, activation_room_bytes(cost, cluster))
+    usable = slices.are_new & fits(slices.together, activation_room_bytes(cost, cluster))
     runs_sliced = np.zeros(len(cuts), np.bool_)
     runs_sliced[slices.first[usable]] = True
     return _joined(table, slices, usable, rule.token_multiple) if runs_sliced.all() else None
@@ -137,6 +137,19 @@ class _Slices(NamedTuple):
             StageCosts(table),
             StageCosts(together),
         )
+
+    @property
+    def are_new(self) -> BoolArray:
+        """Whether no cut before is of the same sample in the same mode: few slices have few shares.
+
+        Shape (n_cuts,).
+        """
+        places: dict[tuple[int, ExecutionMode], int] = {}
+        for place, cut in enumerate(zip(self.first.tolist(), self.modes, strict=True)):
+            places.setdefault(cut, place)
+        are_new = np.zeros(len(self.modes), np.bool_)
+        are_new[[*places.values()]] = True
+        return are_new
 
     @property
     def ratings(self) -> Ratings:
