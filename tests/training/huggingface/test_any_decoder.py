@@ -129,7 +129,7 @@ def test_a_soft_cap_that_settings_leave_out_is_refused(tmp_path: Path) -> None:
     del settings["attn_logit_softcapping"]
     path.write_text(json.dumps({**settings, "sliding_window": 64}))
     shape = origin_of(tmp_path)[1]
-    with pytest.raises(InputError, match=r"has a soft cap of 50.0 \(attn_logit_softcapping\), which"):
+    with pytest.raises(InputError, match=r"a soft cap of 50.0 \(attn_logit_softcapping\), which"):
         TransformersStage(shape, range(4), first=True, last=True)
 
 
