@@ -154,8 +154,8 @@ ANY_DECODER = (
     ),
     Mutant(
         "models/foreign_model.py",
-        "(max_sliced and reached.cap is not None)",
-        "False",
+        "if max_sliced and reached.cap is not None:",
+        "if False:",
         "slices in layers with caps",
         ("tests/models/test_foreign_model.py",),
     ),

@@ -24,8 +24,8 @@ class LowerBound(NamedTuple):
         longest_trip_ms: Round trip of the longest sample through the stages, which is part of that
             bound. Only plans that cut samples could be shorter. For a plan with slices, it is the
             longest round trip of a micro-batch, and no part of the bound.
-        whole_iteration_ms: For a plan with slices, the bound of plans of whole samples; infinite if
-            a sample cannot run whole. None for other plans.
+        whole_iteration_ms: Bound of plans of whole samples, beside that of a plan with slices;
+            infinite if a sample cannot run whole. None for other plans.
     """
 
     iteration_ms: float
