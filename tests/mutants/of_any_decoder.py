@@ -122,7 +122,10 @@ ANY_DECODER = (
         "(scaled(query, scale), key, value))\n    return",
         "(query, key, value))\n    return",
         "slices without the model's factor of scores",
-        STAGE,
+        (
+            "tests/models/test_transformers_stage.py"
+            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop",
+        ),
     ),
     Mutant(
         "models/transformers.py",
@@ -164,7 +167,10 @@ ANY_DECODER = (
         "            hidden = current.activation  #",
         "            pass  #",
         "hidden states scaled once more on every stage",
-        STAGE,
+        (
+            "tests/models/test_transformers_stage.py"
+            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop",
+        ),
     ),
     Mutant(
         "models/transformers.py",
@@ -178,7 +184,10 @@ ANY_DECODER = (
         "return recomputed(function, hidden)",
         "return function(hidden)",
         "nothing recomputed",
-        STAGE,
+        (
+            "tests/models/test_transformers_stage.py"
+            "::test_gradients_of_all_linear_maps_wait_and_no_others",
+        ),
     ),
     Mutant(
         "models/transformers.py",
@@ -220,7 +229,10 @@ ANY_DECODER = (
         '("w1", "w3")',
         '("w3", "w1")',
         "gates of experts in place of values",
-        STAGE,
+        (
+            "tests/models/test_transformers_stage.py"
+            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop",
+        ),
     ),
     Mutant(
         "training/huggingface/read_rows.py",
@@ -304,21 +316,27 @@ ANY_DECODER = (
         "(output, None) if self._returns_tuples else output",
         "output",
         "layers that return no tuples",
-        STAGE,
+        (
+            "tests/models/test_transformers_stage.py"
+            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop",
+        ),
     ),
     Mutant(
         "models/transformers.py",
         "nullcontext if self._mark is None else partial(SdpaCalls, self._mark)",
         "nullcontext",
         "attention of torch that is not replaced",
-        STAGE,
+        (
+            "tests/models/test_transformers_stage.py"
+            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop",
+        ),
     ),
     Mutant(
         "experiment/checks.py",
         "if not config.model.has_own_layers and find_spec(config.model.family) is None:",
         "if False:",
         "a missing package that every rank finds out on its own",
-        CONFIG,
+        ("tests/experiment/test_any_decoder_config.py::test_a_missing_package_is_named",),
     ),
     Mutant(
         "experiment/config.py",
@@ -346,14 +364,17 @@ ANY_DECODER = (
         "inputs if weight.requires_grad else weight",
         "inputs",
         "inputs of frozen experts that are kept",
-        PARTS,
+        ("tests/training/huggingface/test_decoder_parts.py::test_layers_keep_what_is_estimated",),
     ),
     Mutant(
         "training/huggingface/decoder_parts.py",
         "+ calls.expert_flops",
         "",
         "operations of experts",
-        PARTS,
+        (
+            "tests/training/huggingface/test_decoder_parts.py"
+            "::test_experts_compute_for_the_tokens_that_choose_them",
+        ),
     ),
     Mutant(
         "planner/cost/tokens.py",

@@ -76,13 +76,16 @@ ARCHITECTURES = (
     Mutant("planner/cost/analytic.py", "transient + passing + masks", "transient + masks",
            "what is recomputed takes no room when it is first made", FULL_SIZE),
     Mutant("planner/cost/analytic.py", "                + masks\n", "", "masks take no room",
-           FULL_SIZE),
+           ("tests/models/test_full_size_stage.py"
+            "::test_masks_of_dropout_are_planned_while_they_are_made_and_kept_nowhere",)),
     Mutant("planner/cost/analytic.py", "mask_bytes).clip(max=MAX_MASK_BYTES)", "mask_bytes)",
            "masks are made all at once", FULL_SIZE),
     Mutant("architecture/t5.py", "max(masked, inner) if masked", "masked if masked",
            "no masks between the maps of feed-forward", FULL_SIZE),
     Mutant("models/dropout.py", "(numbers >> 16).bitwise_and_(0xFFFF)).mul_",
-           "(numbers >> 16) & 0xFFFF).mul_", "a hash takes half as much room again", FULL_SIZE),
+           "(numbers >> 16) & 0xFFFF).mul_", "a hash takes half as much room again",
+           ("tests/models/test_full_size_stage.py"
+            "::test_masks_of_dropout_are_planned_while_they_are_made_and_kept_nowhere",)),
     Mutant("planner/cost/analytic.py", "backward_bytes + added.sum_bytes",
            "backward_bytes", "the gradient of a bias is not held", FULL_SIZE),
     Mutant("planner/cost/tokens.py", "rows * square,\n                    square,",

@@ -30,7 +30,9 @@ LENGTHS = ("tests/data/test_multitask_lengths.py",)
 
 DATA = (
     Mutant("data/text/tokenize_pool.py", "with _undisturbed():  # a task", "if True:  # a task",
-           "a signal interrupts the start of a worker", POOL),
+           "a signal interrupts the start of a worker",
+           ("tests/data/text/test_tokenize_pool.py"
+            "::test_no_signal_interrupts_the_start_of_a_worker",)),
     # which samples, which tokens
     Mutant("data/dataset/batches.py", "[seed % 2**32, epoch, seed // 2**32, dataset]",
            "[seed, epoch]", "large seeds share orders", SAMPLER),
@@ -52,7 +54,9 @@ DATA = (
     Mutant("data/dataset/sampler.py", "round(number, 6)", "number",
            "a part of an epoch is rounded up from its last bit", SAMPLER),
     Mutant("experiment/load.py", "        _forget_alternatives(tables, source.tables)\n", "",
-           "epochs do not replace iterations", ("tests/experiment/test_load.py",)),
+           "epochs do not replace iterations",
+           ("tests/experiment/test_load.py"
+            "::test_every_file_in_configs_loads_or_is_a_parent",)),
     Mutant("data/dataset/long_samples.py",
            "_cut_answers(target_lengths, rejected_lengths, room_of_answers)",
            "_cut_answers(target_lengths, rejected_lengths, room_of_answers - 1)",
@@ -105,7 +109,9 @@ DATA = (
     Mutant("data/text/open_lines.py", "if self._is_begun and not self._frame.eof:", "if False:",
            "a file that was cut is taken for a complete one", SOURCES),
     Mutant("data/text/preprocess.py", "and can_be_cut(source) else None", "else None",
-           "compressed text is 700 % done", SOURCES),
+           "compressed text is 700 % done",
+           ("tests/data/text/test_sources.py"
+            "::test_the_size_of_text_is_known_of_plain_files_only",)),
     Mutant("data/text/shard.py", "if can_be_cut(source) else [TextPart(source)]", "",
            "ranks begin to read in the middle of compressed text", SOURCES),
     Mutant("data/text/records.py", "if given else instruction", "if False else instruction",
@@ -185,12 +191,16 @@ DATA = (
     Mutant("data/text/messages.py", "            value = json.loads(arguments)", "            pass",
            "arguments are a string in a string", MESSAGES),
     Mutant("data/text/conversation.py", "message._replace(is_trained=False)", "message",
-           "turns of a prompt are trained", MESSAGES),
+           "turns of a prompt are trained",
+           ("tests/data/text/test_messages.py"
+            "::test_messages_of_a_prompt_are_read_and_those_of_a_completion_trained",)),
     Mutant("data/text/conversation.py", "        n_before + k\n", "        k\n",
            "after a system prompt another turn is not trained", MESSAGES),
     Mutant("data/text/chat_template.py", "if conversation.tools and TOOL_USE in named:",
            "if False:",
-           "tools are not shown", MESSAGES),
+           "tools are not shown",
+           ("tests/data/text/test_messages.py"
+            "::test_a_template_named_for_tools_is_for_records_with_tools",)),
     Mutant("data/text/chat_template.py", "        self._check_shown(conversation, source)\n", "",
            "fields vanish that a template does not show", MESSAGES),
     Mutant("data/text/template_forms.py", "_with_joined_parts, _with_written", "_with_written",
@@ -198,29 +208,45 @@ DATA = (
     Mutant("data/text/known_fields.py", "known is None or is_empty(value)",
            "known is None", "fields are refused that say nothing", KNOWN),
     Mutant("data/text/open_lines.py", "if each is not None", "if True",
-           "a table adds fields to calls and tools", CHAT),
+           "a table adds fields to calls and tools",
+           ("tests/data/text/test_chat.py"
+            "::test_a_table_adds_no_fields_to_the_objects_of_a_row",)),
     Mutant("data/text/tokenize_chat.py", "merged[-1] = (merged[-1][0], end)",
-           "merged[-1] = (start, end)", "of a token of two turns, the first is not trained", CHAT),
+           "merged[-1] = (start, end)", "of a token of two turns, the first is not trained",
+           ("tests/data/text/test_chat.py"
+            "::test_a_token_of_two_turns_is_of_both",)),
     Mutant("data/text/tokenizers.py", "return first, last + 1", "return first, last",
            "the last token of a turn is not trained", CHAT),
     Mutant("data/text/tokenize_chat.py", "cut, end = merged[-1]", "cut, end = merged[0]",
            "the target begins with the first turn", CHAT),
     Mutant("data/text/tokenize_chat.py", "merged[-1] = (cut + 1, end + 1)", "pass",
-           "marks are on the token that ends inputs", CHAT),
+           "marks are on the token that ends inputs",
+           ("tests/data/text/test_chat.py"
+            "::test_an_encoder_decoder_reads_what_comes_before_the_last_turn",)),
     Mutant("data/text/recipe.py", "tokenizer = tokenizer.without_start()", "pass",
-           "a template's own first token comes second", CHAT),
+           "a template's own first token comes second",
+           ("tests/data/text/test_chat.py"
+            "::test_pairs_become_messages_by_a_template_that_is_named",)),
     Mutant("data/text/show_samples.py", "or [(len(inputs[i]), len(tokens))]", "or []",
            "a sample without marks shows nothing trained", SHOW),
     Mutant("data/text/tokenize_chat.py", "if start == end:", "if False:",
-           "a turn without tokens ends the turn before", CHAT),
+           "a turn without tokens ends the turn before",
+           ("tests/data/text/test_chat.py"
+            "::test_a_turn_without_tokens_is_left_out",)),
     Mutant("data/text/record_fields.py", "for each in field]", "for each in field[1:]]",
-           "names of fields may forge the marks of a template", CHAT),
+           "names of fields may forge the marks of a template",
+           ("tests/data/text/test_chat.py"
+            "::test_a_bad_conversation_is_named_and_left_out",)),
     Mutant("data/text/messages.py", "if not isinstance(content, str | None):", "if False:",
-           "a template writes an object as Python does", CHAT),
+           "a template writes an object as Python does",
+           ("tests/data/text/test_chat.py"
+            "::test_a_bad_conversation_is_named_and_left_out",)),
     Mutant("data/text/show_samples.py", "if starts_itself:", "if False:",
            "a token that is only read is shown as trained", SHOW),
     Mutant("data/text/chat_template.py", "if takes_text else None", "if True else None",
-           "every refusal is for want of content", CHAT),
+           "every refusal is for want of content",
+           ("tests/data/text/test_chat.py"
+            "::test_a_bad_conversation_is_named_and_left_out",)),
     # preference pairs
     Mutant("data/text/preferences.py", "if any(k >= n_shared for k in chat.untrained):",
            "if False:", "a turn of an answer that is only read counts", PREFERENCES),

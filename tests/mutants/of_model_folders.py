@@ -127,7 +127,10 @@ MODEL_FOLDERS = (
         "ITEM_BYTES[training.dtype]",
         "4",
         "all numbers are planned as float32",
-        ("tests/experiment/test_held_weights.py",),
+        (
+            "tests/experiment/test_held_weights.py"
+            "::test_estimates_are_of_numbers_of_the_type_that_trains",
+        ),
     ),
     Mutant(
         "data/text/vocabulary.py",

@@ -210,7 +210,9 @@ TRAINING = (
            "received[i][0], split_backward=False and split_backward",
            "the first half is a whole pass", HALVES),
     Mutant("experiment/profile/stack.py", "CPU_IN_FLIGHT if self._device == CPU else 1", "1",
-           "caches hold all of the micro-batch that is measured", HALVES),
+           "caches hold all of the micro-batch that is measured",
+           ("tests/experiment/profile/test_halves.py"
+            "::test_only_stacks_with_layers_run_twice_and_only_where_something_is_deferred",)),
     Mutant("experiment/profile/stack.py", "took_s / len(in_flight)", "took_s",
            "two passes are taken for one", HALVES),
     Mutant("experiment/profile/rounds.py",
@@ -295,7 +297,9 @@ TRAINING = (
     Mutant("training/adafactor.py", ".clamp(min=1))\n", ")\n", "small updates grow",
            ("tests/training/test_adafactor.py::test_updates_are_those_of_transformers",)),
     Mutant("training/adafactor.py", '.rms("weight").clamp(min=MIN_SCALE)', '.rms("weight")',
-           "a weight of zeros stays what it is", ADAFACTOR),
+           "a weight of zeros stays what it is",
+           ("tests/training/test_adafactor.py"
+            "::test_a_weight_of_zeros_moves_by_the_least_scale",)),
     Mutant("training/adafactor.py", "torch.where(keeps, average, moved)", "moved",
            "a skipped update leaves averages that are no numbers", UPDATE_RULES),
     Mutant("training/checkpoint/state.py", "if self._is_first_replica else []", "",
