@@ -17,8 +17,9 @@ those of the rules of today (one packed row per micro-batch of about the same wo
 to a number of tokens), with the same schedules, and the best size and recomputation for every
 batch. `gain` is `whole` over `slices`; all are geometric means over the batches, the least gain
 behind it. `over work` is the time with slices over the larger of the work and the longest sample's
-own work on a stage. `ms` is the processor time of planning with slices, the median over batches,
-and `times` what it takes of that without.
+own work on a stage, `gap` the time over the lower bound of all plans, with slices if the plan has
+some, the largest of the first two batches. `ms` is the processor time of planning with slices, the
+median over batches, and `times` what it takes of that without.
 
 With --odd N, N batches that nobody would draw are planned with slices and without: 4 to 200
 samples, lognormal or with a giant, on 4 or 8 stages and 1 to 4 replicas, with ample memory or
@@ -62,6 +63,7 @@ from dynapipe_hpc.planner.from_config import (
     schedule_rules,
 )
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.planner.schedule.lower_bound import lower_bound
 from dynapipe_hpc.planner.search.config import SearchConfig
 from measured import print_table, write_json
 
@@ -79,6 +81,7 @@ SHAPE = LlamaShape(
 PLACEMENTS = {4: Placement((9, 9, 8, 6)), 8: Placement((4, 5, 5, 4, 4, 4, 4, 2))}
 SPLIT_BACKWARD = ScheduleConfig(split_backward=True)
 N_WITH, N_DRAWN = 6, 20
+N_BOUNDED = 2  # bounds take seconds
 BOTH: tuple[LayoutName, ...] = ("padded", "packed")
 
 
@@ -128,6 +131,7 @@ COLUMNS = {
     "gain": "{:.2f}",
     "least gain": "{:.2f}",
     "over work": "{:.3f}",
+    "gap": "{:.3f}",
     "ms": "{:.0f}",
     "times": "{:.2f}",
 }
@@ -152,7 +156,7 @@ def main() -> None:
 
 def measured(point: Point) -> dict[str, float]:
     cost, cluster = machine(point)
-    rows = []
+    rows, gaps = [], []
     for samples in batches(point):
         (whole, whole_ms), (sliced, sliced_ms) = (
             planned(samples, cost, cluster, each) for each in ("off", "auto")
@@ -162,6 +166,9 @@ def measured(point: Point) -> dict[str, float]:
         times = (*of_rules, whole.best.iteration_ms, sliced.best.iteration_ms)
         over = times[-1] / max(work, longest)
         rows.append((*(each / work for each in times), over, sliced_ms, whole_ms))
+        if len(gaps) < N_BOUNDED:
+            bound = lower_bound(sliced.pipelines, samples, cost, cluster, may_split=True)
+            gaps.append(times[-1] / bound.iteration_ms)
     balanced, budget, wholes, slices, overs, planning_ms, before_ms = (
         list(each) for each in zip(*rows, strict=True)
     )
@@ -174,6 +181,7 @@ def measured(point: Point) -> dict[str, float]:
         "gain": geometric_mean(gains),
         "least gain": min(gains),
         "over work": geometric_mean(overs),
+        "gap": max(gaps),
         "ms": median(planning_ms),
         "times": geometric_mean([a / b for a, b in zip(planning_ms, before_ms, strict=True)]),
     }
