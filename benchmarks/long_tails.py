@@ -156,7 +156,8 @@ def main() -> None:
 
 def measured(point: Point) -> dict[str, float]:
     cost, cluster = machine(point)
-    rows, gaps = [], []
+    rows: list[tuple[float, ...]] = []
+    gaps: list[float] = []
     for samples in batches(point):
         (whole, whole_ms), (sliced, sliced_ms) = (
             planned(samples, cost, cluster, each) for each in ("off", "auto")
