@@ -275,5 +275,7 @@ def run_as_estimated(folder: Path, *words: str, margin: float = 0.05) -> None:
     """Runs a few iterations, whose peaks of memory are those that were estimated."""
     job = finish(folder, 2, "run", "config.toml", "-o", "run", *words)
     assert job.returncode == 0, job.stderr
-    for record in RunFolder.open(folder / "run").records():
+    records = list(RunFolder.open(folder / "run").records())
+    assert len(records) == 4
+    for record in records:
         assert record.predicted_peak_bytes == pytest.approx(record.measured_peak_bytes, rel=margin)
