@@ -1,10 +1,13 @@
 """Attention with windows, scales and soft caps in 16 bits, against the same in float64."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.models.foreign_attention import windowed_attention
+from dynapipe_hpc.models.attention import causal_attention
+from dynapipe_hpc.models.foreign_attention import capped_attention
 from dynapipe_hpc.models.tokens.documents import Documents
 
 pytestmark = pytest.mark.gpu
@@ -24,9 +27,8 @@ def with_gradients(
     """The result, and the gradients of the sum of its squares."""
     leaves = [each.detach().requires_grad_() for each in inputs]
     documents = lengths and Documents.from_lengths(lengths).to(inputs[0].device)
-    mixed = windowed_attention(
-        *leaves, documents=documents or None, scale=scale, window=window, cap=cap
-    )
+    attend = causal_attention if cap is None else partial(capped_attention, cap=cap)
+    mixed = attend(*leaves, documents or None, scale=scale, window=window)
     return [mixed.detach(), *torch.autograd.grad(mixed, leaves, 2 * mixed.detach())]
 
 

@@ -26,7 +26,7 @@ def context_of(row: PackedRow) -> AttentionContext:
     return AttentionContext(Documents.from_microbatch(row), branches=branches)
 
 
-def sees(pairs: Sequence[Sample], row_tokens: int) -> Tensor:
+def sees(pairs: Sequence[Sample], row_tokens: int, window: int = 1000) -> Tensor:
     """Whether each position of a row sees each other one, written out; fill sees itself only."""
     seen = torch.eye(row_tokens, dtype=torch.bool)
     start = 0
@@ -34,15 +34,17 @@ def sees(pairs: Sequence[Sample], row_tokens: int) -> Tensor:
         answers = [0] * pair.input_tokens + [1] * pair.target_tokens + [2] * pair.rejected_tokens
         for i, own in enumerate(answers):
             for j, other in enumerate(answers[: i + 1]):
-                seen[start + i, start + j] = other in (0, own)
+                n_between = sum(each in (0, own) for each in answers[j : i + 1])
+                seen[start + i, start + j] = other in (0, own) and n_between <= window
         start += pair.tokens
     return seen
 
 
 @pytest.mark.parametrize("n_kv_heads", [4, 2], ids=["heads", "groups"])
 @pytest.mark.parametrize("pairs", [PAIRS, PAIRS[1:2], PAIRS[::-1]], ids=["all", "one", "reversed"])
+@pytest.mark.parametrize("window", [None, 1, 6, 22])
 def test_attention_and_its_gradients_are_those_of_a_written_out_mask(
-    n_kv_heads: int, pairs: Sequence[Sample]
+    n_kv_heads: int, pairs: Sequence[Sample], window: int | None
 ) -> None:
     row = packed_pairs(pairs)
     n_tokens = sum(pair.tokens for pair in pairs)
@@ -53,10 +55,10 @@ def test_attention_and_its_gradients_are_those_of_a_written_out_mask(
     )
     direction[:, n_tokens:] = 0  # what fills the row up attends in another way
     leaves = [each.requires_grad_() for each in (query, key, value)]
-    found = context_of(row).attend(query, key, value).view(1, -1, 4, 8)
+    found = context_of(row).mix(query, key, value, window=window)
     keys, values = (each.repeat_interleave(4 // n_kv_heads, 2) for each in (key, value))
     scores = torch.einsum("rqhd,rkhd->rhqk", query, keys) * 8**-0.5
-    weights = scores.masked_fill(~sees(pairs, row.row_tokens), -torch.inf).softmax(3)
+    weights = scores.masked_fill(~sees(pairs, row.row_tokens, window or 1000), -torch.inf).softmax(3)
     expected = torch.einsum("rhqk,rkhd->rqhd", weights, values)
     torch.testing.assert_close(found[:, :n_tokens], expected[:, :n_tokens], rtol=1e-11, atol=1e-13)
     gradients = (torch.autograd.grad(each, leaves, direction) for each in (found, expected))

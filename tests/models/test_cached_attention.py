@@ -25,15 +25,17 @@ def drawn(n_tokens: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
     ]
 
 
-def whole(inputs: Sequence[Tensor], towards: Tensor) -> list[Tensor]:
+def whole(inputs: Sequence[Tensor], towards: Tensor, window: int | None = None) -> list[Tensor]:
     """Mixed values and gradients of the whole sample."""
     leaves = [each.clone().requires_grad_() for each in inputs]
     query, key, value = (each.transpose(0, 1)[None] for each in leaves)
-    mixed = causal_attention(query, key, value)[0].transpose(0, 1)
+    mixed = causal_attention(query, key, value, window=window)[0].transpose(0, 1)
     return [mixed.detach(), *torch.autograd.grad(mixed, leaves, towards)]
 
 
-def sliced(inputs: Sequence[Tensor], towards: Tensor, bounds: Sequence[int]) -> list[Tensor]:
+def sliced(
+    inputs: Sequence[Tensor], towards: Tensor, bounds: Sequence[int], window: int | None = None
+) -> list[Tensor]:
     """The same slice by slice: forward in ascending, backward in descending order."""
     cache = LayerCache(bounds[-1])
     passes = []
@@ -41,7 +43,8 @@ def sliced(inputs: Sequence[Tensor], towards: Tensor, bounds: Sequence[int]) -> 
         leaves = [each[begin:end].clone().requires_grad_() for each in inputs]
         part = SliceDocuments.from_documents(Documents.from_lengths([end - begin]), begin)
         query, key, value = leaves
-        passes.append((leaves, cached_attention(query, key, value, cache=cache, part=part)))
+        mixed = cached_attention(query, key, value, cache=cache, part=part, window=window)
+        passes.append((leaves, mixed))
     gradients = [
         torch.autograd.grad(mixed, leaves, towards[begin:end])
         for (leaves, mixed), (begin, end) in reversed(
@@ -56,11 +59,42 @@ def sliced(inputs: Sequence[Tensor], towards: Tensor, bounds: Sequence[int]) -> 
 @pytest.mark.parametrize(
     "bounds", [[0, 20], [0, 1, 20], [0, 19, 20], [0, 7, 8, 20], list(range(21))]
 )
-def test_slices_give_what_the_whole_sample_gives(bounds: Sequence[int]) -> None:
+@pytest.mark.parametrize("window", [None, 1, 2, 8, 13, 19, 20, 30])
+def test_slices_give_what_the_whole_sample_gives(
+    bounds: Sequence[int], window: int | None
+) -> None:
     *inputs, towards = drawn(20)
-    pairs = zip(sliced(inputs, towards, bounds), whole(inputs, towards), strict=True)
-    for found, wanted in pairs:
-        torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-13)
+    found, expected = sliced(inputs, towards, bounds, window), whole(inputs, towards, window)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("window", [100, 700])
+def test_blocks_of_a_kernel_in_which_a_query_sees_no_key_change_nothing(window: int) -> None:
+    *inputs, towards = drawn(3000)
+    found = sliced(inputs, towards, [0, 1300, 3000], window)
+    for one, other in zip(found, written_out(inputs, towards, window), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+def written_out(inputs: Sequence[Tensor], towards: Tensor, window: int) -> list[Tensor]:
+    """Mixed values and gradients by the formula of attention."""
+    leaves = [each.clone().requires_grad_() for each in inputs]
+    query, *sources = leaves
+    key, value = (each.repeat_interleave(HEADS // KEY_HEADS, 1) for each in sources)
+    scores = torch.einsum("qhd,khd->hqk", query, key) * HEAD_SIZE**-0.5
+    ones = torch.ones(len(query), len(query), dtype=torch.bool)
+    weights = scores.masked_fill(~ones.tril() | ones.tril(-window), -torch.inf).softmax(2)
+    mixed = torch.einsum("hqk,khd->qhd", weights, value)
+    return [mixed.detach(), *torch.autograd.grad(mixed, leaves, towards)]
+
+
+def test_a_window_reads_no_keys_before_it() -> None:
+    (part,) = [SliceDocuments.from_documents(Documents.from_lengths([4]), 10)]
+    assert [part.first_key(window) for window in (None, 1, 4, 10, 11, 12)] == [0, 10, 7, 1, 0, 0]
+    assert part.sizes(4).longest == (4, 7)
+    assert part.sizes(4).offsets[1].tolist() == [0, 7]
+    assert part.sizes(None).longest == (4, 14)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -15,9 +15,9 @@ from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.foreign_attention import (
     SdpaCalls,
     attending_within,
+    capped_attention,
     interface,
     reached_attention,
-    windowed_attention,
 )
 from dynapipe_hpc.models.tokens.documents import Documents
 
@@ -33,6 +33,21 @@ def random_row(n_tokens: int, rows: int = 1) -> list[Tensor]:
         torch.randn(size, generator=stream, dtype=torch.float64, requires_grad=True)
         for size in sizes
     ]
+
+
+def attended(
+    inputs: list[Tensor],
+    documents: Documents | None,
+    *,
+    scale: float | None = None,
+    window: int | None = None,
+    cap: float | None = None,
+) -> Tensor:
+    """Attention as a layer of `transformers` calls it, heads before tokens."""
+    options: dict[str, Any] = {"scaling": scale, "sliding_window": window, "softcap": cap}
+    with attending_within(AttentionContext(documents)):
+        mixed, _ = interface(nn.Identity(), *inputs, None, **options)
+    return mixed.transpose(1, 2)
 
 
 def by_the_formula(
@@ -61,7 +76,7 @@ def test_packed_documents_attend_by_the_formula(
 ) -> None:
     inputs = random_row(sum(LENGTHS))
     documents = Documents.from_lengths(LENGTHS)
-    found = windowed_attention(*inputs, documents=documents, scale=scale, window=window, cap=cap)
+    found = attended(inputs, documents, scale=scale, window=window, cap=cap)
     arrays = [each.detach()[0].numpy() for each in inputs]
     for start, end in pairwise(documents.offsets):
         own = [each[:, start:end] for each in arrays]
@@ -73,11 +88,11 @@ def test_packed_documents_attend_by_the_formula(
 @pytest.mark.parametrize("cap", [None, 0.7])
 def test_rows_attend_as_documents_do(window: int | None, cap: float | None) -> None:
     rows = random_row(7, rows=2)
-    found = windowed_attention(*rows, window=window, cap=cap)
+    found = attended(rows, None, window=window, cap=cap)
     for i in range(2):
         alone = [each[i : i + 1] for each in rows]
         whole = Documents.from_lengths([7])
-        expected = windowed_attention(*alone, documents=whole, window=window, cap=cap)
+        expected = attended(alone, whole, window=window, cap=cap)
         torch.testing.assert_close(found[i : i + 1], expected)
 
 
@@ -86,7 +101,7 @@ def test_the_interface_reads_scale_window_and_cap_and_turns_tokens_before_heads(
     options: dict[str, Any] = {"scaling": 0.3, "sliding_window": 3, "softcap": 0.7, "dropout": 0.0}
     with attending_within(AttentionContext(documents)):
         found, weights = interface(nn.Identity(), *inputs, None, **options, position_ids=inputs[0])
-    expected = windowed_attention(*inputs, documents=documents, scale=0.3, window=3, cap=0.7)
+    expected = capped_attention(*inputs, documents, scale=0.3, window=3, cap=0.7)
     assert torch.equal(found, expected.transpose(1, 2))
     assert weights is None
 
@@ -122,13 +137,14 @@ def test_a_probe_computes_no_attention() -> None:
 
 
 def test_calls_of_torch_with_the_mark_are_this_attention() -> None:
-    (query, key, value), mark = random_row(sum(LENGTHS)), torch.zeros(1, 1, 1, 1)
-    documents = Documents.from_lengths(LENGTHS)
+    inputs, documents = random_row(sum(LENGTHS)), Documents.from_lengths(LENGTHS)
+    query, key, value = inputs
+    mark = torch.zeros(1, 1, 1, 1)
     with SdpaCalls(mark), attending_within(AttentionContext(documents)):
         found = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mark, scale=0.3
         )
-    assert torch.equal(found, windowed_attention(query, key, value, documents=documents, scale=0.3))
+    assert torch.equal(found, attended(inputs, documents, scale=0.3))
 
 
 def test_calls_of_torch_with_anything_else_are_refused() -> None:

@@ -41,35 +41,23 @@ def test_attention_is_told_of_the_window_of_its_layer(
     settings: dict[str, Any], windows: tuple[int | None, int | None]
 ) -> None:
     for index, window in enumerate(windows):
-        check_attention(model_of(**settings), index, AttentionReached(window, None), 0)
+        check_attention(model_of(**settings), index, AttentionReached(window, None), may_cut=True)
         other = 4 if window is None else None
         with pytest.raises(InputError, match=f"a window of {window} tokens .* with one of {other}"):
-            check_attention(model_of(**settings), index, AttentionReached(other, None), 0)
+            reached = AttentionReached(other, None)
+            check_attention(model_of(**settings), index, reached, may_cut=True)
 
 
 @pytest.mark.parametrize(
-    ("window", "cap", "max_sliced", "is_refused"),
-    [
-        (8, None, 9, True),
-        (8, None, 8, False),
-        (8, 2.0, 8, True),
-        (None, 2.0, 8, True),
-        (None, None, 8, False),
-        (8, 2.0, 0, False),
-    ],
+    ("cap", "may_cut", "is_refused"), [(None, True, False), (2.0, True, True), (2.0, False, False)]
 )
-def test_windows_and_caps_that_reach_into_samples_that_are_cut_are_refused(
-    window: int | None, cap: float | None, max_sliced: int, is_refused: bool
+def test_caps_of_which_settings_do_not_tell_are_refused_where_samples_may_be_cut(
+    cap: float | None, may_cut: bool, is_refused: bool
 ) -> None:
-    model, reached = model_of(sliding_window=window), AttentionReached(window, cap)
-    reasons = [
-        r"a window of 8 tokens \(sliding_window\)" if window and window < max_sliced else "",
-        r"a soft cap of 2.0 \(attn_logit_softcapping\)" if cap else "",
-    ]
-    message = f"transformers has {' and '.join(filter(None, reasons))}, which config.json does not"
+    message = r"a soft cap of 2.0 \(attn_logit_softcapping\), which config.json does not name"
     refusal = pytest.raises(InputError, match=message)
     with refusal if is_refused else nullcontext():
-        check_attention(model, 0, reached, max_sliced)
+        check_attention(model_of(), 0, AttentionReached(None, cap), may_cut=may_cut)
 
 
 def test_kinds_of_attention_that_are_neither_full_nor_have_a_window_are_unknown() -> None:
@@ -81,7 +69,7 @@ def test_kinds_of_attention_that_are_neither_full_nor_have_a_window_are_unknown(
 
 def test_a_layer_without_attention_is_refused() -> None:
     with pytest.raises(InputError, match="Identity of transformers calls no attention"):
-        check_attention(model_of(), 0, None, 0)
+        check_attention(model_of(), 0, None, may_cut=True)
 
 
 class _Plain(nn.Module):

@@ -94,16 +94,10 @@ class TransformersShape(DecoderOnly):
     def slices_obstacle(self) -> str:
         """Reason why samples cannot be cut into slices; empty if they can.
 
-        A slice attends to all tokens before it, by a kernel that knows no windows and caps.
+        A slice attends to the tokens before it by a kernel that knows no caps.
         """
-        settings = json.loads(self.settings)
-        if cap := settings.get("attn_logit_softcapping"):
+        if cap := json.loads(self.settings).get("attn_logit_softcapping"):
             return f"their scores have a soft cap (attn_logit_softcapping is {cap})"
-        window, kinds = settings.get("sliding_window"), settings.get("layer_types")
-        is_sliding = not isinstance(kinds, list) or SLIDING in kinds
-        has_windows = is_sliding and settings.get("use_sliding_window", True)
-        if has_windows and isinstance(window, int) and window < self.max_tokens:
-            return f"layers have windows of {window} tokens, fewer than model.max_tokens"
         if not self._source_width:
             return "layers have maps to keys and values of other names than are known"
         return ""

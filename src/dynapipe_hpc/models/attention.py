@@ -53,6 +53,7 @@ def causal_attention(
     documents: Documents | None = None,
     *,
     scale: float | None = None,
+    window: int | None = None,
 ) -> Tensor:
     """Attention of every position to itself and to those before it, see `attention`.
 
@@ -63,15 +64,37 @@ def causal_attention(
         documents: Documents of a packed row, which attend to themselves only; None for attention
             over whole rows.
         scale: Factor of scores; None for one over the root of the head size.
+        window: Number of keys that a query sees at most, itself included; None for all. Where no
+            kernel knows windows, they are a mask.
     """
+    longest = query.shape[2] if documents is None else documents.longest
+    if window is not None and window >= longest:
+        window = None
     if documents is None:
-        return attention(query, key, value, is_causal=True, scale=scale)
+        if window is None:
+            return attention(query, key, value, is_causal=True, scale=scale)
+        bias = visible_bias(longest, longest, window, query)
+        return attention(query, key, value, bias=bias, scale=scale)
     if not flash_obstacle(query.device, query.dtype, query.shape[-1]):
         q, k, v = (each[0].transpose(0, 1) for each in (scaled(query, scale), key, value))
-        mixed = flash_attention(q, k, v, queries=documents, keys=documents)
+        mixed = flash_attention(q, k, v, queries=documents, keys=documents, window=window)
         return mixed.transpose(0, 1)[None]
     groups = documents.length_groups
-    return attention_in_groups(query, key, value, groups, is_causal=True, scale=scale)
+    if window is None:
+        return attention_in_groups(query, key, value, groups, is_causal=True, scale=scale)
+    biases = [visible_bias(size.tokens, size.tokens, window, query) for size in groups.sizes]
+    return attention_in_groups(query, key, value, groups, biases=biases, scale=scale)
+
+
+def visible_bias(n_tokens: int, n_keys: int, window: int | None, like: Tensor) -> Tensor:
+    """Bias of the last tokens of a row, shape (1, 1, n_tokens, n_keys).
+
+    It is minus infinity for keys that are later than the token, or out of its window.
+    """
+    positions = torch.arange(n_keys, device=like.device)
+    distances = positions[n_keys - n_tokens :].unsqueeze(1) - positions
+    hidden = (distances < 0) | (distances >= (n_keys if window is None else window))
+    return like.new_zeros(1, 1, n_tokens, n_keys).masked_fill_(hidden, -torch.inf)
 
 
 def scaled(query: Tensor, scale: float | None) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow
-from dynapipe_hpc.models.attention import causal_attention
+from dynapipe_hpc.models.attention import causal_attention, scaled
 from dynapipe_hpc.models.branches import Branches
 from dynapipe_hpc.models.cached_attention import cached_attention
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
@@ -74,33 +74,43 @@ class AttentionContext:
         """
         if self.angles is not None:
             query, key = self.angles.turn(query), self.angles.turn(key)
-        if self.branches is not None:
-            return self.branches.attend(query, key, value).flatten(2)
-        if self.slice is None:
-            return _mixed(query, key, value, self.documents).flatten(2)
-        return self.attend_in_slice(query, key, value).flatten(2)
+        return self.mix(query, key, value).flatten(2)
 
-    def attend_in_slice(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Attention of a slice to all tokens up to it, and of documents behind it to themselves.
+    def mix(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        scale: float | None = None,
+        window: int | None = None,
+    ) -> Tensor:
+        """Attention as `attend` has it, of queries and keys that are turned already.
 
         Args:
-            query: What attends, see `attend`; turned already.
-            key: What is attended to, likewise.
+            query: What attends.
+            key: What is attended to.
             value: What is weighted.
+            scale: Factor of scores; None for one over the root of the head size.
+            window: Number of keys that a query sees at most, itself included; None for all.
 
         Returns:
             Mixed values, of the shape of `query`.
         """
+        if self.branches is not None:
+            return self.branches.attend(scaled(query, scale), key, value, window)
+        if self.slice is None:
+            return _mixed(query, key, value, self.documents, scale, window)
         part = self.slice
-        if part is None or self.kv_cache is None:
+        if self.kv_cache is None:
             raise ValueError("a slice of a sample needs the keys and values of those before it")
         n_tokens = part.n_tokens
-        q, k, v = (each[0, :n_tokens] for each in (query, key, value))
+        q, k, v = (each[0, :n_tokens] for each in (scaled(query, scale), key, value))
         layer = self.kv_cache.layer(self.layer)
-        mixed = cached_attention(q, k, v, cache=layer, part=part)[None]
+        mixed = cached_attention(q, k, v, cache=layer, part=part, window=window)[None]
         if part.others is not None:
             q, k, v = (each[:, n_tokens:] for each in (query, key, value))
-            mixed = torch.cat([mixed, _mixed(q, k, v, part.others)], 1)
+            mixed = torch.cat([mixed, _mixed(q, k, v, part.others, scale, window)], 1)
         return mixed
 
     def in_layer(self, index: int) -> Self:
@@ -117,10 +127,17 @@ class AttentionContext:
         )
 
 
-def _mixed(query: Tensor, key: Tensor, value: Tensor, documents: Documents | None) -> Tensor:
+def _mixed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    documents: Documents | None,
+    scale: float | None,
+    window: int | None,
+) -> Tensor:
     """Mixed values, tokens before heads, as all are given."""
-    query, key, value = (each.transpose(1, 2) for each in (query, key, value))
-    return causal_attention(query, key, value, documents).transpose(1, 2)
+    q, k, v = (each.transpose(1, 2) for each in (query, key, value))
+    return causal_attention(q, k, v, documents, scale=scale, window=window).transpose(1, 2)
 
 
 WHOLE_ROWS = AttentionContext()

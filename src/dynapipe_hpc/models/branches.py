@@ -60,15 +60,20 @@ class Branches:
             torch.from_numpy(np.concatenate(positions)),
         )
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, window: int | None = None
+    ) -> Tensor:
         """Mixed values of all tokens, of the shape of `query`.
 
         Args:
             query: What attends, shape (1, tokens, heads, head size).
             key: What is attended to, shape (1, tokens, key heads, head size).
             value: What is weighted, of the shape of `key`.
+            window: Number of keys that a query sees at most, itself included; None for all.
         """
-        mixed: Tensor = _BranchedAttention.apply(query[0], key[0], value[0], self)  # type: ignore[no-untyped-call]
+        mixed: Tensor = _BranchedAttention.apply(  # type: ignore[no-untyped-call]
+            query[0], key[0], value[0], self, window
+        )
         return mixed[None]
 
     def to(self, device: torch.device) -> Self:
@@ -92,16 +97,24 @@ class _BranchedAttention(torch.autograd.Function):
     """The kernels for both directions; keys and values of prompts are kept once."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, branches: Branches) -> Tensor:
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        branches: Branches,
+        window: int | None,
+    ) -> Tensor:
         keys, values = sources = _sources(key, value, branches)
         if query.is_cuda:
-            sizes = FlashSizes.from_documents(branches.texts, branches.sources)
+            sizes = FlashSizes.from_documents(branches.texts, branches.sources, window)
             mixed, *left = flash_forward(query, keys, values, sizes)
         else:
-            parts = [attention_on_cpu(q, k, v) for q, k, v in _split(query, sources, branches)]
+            split = _split(query, sources, branches)
+            parts = [attention_on_cpu(q, k, v, window) for q, k, v in split]
             mixed = torch.cat([part for part, _ in parts])
             left = [scores for _, scores in parts]
-        ctx.branches = branches
+        ctx.branches, ctx.window = branches, window
         ctx.save_for_backward(query, key, value, mixed, *left)
         return mixed
 
@@ -112,13 +125,13 @@ class _BranchedAttention(torch.autograd.Function):
         branches: Branches = ctx.branches
         sources = _sources(key, value, branches)
         if query.is_cuda:
-            sizes = FlashSizes.from_documents(branches.texts, branches.sources)
+            sizes = FlashSizes.from_documents(branches.texts, branches.sources, ctx.window)
             of_query, *of_sources = flash_backward(
                 gradient, (query, *sources), (mixed, *left), sizes
             )
         else:
             parts = [
-                gradients_on_cpu(towards, inputs, (out, scores))
+                gradients_on_cpu(towards, inputs, (out, scores), ctx.window)
                 for inputs, towards, out, scores in zip(
                     _split(query, sources, branches),
                     torch.split(gradient, branches.texts.lengths),
@@ -133,7 +146,7 @@ class _BranchedAttention(torch.autograd.Function):
             torch.zeros_like(side).index_add_(0, branches.source_tokens, of_side)
             for side, of_side in zip((key, value), of_sources, strict=True)
         )
-        return of_query, of_key, of_value, None
+        return of_query, of_key, of_value, None, None
 
 
 def _sources(key: Tensor, value: Tensor, branches: Branches) -> tuple[Tensor, Tensor]:

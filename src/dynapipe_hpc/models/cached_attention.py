@@ -1,19 +1,26 @@
 """Attention of a sample's next tokens to themselves and to all before them, which a cache holds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dynapipe_hpc.models.flash_attention import FlashSizes, flash_backward, flash_forward
+from dynapipe_hpc.models.attention import visible_bias
+from dynapipe_hpc.models.flash_attention import flash_backward, flash_forward
 from dynapipe_hpc.models.key_value_cache import LayerCache
 from dynapipe_hpc.models.slice_documents import SliceDocuments
 
 
 def cached_attention(
-    query: Tensor, key: Tensor, value: Tensor, *, cache: LayerCache, part: SliceDocuments
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    cache: LayerCache,
+    part: SliceDocuments,
+    window: int | None = None,
 ) -> Tensor:
     """Causal attention to the tokens of a cache, to which those given are added.
 
@@ -25,12 +32,15 @@ def cached_attention(
         key: Keys of the same tokens, shape (tokens, key heads, head size).
         value: Values of the same tokens, of the shape of `key`.
         cache: Keys and values of the tokens before.
-        part: The tokens, and all up to them.
+        part: The tokens, and how many come before them.
+        window: Number of keys that a query sees at most, itself included; None for all.
 
     Returns:
         Mixed values, of the shape of `query`.
     """
-    mixed: Tensor = _CachedAttention.apply(query, key, value, cache, part)  # type: ignore[no-untyped-call]
+    mixed: Tensor = _CachedAttention.apply(  # type: ignore[no-untyped-call]
+        query, key, value, cache, part, window
+    )
     return mixed
 
 
@@ -39,11 +49,21 @@ class _CachedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, cache: LayerCache, part: SliceDocuments
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        cache: LayerCache,
+        part: SliceDocuments,
+        window: int | None,
     ) -> Tensor:
-        run = flash_forward if query.is_cuda else attention_on_cpu
-        mixed, *left = run(query, *cache.write(part.begin, key, value), part.flash_sizes)
-        ctx.cache, ctx.part = cache, part
+        first = part.first_key(window)
+        keys, values = (each[first:] for each in cache.write(part.begin, key, value))
+        if query.is_cuda:
+            mixed, *left = flash_forward(query, keys, values, part.sizes(window))
+        else:
+            mixed, *left = attention_on_cpu(query, keys, values, window)
+        ctx.cache, ctx.part, ctx.window = cache, part, window
         ctx.save_for_backward(query, mixed, *left)
         return mixed
 
@@ -52,25 +72,31 @@ class _CachedAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, *left = ctx.saved_tensors
         part: SliceDocuments = ctx.part
-        inputs = query, *ctx.cache.read(part.end)
-        run = flash_backward if query.is_cuda else gradients_on_cpu
-        of_query, *of_sources = run(gradient, inputs, left, part.flash_sizes)
-        return of_query, *ctx.cache.sum_gradients(part.begin, of_sources), None, None
+        first = part.first_key(ctx.window)
+        inputs = query, *(each[first:] for each in ctx.cache.read(part.end))
+        if query.is_cuda:
+            gradients = flash_backward(gradient, inputs, left, part.sizes(ctx.window))
+        else:
+            gradients = gradients_on_cpu(gradient, inputs, left, ctx.window)
+        of_query, *of_sources = gradients
+        sums = ctx.cache.sum_gradients(part.begin, of_sources, first)
+        return of_query, *sums, None, None, None
 
 
 def attention_on_cpu(
-    query: Tensor, keys: Tensor, values: Tensor, _: FlashSizes | None = None
+    query: Tensor, keys: Tensor, values: Tensor, window: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """The forward pass by torch's flash attention for CPUs: mixed values, and sums of scores.
 
     Its causal attention is for as many keys as queries, so earlier keys are a call of their own:
     each query sees all of them. What the two mix is weighted by the exponentials of their scores.
+    Where a window keeps some keys from some queries, there is one call, with a mask.
     """
     parts = [
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            *_rows(query, *sources), is_causal=is_causal
+            *_rows(query, *sources), **options
         )
-        for *sources, is_causal in _own_and_earlier(query, keys, values)
+        for *sources, options in _calls(query, keys, values, window)
     ]
     mixed, scores = parts[0]
     for earlier, of_earlier in parts[1:]:
@@ -86,7 +112,7 @@ def gradients_on_cpu(
     gradient: Tensor,
     inputs: Sequence[Tensor],
     left: Sequence[Tensor],
-    _: FlashSizes | None = None,
+    window: int | None = None,
 ) -> list[Tensor]:
     """The backward pass: gradients of queries, keys and values.
 
@@ -97,9 +123,9 @@ def gradients_on_cpu(
     towards, out = (each.transpose(0, 1)[None] for each in (gradient, mixed))
     calls = [
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            towards, *_rows(query, *each), out, scores, 0.0, is_causal
+            towards, *_rows(query, *each), out, scores, 0.0, **{"is_causal": False, **options}
         )
-        for *each, is_causal in _own_and_earlier(query, *sources)
+        for *each, options in _calls(query, *sources, window)
     ]
     of_queries, *of_sources = zip(*calls, strict=True)
     gradients = [sum(of_queries), *(torch.cat(each[::-1], 2) for each in of_sources)]
@@ -110,14 +136,20 @@ def gradients_on_cpu(
     ]
 
 
-def _own_and_earlier(
-    query: Tensor, keys: Tensor, values: Tensor
-) -> Iterator[tuple[Tensor, Tensor, bool]]:
-    """Keys and values of the queries' own tokens, then of those before, and whether causal."""
+def _calls(
+    query: Tensor, keys: Tensor, values: Tensor, window: int | None
+) -> Iterator[tuple[Tensor, Tensor, Mapping[str, Any]]]:
+    """Keys and values of the queries' own tokens, then of those before, each with what is seen.
+
+    With a window that is shorter, those of all together.
+    """
+    if window is not None and window < len(keys):
+        yield keys, values, {"attn_mask": visible_bias(len(query), len(keys), window, query)}
+        return
     begin = len(keys) - len(query)
-    yield keys[begin:], values[begin:], True
+    yield keys[begin:], values[begin:], {"is_causal": True}
     if begin:
-        yield keys[:begin], values[:begin], False
+        yield keys[:begin], values[:begin], {"is_causal": False}
 
 
 def _rows(query: Tensor, keys: Tensor, values: Tensor) -> Iterator[Tensor]:

@@ -28,12 +28,12 @@ class FlashSizes(NamedTuple):
     Attributes:
         offsets: Offsets of the documents of queries and of keys, int32, on the device.
         longest: Lengths of the longest of each.
-        window: Keys before its own that a query sees, by the operators' name; empty for all.
+        window: Number of keys that a query sees at most, itself included; None for all.
     """
 
     offsets: tuple[Tensor, Tensor]
     longest: tuple[int, int]
-    window: Mapping[str, int] = {}
+    window: int | None = None
 
     @classmethod
     def from_documents(cls, queries: Documents, keys: Documents, window: int | None = None) -> Self:
@@ -41,8 +41,12 @@ class FlashSizes(NamedTuple):
         # For a longest document of one token the operator would choose another arrangement of what
         # it leaves for backward; a length that none has is allowed.
         longest = max(queries.longest, _MIN_QUERIES), keys.longest
-        before = {} if window is None else {"window_size_left": window - 1}
-        return cls((queries.cu_seqlens, keys.cu_seqlens), longest, before)
+        return cls((queries.cu_seqlens, keys.cu_seqlens), longest, window)
+
+    @property
+    def options(self) -> Mapping[str, int]:
+        """Number of keys before its own that a query sees, by the operators' name."""
+        return {} if self.window is None else {"window_size_left": self.window - 1}
 
 
 def flash_attention(
@@ -95,7 +99,7 @@ def flash_forward(
 ) -> tuple[Tensor, ...]:
     """The operator for the forward pass: mixed values, and what it leaves for backward, unread."""
     mixed, *left, _ = torch.ops.aten._flash_attention_forward(
-        query, key, value, *sizes.offsets, *sizes.longest, 0.0, True, False, **sizes.window
+        query, key, value, *sizes.offsets, *sizes.longest, 0.0, True, False, **sizes.options
     )
     return mixed, *left
 
@@ -122,7 +126,7 @@ def flash_backward(
         0.0,
         True,
         *state,
-        **sizes.window,
+        **sizes.options,
     )
     return gradients
 

@@ -16,14 +16,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.models.attention import (
-    attention,
-    attention_in_groups,
-    causal_attention,
-    scaled,
-)
+from dynapipe_hpc.models.attention import attention_in_groups, visible_bias
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
-from dynapipe_hpc.models.flash_attention import flash_attention, flash_obstacle
 from dynapipe_hpc.models.tokens.documents import Documents
 
 ATTENTION = "dynapipe_hpc"
@@ -48,7 +42,7 @@ class AttentionReached(Exception):  # noqa: N818 - no error
 
 
 Attend = Callable[[Sequence[Tensor], int | None, float | None], Tensor]
-"""Function of query, key and value, of a window and of a soft cap, see `windowed_attention`."""
+"""Function of query, key and value, of a window and of a soft cap, see `capped_attention`."""
 _STAND_IN: ContextVar[Attend | None] = ContextVar("function in place of attention", default=None)
 
 
@@ -143,18 +137,17 @@ def _attended(
     window: int | None = None,
     cap: float | None = None,
 ) -> Tensor:
-    """Attention in the context of `attending_within`, see `windowed_attention`."""
+    """Attention in the context of `attending_within`, see `capped_attention`."""
     if stand_in := _STAND_IN.get():
         return stand_in(projections, window, cap)
     query, key, value = projections
     context = _CONTEXT.get()
-    if context.slice is None:
-        return windowed_attention(
-            query, key, value, documents=context.documents, scale=scale, window=window, cap=cap
+    if cap is not None:  # models with caps have no slices, see `check_attention`
+        return capped_attention(
+            query, key, value, context.documents, scale=scale, window=window, cap=cap
         )
-    # Models whose windows or caps matter have no slices, see `check_attention`.
-    q, k, v = (each.transpose(1, 2) for each in (scaled(query, scale), key, value))
-    return context.attend_in_slice(q, k, v).transpose(1, 2)
+    q, k, v = (each.transpose(1, 2) for each in projections)
+    return context.mix(q, k, v, scale=scale, window=window).transpose(1, 2)
 
 
 class SdpaCalls(TorchFunctionMode):
@@ -186,17 +179,17 @@ class SdpaCalls(TorchFunctionMode):
             return _attended(projections, scale=kwargs.get("scale"))
 
 
-def windowed_attention(
+def capped_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
     documents: Documents | None = None,
+    *,
     scale: float | None = None,
     window: int | None = None,
-    cap: float | None = None,
+    cap: float,
 ) -> Tensor:
-    """Causal attention, of the shape of `query`; see `causal_attention`.
+    """Causal attention with capped scores, of the shape of `query`; see `causal_attention`.
 
     Args:
         query: What attends, shape (rows, heads, tokens, head size).
@@ -206,37 +199,20 @@ def windowed_attention(
         scale: Factor of scores; None for one over the root of the head size.
         window: Number of keys that a query sees at most, itself included; None for all.
         cap: Soft cap of scores: they become cap x tanh(score / cap), written out, so that backward
-            keeps all scores; None for none.
+            keeps all scores.
     """
-    longest = query.shape[2] if documents is None else documents.longest
-    if window is not None and window >= longest:
-        window = None
-    if window is None and cap is None:
-        return causal_attention(query, key, value, documents, scale=scale)
-    has_flash = not flash_obstacle(query.device, query.dtype, query.shape[-1])
-    if documents is not None and cap is None and has_flash:
-        q, k, v = (each[0].transpose(0, 1) for each in (scaled(query, scale), key, value))
-        mixed = flash_attention(q, k, v, queries=documents, keys=documents, window=window)
-        return mixed.transpose(0, 1)[None]
-    attend = None if cap is None else partial(_capped_attention, cap=cap)
+    attend = partial(_attention_by_formula, cap=cap)
     if documents is None:
-        return (attend or attention)(
-            query, key, value, bias=visible_bias(longest, window, query), scale=scale
+        n_tokens = query.shape[2]
+        return attend(
+            query, key, value, bias=visible_bias(n_tokens, n_tokens, window, query), scale=scale
         )
     groups = documents.length_groups
-    biases = [visible_bias(size.tokens, window, query) for size in groups.sizes]
+    biases = [visible_bias(size.tokens, size.tokens, window, query) for size in groups.sizes]
     return attention_in_groups(query, key, value, groups, biases=biases, scale=scale, attend=attend)
 
 
-def visible_bias(n_tokens: int, window: int | None, like: Tensor) -> Tensor:
-    """Bias of a row, shape (1, 1, tokens, tokens): minus infinity where nothing may be seen."""
-    positions = torch.arange(n_tokens, device=like.device)
-    distances = positions.unsqueeze(1) - positions
-    hidden = (distances < 0) | (distances >= (n_tokens if window is None else window))
-    return like.new_zeros(1, 1, n_tokens, n_tokens).masked_fill_(hidden, -torch.inf)
-
-
-def _capped_attention(
+def _attention_by_formula(
     query: Tensor,
     key: Tensor,
     value: Tensor,

@@ -236,7 +236,7 @@ def unknown_kinds(config: Any) -> set[str]:
 
 
 def check_attention(
-    model: ForeignModel, index: int, reached: AttentionReached | None, max_sliced: int
+    model: ForeignModel, index: int, reached: AttentionReached | None, *, may_cut: bool
 ) -> None:
     """Checks that a layer calls attention, and tells it of the window that its mask would have.
 
@@ -244,11 +244,11 @@ def check_attention(
         model: The model.
         index: Number of the layer.
         reached: The attention that it calls; None if it calls none.
-        max_sliced: Tokens of the longest sample that plans may cut into slices; 0 if they cut none.
+        may_cut: Whether plans may cut samples into slices.
 
     Raises:
-        InputError: It calls none, or has a window or a cap that slices cannot have, of which the
-            settings do not tell.
+        InputError: It calls none, or has a window of which its settings do not tell, or a cap that
+            slices cannot have.
     """
     config, name = model.whole.config, type(model.layers[index]).__name__
     if reached is None:
@@ -264,15 +264,11 @@ def check_attention(
             f"{name} of transformers has a window of {window} tokens in its mask, but calls "
             f"attention with one of {reached.window}; choose another model"
         )
-    unknown = []
-    if reached.window is not None and reached.window < max_sliced:
-        unknown.append(f"a window of {reached.window} tokens (sliding_window)")
-    if max_sliced and reached.cap is not None:
-        unknown.append(f"a soft cap of {reached.cap} (attn_logit_softcapping)")
-    if unknown:
+    if may_cut and reached.cap is not None:
         raise InputError(
-            f"{name} of transformers has {' and '.join(unknown)}, which config.json does not name, "
-            "so that plans may cut long samples into slices, which cannot have it; enter it there"
+            f"{name} of transformers has a soft cap of {reached.cap} (attn_logit_softcapping), which "
+            "config.json does not name, so that plans may cut long samples into slices, which "
+            "cannot have it; enter it there"
         )
 
 

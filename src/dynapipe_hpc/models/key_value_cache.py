@@ -48,18 +48,21 @@ class LayerCache:
         keys, values = (kept[:end] for kept in self._kept)
         return keys, values
 
-    def sum_gradients(self, begin: int, gradients: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+    def sum_gradients(
+        self, begin: int, gradients: tuple[Tensor, Tensor], first: int = 0
+    ) -> tuple[Tensor, ...]:
         """Adds up gradients; returns the sums of the tokens from `begin` on, which are complete.
 
         Args:
             begin: Number of tokens before those of the current pass.
-            gradients: Gradients of all keys and values up to its last token.
+            gradients: Gradients of keys and values up to its last token.
+            first: Number of tokens before those that have gradients.
         """
         if self._sums:
-            for before, gradient in zip(self._sums, gradients, strict=True):
-                before.add_(gradient)
+            for total, gradient in zip(self._sums, gradients, strict=True):
+                total[first:].add_(gradient)
         else:
-            self._sums = [_widened(gradient) for gradient in gradients]
+            self._sums = [_widened(gradient, first) for gradient in gradients]
         complete = tuple(total[begin:].to(gradients[0].dtype) for total in self._sums)
         self._sums = [total[:begin] for total in self._sums] if begin else []
         return complete
@@ -76,8 +79,10 @@ class LayerCache:
         self._kept = larger
 
 
-def _widened(gradient: Tensor) -> Tensor:
-    return gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+def _widened(gradient: Tensor, n_before: int) -> Tensor:
+    """The gradient in float32 at least, behind zeros for the tokens before."""
+    wide = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+    return torch.cat([wide.new_zeros(n_before, *wide.shape[1:]), wide]) if n_before else wide
 
 
 class KeyValueCache:

@@ -1,7 +1,6 @@
 """Documents of a packed row whose first is a slice of a sample."""
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Self
 
 import torch
@@ -17,14 +16,13 @@ class SliceDocuments:
     Attributes:
         begin: Number of the sample's tokens before the slice.
         queries: The slice as a document.
-        keys: All tokens of the sample up to its end as a document.
         others: The documents behind it; None if there are none.
     """
 
     begin: int
     queries: Documents
-    keys: Documents
     others: Documents | None
+    _sizes: dict[int | None, FlashSizes] = field(default_factory=dict, init=False)
 
     @classmethod
     def from_documents(cls, documents: Documents, begin: int) -> Self:
@@ -34,7 +32,6 @@ class SliceDocuments:
         return cls(
             begin,
             Documents.from_lengths([n_tokens]),
-            Documents.from_lengths([begin + n_tokens]),
             Documents.from_offsets(others) if ends else None,
         )
 
@@ -46,16 +43,23 @@ class SliceDocuments:
     @property
     def end(self) -> int:
         """Number of the sample's tokens up to the end of the slice."""
-        return self.keys.longest
+        return self.begin + self.n_tokens
 
-    @cached_property
-    def flash_sizes(self) -> FlashSizes:
-        """Sizes that flash attention is told of."""
-        return FlashSizes.from_documents(self.queries, self.keys)
+    def first_key(self, window: int | None) -> int:
+        """The first token that the slice attends to, if a query sees so many keys at most."""
+        return 0 if window is None else max(0, self.begin - window + 1)
+
+    def sizes(self, window: int | None) -> FlashSizes:
+        """Sizes of attention to the tokens from `first_key` on, made once for all layers."""
+        if window not in self._sizes:
+            n_keys = self.end - self.first_key(window)
+            keys = Documents.from_lengths([n_keys]).to(self.queries.cu_seqlens.device)
+            self._sizes[window] = FlashSizes.from_documents(self.queries, keys, window)
+        return self._sizes[window]
 
     def to(self, device: torch.device) -> Self:
         """The same on a device, or itself."""
         if self.queries.cu_seqlens.device == device:
             return self
         others = self.others and self.others.to(device)
-        return type(self)(self.begin, self.queries.to(device), self.keys.to(device), others)
+        return type(self)(self.begin, self.queries.to(device), others)

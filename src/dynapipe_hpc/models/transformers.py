@@ -80,7 +80,6 @@ class TransformersStage(StageOfFamily):
             nullcontext if self._mark is None else partial(SdpaCalls, self._mark)
         )
         self._layers = layers
-        self._max_sliced = shape.max_tokens if self.has_kv_cache else 0
         self._current: _Pass | None = None
         has_embedding = self.is_first or (self.is_last and shape.tied_head)
         model.hold(layers, embedding=has_embedding, head=self.is_last)
@@ -198,7 +197,7 @@ class TransformersStage(StageOfFamily):
                 hidden = _run(alone, hidden, current.recompute)
             else:
                 reached = reached_attention(partial(alone, hidden))
-                check_attention(self._model[0], index, reached, self._max_sliced)
+                check_attention(self._model[0], index, reached, may_cut=self.has_kv_cache)
         is_end = index + 1 >= self._layers.stop and not self.is_last
         if is_end:
             raise _StageEnd(hidden)

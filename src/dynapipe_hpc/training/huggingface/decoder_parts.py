@@ -26,14 +26,10 @@ from dynapipe_hpc.architecture.part import HEAD, LAYER, Block, Part, Side, Work
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.attention import attention_in_groups
+from dynapipe_hpc.models.attention import attention_in_groups, visible_bias
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.decoder import DecoderBatch
-from dynapipe_hpc.models.foreign_attention import (
-    attention_replaced,
-    visible_bias,
-    windowed_attention,
-)
+from dynapipe_hpc.models.foreign_attention import attention_replaced, capped_attention
 from dynapipe_hpc.models.foreign_model import META
 from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.models.tokens.documents import Documents
@@ -163,9 +159,7 @@ class _Calls:
             window = None
         self.windows.add(math.inf if window is None else window)
         if cap is not None:  # computed by a formula
-            return windowed_attention(
-                query, key, value, documents=self.documents, window=window, cap=cap
-            )
+            return capped_attention(query, key, value, self.documents, window=window, cap=cap)
         self.scores_flops += 4 * query.shape[1] * query.shape[3]
         if self.has_flash:
             return _fused(query, key, value)
@@ -184,7 +178,7 @@ class _Calls:
 
 def _mask(n_tokens: int, window: int | None, like: Tensor) -> Tensor | None:
     """The mask of a window, also of one that is longer than rows."""
-    return None if window is None else visible_bias(n_tokens, window, like)
+    return None if window is None else visible_bias(n_tokens, n_tokens, window, like)
 
 
 def _fused(
