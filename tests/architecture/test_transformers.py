@@ -1,6 +1,7 @@
 """Shapes of decoders of `transformers`, which need no torch, against their modules."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -82,7 +83,10 @@ def test_gradients_of_linear_maps_or_their_adapters_may_wait() -> None:
 
 @pytest.mark.parametrize(
     ("name", "width"),
-    [("llama", 16), ("phi3", 16), ("smollm3", 16), ("qwen3_moe", 24), ("mixtral", 16)],
+    [
+        *(("llama", 16), ("phi3", 16), ("smollm3", 16), ("qwen3_moe", 24), ("mixtral", 16)),
+        *(("gemma3", 24), ("starcoder2", 16)),
+    ],
 )
 def test_keys_and_values_are_as_wide_as_their_heads(name: str, width: int, tmp_path: Path) -> None:
     saved_decoder(name, tmp_path)
@@ -95,8 +99,6 @@ def test_keys_and_values_are_as_wide_as_their_heads(name: str, width: int, tmp_p
     ("name", "reason"),
     [
         ("gemma2", "soft cap (attn_logit_softcapping is 2.0)"),
-        ("gemma3", "windows of 6 tokens, fewer than model.max_tokens"),
-        ("starcoder2", "windows of 6 tokens, fewer than model.max_tokens"),
         ("falcon", "of other names than are known"),
     ],
 )
@@ -107,26 +109,23 @@ def test_samples_are_not_cut_where_slices_could_not_attend_as_layers_do(
     shape = origin_of(tmp_path)[1]
     assert reason in shape.slices_obstacle
     assert shape.cache_width == shape.spared_width == 0
-    fits = shape.model_copy(update={"max_tokens": 6})
-    assert bool(fits.slices_obstacle) == ("windows" not in reason)
 
 
 @pytest.mark.parametrize(
-    ("settings", "is_cut"),
+    ("settings", "window"),
     [
-        ({"sliding_window": 8, "use_sliding_window": False}, True),
-        ({"sliding_window": 8, "use_sliding_window": True}, False),
-        ({"sliding_window": 8, "layer_types": ["full_attention"]}, True),
-        ({"sliding_window": 8, "layer_types": None}, False),
-        ({"sliding_window": None, "layer_types": ["sliding_attention"]}, True),
-        ({"sliding_window": "wide", "layer_types": 3}, True),  # refused by transformers
+        ({"sliding_window": 8, "use_sliding_window": False}, math.inf),
+        ({"sliding_window": 8, "use_sliding_window": True}, 8),
+        ({"sliding_window": 8, "layer_types": ["full_attention"]}, math.inf),
+        ({"sliding_window": 8, "layer_types": None}, 8),
+        ({"sliding_window": None, "layer_types": ["sliding_attention"]}, math.inf),
+        ({"sliding_window": "wide", "layer_types": 3}, math.inf),  # refused by transformers
+        ({"sliding_window": SHAPE.max_tokens - 1}, SHAPE.max_tokens - 1),
+        ({"sliding_window": SHAPE.max_tokens}, math.inf),
     ],
 )
-def test_windows_are_those_of_some_layers(settings: dict[str, object], is_cut: bool) -> None:
-    tensors = {**SHAPE.tensors, "model.layers.*.self_attn.qkv_proj.weight": (8, 4)}
-    changes = {"settings": json.dumps(settings), "tensors": tensors}
-    shape = SHAPE.model_copy(update=changes)
-    assert shape.cache_width == (4 if is_cut else 0)
+def test_windows_are_those_of_some_layers(settings: dict[str, object], window: float) -> None:
+    assert SHAPE.model_copy(update={"settings": json.dumps(settings)}).window == window
 
 
 def test_costs_depend_on_settings() -> None:

@@ -29,6 +29,7 @@ class LinearCost:
             backward pass takes twice as long.
         cached_bytes: Per token of a sliced sample, what its first slice keeps on every stage.
         weights_ms: Per stage, time of its reduction, and of its step; none if left out.
+        window: Number of tokens that attention with a window sees.
         has_targets: Whether rows have a target side; its tokens cost as much as all others.
     """
 
@@ -41,6 +42,7 @@ class LinearCost:
     has_targets: bool = False
     weights_ms: tuple[float, ...] = ()
     cached_bytes: float = 0.0
+    window: float = np.inf
 
     @property
     def description(self) -> str:

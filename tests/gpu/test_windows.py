@@ -28,7 +28,8 @@ def with_gradients(
     leaves = [each.detach().requires_grad_() for each in inputs]
     documents = lengths and Documents.from_lengths(lengths).to(inputs[0].device)
     attend = causal_attention if cap is None else partial(capped_attention, cap=cap)
-    mixed = attend(*leaves, documents or None, scale=scale, window=window)
+    query, key, value = leaves
+    mixed = attend(query, key, value, documents or None, scale=scale, window=window)
     return [mixed.detach(), *torch.autograd.grad(mixed, leaves, 2 * mixed.detach())]
 
 

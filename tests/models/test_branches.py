@@ -58,7 +58,9 @@ def test_attention_and_its_gradients_are_those_of_a_written_out_mask(
     found = context_of(row).mix(query, key, value, window=window)
     keys, values = (each.repeat_interleave(4 // n_kv_heads, 2) for each in (key, value))
     scores = torch.einsum("rqhd,rkhd->rhqk", query, keys) * 8**-0.5
-    weights = scores.masked_fill(~sees(pairs, row.row_tokens, window or 1000), -torch.inf).softmax(3)
+    weights = scores.masked_fill(~sees(pairs, row.row_tokens, window or 1000), -torch.inf).softmax(
+        3
+    )
     expected = torch.einsum("rhqk,rkhd->rqhd", weights, values)
     torch.testing.assert_close(found[:, :n_tokens], expected[:, :n_tokens], rtol=1e-11, atol=1e-13)
     gradients = (torch.autograd.grad(each, leaves, direction) for each in (found, expected))

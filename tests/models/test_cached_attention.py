@@ -60,9 +60,7 @@ def sliced(
     "bounds", [[0, 20], [0, 1, 20], [0, 19, 20], [0, 7, 8, 20], list(range(21))]
 )
 @pytest.mark.parametrize("window", [None, 1, 2, 8, 13, 19, 20, 30])
-def test_slices_give_what_the_whole_sample_gives(
-    bounds: Sequence[int], window: int | None
-) -> None:
+def test_slices_give_what_the_whole_sample_gives(bounds: Sequence[int], window: int | None) -> None:
     *inputs, towards = drawn(20)
     found, expected = sliced(inputs, towards, bounds, window), whole(inputs, towards, window)
     for one, other in zip(found, expected, strict=True):

@@ -101,7 +101,8 @@ def test_the_interface_reads_scale_window_and_cap_and_turns_tokens_before_heads(
     options: dict[str, Any] = {"scaling": 0.3, "sliding_window": 3, "softcap": 0.7, "dropout": 0.0}
     with attending_within(AttentionContext(documents)):
         found, weights = interface(nn.Identity(), *inputs, None, **options, position_ids=inputs[0])
-    expected = capped_attention(*inputs, documents, scale=0.3, window=3, cap=0.7)
+    query, key, value = inputs
+    expected = capped_attention(query, key, value, documents, scale=0.3, window=3, cap=0.7)
     assert torch.equal(found, expected.transpose(1, 2))
     assert weights is None
 

@@ -1,5 +1,6 @@
 """The [model] table: what all families of models have in common."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -212,6 +213,14 @@ class ModelShape(ConfigTable, ABC):
     def slices_obstacle(self) -> str:
         """Reason why samples cannot be cut into slices; empty if they can."""
         return "" if self.cache_width else "their inputs attend to all tokens"
+
+    @property
+    def window(self) -> float:
+        """Number of tokens that layers with a window see, the own one included; infinite without.
+
+        Infinite, too, if the longest sample is not longer.
+        """
+        return math.inf
 
     @property
     def n_all_layers(self) -> int:

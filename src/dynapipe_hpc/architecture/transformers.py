@@ -103,6 +103,16 @@ class TransformersShape(DecoderOnly):
         return ""
 
     @property
+    def window(self) -> float:
+        """Number of tokens that layers with a window see, as far as settings tell."""
+        settings = json.loads(self.settings)
+        window, kinds = settings.get("sliding_window"), settings.get("layer_types")
+        is_sliding = not isinstance(kinds, list) or SLIDING in kinds
+        has_windows = is_sliding and settings.get("use_sliding_window", True)
+        matters = has_windows and isinstance(window, int) and window < self.max_tokens
+        return float(window) if matters else math.inf
+
+    @property
     def tied(self) -> Mapping[str, tuple[str, ...]]:
         """The vectors of tokens, if the head uses them."""
         return {self.embedding: (EMBEDDING, HEAD)} if self.tied_head else {}

@@ -75,10 +75,9 @@ class _CachedAttention(torch.autograd.Function):
         first = part.first_key(ctx.window)
         inputs = query, *(each[first:] for each in ctx.cache.read(part.end))
         if query.is_cuda:
-            gradients = flash_backward(gradient, inputs, left, part.sizes(ctx.window))
+            of_query, *of_sources = flash_backward(gradient, inputs, left, part.sizes(ctx.window))
         else:
-            gradients = gradients_on_cpu(gradient, inputs, left, ctx.window)
-        of_query, *of_sources = gradients
+            of_query, *of_sources = gradients_on_cpu(gradient, inputs, left, ctx.window)
         sums = ctx.cache.sum_gradients(part.begin, of_sources, first)
         return of_query, *sums, None, None, None
 
@@ -118,14 +117,14 @@ def gradients_on_cpu(
 
     Of what a call mixed, the kernel needs only what all of them mixed together.
     """
-    query, *sources = inputs
+    query, keys, values = inputs
     mixed, scores = left
     towards, out = (each.transpose(0, 1)[None] for each in (gradient, mixed))
     calls = [
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
             towards, *_rows(query, *each), out, scores, 0.0, **{"is_causal": False, **options}
         )
-        for *each, options in _calls(query, *sources, window)
+        for *each, options in _calls(query, keys, values, window)
     ]
     of_queries, *of_sources = zip(*calls, strict=True)
     gradients = [sum(of_queries), *(torch.cat(each[::-1], 2) for each in of_sources)]

@@ -266,9 +266,9 @@ def check_attention(
         )
     if may_cut and reached.cap is not None:
         raise InputError(
-            f"{name} of transformers has a soft cap of {reached.cap} (attn_logit_softcapping), which "
-            "config.json does not name, so that plans may cut long samples into slices, which "
-            "cannot have it; enter it there"
+            f"{name} of transformers has a soft cap of {reached.cap} (attn_logit_softcapping), "
+            "which config.json does not name, so that plans may cut long samples into slices, "
+            "which cannot have it; enter it there"
         )
 
 

@@ -1,7 +1,9 @@
 """Profiles of models whose layers take turns, such as those with and without windows."""
 
 import json
+import math
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -18,7 +20,12 @@ from dynapipe_hpc.experiment.profile.begun_table import modes_to_measure
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
 from dynapipe_hpc.experiment.profile.separate_layers import TRANSIENT, mean_layer
-from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
+from dynapipe_hpc.experiment.profile.stack import (
+    Stack,
+    StackShape,
+    StackTimes,
+    tokens_on_disk,
+)
 from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.transformers import TransformersStage
@@ -118,3 +125,30 @@ def test_slices_are_measured_where_layers_can_be_cut(tmp_path: Path) -> None:
     assert table is not None
     sliced = [key for key, layer in table.layers.items() if layer.pair_ms is not None]
     assert sliced == [LayerKey(1, "none", LAYER, "packed")]
+
+
+@pytest.mark.parametrize(("name", "has_full"), [("gemma3", True), ("starcoder2", False)])
+def test_slices_of_layers_with_windows_are_measured_apart(
+    name: str, has_full: bool, tmp_path: Path
+) -> None:
+    saved_decoder(name, tmp_path)
+    tables = tiny_experiment(n_stages=2).model_dump()
+    tables["model"] = origin_of(tmp_path)[1].model_dump()
+    tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ["packed"], "slices": 8}
+    config = ExperimentConfig.model_validate(tables)
+    grid = ProfileGrid.from_config(config, max_tokens=64)
+
+    def pair_ms(stack: Stack, _: object) -> StackTimes:
+        return StackTimes(*((1.0, 2.0) if math.isinf(stack.window) else (10.0, 30.0)))
+
+    with patch.object(Stack, "pair_ms", pair_ms):
+        *_, table = profile(ALONE, config, grid, repetition_s=0.0, on_progress=lambda _: None)
+    assert table is not None
+    assert modes_to_measure(config, table) == []
+    layer = table.layers[LayerKey(1, "none", LAYER, "packed")]
+    # A stack of two layers takes as long as one here, which a layer is fitted to.
+    assert layer.pair_ms is not None
+    assert layer.near_pair_ms is not None
+    share = 0.25 if has_full else 0.0
+    np.testing.assert_allclose(layer.pair_ms, 0.6 * share * np.array([1.0, 2.0]))
+    np.testing.assert_allclose(layer.near_pair_ms, 0.6 * (1 - share) * np.array([10.0, 30.0]))

@@ -25,6 +25,17 @@ def test_pairs_that_a_window_leaves_are_counted_one_by_one(n_tokens: int) -> Non
     assert tokens_of(n_tokens).times(SEEN).tolist() == [expected]
 
 
+@pytest.mark.parametrize(("begin", "end"), [(0, 4), (0, 9), (3, 4), (3, 12), (5, 9), (40, 47)])
+def test_pairs_of_slices_that_a_window_leaves_are_counted_one_by_one(begin: int, end: int) -> None:
+    length = begin + end
+    shapes = Shapes.padded(*(np.array([n]) for n in ((end - begin) / length, length, 0)))
+    tokens = Tokens.from_shapes(Side.INPUTS, shapes, WINDOW)
+    n_seen = sum(0 <= query - key < WINDOW for query in range(begin, end) for key in range(end))
+    n_diagonal = min(end, WINDOW) - min(begin, WINDOW)
+    assert tokens.times(SEEN).item() == pytest.approx(2 * n_seen - n_diagonal)
+    assert begin == 0 or tokens.masked_square.tolist() == [0]  # no slice keeps its mask
+
+
 def test_only_rows_longer_than_a_window_have_a_mask() -> None:
     masked = Amount(per_masked_square=1)
     found = [tokens_of(n).times(masked).item() for n in (WINDOW, WINDOW + 1)]

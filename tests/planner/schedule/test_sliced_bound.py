@@ -49,7 +49,12 @@ class PairCost(LinearCost):
         out: FloatArray | None = None,
     ) -> StageCosts:
         costs = super().stage_costs(shapes, recompute, out)
-        pairs = shapes.n_rows * np.asarray(shapes.row_tokens, np.float64) ** 2
+        rows, length = shapes.n_rows, np.asarray(shapes.row_tokens, np.float64)
+        pairs = rows * length**2
+        if np.isfinite(self.window):
+            begin = np.where(np.asarray(rows) < 1, length * (1 - rows) / 2, 0.0)
+            far = [np.maximum(n - self.window, 0) ** 2 for n in (length - begin, begin)]
+            pairs = pairs - np.maximum(rows, 1) * (far[0] - far[1])
         attention_ms = np.maximum(self.pair_ms * pairs - 0.3 * max(self.launch_ms), 0.0)
         costs.of_kinds[..., [Cost.FORWARD_MS, Cost.BACKWARD_MS]] += attention_ms[:, None, None]
         return costs
@@ -82,6 +87,7 @@ def rows_of(sample: Sample, cuts: Sequence[int], modes: Sequence[Recompute]) -> 
     token_ms=st.tuples(*[st.sampled_from([0.02, 0.1, 0.3])] * 2),
     pair_ms=st.sampled_from([0.0, 1e-3, 1e-2]),
     of_token_bytes=st.sampled_from([(0.0, 0.0, 0.0), (0.5, 1.0, 0.25), (0.5, 2.0, 0.5)]),
+    window=st.sampled_from([np.inf, np.inf, 8.0, 20.0, 50.0, 100.0]),
     n_replicas=st.integers(1, 2),
     room_tokens=st.sampled_from([64, 100, 10_000]),
 )
@@ -97,13 +103,19 @@ def test_no_plan_with_slices_in_any_schedule_within_memory_is_shorter(
     token_ms: tuple[float, float],
     pair_ms: float,
     of_token_bytes: tuple[float, float, float],
+    window: float,
     n_replicas: int,
     room_tokens: int,
 ) -> None:
     cuts = list(range(8 * cut, length, 8))[: 1 if split or other else n_cuts]
     assume(cuts and (other or n_replicas == 1) and not (split and other and n_replicas == 1))
     cost = PairCost(
-        launch_ms, token_ms, recomputes=True, pair_ms=pair_ms, of_token_bytes=of_token_bytes
+        launch_ms,
+        token_ms,
+        recomputes=True,
+        pair_ms=pair_ms,
+        of_token_bytes=of_token_bytes,
+        window=window,
     )
     cluster = Cluster(
         n_replicas=n_replicas,
@@ -147,6 +159,14 @@ def test_pairs_of_slices_are_counted(memory_bytes: int) -> None:
     cluster = AMPLE.model_copy(update={"device_memory_bytes": memory_bytes})
     work_ms = 0.01 * 6_000 + 2e-6 * 6_000**2
     assert bound_ms([6_000], cluster, pair_ms=1e-6) == pytest.approx(work_ms, rel=1e-2)
+
+
+def test_pairs_out_of_a_window_take_no_time() -> None:
+    cost = PairCost((0.0,) * 4, (0.01,) * 4, pair_ms=1e-5, window=500)
+    found = sliced_bound_ms(samples_of([6_000]), cost, AMPLE, may_split=False)
+    work_ms = 0.01 * 6_000 + 2e-5 * (6_000**2 - 5_500**2)
+    # Slices may be thought of as behind no tokens, or behind all: half of them do without pairs.
+    assert 0.55 * work_ms < found <= work_ms
 
 
 def test_a_replica_has_the_work_of_the_longest_sample_at_least() -> None:

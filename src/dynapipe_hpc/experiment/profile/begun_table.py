@@ -1,5 +1,6 @@
 """A cost table to which a profile adds."""
 
+import math
 from collections.abc import Mapping
 from itertools import product, starmap
 from pathlib import Path
@@ -81,4 +82,6 @@ def _is_measured(
     needs_pairs = has_slices(config, mode.layout)
     layer = known[key]
     lacks_halves = needs_halves and layer.input_ms is None
-    return not (lacks_halves or (needs_pairs and layer.pair_ms is None))
+    has_windows = math.isfinite(config.model.window)
+    has_pairs = layer.pair_ms is not None and (layer.near_pair_ms is not None or not has_windows)
+    return not (lacks_halves or (needs_pairs and not has_pairs))

@@ -1,8 +1,11 @@
 """The bench of a profile: stacks of layers on all ranks, ready to be measured."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import numpy as np
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import LAYER
@@ -38,8 +41,8 @@ from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.planner.batch.slice_rule import MIN_SLICED_TOKENS
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 
-PAIRS = "pairs"
-"""Name of the measurements of slices, which are times per pair of tokens."""
+PAIRS, NEAR_PAIRS = "pairs", "near pairs"
+"""Names of the measurements of slices, times per pair of tokens: of all, of those in windows."""
 
 
 class StackGroup(NamedTuple):
@@ -111,22 +114,28 @@ class Bench:
             for alike, share in kinds
             for group in stack_groups(alike, grid, mode.layout)
         ]
-        n_groups = len(groups)
-        with_slices = has_slices(self.config, mode.layout)
+        has_pairs = has_slices(self.config, mode.layout)
+        n_groups, n_more = len(groups), len(kinds) if has_pairs else 0
         costs: dict[str, list[tuple[FloatArray, float]]] = {}
         for k, (group, share) in enumerate(groups):
             name = f"{group.kind} {k}" if len(kinds) > 1 else group.kind
-            part = share_of(on_progress, k, n_groups + with_slices)
+            part = share_of(on_progress, k, n_groups + n_more)
             known = self._rounds(group, mode, part, name)
             if self.job.is_first:
                 costs.setdefault(group.kind, []).append((known.typical(), share))
         measured = {kind: mean_layer(alike) for kind, alike in costs.items()}
-        if with_slices and (row := self._longest_sample(known, grid)):
-            group = StackGroup(PAIRS, model, STACKS[:2], [row])
-            part = share_of(on_progress, n_groups, n_groups + 1)
-            known = self._rounds(group, mode, part, PAIRS, measures=(Stack.pair_ms,))
-            if self.job.is_first:
-                measured[PAIRS] = known.typical()
+        if has_pairs and (row := self._longest_sample(known, grid)):
+            for k, (alike, share) in enumerate(kinds):
+                group = StackGroup(PAIRS, alike, STACKS[:2], [row])
+                name = f"{PAIRS} {k}" if len(kinds) > 1 else PAIRS
+                part = share_of(on_progress, n_groups + k, n_groups + n_more)
+                known = self._rounds(group, mode, part, name, measures=(Stack.pair_ms,))
+                if self.job.is_first:
+                    of_kind = PAIRS if math.isinf(alike.window) else NEAR_PAIRS
+                    costs.setdefault(of_kind, []).append((known.typical(), share))
+        for kind in (PAIRS, NEAR_PAIRS):
+            if kind in costs:
+                measured[kind] = np.sum([share * of_kind for of_kind, share in costs[kind]], axis=0)
         return measured
 
     def _longest_sample(self, known: StackRounds, grid: ProfileGrid) -> PackedRow | None:

@@ -10,7 +10,7 @@ from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER
 from dynapipe_hpc.data.microbatch import ExecutionMode
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.profile.bench import PAIRS
+from dynapipe_hpc.experiment.profile.bench import NEAR_PAIRS, PAIRS
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.separate_layers import (
     MEASURED,
@@ -34,8 +34,8 @@ def layer_profiles(
 
     Args:
         stacks: The columns `MEASURED` of the first micro-batches of the grid (for a decoder, of
-            its pairs), shape (n_points, n_stacks, 5 or 7), by kind of layer; and `PAIRS` of
-            slices, if they were measured.
+            its pairs), shape (n_points, n_stacks, 5 or 7), by kind of layer; and `PAIRS` and
+            `NEAR_PAIRS` of slices, if they were measured.
         grid: The grid on which they were measured.
         config: The model and its number of shards.
         mode: Layout and recomputation of the micro-batches.
@@ -53,9 +53,16 @@ def layer_profiles(
             grids[name][tuple(places[:, : len(costs)])] = column
         key = LayerKey(n_shards, mode.recompute.text, kind, mode.layout.text)
         parameters = weights[kind].n_numbers if kind in weights else 0
-        pair_ms = separate_pairs(stacks[PAIRS]) if kind == LAYER and PAIRS in stacks else None
-        profiles[key] = LayerProfile(parameters * element_bytes, axes, **grids, pair_ms=pair_ms)
+        pairs = _pair_times(stacks) if kind == LAYER else {}
+        profiles[key] = LayerProfile(parameters * element_bytes, axes, **grids, **pairs)
     return profiles
+
+
+def _pair_times(stacks: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+    """Times of a layer per pair by their names in its profile; none if slices were not measured."""
+    names = {PAIRS: "pair_ms", NEAR_PAIRS: "near_pair_ms"}
+    times = {name: separate_pairs(stacks[kind]) for kind, name in names.items() if kind in stacks}
+    return {"pair_ms": np.zeros(2), **times} if times else {}
 
 
 def _separate(

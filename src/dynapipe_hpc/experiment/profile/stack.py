@@ -29,6 +29,7 @@ from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.planner.batch.row_length import padded
+from dynapipe_hpc.planner.cost.slice_costs import near_pairs
 from dynapipe_hpc.training.allocated_memory import LiveAllocations
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.live_memory import LiveMemory
@@ -100,7 +101,11 @@ class StackMemory(NamedTuple):
 
 
 class Stack:
-    """Some layers, with the embedding or the head, as a stage of their own."""
+    """Some layers, with the embedding or the head, as a stage of their own.
+
+    Attributes:
+        window: Number of tokens that layers with a window see; infinite without.
+    """
 
     def __init__(
         self,
@@ -128,6 +133,7 @@ class Stack:
         # On a GPU, libraries take workspaces in the first passes, and keep them.
         self._has_workspaces = device == CPU
         model = (model or config.model).with_layers(DEEP_ENOUGH)
+        self.window = model.window
         self._module = family_of(model)(
             model,
             stack.layers(model),
@@ -164,14 +170,16 @@ class Stack:
         return StackHalves(*self._passes_ms(microbatch, split_backward=True))
 
     def pair_ms(self, microbatch: MicroBatch) -> StackTimes:
-        """Times per pair of a token of a slice and one before the slice; raises as `times_ms`.
+        """Times per pair of a token of a slice and one before it that it sees; see `times_ms`.
 
         The sample of a packed row runs as equal slices, which differ in what comes before.
         """
         assert isinstance(microbatch, PackedRow)  # noqa: S101 - slices are of packed rows
         slices = equal_slices(microbatch, N_SLICES, self._token_multiple)
         times = np.array(self.slices_ms(slices))
-        pairs = [part.row_tokens * part.slice.begin for part in slices if part.slice]
+        n_tokens = np.array([float(part.row_tokens) for part in slices])
+        before = np.array([float(part.slice.begin) for part in slices if part.slice])
+        pairs = near_pairs(n_tokens, before, self.window)
         forward_ms, backward_ms = np.polyfit(pairs, times, 1)[0].clip(0).tolist()
         return StackTimes(forward_ms, backward_ms)
 

@@ -83,6 +83,7 @@ class AnalyticCost(CostModel):
         }
         self._held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
         self._counts = parts_of_stages(shape, placement)
+        self._window = min(part.window for part in parts.values())
         self._slice_memory = slice_memory(
             shape, placement, cluster.n_shards, element_bytes=config.element_bytes
         )
@@ -121,6 +122,11 @@ class AnalyticCost(CostModel):
     def slice_memory(self) -> SliceMemory:
         """Memory of the slices of a sample."""
         return self._slice_memory
+
+    @property
+    def window(self) -> float:
+        """Number of tokens that layers with a window see; infinite without."""
+        return self._window
 
     @property
     def reduce_ms(self) -> FloatArray:

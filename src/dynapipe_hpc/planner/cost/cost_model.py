@@ -349,6 +349,11 @@ class CostModel(Protocol):
         ...
 
     @property
+    def window(self) -> float:
+        """Number of tokens that layers with a window see; infinite without, see `ModelShape`."""
+        return np.inf
+
+    @property
     def cache_cost(self) -> Cost:
         """Column of keys and values: of the first slice, or, if transient, of every slice."""
         return Cost.STORED_BYTES

@@ -67,6 +67,11 @@ class DerivedCost:
         return self.cost.slice_memory
 
     @property
+    def window(self) -> float:
+        """Number of tokens that layers with a window see; infinite without."""
+        return self.cost.window
+
+    @property
     def cache_cost(self) -> Cost:
         """Column of keys and values, see `CostModel`."""
         return self.cost.cache_cost

@@ -27,7 +27,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
 from dynapipe_hpc.planner.cost.measured_axes import common_axes
 from dynapipe_hpc.planner.cost.model_state import factor_of_copies
-from dynapipe_hpc.planner.cost.slice_costs import costs_of_slices
+from dynapipe_hpc.planner.cost.slice_costs import PairTimes, costs_of_slices
 from dynapipe_hpc.planner.cost.slice_memory import slice_memory
 from dynapipe_hpc.planner.cost.stage_grids import StageMeasurements
 from dynapipe_hpc.planner.cost.stage_parts import StageKinds, boundary_sizes, parts_of_stages
@@ -95,6 +95,7 @@ class ProfiledCost(CostModel):
         self._copy_factor = factor_of_copies(table.element_bytes)
         self._update = table.update if accounting.has_update else UpdateProfile()
         self._is_encoder_decoder = shape.has_target_rows
+        self._window = shape.window
         self._path = config.path
         self._n_replicas = cluster.n_replicas
         sizes = boundary_sizes(shape, placement, cluster.n_stream_shards)
@@ -187,6 +188,11 @@ class ProfiledCost(CostModel):
         """Memory of the slices of a sample."""
         return self._slice_memory
 
+    @property
+    def window(self) -> float:
+        """Number of tokens that layers with a window see; infinite without."""
+        return self._window
+
     @cached_property
     def reduce_ms(self) -> FloatArray:
         """Shape (n_stages,): as measured per byte; copies of tied weights are reduced, too."""
@@ -212,7 +218,8 @@ class ProfiledCost(CostModel):
         costs = measured.two_sides if apart else measured.interpolator
         costs = costs.monotone if self._is_monotone else costs
         if isinstance(costs, Interpolator) and np.min(shapes.n_rows, initial=1.0) < 1:
-            return costs_of_slices(costs, shapes, measured.pair_ms, out)
+            pairs = PairTimes(measured.pair_ms, measured.near_pair_ms, self._window)
+            return costs_of_slices(costs, shapes, pairs, out)
         return costs(shapes, out)
 
 

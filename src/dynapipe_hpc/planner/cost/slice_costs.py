@@ -1,16 +1,32 @@
 """Costs of slices of samples, from measurements of whole rows."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, Shapes, StageCosts
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
 
-PAIR_TIMES = [Cost.FORWARD_MS, Cost.BACKWARD_MS]
+PAIR_COLUMNS = [Cost.FORWARD_MS, Cost.BACKWARD_MS]
 """Costs that grow with pairs of tokens; weights and what fused attention keeps do not."""
 
 
+class PairTimes(NamedTuple):
+    """Times per pair of a token and one before its slice, shape (n_kinds, 2) each.
+
+    Attributes:
+        pair_ms: Time in layers in which tokens see all before them.
+        near_pair_ms: Time in layers with a window, of the pairs within it.
+        window: Number of tokens that these see.
+    """
+
+    pair_ms: FloatArray
+    near_pair_ms: FloatArray
+    window: float
+
+
 def costs_of_slices(
-    costs: Interpolator, shapes: Shapes, pair_ms: FloatArray, out: FloatArray | None = None
+    costs: Interpolator, shapes: Shapes, times: PairTimes, out: FloatArray | None = None
 ) -> StageCosts:
     """Costs of micro-batches of which some hold slices, which have less than one row.
 
@@ -20,7 +36,7 @@ def costs_of_slices(
     Args:
         costs: Costs of whole rows of a decoder-only model.
         shapes: Sizes of the micro-batches.
-        pair_ms: Time per pair of a token and one before its slice, shape (n_kinds, 2).
+        times: Times of pairs.
         out: Table to write the costs to.
     """
     n_rows, row_tokens = (np.asarray(sizes, np.float64) for sizes in shapes[:2])
@@ -32,9 +48,32 @@ def costs_of_slices(
         shapes.target_tokens,
     )
     whole = costs(alone, out)
-    more_pairs = np.where(is_slice, tokens * (row_tokens - tokens) / 2, 0.0)
-    whole.of_kinds[..., PAIR_TIMES] += more_pairs[:, None, None] * pair_ms
+    before = np.where(is_slice, (row_tokens - tokens) / 2, 0.0)
+    pairs, of_pairs = tokens * before, whole.of_kinds[..., PAIR_COLUMNS]
+    of_pairs += pairs[:, None, None] * times.pair_ms
+    if np.isfinite(times.window):
+        pairs = near_pairs(tokens, before, times.window)
+        of_pairs += pairs[:, None, None] * times.near_pair_ms
+    whole.of_kinds[..., PAIR_COLUMNS] = of_pairs
     return whole
+
+
+def near_pairs(tokens: FloatArray, before: FloatArray, window: float) -> FloatArray:
+    """Pairs of a token of a slice and one before the slice that it sees through a window.
+
+    Args:
+        tokens: Tokens of slices.
+        before: Tokens before them, of the same shape.
+        window: Number of tokens that a token sees, itself included; may be infinite.
+    """
+    if np.isinf(window):
+        return tokens * before
+    # Token i of a slice sees window - 1 - i tokens before it, if there are so many.
+    n_seeing = np.minimum(tokens, window - 1)
+    n_all = np.clip(window - before, 0, n_seeing)  # tokens that see all
+    total: FloatArray = n_all * before + (n_seeing - n_all) * (window - 1)
+    total -= (n_seeing * (n_seeing - 1) - n_all * (n_all - 1)) / 2
+    return total
 
 
 def pair_ms_of_rows(costs: Interpolator) -> FloatArray:
@@ -50,10 +89,10 @@ def pair_ms_of_rows(costs: Interpolator) -> FloatArray:
         if n < 2:
             break
         shapes = Shapes.padded(np.array([1.0, n]), np.array([length, length / n]), np.zeros(2))
-        one, several = costs(shapes).of_kinds[..., PAIR_TIMES]
+        one, several = costs(shapes).of_kinds[..., PAIR_COLUMNS]
         if np.isfinite(one).all() and np.isfinite(several).all():
             more_ms: FloatArray = np.maximum(one - several, 0.0)
             # A token of a row attends to half of the row on average.
             of_pairs: FloatArray = 2 * more_ms / (length**2 * (1 - 1 / n))
             return of_pairs
-    return np.full((costs.points.shape[3], len(PAIR_TIMES)), np.inf)
+    return np.full((costs.points.shape[3], len(PAIR_COLUMNS)), np.inf)

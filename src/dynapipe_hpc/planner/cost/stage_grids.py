@@ -92,6 +92,15 @@ class StageMeasurements:
         return on_stages
 
     @cached_property
+    def near_pair_ms(self) -> FloatArray:
+        """The same of pairs within the window of the layers that have one."""
+        layer = self.measured.get(LAYER)
+        if layer is None or layer.near_pair_ms is None:
+            return np.zeros_like(self.pair_ms)
+        on_stages: FloatArray = np.outer(self.stages.counts[LAYER], layer.near_pair_ms)
+        return on_stages
+
+    @cached_property
     def two_sides(self) -> PairedCosts:
         """The same of an encoder-decoder model, its sides apart."""
         of_targets = {kind: depends_on_targets(kind, self.layers) for kind in self.layers}

@@ -40,8 +40,14 @@ class Tokens(NamedTuple):
                 lengths = np.asarray(shapes.input_row_tokens, np.float64)
                 square = lengths**2
                 pairs = shapes.input_rows * square
-                far_pairs = shapes.input_rows * np.maximum(lengths - window, 0) ** 2
-                masked_square = np.where(lengths > window, square, 0)
+                # A slice is less than one row, whose length is that of all before it and up to it.
+                is_slice = shapes.input_rows < np.ones(())
+                before = np.where(is_slice, lengths * (1 - shapes.input_rows) / 2, 0)
+                far_pairs = np.where(is_slice, 1.0, shapes.input_rows) * (
+                    np.maximum(lengths - before - window, 0) ** 2
+                    - np.maximum(before - window, 0) ** 2
+                )
+                masked_square = np.where((lengths > window) & ~is_slice, square, 0)
                 return cls(rows * inputs, nothing, pairs, pairs, square, far_pairs, masked_square)
             case Side.TARGETS:
                 own_tokens, square = rows * targets, targets**2

@@ -27,6 +27,9 @@ from dynapipe_hpc.planner.schedule.row_cells import (
 from dynapipe_hpc.planner.schedule.stage_bound import area_of
 from dynapipe_hpc.planner.schedule.update import extra_reduce_ms
 
+N_WINDOW_STEPS = 16
+"""Steps within a window, at which times of slices are looked up."""
+
 
 def sliced_bound_ms(
     samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
@@ -42,13 +45,14 @@ def sliced_bound_ms(
     A slice of T tokens with a tokens before it has T (T + 2 a) pairs. The tokens and the pairs of
     the slices of a sample add up to those of the sample. So `RowCells.least` holds for slices of
     any size if there is a cell for every T, once without tokens before it and once with as many as
-    the longest sample has: between the two, costs are never below a straight line.
+    the longest sample has, or more: between the two, costs are never below a straight line.
 
     Args:
         samples: Samples of one iteration, at least one, none of which is a preference pair.
         cost: Cost model of a decoder-only model, in which more or longer rows never cost less. The
-            time of a slice is a convex function of the tokens before it, its memory does not depend
-            on them, and the tokens that fill its row take at least the time of their pairs.
+            time of a slice is a convex function of the tokens before it, if these are at least as
+            many as a window holds; its memory does not depend on them, and the tokens that fill its
+            row take at least the time of their pairs.
         cluster: The cluster, with number of replicas, memory limit and link.
         may_split: Whether backward passes may be split.
     """
@@ -95,40 +99,61 @@ def _with_slices(
 def _slice_costs(
     tokens: FloatArray, longest: float, cost: CostModel, cluster: Cluster, *, may_split: bool
 ) -> Iterator[tuple[float, CellCosts, IntArray]]:
-    """Costs of slices that fit, behind no tokens and behind as many as the longest sample has.
+    """Costs of slices that fit, behind no tokens and behind many.
 
-    Times are on the straight line through those behind one and two times the longest sample, below
-    which convex times do not fall. Heads, tails and memory are those behind no tokens.
+    Many are as many as the longest sample has, but at least two windows. Times are on a straight
+    line, see `_line_ms`. Heads, tails and memory are those behind no tokens.
 
     Yields:
         The tokens before the slices, costs of those that fit, and their places in `tokens`.
     """
     room_bytes, reduce_ms = activation_room_bytes(cost, cluster), extra_reduce_ms(cost)
-    packed = cost.of_layout(Layout.PACKED)
+    packed, has_windows = cost.of_layout(Layout.PACKED), np.isfinite(cost.window)
+    many = max(longest, 2 * cost.window) if has_windows else longest
+    steps = np.linspace(0, cost.window, N_WINDOW_STEPS + 1) if has_windows else np.zeros(1)
     for recompute in cost.recompute_modes:
         costs = [
-            _costs_behind(before, tokens, packed, recompute) for before in (0, longest, 2 * longest)
+            _costs_behind(before, tokens, packed, recompute)
+            for before in (*steps.tolist(), many, 2 * many)
         ]
         fitting = np.flatnonzero(fits(costs[0], room_bytes))
-        behind_none, behind_one, behind_two = (
+        times = [
             PathTimes.from_costs(
                 each.take(fitting), cluster.link, may_split=may_split, reduce_ms=reduce_ms
             )
             for each in costs
-        )
+        ]
+        behind_none = times[0]
         # W may come in any order, so that only passes up to B lie within those of earlier slices.
         until_w = costs[0].stored_bytes[fitting, 0] * behind_none.weight_ms[:, 0]
         area_ms = (area_of(costs[0].take(fitting), behind_none) - until_w) / room_bytes[0]
-        for before, n_steps_back in ((0.0, 1.0), (longest, 0.0)):
-            work_ms, through_ms = (
-                one_ms - n_steps_back * (two_ms - one_ms)
-                for one_ms, two_ms in (
-                    (behind_one.work_ms, behind_two.work_ms),
-                    (behind_one.through_ms, behind_two.through_ms),
-                )
+        work_ms = _line_ms([each.work_ms for each in times], steps / many)
+        through_ms = _line_ms([each.through_ms for each in times], steps / many)
+        for before, work, through in zip((0.0, many), work_ms, through_ms, strict=True):
+            yield (
+                before,
+                CellCosts(work, through, behind_none.head_ms, behind_none.tail_ms, area_ms),
+                fitting,
             )
-            ends_ms = behind_none.head_ms, behind_none.tail_ms
-            yield before, CellCosts(work_ms, through_ms, *ends_ms, area_ms), fitting
+
+
+def _line_ms(times_ms: Sequence[FloatArray], shares: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Ends of straight lines below the times of slices, behind no tokens and behind many.
+
+    Beyond a window times are convex, so they are not below the line through those behind many
+    tokens and twice as many. Within it they only grow: from one step to the next they are not
+    below a line that is at the next step where they are at this one.
+
+    Args:
+        times_ms: Times behind tokens at every step, behind many and behind twice as many, shape
+            (n_cells, n_stages) each.
+        shares: Tokens at every step in terms of many, the last those of a window.
+    """
+    *within, many_ms, twice_ms = times_ms
+    none_ms = 2 * many_ms - twice_ms
+    for step_ms, share in zip(within, shares[1:].tolist(), strict=False):
+        none_ms = np.minimum(none_ms, (step_ms - share * many_ms) / (1 - share))
+    return none_ms, many_ms
 
 
 def _costs_behind(

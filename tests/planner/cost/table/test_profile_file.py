@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -97,11 +98,12 @@ def test_times_of_slices_are_kept(tmp_path: Path) -> None:
         read_table(tmp_path / "c.h5")
 
 
-@pytest.mark.parametrize("pair_ms", [[-1.0, 1.0], [np.nan, 1.0], [1.0]])
-def test_wrong_times_of_slices_are_named(tmp_path: Path, pair_ms: list[float]) -> None:
-    table = linear_table(layer=replace(linear_layer(1.0), pair_ms=np.array(pair_ms)))
-    write_table(table, tmp_path / "c.h5")
-    with pytest.raises(InputError, match=r"layer: pair_ms is .*, not two numbers >= 0"):
+@pytest.mark.parametrize("name", ["pair_ms", "near_pair_ms"])
+@pytest.mark.parametrize("times", [[-1.0, 1.0], [np.nan, 1.0], [1.0]])
+def test_wrong_times_of_slices_are_named(tmp_path: Path, name: str, times: list[float]) -> None:
+    pairs: dict[str, Any] = {name: np.array(times)}
+    write_table(linear_table(layer=replace(linear_layer(1.0), **pairs)), tmp_path / "c.h5")
+    with pytest.raises(InputError, match=f"layer: {name} is .*, not two numbers >= 0"):
         read_table(tmp_path / "c.h5")
 
 
@@ -141,8 +143,8 @@ def test_a_text_file_is_no_table(tmp_path: Path) -> None:
     [
         ({}, "an HDF5 file, but not a cost table"),
         (
-            {"format": "dynapipe-hpc cost table", "schema_version": 5},
-            "is a cost table of version 5, but this dynapipe-hpc reads 1 to 4",
+            {"format": "dynapipe-hpc cost table", "schema_version": 6},
+            "is a cost table of version 6, but this dynapipe-hpc reads 1 to 5",
         ),
     ],
 )

@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.table.profile_table import (
     HALVES,
     LayerKey,
@@ -31,8 +30,9 @@ def check_table(table: ProfileTable) -> None:
         _check_axes(key, layer)
         for quantity in layer.grids:
             _check_grid(key, layer, quantity)
-        if layer.pair_ms is not None:
-            _check_pair_times(key, layer.pair_ms)
+        for name, times in layer.pair_times.items():
+            if times.shape != (2,) or not np.all((times >= 0) & (times <= LARGEST)):
+                raise InputError(f"{key}: {name} is {quoted(times)}, not two numbers >= 0")
 
 
 def _numbers(table: ProfileTable) -> Iterator[tuple[str, object, float]]:
@@ -67,11 +67,6 @@ def _check_grid(key: LayerKey, layer: LayerProfile, quantity: str) -> None:
         raise InputError(f"{key}: {quantity}{list(_first(missing))} is missing, forward_ms is not")
     if np.isnan(grid).all() and quantity == "forward_ms":
         raise InputError(f"{key}: holds no measurement of the layer")
-
-
-def _check_pair_times(key: LayerKey, pair_ms: FloatArray) -> None:
-    if pair_ms.shape != (2,) or not np.all((pair_ms >= 0) & (pair_ms <= LARGEST)):
-        raise InputError(f"{key}: pair_ms is {quoted(pair_ms)}, not two numbers >= 0")
 
 
 def _first(flags: npt.NDArray[np.bool_]) -> tuple[int, ...]:

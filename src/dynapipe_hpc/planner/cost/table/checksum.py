@@ -30,8 +30,8 @@ def checksum_of(table: ProfileTable) -> str:
             digest.update(np.ascontiguousarray(axis, "<i8").data)
         for grid in layer.grids.values():
             digest.update(np.ascontiguousarray(grid, "<f8").data)
-        if layer.pair_ms is not None:
-            digest.update(np.ascontiguousarray(layer.pair_ms, "<f8").data)
+        for times in layer.pair_times.values():
+            digest.update(np.ascontiguousarray(times, "<f8").data)
     return digest.hexdigest()
 
 

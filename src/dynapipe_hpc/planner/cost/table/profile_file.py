@@ -28,6 +28,7 @@ from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.cost.table.profile_table import (
     OPTIONAL_QUANTITIES,
     PADDED,
+    PAIR_QUANTITIES,
     QUANTITIES,
     LayerKey,
     LayerProfile,
@@ -38,7 +39,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
 FORMAT = "dynapipe-hpc cost table"
 ROUNDS_FORMAT = "dynapipe-hpc rounds of a profile"
 """Format of the file beside a table whose profile was interrupted."""
-SCHEMA_VERSION = 4  # 1 has no layouts, 2 no split backward passes, 3 no slices
+SCHEMA_VERSION = 5  # 1 has no layouts, 2 no split backward passes, 3 no slices, 4 none in windows
 _AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
 TABLE = FileKind("a cost table", lambda path: has_format(path, FORMAT))
 AXES = ("rows", "row_tokens", "target_tokens")
@@ -78,8 +79,8 @@ def _write_layer(group: h5py.Group, key: LayerKey, layer: LayerProfile) -> None:
         group[name] = axis
     for quantity, grid in layer.grids.items():
         group[quantity] = grid
-    if layer.pair_ms is not None:
-        group["pair_ms"] = layer.pair_ms
+    for name, times in layer.pair_times.items():
+        group[name] = times
 
 
 def _put(group: h5py.Group, **attributes: Any) -> None:
@@ -181,9 +182,11 @@ def _read_layers(layers: h5py.Group) -> Iterator[tuple[LayerKey, LayerProfile]]:
             axes = tuple(_array(group, n, "iu") for n in AXES if holds(group, n) or n in AXES[:2])
             names = [*QUANTITIES, *(name for name in OPTIONAL_QUANTITIES if holds(group, name))]
             grids = {name: _array(group, name, "f") for name in names}
-            pair_ms = _array(group, "pair_ms", "f") if holds(group, "pair_ms") else None
+            pairs = {
+                name: _array(group, name, "f") for name in PAIR_QUANTITIES if holds(group, name)
+            }
             parameter_bytes = float(attributes["parameter_bytes"])
-            yield key, LayerProfile(parameter_bytes, axes, **grids, pair_ms=pair_ms)
+            yield key, LayerProfile(parameter_bytes, axes, **grids, **pairs)
 
 
 def _array(group: h5py.Group, name: str, kinds: str) -> Any:

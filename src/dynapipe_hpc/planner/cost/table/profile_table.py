@@ -23,6 +23,7 @@ QUANTITIES = (
 HALVES = ("input_ms", "weight_ms")
 """Times of the two passes that a split backward pass consists of."""
 OPTIONAL_QUANTITIES = ("stack_peak_bytes", *HALVES)
+PAIR_QUANTITIES = ("pair_ms", "near_pair_ms")
 UNFINISHED = (
     "holds no layers yet, as its profile was interrupted; start the same 'dynapipe-hpc profile' "
     "again, and it goes on"
@@ -122,7 +123,9 @@ class LayerProfile:
             and what its forward pass takes longer; None if split passes were not measured.
         weight_ms: Time of the gradients of weights that such a pass defers; None likewise.
         pair_ms: Times that the passes of a slice of a sample take longer per pair of its tokens and
-            the tokens before it, shape (2,): forward and backward; None if not measured.
+            the tokens before it, shape (2,): forward and backward; None if not measured. Layers of
+            a kind with windows count as 0.
+        near_pair_ms: The same of the pairs within windows; None without windows.
         stack_peak_bytes: The most that a stack of such layers occupied, however many it had;
             None if that was not noted.
     """
@@ -138,6 +141,13 @@ class LayerProfile:
     input_ms: FloatArray | None = None
     weight_ms: FloatArray | None = None
     pair_ms: FloatArray | None = None
+    near_pair_ms: FloatArray | None = None
+
+    @property
+    def pair_times(self) -> dict[str, FloatArray]:
+        """Times per pair, those that there are by name."""
+        named = {name: getattr(self, name) for name in PAIR_QUANTITIES}
+        return {name: times for name, times in named.items() if times is not None}
 
     def grid(self, quantity: str) -> FloatArray:
         """One of `QUANTITIES`."""
