@@ -19,6 +19,7 @@ from tests.examples.any_decoders import (
 )
 from tests.examples.foreign_models import transformers
 from tests.examples.measured_layers import linear_table_of
+from tests.examples.preference_pairs import TokenPair, write_pairs
 from tests.examples.tokenized import write_samples
 from tests.jobs.command_line import call, columns, finish, finish_program
 from tests.jobs.tuning_files import N_IDS, write_tuning_files
@@ -33,6 +34,7 @@ from dynapipe_hpc.report.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
+ESTIMATED = {"kind": "analytic", "recompute": ["none", "full"]}
 PROMPT = [5, 17, 3, 29]
 ONE_REPLICA = ("--set", "cluster.n_replicas=1")
 RUN_ALL = """
@@ -175,6 +177,28 @@ def test_slices_give_the_losses_of_whole_samples(name: str, trained: Path, tmp_p
     assert found == pytest.approx(expected, rel=1e-9)
     plan = finish(tmp_path, 1, "plan", "config.toml", *sliced)
     assert "packed tokens 0 to 16 of sample " in plan.stdout
+
+
+def test_preferences_are_learned_as_in_the_own_family(tmp_path: Path) -> None:
+    with in_float64("llama"):
+        # The vector of a padding token would not be trained by `transformers`.
+        saved_decoder("llama", tmp_path / "theirs", pad_token_id=None)
+    training = {"iterations": 4, "objective": "dpo", "dtype": "float64"}
+    batch = {"rule": "dynamic", "layouts": ["packed"]}
+    planner = {"cost": ESTIMATED, "batch": batch}
+    write_tuning_files(tmp_path, "", {"training": training, "planner": planner})
+    stream = np.random.default_rng(8)
+    lengths = stream.integers(1, 15, (40, 3)).tolist()
+    pairs = [TokenPair(*(stream.integers(0, N_IDS, n).tolist() for n in each)) for each in lengths]
+    write_pairs(tmp_path / "corpus.h5", pairs, N_IDS)
+    found = []
+    for family in ("transformers", "llama"):
+        choice = ("--set", f'model.family="{family}"')
+        job = finish(tmp_path, 4, "run", "config.toml", "-o", family, *choice)
+        assert job.returncode == 0, job.stderr
+        found.append(columns(tmp_path / family, "loss", "gradient_norm"))
+    assert found[0][0][0] == pytest.approx(np.log(2), rel=1e-12)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
 
 
 def copy_files(source: Path, folder: Path) -> None:

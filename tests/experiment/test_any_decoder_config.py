@@ -45,7 +45,6 @@ def test_all_keys_are_taken_from_the_folder(path: Path, tmp_path: Path) -> None:
     [
         ("cluster.n_shards=2", "cluster.n_shards is 2"),
         ('planner.cost.recompute=["none", "selective"]', "planner.cost.recompute has 'selective'"),
-        ('training.objective="dpo"', "training.objective is 'dpo'"),
     ],
 )
 def test_what_needs_layers_of_this_package_is_refused(
@@ -53,6 +52,17 @@ def test_what_needs_layers_of_this_package_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=f"{message}, but the layers of model.family = 'trans"):
         load_config(path, [override])
+
+
+def test_preference_pairs_need_scores_without_caps(path: Path, tmp_path: Path) -> None:
+    overrides = ['training.objective="dpo"', 'planner.batch.layouts=["packed"]']
+    assert load_config(path, overrides).training.objective == "dpo"
+    settings = tmp_path / "theirs" / "config.json"
+    capped = {**json.loads(settings.read_text()), "attn_logit_softcapping": 30.0}
+    settings.write_text(json.dumps(capped))
+    load_config(path)
+    with pytest.raises(ConfigError, match=r"share their prompt .* \(attn_logit_softcapping is 30"):
+        load_config(path, overrides)
 
 
 def test_split_passes_are_refused_where_a_relu_leaves_no_room_for_what_waits(
@@ -93,9 +103,14 @@ def test_samples_may_be_cut(path: Path) -> None:
     assert load_config(path, AS_CHOSEN).may_slice
 
 
-def test_samples_run_whole_where_layers_have_windows(path: Path, tmp_path: Path) -> None:
+def test_samples_may_be_cut_where_layers_have_windows(path: Path, tmp_path: Path) -> None:
     saved_decoder("starcoder2", tmp_path / "theirs")
-    refusal = r"slices is 16, but .* 'transformers' cannot be cut .* as layers have windows of 6"
+    assert load_config(path, SLICED).may_slice
+
+
+def test_samples_run_whole_where_scores_have_caps(path: Path, tmp_path: Path) -> None:
+    saved_decoder("gemma2", tmp_path / "theirs")
+    refusal = r"slices is 16, but .* 'transformers' cannot be cut .* as scores have a soft cap"
     with pytest.raises(ConfigError, match=refusal):
         load_config(path, SLICED)
     assert not load_config(path, AS_CHOSEN).may_slice

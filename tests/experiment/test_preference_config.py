@@ -118,7 +118,10 @@ def _without_none(table: Tables) -> Tables:
 def test_a_t5_is_refused() -> None:
     values = tiny_t5_experiment().model_dump()
     values["training"]["objective"] = "dpo"
-    with pytest.raises(ValidationError, match="cannot share the prompt of a preference pair"):
+    with pytest.raises(
+        ValidationError,
+        match="cannot share their prompt in family 't5', as inputs and targets have rows",
+    ):
         ExperimentConfig.model_validate(values)
 
 

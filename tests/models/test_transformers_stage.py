@@ -9,19 +9,22 @@ import pytest
 import torch
 from tests.examples.any_decoders import DECODERS, origin_of, plain_losses, saved_decoder
 from tests.examples.decoder_pipelines import SAMPLES, TOKENS, WEIGHTS
+from tests.examples.preference_training import Answer, packed_pairs, random_pairs
 from tests.examples.run_stage import run_stage
 from tests.examples.sliced_case import sliced_row, slices_of
-from tests.examples.training_case import START_ID, packed, padded
+from tests.examples.training_case import START_ID, RandomTokens, packed, padded
 from tests.oracles.in_float64 import in_float64
 from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.transformers import TransformersShape
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
+from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.transformers import TransformersStage
 from dynapipe_hpc.training.activation_memory import ActivationMemory
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
@@ -42,6 +45,14 @@ SLICED: list[MicroBatch] = [
     sliced_row(SAMPLES[2], A[2]),
 ]
 """All samples: of two the slices, in turns, one with a whole sample behind it, and others."""
+PAIRS = random_pairs(1, 4)
+PAIR_TOKENS = IterationTokens(
+    {pair.sample_id: pair for pair in PAIRS},
+    {pair.sample_id: 1.0 for pair in PAIRS},
+    RandomTokens(),
+    START_ID,
+    rejected=RandomTokens().read_rejected,
+)
 every_decoder = pytest.mark.parametrize("name", DECODERS)
 
 
@@ -184,6 +195,54 @@ def written(stage: TransformersStage) -> tuple[list[int], Tensor]:
 
     tokens = list(islice(continued(stage, [START_ID, 5, 17, 3], None, choose, end_ids=()), 24))
     return tokens, torch.stack(by_logits)
+
+
+@every_decoder
+def test_answers_of_preference_pairs_are_those_behind_prompts_of_their_own(
+    name: str, models: Path, tmp_path: Path
+) -> None:
+    (stage,), row = stages(models / name, 1), packed_pairs(PAIRS)
+    batch = stage.collate(row, PAIR_TOKENS)
+    if name == "gemma2":
+        with pytest.raises(ValueError, match="capped scores is that of whole samples only"):
+            stage.run(None, batch, Recompute.NONE)
+        return
+    with in_float64(DECODERS[name].module):
+        model: Any = saved_decoder(name, tmp_path)
+    expected = torch.cat([losses for pair in PAIRS for losses in answer_losses(name, model, pair)])
+    direction = torch.linspace(-1, 2, len(expected), dtype=torch.float64)
+    (direction * expected).sum().backward()  # type: ignore[no-untyped-call]
+    for mode in (Recompute.NONE, Recompute.FULL):
+        losses = stage.run(None, batch, mode)[0]
+        found = torch.cat([losses[begin:end] for begin, end in answer_spans(row)])
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+        stage.zero_grad()
+        (direction * found).sum().backward()  # type: ignore[no-untyped-call]
+        own = gradients([stage])
+        for key, weight in model.named_parameters():
+            if weight.grad is not None:
+                scale = 1e-11 * float(weight.grad.abs().max())
+                torch.testing.assert_close(own[key], weight.grad, rtol=1e-10, atol=scale, msg=key)
+
+
+def answer_losses(name: str, model: Any, pair: Sample) -> list[Tensor]:
+    """Losses of the tokens of the chosen and of the rejected answer, each behind the prompt."""
+    found = []
+    for is_rejected in (False, True):
+        answer = Answer(pair, rejected=is_rejected)
+        labels = [*answer.prompt.tolist(), *answer.answer.tolist()]
+        losses = plain_losses(name, model, [START_ID, *labels[:-1]], labels)
+        found.append(losses[pair.input_tokens :])
+    return found
+
+
+def answer_spans(row: PackedRow) -> list[tuple[int, int]]:
+    """Where answers begin and end in a row of `PAIRS`, in the order of `answer_losses`."""
+    spans = []
+    for pair, branch in zip(PAIRS, row.branches, strict=True):
+        spans.append((branch.begin - pair.target_tokens, branch.begin))
+        spans.append((branch.begin, branch.begin + pair.rejected_tokens))
+    return spans
 
 
 def adapted_stages(shape: TransformersShape) -> list[TransformersStage]:

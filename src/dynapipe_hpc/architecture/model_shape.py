@@ -215,6 +215,14 @@ class ModelShape(ConfigTable, ABC):
         return "" if self.cache_width else "their inputs attend to all tokens"
 
     @property
+    def pairs_obstacle(self) -> str:
+        """Reason why the answers of a preference pair cannot share their prompt; empty if they can.
+
+        Rejected answers attend to the keys of the prompt, which lies in a row once.
+        """
+        return "inputs and targets have rows of their own" if self.has_target_rows else ""
+
+    @property
     def window(self) -> float:
         """Number of tokens that layers with a window see, the own one included; infinite without.
 

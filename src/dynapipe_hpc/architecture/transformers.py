@@ -96,11 +96,20 @@ class TransformersShape(DecoderOnly):
 
         A slice attends to the tokens before it by a kernel that knows no caps.
         """
-        if cap := json.loads(self.settings).get("attn_logit_softcapping"):
-            return f"their scores have a soft cap (attn_logit_softcapping is {cap})"
+        if self.pairs_obstacle:
+            return self.pairs_obstacle
         if not self._source_width:
             return "layers have maps to keys and values of other names than are known"
         return ""
+
+    @property
+    def pairs_obstacle(self) -> str:
+        """Reason why the answers of a preference pair cannot share their prompt; empty if they can.
+
+        The kernel by which rejected answers attend to the prompt knows no caps.
+        """
+        cap = json.loads(self.settings).get("attn_logit_softcapping")
+        return f"scores have a soft cap (attn_logit_softcapping is {cap})" if cap else ""
 
     @property
     def window(self) -> float:

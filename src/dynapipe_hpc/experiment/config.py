@@ -84,10 +84,6 @@ class ExperimentConfig(ConfigTable):
         refused = {
             f"cluster.n_shards is {self.cluster.n_shards}": self.cluster.n_shards > 1,
             "planner.cost.recompute has 'selective'": ("selective" in self.planner.cost.recompute),
-            # The answers of a pair attend to the keys of their prompt.
-            f"training.objective is {self.training.objective!r}": (
-                self.training.preference_loss is not None
-            ),
         }
         for problem, is_set in refused.items():
             if is_set:
@@ -112,10 +108,11 @@ class ExperimentConfig(ConfigTable):
         if self.training.preference_loss is None:
             return self
         objective = f'training.objective is "{self.training.objective}"'
-        if self.model.has_target_rows:
+        if obstacle := self.model.pairs_obstacle:
             raise ValueError(
-                f"{objective}, but an encoder-decoder model (family {self.model.family!r}) cannot "
-                "share the prompt of a preference pair; take a decoder-only model"
+                f"{objective}, but answers of a preference pair cannot share their prompt in "
+                f"family {self.model.family!r}, as {obstacle}; take a decoder-only model, without "
+                "soft caps"
             )
         if self.planner.plainest_layout is not Layout.PACKED:
             raise ValueError(

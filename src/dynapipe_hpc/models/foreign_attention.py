@@ -142,7 +142,9 @@ def _attended(
         return stand_in(projections, window, cap)
     query, key, value = projections
     context = _CONTEXT.get()
-    if cap is not None:  # models with caps have no slices, see `check_attention`
+    if cap is not None:
+        if context.slice is not None or context.branches is not None:
+            raise ValueError("attention with capped scores is that of whole samples only")
         return capped_attention(
             query, key, value, context.documents, scale=scale, window=window, cap=cap
         )
