@@ -90,7 +90,7 @@ def written_out(inputs: Sequence[Tensor], towards: Tensor, window: int) -> list[
 def test_a_window_reads_no_keys_before_it() -> None:
     (part,) = [SliceDocuments.from_documents(Documents.from_lengths([4]), 10)]
     assert [part.first_key(window) for window in (None, 1, 4, 10, 11, 12)] == [0, 10, 7, 1, 0, 0]
-    assert part.sizes(4).longest == (4, 7)
+    assert (part.sizes(4).longest, part.sizes(4).window) == ((4, 7), 4)
     assert part.sizes(4).offsets[1].tolist() == [0, 7]
     assert part.sizes(None).longest == (4, 14)
 

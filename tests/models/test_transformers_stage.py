@@ -237,7 +237,7 @@ def answer_losses(name: str, model: Any, pair: Sample) -> list[Tensor]:
 
 
 def answer_spans(row: PackedRow) -> list[tuple[int, int]]:
-    """Where answers begin and end in a row of `PAIRS`, in the order of `answer_losses`."""
+    """Begins and ends of answers in a row of `PAIRS`, in the order of `answer_losses`."""
     spans = []
     for pair, branch in zip(PAIRS, row.branches, strict=True):
         spans.append((branch.begin - pair.target_tokens, branch.begin))

@@ -158,8 +158,8 @@ ANY_DECODER = (
     ),
     Mutant(
         "models/cached_attention.py",
-        "first = part.first_key(ctx.window)",
-        "first = 0",
+        "sum_gradients(part.begin, of_sources, first)",
+        "sum_gradients(part.begin, of_sources)",
         "gradients of other keys than a slice has seen",
         ("tests/models/test_cached_attention.py",),
     ),
@@ -199,6 +199,20 @@ ANY_DECODER = (
         (f"{STAGE[0]}::{ANSWERS}[gemma2]",),
     ),
     Mutant(
+        "architecture/rotations.py",
+        'table["rope_type"] = table["type"] = "default"',
+        "pass",
+        "dynamic angles",
+        ("tests/architecture/test_rotations.py",),
+    ),
+    Mutant(
+        "training/huggingface/any_decoder.py",
+        "(n := short_tokens(settings.values)) is not None",
+        "(n := None) is not None",
+        "rows with long factors, by which other samples would be turned",
+        ("tests/models/test_rotations.py",),
+    ),
+    Mutant(
         "planner/cost/tokens.py",
         "- np.maximum(before - window, 0) ** 2",
         "",
@@ -215,8 +229,8 @@ ANY_DECODER = (
     Mutant(
         "planner/cost/slice_costs.py",
         "np.clip(window - before, 0, n_seeing)",
-        "np.clip(window - before - 1, 0, n_seeing)",
-        "tokens that see all before their slice, one too few",
+        "np.clip(window - before + 1, 0, n_seeing)",
+        "tokens that see all before their slice, one too many",
         ("tests/planner/cost/test_slice_costs.py",),
     ),
     Mutant(

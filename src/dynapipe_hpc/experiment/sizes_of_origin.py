@@ -60,10 +60,10 @@ def _differences(model: dict[str, Any], origin: Origin) -> list[str]:
         given, stored = model[key], known[key]
         if key == "max_tokens" and origin.longest is not None:
             if isinstance(given, int) and given > origin.longest:
-                window = f"{origin.longest}, the window of its attention"
                 remedy = 'family = "transformers" computes longer rows'
                 advice = f" ({remedy})" if has_another_family(origin.page, origin.settings) else ""
-                differences.append(f"{key} may be at most {window}, not {given}{advice}")
+                most = origin.longest_text
+                differences.append(f"{key} may be at most {most}, not {given}{advice}")
         elif key == "vocab_size" and isinstance(given, int) and given > stored:
             differences.append(f"vocab_size is {stored} there, not {given} ({more_rows(given)})")
         elif given != stored:

@@ -100,7 +100,7 @@ class AttentionContext:
         if self.branches is not None:
             return self.branches.attend(scaled(query, scale), key, value, window)
         if self.slice is None:
-            return _mixed(query, key, value, self.documents, scale, window)
+            return _mixed(query, key, value, self.documents, scale=scale, window=window)
         part = self.slice
         if self.kv_cache is None:
             raise ValueError("a slice of a sample needs the keys and values of those before it")
@@ -110,7 +110,7 @@ class AttentionContext:
         mixed = cached_attention(q, k, v, cache=layer, part=part, window=window)[None]
         if part.others is not None:
             q, k, v = (each[:, n_tokens:] for each in (query, key, value))
-            mixed = torch.cat([mixed, _mixed(q, k, v, part.others, scale, window)], 1)
+            mixed = torch.cat([mixed, _mixed(q, k, v, part.others, scale=scale, window=window)], 1)
         return mixed
 
     def in_layer(self, index: int) -> Self:
@@ -132,6 +132,7 @@ def _mixed(
     key: Tensor,
     value: Tensor,
     documents: Documents | None,
+    *,
     scale: float | None,
     window: int | None,
 ) -> Tensor:

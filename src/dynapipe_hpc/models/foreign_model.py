@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from dynapipe_hpc.architecture.rotations import plain_rotations
 from dynapipe_hpc.architecture.transformers import NUMBER, SLIDING, TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
@@ -92,7 +93,7 @@ def foreign_model(shape: TransformersShape, dtype: torch.dtype) -> ForeignModel:
     with optional_packages():
         from transformers import AttentionInterface
     AttentionInterface.register(ATTENTION, interface)
-    values = with_layers(json.loads(shape.settings), shape.n_layers)
+    values = with_layers(plain_rotations(json.loads(shape.settings)), shape.n_layers)
     with _BUILDING, _quiet():
         return _built(shape, config_of(values), dtype)
 

@@ -161,10 +161,11 @@ def test_pairs_of_slices_are_counted(memory_bytes: int) -> None:
     assert bound_ms([6_000], cluster, pair_ms=1e-6) == pytest.approx(work_ms, rel=1e-2)
 
 
-def test_pairs_out_of_a_window_take_no_time() -> None:
+@pytest.mark.parametrize("n_tokens", [600, 6_000])
+def test_pairs_out_of_a_window_take_no_time(n_tokens: int) -> None:
     cost = PairCost((0.0,) * 4, (0.01,) * 4, pair_ms=1e-5, window=500)
-    found = sliced_bound_ms(samples_of([6_000]), cost, AMPLE, may_split=False)
-    work_ms = 0.01 * 6_000 + 2e-5 * (6_000**2 - 5_500**2)
+    found = sliced_bound_ms(samples_of([n_tokens]), cost, AMPLE, may_split=False)
+    work_ms = 0.01 * n_tokens + 2e-5 * (n_tokens**2 - (n_tokens - 500) ** 2)
     # Slices may be thought of as behind no tokens, or behind all: half of them do without pairs.
     assert 0.55 * work_ms < found <= work_ms
 

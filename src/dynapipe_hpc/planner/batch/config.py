@@ -42,8 +42,8 @@ class DynamicConfig(ConfigTable):
             because others would wait for their trips through the stages, or would be recomputed for
             lack of memory. Parts take equally long and have about 512 tokens or more. Samples that
             do not fit whole are cut, too. Slices need packed rows, adaptive schedules, a search,
-            and a decoder-only model, of transformers one without soft caps and without windows
-            shorter than model.max_tokens; with auto, samples run whole elsewhere.
+            and a decoder-only model, of transformers one without soft caps; with auto, samples run
+            whole elsewhere.
     """
 
     rule: Literal["dynamic"] = "dynamic"

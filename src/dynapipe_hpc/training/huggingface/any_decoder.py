@@ -3,8 +3,15 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from dynapipe_hpc.architecture.rotations import (
+    DYNAMIC,
+    LONG,
+    rotation_tables,
+    rotation_type,
+    short_tokens,
+)
 from dynapipe_hpc.architecture.transformers import LOGITS, NUMBER, TransformersShape
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.training.huggingface.model_type_mapping import ModelTypeMapping, Values
@@ -15,7 +22,7 @@ from dynapipe_hpc.training.huggingface.weight_files import tensor_shapes
 FAMILY = "transformers"
 _LEFT_OUT = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "auto_map")
 """Settings that say nothing of what is computed. No code that comes with a model is run."""
-_ROTATIONS = ("default", "linear", "llama3", "yarn", "proportional")
+_ROTATIONS = ("default", "linear", "llama3", "yarn", "proportional", LONG, DYNAMIC)
 _DEFAULTS: Mapping[str, Values] = {"falcon": {"max_position_embeddings": 2048}}
 """Settings that files leave out, by model type, as the class of `transformers` has them."""
 _LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
@@ -108,25 +115,18 @@ def settings_problem(settings: Settings) -> str:
         return "'alibi' is true, and biases of scores are not supported"
     if settings.get("is_causal") is False or settings.get("use_bidirectional_attention"):
         return "its attention is not causal, and only causal attention is supported"
-    for rotation in _rotations(settings):
+    for rotation in map(rotation_type, rotation_tables(settings.values)):
         if rotation not in _ROTATIONS:
             return (
-                f"has rotary positions of the type {quoted(rotation)}, which depend on the longest "
-                f"sample of a micro-batch or are unknown; supported are {', '.join(_ROTATIONS)}"
+                f"has rotary positions of the type {quoted(rotation)}, which is unknown; supported "
+                f"are {', '.join(_ROTATIONS)}"
             )
     return ""
 
 
-def _rotations(settings: Settings) -> Iterator[Any]:
-    for key in ("rope_parameters", "rope_scaling"):
-        values = settings.get(key, {})
-        tables = [values, *values.values()] if isinstance(values, dict) else []
-        for table in tables:
-            if isinstance(table, dict):
-                yield table.get("rope_type", table.get("type", "default"))
-
-
 def _longest(settings: Settings) -> int:
+    if (n := short_tokens(settings.values)) is not None:
+        return n
     defaults = _DEFAULTS.get(str(settings.get("model_type")), {})
     return settings.with_defaults(defaults).integer("max_position_embeddings")
 
@@ -149,7 +149,7 @@ def _model(settings: Settings) -> Values:
         "head_size": settings.integer("head_dim", max(1, width // n_heads)),
         "ffn_size": settings.integer("intermediate_size", 4 * width),
         "vocab_size": settings.integer("vocab_size"),
-        "max_tokens": settings.integer("max_position_embeddings"),
+        "max_tokens": _longest(settings),
         "norm_epsilon": settings.number(epsilon, 1e-6),
         "tied_head": is_tied,
         "settings": json.dumps(values, separators=(",", ":")),

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.rotations import short_tokens
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.family import family_of
@@ -62,6 +63,8 @@ def _details(origin: Origin) -> Iterator[str]:
     if (window := settings.get("sliding_window")) and "sliding_attention" in kinds:
         n = kinds.count("sliding_attention")
         yield f"windows of {window:,} tokens in {n} of {len(kinds)} layers"
+    if n := short_tokens(settings):
+        yield f"rotary positions with short factors (longrope): rows of up to {n:,} tokens"
     if cap := settings.get("attn_logit_softcapping"):
         yield f"scores with a soft cap of {cap:g}, all of which backward keeps"
     dropped = [

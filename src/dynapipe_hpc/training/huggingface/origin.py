@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.rotations import short_tokens
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.hub_name import download_advice
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
@@ -62,6 +63,18 @@ class Origin:
     def longest(self) -> int | None:
         """Most tokens that `max_tokens` may be set to; None where it must be as it is."""
         return self.page.longest(self.settings)
+
+    @property
+    def longest_text(self) -> str:
+        """The same with its reason."""
+        if self.page.family != FAMILY:
+            return f"{self.longest}, the window of its attention"
+        if short_tokens(self.settings.values) is None:
+            return f"{self.longest} (max_position_embeddings)"
+        return (
+            f"{self.longest} (original_max_position_embeddings), as angles of longer samples would "
+            "also turn the others of a micro-batch (longrope)"
+        )
 
     def __str__(self) -> str:
         """Path and kind."""
