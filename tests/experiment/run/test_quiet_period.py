@@ -62,7 +62,7 @@ def test_an_iteration_is_written_when_the_next_begins(tmp_path: Path, long: Quie
         tiny_experiment(),
         Placement((2, 2)),
         tmp_path / "run",
-        n_ranks=1,
+        machine={},
         n_done=0,
         lock=lock,
         quiet_period=long,

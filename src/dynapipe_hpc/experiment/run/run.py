@@ -10,14 +10,16 @@ from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.lock.locked import locked
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
-from dynapipe_hpc.experiment.rank.circumstances import (
-    attention_kernels,
+from dynapipe_hpc.experiment.rank.devices import find_device
+from dynapipe_hpc.experiment.rank.host_device import (
+    HostDevice,
     check_pairs,
     circumstances,
+    find_host_device,
     slices_obstacle,
+    slow_dtype,
     slow_packed_rows,
 )
-from dynapipe_hpc.experiment.rank.devices import find_device, slow_dtype
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.run.end_record import recorder_of
@@ -61,30 +63,32 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
             another run writes the folder, or a planner failed; the first rank has said why.
         RunError: Training cannot continue.
     """
-    obstacle = ""
+    config = experiment.config
+    host, obstacle = HostDevice(), ""
     with job.fail_together():
         if job.is_first:
-            obstacle = slices_obstacle(experiment.config)
-            _check_circumstances(experiment, job.size)
+            host = find_host_device(config)
+            obstacle = slices_obstacle(config, host)
+            check_pairs(config, host)
+            here = circumstances(config, host, job.size)
+            for warning in (
+                check_costs(experiment.costs, here),
+                missing_rate(config),
+                slow_dtype(config, host),
+                slow_packed_rows(config, host),
+            ):
+                if warning:
+                    warn(warning)
     # All ranks plan, so that all must know what the first one's GPU cannot run.
     if job.broadcast(obstacle):
         experiment = experiment.without_slices()
     with locked(job, output) as lock:
-        stop_signal = _run(job, experiment, output, lock)
+        stop_signal = _run(job, experiment, output, host=host, lock=lock)
     # The folder is free before Slurm may start the job again.
     return end_stopped(job, stop_signal) if stop_signal else 0
 
 
-def _check_circumstances(experiment: Experiment, n_ranks: int) -> None:
-    config = experiment.config
-    check_pairs(config)
-    costs = check_costs(experiment.costs, circumstances(config, n_ranks))
-    for warning in (costs, missing_rate(config), slow_dtype(config), slow_packed_rows(config)):
-        if warning:
-            warn(warning)
-
-
-def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
+def _run(job: Job, experiment: Experiment, output: Path, *, host: HostDevice, lock: RunLock) -> int:
     """Trains in a run folder that is locked; returns the signal that stopped the run, or 0.
 
     All ranks come here together, and make whatever is collective in the same order.
@@ -100,11 +104,13 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
     with job.fail_together():
         device = find_device(job, config)
     quiet_period = QuietPeriod()
-    log = open_log(job, experiment, output, iterations.start, lock=lock, quiet_period=quiet_period)
+    log = open_log(
+        job, experiment, output, iterations.start, host=host, lock=lock, quiet_period=quiet_period
+    )
     # From here on there is a folder in which to record how the run ends.
     job.ending.recorder = recorder_of(output)
     if job.is_first:
-        print(f"attention: {attention_kernels(config)}", flush=True)
+        print(f"attention: {host.attention}", flush=True)
         for line in describe_data(experiment, iterations.stop):
             print(escaped(line), flush=True)
     worker = build_run_worker(job, experiment, output, device, point=start.point)
