@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,8 +16,6 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.reference_file import ReferenceFile
-from dynapipe_hpc.training.huggingface.hash_of_weights import hash_of_weights
-from dynapipe_hpc.training.huggingface.origin import find_origin
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
     from dynapipe_hpc.data.dataset.joined_datasets import Dataset
@@ -56,21 +53,12 @@ class ReferencePass(NamedTuple):
         )
 
 
-def hash_of_origin(config: ExperimentConfig) -> str:
-    """Hash of the weights of `model.init_from`.
-
-    Raises:
-        InputError: The model cannot be used.
-    """
-    return hash_of_weights(find_origin(Path(str(config.model.init_from)), config.model.family))
-
-
 def reference_passes(files: ExperimentFiles, weights_hash: str) -> list[ReferencePass]:
     """References of the dataset that is trained on, and of the one evaluated if that is another.
 
     Args:
         files: Files of an experiment, which trains on preference pairs.
-        weights_hash: Hash of the weights that the run began with, see `hash_of_origin`.
+        weights_hash: Hash of the weights that the run began with.
 
     Raises:
         InputError: A dataset cannot be used.
@@ -86,13 +74,13 @@ def reference_passes(files: ExperimentFiles, weights_hash: str) -> list[Referenc
     ]
 
 
-def describe_reference(experiment: Experiment, weights_hash: str) -> str:
+def describe_reference(experiment: Experiment) -> str:
     """Pairs whose reference is still to be computed, and about how long that takes.
 
     Raises:
-        InputError: A file cannot be used, or pairs cannot be planned.
+        InputError: The model or a file cannot be used, or pairs cannot be planned.
     """
-    passes = reference_passes(experiment.files, weights_hash)
+    passes = reference_passes(experiment.files, experiment.files.weights_hash)
     return "; ".join(_describe(experiment, each) for each in passes)
 
 

@@ -45,7 +45,7 @@ def train_preferences(
         rank: This rank, whose weights are those of the reference if the run begins.
         experiment: The experiment.
         config: Kind and settings of the loss.
-        weights_hash: Hash of the weights that the run began with, see `hash_of_origin`.
+        weights_hash: Hash of the weights that the run began with.
         begins: Whether the run begins, rather than continues.
 
     Returns:

@@ -88,7 +88,7 @@ def find_run_start(job: Job, experiment: Experiment, output: Path) -> RunStart:
     config = experiment.config
     folder = CheckpointFolder(output / "checkpoints", config.checkpoint)
     with job.fail_together():
-        facts = facts_of_run(config, experiment.dataset)
+        facts = facts_of_run(experiment.files)
     point = find_resume_point(job, folder, facts)
     history = _read_history(job, config, output, point.description.n_done if point else 0)
     if history and config.checkpoint.keep_best:

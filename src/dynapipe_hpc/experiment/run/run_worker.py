@@ -29,8 +29,7 @@ def build_run_worker(
     worker = build_worker(experiment, job, device)
     if point:
         _restore(job, point, worker.state)
-    if config.model.init_from is not None:
-        warm_start(job, config, worker.state, output, resumed=point is not None)
+    warm_start(job, experiment.files, worker.state, output, resumed=point is not None)
     with job.fail_together():
         if job.is_first:
             # After the warm start: where that copied the files of a model, its ids are added to.

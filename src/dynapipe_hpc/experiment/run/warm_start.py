@@ -5,31 +5,32 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError, escaped
-from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.run.resume import check_share, together
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.huggingface.folder import open_tensors
-from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
+from dynapipe_hpc.training.huggingface.origin import Origin
 from dynapipe_hpc.training.huggingface.read_rows import check_copies
 from dynapipe_hpc.training.huggingface.read_weights import WEIGHT, read_weights
 from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 
 
 def warm_start(
-    job: Job, config: ExperimentConfig, state: TrainingState, output: Path, *, resumed: bool
+    job: Job, files: ExperimentFiles, state: TrainingState, output: Path, *, resumed: bool
 ) -> None:
-    """Overwrites weights with those of `model.init_from`; all ranks together.
+    """Overwrites weights with those of `model.init_from`, if it names a model; all ranks together.
 
     Every rank reads its own part only. The small files of Hugging Face that belong to the model
     are copied into the run folder, from where checkpoints take them.
 
     Args:
         job: The ranks.
-        config: The configuration, whose [model] table names a model.
+        files: Files of the experiment, of which the model is one.
         state: State of training on this rank.
         output: The run folder.
         resumed: Whether the run has been resumed from a checkpoint of its own, which lacks only
@@ -38,20 +39,23 @@ def warm_start(
     Raises:
         SystemExit: The model cannot be used; the first rank has said why.
     """
-    with_optimizer = config.training.init_optimizer and not resumed
+    shape = files.config.model
+    with_optimizer = files.config.training.init_optimizer and not resumed
     parts = state.frozen()
     if not resumed:
         parts += [p for p in state.to_restore() if with_optimizer or p.name.startswith(WEIGHT)]
     if resumed and not parts:
         return
     with job.fail_together():
-        origin = find_origin(Path(str(config.model.init_from)), config.model.family)
+        origin = files.origin
+    if origin is None:
+        return
     with job.fail_together():
-        _check(job, origin, config, parts)
+        _check(job, origin, shape, parts)
     with job.fail_together():
         if job.is_first and origin.small_files is not None:
             copy_small_files(origin.small_files, output / CARRIED)
-        read_weights(origin, config.model, parts)
+        read_weights(origin, shape, parts)
     counters = state.counters
     if with_optimizer and origin.description is not None:
         counters = replace(counters, n_updates=origin.description.counters.n_updates)
@@ -61,11 +65,11 @@ def warm_start(
         print(escaped(f"{output}: begins with the weights{also} of {origin}"), flush=True)
 
 
-def _check(job: Job, origin: Origin, config: ExperimentConfig, parts: Sequence[StatePart]) -> None:
+def _check(job: Job, origin: Origin, shape: ModelShape, parts: Sequence[StatePart]) -> None:
     """Verifies the model, whose reading all ranks share, and that it has all that is wanted."""
     if origin.description is None:
         if job.is_first:
-            check_copies(open_tensors(origin.folder, origin.page, config.model))
+            check_copies(open_tensors(origin.folder, origin.page, shape))
         return
     together(job, partial(check_share, origin.folder, job))
     reader = CheckpointReader(origin.folder, len(origin.description.part_checksums))
