@@ -56,9 +56,9 @@ def test_the_time_of_a_reference_is_that_of_its_forward_passes(folder: Path) -> 
     experiment = opened(folder)
     (reference,) = reference_passes(experiment.files, experiment.files.weights_hash)
     known = reference.file.read()
-    batches = reference.missing(known, experiment.config)
+    batches = reference.missing(known)
     assert len(batches) > MAX_PLANNED
-    planner = experiment.planner.of_evaluation(experiment.config.planner.batch)
+    planner = experiment.forward_planner
     predicted_s = sum(planner.choose(batch).best.makespan_ms for batch in batches) / 1e3
     said = describe_reference(experiment)
     found = re.fullmatch(
@@ -70,10 +70,10 @@ def test_the_time_of_a_reference_is_that_of_its_forward_passes(folder: Path) -> 
     assert Path(found[2]) == reference.file.path
 
     known[:1] = -1  # of a batch of two
-    assert reference.missing(known, experiment.config) == batches
+    assert reference.missing(known) == batches
     known[: len(PAIRS)] = -1
     reference.file.write(known)
-    n_left = sum(map(len, reference.missing(known, experiment.config)))
+    n_left = sum(map(len, reference.missing(known)))
     assert n_left < 24
     assert describe_reference(experiment).startswith(f"{n_left} of 24 pairs are ")
     known[:] = -1

@@ -43,7 +43,7 @@ def test_an_evaluation_counts_the_tokens_that_training_counts(
     unused: Any = None
     rank = TrainingRank(
         job=job,
-        config=experiment.config,
+        iterations=range(1),
         worker=worker,
         feed=unused,
         planning=unused,

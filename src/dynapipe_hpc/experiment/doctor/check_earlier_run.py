@@ -78,7 +78,7 @@ def _described(
     if files.config.training.preference_loss:
         passes = reference_passes(files, str(facts_of_start(facts, point)[FACT]))
         for reference in passes:
-            if reference.missing(reference.file.read(), files.config):
+            if reference.missing(reference.file.read()):
                 raise reference.lack_error()
         paths = ", ".join(str(reference.file.path) for reference in passes)
         yield Finding("reference", f"of the model that the run began with, in {paths}")

@@ -26,8 +26,7 @@ def plan_forward(
     Raises:
         SystemExit: A batch cannot be planned; the first rank has said why.
     """
-    cluster = experiment.config.cluster
-    planner = experiment.planner.of_evaluation(experiment.config.planner.batch)
+    cluster, planner = experiment.config.cluster, experiment.forward_planner
     made = []
     with job.fail_together():
         for k in range(job.rank, len(batches), job.size):

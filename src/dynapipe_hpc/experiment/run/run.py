@@ -95,11 +95,11 @@ def _run(job: Job, experiment: Experiment, output: Path, *, host: HostDevice, lo
     """
     config, dataset = experiment.config, experiment.dataset
     start = find_run_start(job, experiment, output)
-    if start.is_complete(config.training):
+    if start.is_complete:
         if job.is_first:
             print(start.describe_complete(output, config.training), flush=True)
         return 0
-    iterations = start.iterations(config.training)
+    iterations = start.iterations
     # Before the log: a device that cannot be used begins no run folder.
     with job.fail_together():
         device = find_device(job, config)
@@ -147,7 +147,7 @@ def _run(job: Job, experiment: Experiment, output: Path, *, host: HostDevice, lo
         ):
             rank = TrainingRank(
                 job=job,
-                config=config,
+                iterations=iterations,
                 worker=worker,
                 feed=PlanFeed(
                     store, job.rank, experiment.sampler, worker, timeout_s=config.store.timeout_s
@@ -156,6 +156,7 @@ def _run(job: Job, experiment: Experiment, output: Path, *, host: HostDevice, lo
                 position=watchdog.position,
                 progress=progress,
                 quiet_period=quiet_period,
+                shows_ranges=config.report.ranges,
             )
             stop_signal = _train(
                 rank, experiment, start, output, costs=costs, checkpoints=checkpoints, log=log
@@ -187,7 +188,8 @@ def _train(
         checkpoints: Checkpoints of the run.
         log: Log of the run.
     """
-    job, config, worker, reference = rank.job, experiment.config, rank.worker, None
+    config = experiment.config
+    reference = None
     if preferences := config.training.preference_loss:
         references = train_preferences(
             rank,
@@ -201,19 +203,18 @@ def _train(
         reference = references.evaluated
     parts = RunParts(
         costs=costs,
-        traces=Traces(job, config, output, rank.planning.activity),
+        traces=Traces(rank.job, config, output, rank.planning.activity),
         # All ranks plan these together, while their threads plan the first iterations.
         evaluations=plan_evaluations(rank, experiment, start.history, log, reference=reference),
         checkpoints=checkpoints,
         log=log,
     )
-    iterations = start.iterations(config.training)
     # Before an evaluation, which may take long: it needs less memory than training.
-    if runs_largest_first(config, on_gpus=worker.device.type != "cpu"):
-        line = run_largest_first(rank, iterations)
-        if line and job.is_first:
+    if runs_largest_first(config, on_gpus=rank.worker.device.type != "cpu"):
+        line = run_largest_first(rank, config)
+        if line and rank.job.is_first:
             print(line, flush=True)
-    return train(rank, parts, iterations)
+    return train(rank, parts)
 
 
 def _record_end(job: Job, stop_signal: int, history: LossHistory | None) -> None:
