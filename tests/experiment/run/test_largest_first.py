@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
+from tests.examples.private_position import private_position
 from tests.examples.tokenized import write_samples
 from tests.jobs.command_line import call, columns
 from tests.jobs.job_files import Tables, write_config
@@ -27,7 +28,6 @@ from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_la
 from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
-from dynapipe_hpc.experiment.watch.position import private_position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.store.local import LocalPlanStore

@@ -10,8 +10,7 @@ import numpy as np
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.evaluation_samples import EvaluationSamples
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.run.forward_passes import FloatArray, run_forward
-from dynapipe_hpc.experiment.run.plan_evaluation import plan_forward
+from dynapipe_hpc.experiment.run.forward_passes import FloatArray, plan_forward, run_forward
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
 from dynapipe_hpc.report.preference_means import PreferenceMeans

@@ -8,8 +8,7 @@ import numpy as np
 from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.reference_pass import ReferencePass, ids_of, reference_passes
-from dynapipe_hpc.experiment.run.forward_passes import FloatArray, run_forward
-from dynapipe_hpc.experiment.run.plan_evaluation import plan_forward
+from dynapipe_hpc.experiment.run.forward_passes import FloatArray, plan_forward, run_forward
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.training.config import PreferenceLossConfig
 from dynapipe_hpc.training.preferences import PreferenceLoss
