@@ -5,7 +5,7 @@ from typing import assert_never
 
 from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.plan.errors import PlanError
-from dynapipe_hpc.plan.fault import excerpt, picture
+from dynapipe_hpc.plan.excerpt import excerpt, picture
 from dynapipe_hpc.plan.instruction import (
     Backward,
     BackwardInput,

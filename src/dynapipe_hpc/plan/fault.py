@@ -1,18 +1,15 @@
 """Messages about rules that plans break, with an excerpt of the plans."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple, assert_never
 
-from dynapipe_hpc.plan.instruction import Instruction, StartReceive, StartSend
+from dynapipe_hpc.plan.excerpt import excerpt, picture
+from dynapipe_hpc.plan.instruction import StartReceive, StartSend
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.plan.text import rank_lines, symbol
 
 # Symbols of plan text without numbers, in the order of the kernel's steps.
 _STEPS = ("L", "a<", "a<!", "F", "a>", "a>!", "g<", "g<!", "B", "I", "W", "g>", "g>!")
-
-_AROUND = 6
-"""Instructions before and after the one that is shown."""
 
 
 class Rule(IntEnum):
@@ -110,21 +107,3 @@ def _disagreement(pipeline: Sequence[RankPlan], fault: Fault) -> str:
 def _transfers_with(peer: int, plan: RankPlan) -> list[StartSend | StartReceive]:
     starts = (step for step in plan.instructions if isinstance(step, StartSend | StartReceive))
     return [start for start in starts if start.peer == peer]
-
-
-def excerpt(instructions: Sequence[Instruction], index: int) -> str:
-    """The instructions around an index, as text with brackets around the one at that index.
-
-    An index after the last instruction shows the end, with empty brackets.
-    """
-    first, end = max(index - _AROUND, 0), index + _AROUND + 1
-    symbols = [symbol(instruction) for instruction in instructions[first:end]] + [""]
-    symbols[index - first] = f"[{symbols[index - first]}]"
-    before = ["..."] if first > 0 else []
-    after = ["..."] if end < len(instructions) else []
-    return " ".join([*before, *filter(None, symbols), *after])
-
-
-def picture(excerpts: Mapping[int, str]) -> str:
-    """Excerpts by rank, one per line, to follow a message that ends with a colon."""
-    return "".join(f"\n  {line}" for line in rank_lines(excerpts))
