@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.measured_layers import SHAPE, linear_table
+from tests.examples.schedule_text import parse_schedule
 from tests.examples.tokenized import write_samples
 from tests.jobs.shared_folder import shared_folder
 from tests.jobs.tiny_experiment import tiny_experiment
@@ -20,7 +21,6 @@ from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.text import parse_schedule
 from dynapipe_hpc.planner.schedule.update import iteration_ms
 
 A100 = Path(__file__).parents[2] / "configs" / "experiments" / "gpt_6.7b_a100.toml"

@@ -20,7 +20,6 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
     ScheduleRule,
 )
 from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.text import format_schedule
 
 EVERY_RULE: list[tuple[str, ScheduleRule]] = [
     *RULES.items(),
@@ -110,4 +109,4 @@ def test_a_single_microbatch_goes_there_and_back(rule: ScheduleRule) -> None:
     costs = equal_stages([1], n_stages=3)
     schedule = rule(costs, np.ones(3))
     passes = "F0 B0 W0" if splits_backward(schedule) else "F0 B0"
-    assert format_schedule(schedule).split("\n") == [passes] * 3
+    assert str(schedule).split("\n") == [passes] * 3

@@ -15,7 +15,7 @@ from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import with_cost_table
 from dynapipe_hpc.experiment.profile.begun_table import measured_with
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.rank.circumstances import circumstances
+from dynapipe_hpc.experiment.rank.host_device import circumstances, find_host_device
 from dynapipe_hpc.planner.cost.config import AnalyticTable
 from dynapipe_hpc.planner.cost.from_config import CostSource
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
@@ -40,7 +40,7 @@ def costs_of(config: ExperimentConfig) -> CostSource:
 
 def test_a_table_of_the_same_circumstances_needs_no_word(tmp_path: Path) -> None:
     config = experiment(tmp_path)
-    assert check_costs(costs_of(config), circumstances(config, 2)) == ""
+    assert check_costs(costs_of(config), circumstances(config, find_host_device(config), 2)) == ""
     assert check_costs(costs_of(config), configured(config)) == ""
 
 
@@ -50,7 +50,7 @@ def test_a_table_of_the_same_circumstances_needs_no_word(tmp_path: Path) -> None
 )
 def test_what_was_different_is_a_warning(tmp_path: Path, name: str) -> None:
     config = experiment(tmp_path, **{name: "77"})
-    here = circumstances(config, 2)
+    here = circumstances(config, find_host_device(config), 2)
     warning = check_costs(costs_of(config), here)
     assert f"costs.h5: was measured with {name} 77 (here {here[name]}); predictions may" in warning
     assert (
@@ -88,7 +88,7 @@ def test_costs_that_cannot_be_right_are_refused(
 def test_what_a_table_does_not_say_is_not_compared(tmp_path: Path) -> None:
     config = experiment(tmp_path)
     write_table(linear_table(), tmp_path / "costs.h5")
-    assert check_costs(costs_of(config), circumstances(config, 2)) == ""
+    assert check_costs(costs_of(config), circumstances(config, find_host_device(config), 2)) == ""
 
 
 @pytest.mark.parametrize("cluster", [{"n_replicas": 2}, {"n_shards": 2}])

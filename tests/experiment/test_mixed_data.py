@@ -143,7 +143,7 @@ def test_training_continues_with_the_same_mixture_only(tmp_path: Path) -> None:
         config_of(tmp_path, *reversed(weights)),
         config_of(tmp_path, {"epochs": 3}, {}),
     ]
-    facts = [facts_of_run(config, ExperimentFiles(config).dataset) for config in variants]
+    facts = [facts_of_run(ExperimentFiles(config)) for config in variants]
     assert all(one != other for one, other in pairwise([*facts, facts[0]]))
     renamed = config_of(tmp_path, {"name": "x"}, {})
-    assert facts_of_run(renamed, ExperimentFiles(renamed).dataset) == facts[0]
+    assert facts_of_run(ExperimentFiles(renamed)) == facts[0]

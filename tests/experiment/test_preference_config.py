@@ -138,10 +138,9 @@ def test_ipo_counts_per_token_unless_told_otherwise() -> None:
 
 
 def test_a_run_continues_with_prompts_cut_at_the_same_end_and_the_same_loss(tmp_path: Path) -> None:
-    values = tables(data={"max_tokens": 7}, model={"init_from": None})
-    config = ExperimentConfig.model_validate(values)
-    with DatasetFile(write_pairs(tmp_path / "p.h5")) as dataset:
-        facts = facts_of_run(config, dataset)
+    data = {"dataset": str(write_pairs(tmp_path / "p.h5")), "max_tokens": 7}
+    config = ExperimentConfig.model_validate(tables(data=data, model={"init_from": None}))
+    facts = facts_of_run(ExperimentFiles(config))
     assert facts["data.long_samples"] == "cut_input"
     assert facts["training.objective"] == "dpo"
     assert facts["training.preferences.beta"] == 0.1

@@ -18,7 +18,6 @@ from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.reference_pass import (
     MAX_PLANNED,
     describe_reference,
-    hash_of_origin,
     reference_passes,
 )
 from dynapipe_hpc.training.huggingface.origin import find_origin
@@ -55,14 +54,13 @@ def opened(folder: Path) -> Experiment:
 
 def test_the_time_of_a_reference_is_that_of_its_forward_passes(folder: Path) -> None:
     experiment = opened(folder)
-    weights_hash = hash_of_origin(experiment.config)
-    (reference,) = reference_passes(experiment.files, weights_hash)
+    (reference,) = reference_passes(experiment.files, experiment.files.weights_hash)
     known = reference.file.read()
-    batches = reference.missing(known, experiment.config)
+    batches = reference.missing(known)
     assert len(batches) > MAX_PLANNED
-    planner = experiment.planner.of_evaluation(experiment.config.planner.batch)
+    planner = experiment.forward_planner
     predicted_s = sum(planner.choose(batch).best.makespan_ms for batch in batches) / 1e3
-    said = describe_reference(experiment, weights_hash)
+    said = describe_reference(experiment)
     found = re.fullmatch(
         r"24 of 24 pairs are computed before the first iteration, in about ([\d.e-]+) s, into (.*)",
         said,
@@ -72,23 +70,23 @@ def test_the_time_of_a_reference_is_that_of_its_forward_passes(folder: Path) -> 
     assert Path(found[2]) == reference.file.path
 
     known[:1] = -1  # of a batch of two
-    assert reference.missing(known, experiment.config) == batches
+    assert reference.missing(known) == batches
     known[: len(PAIRS)] = -1
     reference.file.write(known)
-    n_left = sum(map(len, reference.missing(known, experiment.config)))
+    n_left = sum(map(len, reference.missing(known)))
     assert n_left < 24
-    assert describe_reference(experiment, weights_hash).startswith(f"{n_left} of 24 pairs are ")
+    assert describe_reference(experiment).startswith(f"{n_left} of 24 pairs are ")
     known[:] = -1
     reference.file.write(known)
-    said = describe_reference(experiment, weights_hash)
+    said = describe_reference(experiment)
     assert said == f"of all 24 pairs, in {reference.file.path}"
 
 
 def test_plan_and_doctor_say_it(folder: Path, capsys: Output) -> None:
     experiment = opened(folder)
-    said = describe_reference(experiment, hash_of_origin(experiment.config))
+    said = describe_reference(experiment)
     assert f"\nreference: {said}\n" in show_plan(experiment, 0)
     assert ask(folder)
     assert f"reference {said}" in " ".join(capsys.readouterr().out.split())
     (folder / "model/model.safetensors").unlink()
-    assert "\nreference: not known: " in show_plan(experiment, 0)
+    assert "\nreference: not known: " in show_plan(opened(folder), 0)

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 import torch
 from mpi4py import MPI
+from tests.examples.private_position import private_position
 from tests.examples.training_case import SHAPE, Rank, make_rank
 
 from dynapipe_hpc.data.errors import RunError
@@ -18,7 +19,6 @@ from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.online_costs import FixedCosts
 from dynapipe_hpc.experiment.run.resume import find_resume_point
-from dynapipe_hpc.experiment.watch.position import private_position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig

@@ -117,8 +117,8 @@ MODEL_FOLDERS = (
     ),
     Mutant(
         "experiment/files.py",
-        "    check_tokenizer(config, dataset)\n",
-        "",
+        "if config.data.check_tokenizer and files.origin:",
+        "if False:",
         "a dataset of another tokenizer is trained on",
         TOKENIZER,
     ),

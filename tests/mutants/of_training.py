@@ -310,7 +310,7 @@ TRAINING = (
     # adapters
     Mutant("experiment/run/resume.py", "if draws else {}", "if False else {}",
            "adapters go on beside other weights", LORA_FACTS),
-    Mutant("experiment/run/resume.py", ", **_origin_of(config)}", "}",
+    Mutant("experiment/run/resume.py", "if is_needed and files.origin:", "if False:",
            "adapters go on beside another model", LORA_FACTS),
     Mutant("training/huggingface/hash_of_weights.py", "range(0, n_bytes, step)", "range(1)",
            "models differ in their headers only", LORA_FACTS),

@@ -84,12 +84,12 @@ def _measure(arguments: argparse.Namespace) -> int:
         # Loads torch only after every check that does not need it.
         from dynapipe_hpc.experiment.profile.begun_table import begun_table
         from dynapipe_hpc.experiment.profile.profile import profile
-        from dynapipe_hpc.experiment.rank.circumstances import slices_obstacle
+        from dynapipe_hpc.experiment.rank.host_device import find_host_device, slices_obstacle
 
         begun, obstacle = None, ""
         with job.fail_together():
             if job.is_first:
-                obstacle = slices_obstacle(config)
+                obstacle = slices_obstacle(config, find_host_device(config))
         # All ranks measure the same.
         if job.broadcast(obstacle):
             config = config.without_slices()

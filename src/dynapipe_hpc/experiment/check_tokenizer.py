@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
@@ -13,25 +12,20 @@ from dynapipe_hpc.data.text.vocabulary import (
     read_vocabulary,
     vocabulary_sha256,
 )
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.training.huggingface.origin import find_origin
+from dynapipe_hpc.training.huggingface.origin import Origin
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
     from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 
 
-def check_tokenizer(config: ExperimentConfig, dataset: Dataset) -> None:
+def check_tokenizer(origin: Origin, dataset: Dataset) -> None:
     """Refuses datasets whose tokens mean something else to the model that a run begins with.
 
-    A model without files of a tokenizer is not compared, nor any where `data.check_tokenizer` is
-    false.
+    A model without files of a tokenizer is not compared.
 
     Raises:
-        InputError: A dataset was made with another tokenizer than that of `model.init_from`.
+        InputError: A dataset was made with another tokenizer than that of the model.
     """
-    if config.model.init_from is None or not config.data.check_tokenizer:
-        return
-    origin = find_origin(Path(config.model.init_from), config.model.family)
     if origin.small_files is None or (of_model := read_vocabulary(origin.small_files)) is None:
         return
     for file in dataset.files:
@@ -39,7 +33,7 @@ def check_tokenizer(config: ExperimentConfig, dataset: Dataset) -> None:
             raise InputError(
                 f"{file.path}: its tokens are of the tokenizer {file.header.tokenizer_name} "
                 f"({file.header.vocab_size:,} tokens), not of that of model.init_from = "
-                f"'{config.model.init_from}' ({of_model.name}), to which the same ids mean other "
+                f"'{origin.folder}' ({of_model.name}), to which the same ids mean other "
                 "text; make it again with dynapipe-hpc preprocess --tokenizer "
                 f"{origin.small_files}, or, if the ids do mean the same, set data.check_tokenizer "
                 "to false"

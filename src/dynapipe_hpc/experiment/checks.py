@@ -16,7 +16,6 @@ from dynapipe_hpc.experiment.sizes_of_origin import lacking_origin_error
 from dynapipe_hpc.job.open_mpi.settings import permission_for_root
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.from_config import costs_of
-from dynapipe_hpc.training.huggingface.origin import find_origin
 
 
 def check_size(n_ranks: int, cluster: Cluster) -> None:
@@ -88,8 +87,8 @@ def _costs(files: ExperimentFiles, _: int) -> str:
 
 
 def _weights(files: ExperimentFiles, _: int) -> str:
-    config = files.config
-    if config.model.init_from is None:
+    config, origin = files.config, files.origin
+    if origin is None:
         if config.training.preference_loss is not None:
             raise lacking_origin_error(config.training.objective)
         if not config.model.has_own_layers:
@@ -103,7 +102,6 @@ def _weights(files: ExperimentFiles, _: int) -> str:
             f"model.family is {config.model.family!r}, a package that is not installed: "
             "pip install 'dynapipe-hpc[huggingface]'"
         )
-    origin = find_origin(Path(config.model.init_from), config.model.family)
     if origin.description is None:
         if config.training.init_optimizer:
             raise InputError(

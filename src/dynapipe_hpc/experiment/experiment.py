@@ -53,6 +53,11 @@ class Experiment:
         """
         return self.files.dataset
 
+    @property
+    def forward_planner(self) -> Planner:
+        """The planner of forward passes alone."""
+        return self.planner.of_evaluation(self.config.planner.batch)
+
     def without_slices(self) -> Experiment:
         """The experiment with all samples run whole."""
         config = self.config.without_slices()

@@ -36,6 +36,8 @@ from dynapipe_hpc.planner.from_config import measured_costs, read_costs
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.training.checkpoint.stored_tensors import ITEM_BYTES
 from dynapipe_hpc.training.config import LENGTHS, MAX_ITERATIONS, N_AVERAGES, TrainingConfig
+from dynapipe_hpc.training.huggingface.hash_of_weights import hash_of_weights
+from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
     from dynapipe_hpc.data.dataset.joined_datasets import Dataset
@@ -70,8 +72,19 @@ class ExperimentFiles:
             dataset: Dataset = DatasetFile(Path(data.paths[0]))
         else:
             dataset = JoinedDatasets({e.name: DatasetFile(Path(e.dataset)) for e in data.mixture})
-        check_dataset(self.config, dataset)
+        check_dataset(self, dataset)
         return dataset
+
+    @cached_property
+    def origin(self) -> Origin | None:
+        """The model that the run begins with; None if its weights are drawn at random."""
+        model = self.config.model
+        return None if model.init_from is None else find_origin(Path(model.init_from), model.family)
+
+    @cached_property
+    def weights_hash(self) -> str:
+        """Hash of the weights of that model; empty without one."""
+        return hash_of_weights(self.origin) if self.origin else ""
 
     @cached_property
     def drawn(self) -> MultitaskLengths | None:
@@ -239,15 +252,17 @@ def _given(training: TrainingConfig) -> str:
     return f"training.{name} = {value:,}"
 
 
-def check_dataset(config: ExperimentConfig, dataset: Dataset) -> None:
-    """Refuses datasets that the model cannot be trained on.
+def check_dataset(files: ExperimentFiles, dataset: Dataset) -> None:
+    """Refuses datasets that the model of an experiment cannot be trained on.
 
     Raises:
         InputError: They have another tokenizer, more tokens than the model, no start token, or
             preference pairs where the objective trains none, or none where it does.
     """
     # The tokenizer first: with another one, other numbers of tokens are not the fault.
-    check_tokenizer(config, dataset)
+    config = files.config
+    if config.data.check_tokenizer and files.origin:
+        check_tokenizer(files.origin, dataset)
     check_vocabulary(config, dataset)
     check_start(config, dataset)
     check_pairs(config, dataset)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,8 +16,6 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.reference_file import ReferenceFile
-from dynapipe_hpc.training.huggingface.hash_of_weights import hash_of_weights
-from dynapipe_hpc.training.huggingface.origin import find_origin
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
     from dynapipe_hpc.data.dataset.joined_datasets import Dataset
@@ -32,21 +29,22 @@ class ReferencePass(NamedTuple):
 
     Attributes:
         dataset: The dataset.
-        samples: The pairs that a run trains on or evaluates.
+        batches: The pairs that a run trains on or evaluates, in batches.
         file: The file that keeps their log-probabilities.
     """
 
     dataset: Dataset
-    samples: Sequence[Sample]
+    batches: Sequence[Sequence[Sample]]
     file: ReferenceFile
 
-    def missing(
-        self, known: npt.NDArray[np.float64], config: ExperimentConfig
-    ) -> list[list[Sample]]:
+    @property
+    def n_pairs(self) -> int:
+        """Number of pairs."""
+        return sum(map(len, self.batches))
+
+    def missing(self, known: npt.NDArray[np.float64]) -> list[Sequence[Sample]]:
         """Batches of pairs of which some have no log-probabilities in what the file holds."""
-        n_least = config.cluster.n_replicas
-        batches = in_batches(self.samples, config.data.tokens_per_batch, n_least)
-        return [batch for batch in batches if np.isnan(known[ids_of(batch)]).any()]
+        return [batch for batch in self.batches if np.isnan(known[ids_of(batch)]).any()]
 
     def lack_error(self) -> InputError:
         """The error that a run cannot continue, as the file is not complete."""
@@ -56,43 +54,35 @@ class ReferencePass(NamedTuple):
         )
 
 
-def hash_of_origin(config: ExperimentConfig) -> str:
-    """Hash of the weights of `model.init_from`.
-
-    Raises:
-        InputError: The model cannot be used.
-    """
-    return hash_of_weights(find_origin(Path(str(config.model.init_from)), config.model.family))
-
-
 def reference_passes(files: ExperimentFiles, weights_hash: str) -> list[ReferencePass]:
     """References of the dataset that is trained on, and of the one evaluated if that is another.
 
     Args:
         files: Files of an experiment, which trains on preference pairs.
-        weights_hash: Hash of the weights that the run began with, see `hash_of_origin`.
+        weights_hash: Hash of the weights that the run began with.
 
     Raises:
         InputError: A dataset cannot be used.
     """
-    used, dataset = files.used, files.dataset
+    config, used, dataset = files.config, files.used, files.dataset
     samples = [used.sample(i, int(dataset.task_ids[i])) for i in used.kept.tolist()]
-    pairs = [(dataset, samples)]
+    batches = in_batches(samples, config.data.tokens_per_batch, config.cluster.n_replicas)
+    file = _file(config, weights_hash, dataset, samples)
+    passes = [ReferencePass(dataset, batches, file)]
     evaluation = files.evaluation
     if evaluation is not None and evaluation.dataset is not dataset:
-        pairs.append((evaluation.dataset, evaluation.samples))
-    return [
-        ReferencePass(each, of, _file(files.config, weights_hash, each, of)) for each, of in pairs
-    ]
+        file = _file(config, weights_hash, evaluation.dataset, evaluation.samples)
+        passes.append(ReferencePass(evaluation.dataset, evaluation.batches, file))
+    return passes
 
 
-def describe_reference(experiment: Experiment, weights_hash: str) -> str:
+def describe_reference(experiment: Experiment) -> str:
     """Pairs whose reference is still to be computed, and about how long that takes.
 
     Raises:
-        InputError: A file cannot be used, or pairs cannot be planned.
+        InputError: The model or a file cannot be used, or pairs cannot be planned.
     """
-    passes = reference_passes(experiment.files, weights_hash)
+    passes = reference_passes(experiment.files, experiment.files.weights_hash)
     return "; ".join(_describe(experiment, each) for each in passes)
 
 
@@ -102,12 +92,12 @@ def ids_of(samples: Sequence[Sample]) -> list[int]:
 
 
 def _describe(experiment: Experiment, reference: ReferencePass) -> str:
-    missing = reference.missing(reference.file.read(), experiment.config)
-    n_pairs, path = len(reference.samples), reference.file.path
+    missing = reference.missing(reference.file.read())
+    n_pairs, path = reference.n_pairs, reference.file.path
     if not missing:
         return f"of all {n_pairs:,} pairs, in {path}"
     planned = missing[:: -(-len(missing) // MAX_PLANNED)]
-    planner = experiment.planner.of_evaluation(experiment.config.planner.batch)
+    planner = experiment.forward_planner
     planned_ms = sum(planner.choose(batch).best.makespan_ms for batch in planned)
     about_s = planned_ms / 1e3 * _n_tokens(missing) / _n_tokens(planned)
     return (

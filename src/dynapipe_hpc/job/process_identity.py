@@ -1,13 +1,12 @@
-"""Identity of a process, by which another process can tell whether it is still alive."""
+"""Identity and state of a process, by which another can tell whether it is still alive."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from dynapipe_hpc.job.process_state import state_of
-
-_STARTED = 19  # field 22 of /proc/PID/stat, counted from the one after the name
+_STATE, _STARTED = 0, 19  # fields 3 and 22 of /proc/PID/stat, counted from after the name
+_STATES = {"T": "stopped", "t": "stopped", "D": "waits for a disk", "Z": "gone", "X": "gone"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,12 @@ class ProcessIdentity:
         return _started(self.pid) == self.started and state_of(self.pid) != "gone"
 
 
+def state_of(pid: int) -> str:
+    """State of a process: "runs", "stopped", "waits for a disk" or "gone"."""
+    numbers = _numbers(pid)
+    return _STATES.get(numbers[_STATE], "runs") if numbers else "gone"
+
+
 def _boot() -> str:
     return _read("/proc/sys/kernel/random/boot_id").strip()
 
@@ -58,8 +63,13 @@ def _names() -> str:
 
 
 def _started(pid: int) -> str:
-    after_name = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return after_name[_STARTED] if after_name else ""
+    numbers = _numbers(pid)
+    return numbers[_STARTED] if numbers else ""
+
+
+def _numbers(pid: int) -> list[str]:
+    """Fields of a process after its name, as the kernel gives them; nothing if it is gone."""
+    return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def _read(path: str) -> str:

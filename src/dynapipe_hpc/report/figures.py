@@ -15,6 +15,7 @@ DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 MARKERS = "os^Dvx"
 MAX_DOTS = 300
 
+Paint = Callable[[Axes, Comparison], None]
 Values = Sequence[float]
 
 
@@ -28,87 +29,78 @@ class Drawing:
 
 def figures(comparison: Comparison) -> list[Drawing]:
     """Figures of training, throughput, padding and predictions of all runs."""
+
+    def drawing(title: str, name: str, content: str, paint: Paint) -> Drawing:
+        description = f"{content} of {', '.join(comparison.names)}"
+        return Drawing(title, draw(name, description, lambda axes: paint(axes, comparison)))
+
     return [
-        Drawing("Loss by iteration", _loss_by_iteration(comparison)),
-        Drawing("Loss by training time", _loss_by_time(comparison)),
-        Drawing("Learning rate", _learning_rate(comparison)),
-        Drawing("Gradient norm", _gradient_norm(comparison)),
-        Drawing("Real tokens per second", _throughput(comparison)),
-        Drawing("Padding efficiency", _padding(comparison)),
-        Drawing("Iteration time, predicted and measured", _time(comparison)),
-        Drawing("Peak memory, predicted and measured", _memory(comparison)),
+        drawing("Loss by iteration", "loss", "Loss by iteration", _loss_by_iteration),
+        drawing("Loss by training time", "loss-time", "Loss by training time", _loss_by_time),
+        drawing("Learning rate", "rate", "Learning rate by iteration", _learning_rate),
+        drawing("Gradient norm", "norm", "Gradient norm by iteration", _gradient_norm),
+        drawing(
+            "Real tokens per second", "tokens", "Real tokens per second by iteration", _throughput
+        ),
+        drawing("Padding efficiency", "padding", "Share of real tokens by iteration", _padding),
+        drawing(
+            "Iteration time, predicted and measured",
+            "time",
+            "Predicted and measured iteration time",
+            _time,
+        ),
+        drawing(
+            "Peak memory, predicted and measured",
+            "memory",
+            "Predicted and measured peak memory",
+            _memory,
+        ),
     ]
 
 
-def _loss_by_iteration(comparison: Comparison) -> str:
-    def paint(axes: Axes) -> None:
-        _evaluations(axes, comparison)
-        _by_iteration(axes, comparison, lambda r: r.loss)
-        axes.set(ylabel="loss per target token")
-
-    return draw("loss", f"Loss by iteration of {_all(comparison)}", paint)
+def _loss_by_iteration(axes: Axes, comparison: Comparison) -> None:
+    _evaluations(axes, comparison)
+    _by_iteration(axes, comparison, lambda r: r.loss)
+    axes.set(ylabel="loss per target token")
 
 
-def _loss_by_time(comparison: Comparison) -> str:
-    def paint(axes: Axes) -> None:
-        _curves(axes, comparison, comparison.ends_s, lambda r: r.loss)
-        axes.set(xlabel="time in iterations [s]", ylabel="loss per target token")
-        axes.set_xlim(left=0)
-
-    return draw("loss-time", f"Loss by training time of {_all(comparison)}", paint)
+def _loss_by_time(axes: Axes, comparison: Comparison) -> None:
+    _curves(axes, comparison, comparison.ends_s, lambda r: r.loss)
+    axes.set(xlabel="time in iterations [s]", ylabel="loss per target token")
+    axes.set_xlim(left=0)
 
 
-def _learning_rate(comparison: Comparison) -> str:
-    def paint(axes: Axes) -> None:
-        _by_iteration(axes, comparison, lambda r: r.learning_rate)
-        axes.set(ylabel="learning rate")
-        axes.set_ylim(bottom=0)
-
-    return draw("rate", f"Learning rate by iteration of {_all(comparison)}", paint)
+def _learning_rate(axes: Axes, comparison: Comparison) -> None:
+    _by_iteration(axes, comparison, lambda r: r.learning_rate)
+    axes.set(ylabel="learning rate")
+    axes.set_ylim(bottom=0)
 
 
-def _gradient_norm(comparison: Comparison) -> str:
-    def paint(axes: Axes) -> None:
-        _by_iteration(axes, comparison, lambda r: r.gradient_norm)
-        axes.set(ylabel="gradient norm before clipping")
-
-    return draw("norm", f"Gradient norm by iteration of {_all(comparison)}", paint)
+def _gradient_norm(axes: Axes, comparison: Comparison) -> None:
+    _by_iteration(axes, comparison, lambda r: r.gradient_norm)
+    axes.set(ylabel="gradient norm before clipping")
 
 
-def _throughput(comparison: Comparison) -> str:
-    def paint(axes: Axes) -> None:
-        _by_iteration(axes, comparison, lambda r: r.tokens_per_s)
-        axes.set(ylabel="real tokens [1/s]")
-        axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter("{x:,.0f}")
-
-    return draw("tokens", f"Real tokens per second by iteration of {_all(comparison)}", paint)
+def _throughput(axes: Axes, comparison: Comparison) -> None:
+    _by_iteration(axes, comparison, lambda r: r.tokens_per_s)
+    axes.set(ylabel="real tokens [1/s]")
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
 
 
-def _padding(comparison: Comparison) -> str:
-    def paint(axes: Axes) -> None:
-        _by_iteration(axes, comparison, lambda r: 100 * r.padding_efficiency)
-        axes.set(ylabel="real of all tokens [%]", ylim=(0, 102))
-
-    return draw("padding", f"Share of real tokens by iteration of {_all(comparison)}", paint)
+def _padding(axes: Axes, comparison: Comparison) -> None:
+    _by_iteration(axes, comparison, lambda r: 100 * r.padding_efficiency)
+    axes.set(ylabel="real of all tokens [%]", ylim=(0, 102))
 
 
-def _time(comparison: Comparison) -> str:
-    def paint(axes: Axes) -> None:
-        _dots(axes, comparison, lambda r: (r.predicted_ms, r.measured_ms))
-        axes.set(xlabel="predicted [ms]", ylabel="measured [ms]")
-
-    return draw("time", f"Predicted and measured iteration time of {_all(comparison)}", paint)
+def _time(axes: Axes, comparison: Comparison) -> None:
+    _dots(axes, comparison, lambda r: (r.predicted_ms, r.measured_ms))
+    axes.set(xlabel="predicted [ms]", ylabel="measured [ms]")
 
 
-def _memory(comparison: Comparison) -> str:
-    def paint(axes: Axes) -> None:
-        _dots(
-            axes, comparison, lambda r: (r.predicted_peak_bytes / MIB, r.measured_peak_bytes / MIB)
-        )
-        axes.set(xlabel="predicted [MiB]", ylabel="measured [MiB]")
-
-    return draw("memory", f"Predicted and measured peak memory of {_all(comparison)}", paint)
+def _memory(axes: Axes, comparison: Comparison) -> None:
+    _dots(axes, comparison, lambda r: (r.predicted_peak_bytes / MIB, r.measured_peak_bytes / MIB))
+    axes.set(xlabel="predicted [MiB]", ylabel="measured [MiB]")
 
 
 def _by_iteration(
@@ -194,7 +186,3 @@ def _legend(axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if len(handles) > 1:
         axes.figure.legend(handles, labels, loc="outside upper left", ncols=3)
-
-
-def _all(comparison: Comparison) -> str:
-    return ", ".join(comparison.names)

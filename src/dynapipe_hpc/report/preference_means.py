@@ -7,9 +7,6 @@ from pydantic.dataclasses import dataclass as validated
 
 from dynapipe_hpc.report.lines_file import Number
 
-N_SUMS = 6
-"""Number of sums over pairs from which the means follow."""
-
 
 @validated(frozen=True, slots=True)
 class PreferenceMeans:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.examples.chats import CHATML, Record, chat, refusal, shown, tokenized
 
-from dynapipe_hpc.data.text.known_fields import KNOWN_FIELDS, KnownField, table_of_known_fields
+from dynapipe_hpc.data.text.known_fields import KNOWN_FIELDS, KnownField
 from dynapipe_hpc.data.text.record_format import RecordFormat
 
 README = Path(__file__).parents[3] / "data" / "README.md"
@@ -101,6 +101,19 @@ def test_pairs_are_refused_by_the_same_names_and_text_by_none() -> None:
     assert words in refusal({**pair, "chosen": "b"}, record_format=RecordFormat.PAIRS)
     made = tokenized([{"text": "a", "images": ["x"]}], record_format=RecordFormat.TEXT)
     assert made.n_records == 1
+
+
+def table_of_known_fields() -> str:
+    """The table as Markdown, as the documentation has it."""
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for known in KNOWN_FIELDS:
+        use = f"refused: {known.use}" if known.is_refused else known.use
+        names.setdefault((known.place, known.origin, use), []).append(f"`{known.name}`")
+    rows = [
+        f"| {place} | {', '.join(fields)} | {origin} | {use} |"
+        for (place, origin, use), fields in names.items()
+    ]
+    return "\n".join(["| in the | field | of | what becomes of it |", "|---|---|---|---|", *rows])
 
 
 def test_the_documentation_has_the_table() -> None:

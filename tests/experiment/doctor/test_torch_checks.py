@@ -12,6 +12,7 @@ from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.doctor.torch_checks import check_build, check_devices
 from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.rank.host_device import HostDevice
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
 
@@ -25,7 +26,8 @@ def memory_of(monkeypatch: pytest.MonkeyPatch, limit: str, **cluster: int) -> Fi
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "A100")
     # Asking for another's would make a context there: it is not in the list.
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda i: [(FREE_BYTES, TOTAL_BYTES)][i])
-    monkeypatch.setattr(torch_checks, "attention_kernels", lambda _: "none")
+    host = HostDevice("A100")
+    monkeypatch.setattr(torch_checks, "find_host_device", lambda _: host)
     tables = tiny_t5_experiment().model_dump()
     tables["cluster"] |= {"device_memory_bytes": limit, **cluster}
     tables["training"] |= {"device": "cuda"}

@@ -6,14 +6,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.channels import open_channels, open_torch_channels
-from dynapipe_hpc.experiment.rank.devices import (
-    CPU,
-    RankDevice,
-    find_device,
-    gpu_name,
-    reserve_memory,
-    slow_dtype,
-)
+from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice, find_device, reserve_memory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
 
@@ -33,7 +26,6 @@ def test_ranks_compute_on_processors_where_they_should_or_must(device: str) -> N
     config = on(device)
     place = find_device(ALONE, config)
     assert place == RankDevice(CPU, is_shared=False)
-    assert gpu_name(config) is None
     reserve_memory(place, config)  # nothing to do
 
 
@@ -52,25 +44,6 @@ def test_intel_gpus_are_refused_by_name(device: str, monkeypatch: pytest.MonkeyP
     with pytest.raises(InputError, match=r"sees Intel GPUs, which are not supported; .*'cpu'"):
         find_device(ALONE, on(device))
     assert find_device(ALONE, on("cpu")) == RankDevice(CPU, is_shared=False)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "is_slow"),
-    [("float32", True), ("float64", True), ("bfloat16", False), ("float16", False)],
-)
-def test_a_type_in_which_gpus_are_slow_is_a_warning_where_there_are_some(
-    dtype: str, is_slow: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = on("auto")
-    training = config.training.model_copy(update={"dtype": dtype})
-    config = config.model_copy(update={"training": training})
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
-    warning = slow_dtype(config)
-    assert warning.startswith(f"training.dtype is {dtype}, in which a GPU") == is_slow
-    assert warning.endswith("set it to 'bfloat16'") == is_slow
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert slow_dtype(config) == ""
 
 
 def test_the_ranks_of_a_host_are_a_job() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mpi4py import MPI
+from tests.examples.private_position import private_position
 from tests.examples.tokenized import write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
 
@@ -19,7 +20,6 @@ from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
 from dynapipe_hpc.experiment.run.evaluator import Evaluator, mean_loss, task_losses
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
-from dynapipe_hpc.experiment.watch.position import private_position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
 from dynapipe_hpc.training.config import LossWeighting
@@ -43,7 +43,7 @@ def test_an_evaluation_counts_the_tokens_that_training_counts(
     unused: Any = None
     rank = TrainingRank(
         job=job,
-        config=experiment.config,
+        iterations=range(1),
         worker=worker,
         feed=unused,
         planning=unused,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
+from tests.examples.private_position import private_position
 from tests.examples.tokenized import write_samples
 from tests.jobs.command_line import call, columns
 from tests.jobs.job_files import Tables, write_config
@@ -27,12 +28,12 @@ from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_la
 from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
-from dynapipe_hpc.experiment.watch.position import private_position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.store.local import LocalPlanStore
 
 ITERATIONS = range(3)
+TINY = tiny_experiment()
 
 
 def write_dataset(folder: Path) -> Path:
@@ -44,7 +45,7 @@ def write_dataset(folder: Path) -> Path:
 
 def rank_of(folder: Path, **training: object) -> TrainingRank:
     """A rank alone, whose first plans are ready."""
-    tables = tiny_experiment().model_dump()
+    tables = TINY.model_dump()
     tables["data"]["dataset"] = str(write_dataset(folder))
     tables["training"] |= {"iterations": len(ITERATIONS), **training}
     experiment = open_experiment(ExperimentFiles(ExperimentConfig.model_validate(tables)))
@@ -57,7 +58,7 @@ def rank_of(folder: Path, **training: object) -> TrainingRank:
     unused: Any = None
     return TrainingRank(
         job=job,
-        config=experiment.config,
+        iterations=ITERATIONS,
         worker=worker,
         feed=PlanFeed(store, 0, experiment.sampler, worker, timeout_s=1),
         planning=unused,
@@ -83,7 +84,7 @@ def test_losses_are_the_same_bits_with_and_without(
 ) -> None:
     expected = losses(rank_of(tmp_path, **training))
     rank = rank_of(tmp_path, **training)
-    assert run_largest_first(rank, ITERATIONS)
+    assert run_largest_first(rank, TINY)
     assert losses(rank) == expected
 
 
@@ -101,7 +102,7 @@ def test_the_largest_shapes_of_several_plans_are_run_with_the_largest_first(
         load(index, microbatch)
 
     stage.load = noted_load
-    line = run_largest_first(rank, ITERATIONS)
+    line = run_largest_first(rank, TINY)
     planned = [float(number) for number in re.findall(r"planned ([\d.]+)", line)]
     assert len(planned) == 2
     assert planned == sorted(planned, reverse=True)
@@ -111,7 +112,7 @@ def test_the_largest_shapes_of_several_plans_are_run_with_the_largest_first(
 
 
 def test_memory_used_is_about_what_was_planned(tmp_path: Path) -> None:
-    line = run_largest_first(rank_of(tmp_path), ITERATIONS)
+    line = run_largest_first(rank_of(tmp_path), TINY)
     used, planned = re.findall(r"in ([\d.]+) MB \(planned ([\d.]+)\)", line)[0]
     assert 0 < float(used) <= float(planned)
 
@@ -130,7 +131,7 @@ def test_a_lack_of_memory_names_sample_shape_and_key(tmp_path: Path, error: Exce
         r"is \d+ with \d+ tokens, does not fit .* lower cluster.device_memory_bytes, which is "
         r"1,000.0 MB, or data.max_tokens",
     ):
-        run_largest_first(rank, ITERATIONS)
+        run_largest_first(rank, TINY)
 
 
 @pytest.mark.parametrize(

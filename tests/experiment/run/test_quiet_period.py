@@ -62,7 +62,7 @@ def test_an_iteration_is_written_when_the_next_begins(tmp_path: Path, long: Quie
         tiny_experiment(),
         Placement((2, 2)),
         tmp_path / "run",
-        n_ranks=1,
+        machine={},
         n_done=0,
         lock=lock,
         quiet_period=long,
@@ -141,13 +141,10 @@ def test_a_quiet_period_begins_when_the_device_is_done(
     feed = SimpleNamespace(is_ahead=is_ahead, prepare=lambda *_: note("prepare"))
     channels = SimpleNamespace(transport=None)
     worker = SimpleNamespace(channels=channels, stage=None, clock=None)
-    config = tiny_experiment()
-    training = config.training.model_copy(update={"iterations": 2})
-    config = config.model_copy(update={"training": training})
     unused: Any = None
     rank = TrainingRank(
         job=unused,
-        config=config,
+        iterations=range(2),
         worker=cast(Any, worker),
         feed=cast(Any, feed),
         planning=unused,

@@ -39,7 +39,7 @@ def log_in(config: ExperimentConfig, folder: Path, lock: RunLock, n_done: int = 
     """Log of a run of one rank."""
     quiet_period = QuietPeriod()
     return RunLog(
-        config, PLACEMENT, folder, n_ranks=1, n_done=n_done, lock=lock, quiet_period=quiet_period
+        config, PLACEMENT, folder, machine={}, n_done=n_done, lock=lock, quiet_period=quiet_period
     )
 
 
@@ -49,14 +49,14 @@ def continued_text(folder: Path, config: ExperimentConfig, capsys: Output) -> st
         trained_for(10),
         PLACEMENT,
         folder,
-        n_ranks=1,
+        machine={},
         n_done=0,
         lock=lock,
         quiet_period=QuietPeriod(),
     ).close()
     capsys.readouterr()
     RunLog(
-        config, PLACEMENT, folder, n_ranks=1, n_done=10, lock=lock, quiet_period=QuietPeriod()
+        config, PLACEMENT, folder, machine={}, n_done=10, lock=lock, quiet_period=QuietPeriod()
     ).close()
     return capsys.readouterr().out
 
@@ -86,7 +86,7 @@ def log_of(folder: Path) -> Iterator[RunLog]:
             trained_for(10),
             Placement((2, 2)),
             folder,
-            n_ranks=1,
+            machine={},
             n_done=0,
             lock=lock,
             quiet_period=QuietPeriod(),
@@ -131,7 +131,7 @@ def test_metrics_count_tokens_and_estimate_what_is_left(tmp_path: Path) -> None:
         trained_for(10),
         PLACEMENT,
         tmp_path / "run",
-        n_ranks=1,
+        machine={},
         n_done=2,
         lock=lock,
         quiet_period=QuietPeriod(),
@@ -146,7 +146,7 @@ def printed(folder: Path, capsys: Output, **report: int) -> list[str]:
     lock = RunLock(folder, "")
     lock.acquire()
     log = RunLog(
-        config, PLACEMENT, folder, n_ranks=1, n_done=0, lock=lock, quiet_period=QuietPeriod()
+        config, PLACEMENT, folder, machine={}, n_done=0, lock=lock, quiet_period=QuietPeriod()
     )
     for iteration in range(10):
         norm = math.inf if iteration == 4 else 1.0

@@ -10,12 +10,11 @@ from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.baselines.gpipe import gpipe
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.text import format_schedule
 
 
 def test_every_stage_runs_all_forward_passes_first() -> None:
     costs = equal_stages([1] * 4, n_stages=3)
-    assert format_schedule(gpipe(costs, no_limit(costs))) == dedent("""\
+    assert str(gpipe(costs, no_limit(costs))) == dedent("""\
         F0 F1 F2 F3 B0 B1 B2 B3
         F0 F1 F2 F3 B0 B1 B2 B3
         F0 F1 F2 F3 B0 B1 B2 B3""")

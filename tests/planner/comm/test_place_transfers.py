@@ -15,6 +15,7 @@ from tests.examples.example_plans import (
     plans_of,
     timeline_of,
 )
+from tests.examples.schedule_text import parse_schedule
 from tests.examples.stage_costs import drawn_costs, no_limit, with_columns
 from tests.oracles.place_transfers import place_transfers as place_one_by_one
 
@@ -29,7 +30,6 @@ from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES, name_of
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule, ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.text import parse_schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
 

@@ -16,6 +16,7 @@ from tests.examples.measured_layers import (
     linear_layer,
     linear_table,
 )
+from tests.examples.schedule_text import parse_schedule
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster, Link
@@ -26,7 +27,6 @@ from dynapipe_hpc.planner.cost.profiled import ProfiledCost
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
 from dynapipe_hpc.planner.cost.weight_gradients import split_times
 from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.text import parse_schedule
 
 AXES: Axes = (ROWS, ROW_TOKENS, NO_TARGET)
 LAYER = on_three_axes({"layer": linear_layer(1.0)})["layer"]

@@ -27,7 +27,6 @@ from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import schedule_priced
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, InfeasibleScheduleError
 from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.text import format_schedule
 
 LINKS = st.builds(
     Link,
@@ -45,7 +44,7 @@ def makespan_ms(costs: StageCosts, link: Link, limit_bytes: float) -> float:
 
 def test_a_stage_runs_what_has_arrived_and_backward_passes_first() -> None:
     schedule = adaptive(equal_stages([1] * 5, 3), np.full(3, 3.0))
-    assert format_schedule(schedule) == dedent("""\
+    assert str(schedule) == dedent("""\
         F0 F1 F2 B0 F3 B1 F4 B2 B3 B4
         F0 F1 F2 B0 B1 F3 B2 F4 B3 B4
         F0 B0 F1 B1 F2 B2 F3 B3 F4 B4""")
@@ -53,7 +52,7 @@ def test_a_stage_runs_what_has_arrived_and_backward_passes_first() -> None:
 
 def test_a_single_stage_with_room_for_one_keeps_one() -> None:
     costs = equal_stages([1, 2], n_stages=1)
-    assert format_schedule(adaptive(costs, np.ones(1))) == "F0 B0 F1 B1"
+    assert str(adaptive(costs, np.ones(1))) == "F0 B0 F1 B1"
 
 
 def test_a_stage_does_not_wait_for_a_slow_microbatch_while_it_has_others() -> None:
@@ -79,19 +78,19 @@ def test_gradients_of_weights_fill_what_would_be_idle() -> None:
     costs = equal_stages([1] * 4, 3)
     schedule = adaptive_split(costs, np.full(3, 4.0))
     timeline = simulate(schedule, costs, INSTANT, np.zeros(3))
-    assert format_schedule(schedule).split("\n")[2] == "F0 B0 F1 B1 F2 B2 F3 B3 W0 W1 W2 W3"
+    assert str(schedule).split("\n")[2] == "F0 B0 F1 B1 F2 B2 F3 B3 W0 W1 W2 W3"
     assert timeline.makespan_ms < makespan_ms(costs, INSTANT, 4)
 
 
 def test_gradients_of_weights_come_first_where_they_free_memory() -> None:
     costs = equal_stages([1] * 3, n_stages=1)
-    assert format_schedule(adaptive_split(costs, np.ones(1))) == "F0 B0 W0 F1 B1 W1 F2 B2 W2"
+    assert str(adaptive_split(costs, np.ones(1))) == "F0 B0 W0 F1 B1 W1 F2 B2 W2"
 
 
 def test_where_memory_is_scarce_a_forward_pass_may_go_first_after_a_backward_pass() -> None:
     # F2 goes before B1 on the first stage, so that the second has work while B1 runs.
     schedule = adaptive(equal_stages([2, 1, 1], 2), np.full(2, 2.0))
-    assert format_schedule(schedule) == dedent("""\
+    assert str(schedule) == dedent("""\
         F0 F1 B0 F2 B1 B2
         F0 B0 F1 B1 F2 B2""")
 

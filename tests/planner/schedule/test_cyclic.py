@@ -21,14 +21,13 @@ from dynapipe_hpc.planner.cost.cost_model import Cost, StageCosts
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.text import format_schedule
 
 SUM_ROUNDING = 1e-14  # relative, of a dozen terms
 
 
 def picture_of(stored_bytes: list[int], limit_bytes: list[float]) -> str:
     costs = equal_stages([1] * len(stored_bytes), len(limit_bytes), stored_bytes)
-    return format_schedule(cyclic(costs, np.array(limit_bytes, np.float64)))
+    return str(cyclic(costs, np.array(limit_bytes, np.float64)))
 
 
 def test_without_a_limit_stages_keep_work_in_store() -> None:
@@ -64,7 +63,7 @@ def test_a_microbatch_enters_only_if_those_before_it_can_still_go_back() -> None
     needy_backward = with_columns(
         costs, backward_transient_bytes=np.array([[1, 0], [1, 0], [1, 0]]) * 2.0
     )
-    assert format_schedule(cyclic(needy_backward, np.array([4.0, 4.0]))).startswith("F0 F1 B0 F2 ")
+    assert str(cyclic(needy_backward, np.array([4.0, 4.0]))).startswith("F0 F1 B0 F2 ")
 
 
 @given(drawn_costs(), st.lists(st.integers(0, 30), min_size=5, max_size=5))

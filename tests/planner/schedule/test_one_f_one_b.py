@@ -8,12 +8,11 @@ from tests.examples.stage_costs import equal_stages, no_limit
 
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
-from dynapipe_hpc.planner.schedule.text import format_schedule
 
 
 def picture_of(n_microbatches: int, n_stages: int) -> str:
     costs = equal_stages([1] * n_microbatches, n_stages)
-    return format_schedule(one_f_one_b(costs, no_limit(costs)))
+    return str(one_f_one_b(costs, no_limit(costs)))
 
 
 def test_every_stage_warms_up_once_less_than_the_one_before() -> None:

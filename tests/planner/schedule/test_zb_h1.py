@@ -10,7 +10,6 @@ from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, InfeasibleScheduleError
 from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.text import format_schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
 
@@ -21,7 +20,7 @@ def run(costs: StageCosts) -> Timeline:
 
 def test_the_later_a_stage_the_longer_it_puts_off_gradients_of_weights() -> None:
     costs = equal_stages([1] * 5, n_stages=3)
-    assert format_schedule(zb_h1(costs, no_limit(costs))) == dedent("""\
+    assert str(zb_h1(costs, no_limit(costs))) == dedent("""\
         F0 F1 F2 B0 W0 F3 B1 W1 F4 B2 W2 B3 W3 B4 W4
         F0 F1 B0 F2 B1 W0 F3 B2 W1 F4 B3 W2 B4 W3 W4
         F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 F4 B4 W2 W3 W4""")
@@ -29,7 +28,7 @@ def test_the_later_a_stage_the_longer_it_puts_off_gradients_of_weights() -> None
 
 def test_fewer_microbatches_than_stages() -> None:
     costs = equal_stages([1, 1], n_stages=3)
-    assert format_schedule(zb_h1(costs, no_limit(costs))) == dedent("""\
+    assert str(zb_h1(costs, no_limit(costs))) == dedent("""\
         F0 F1 B0 W0 B1 W1
         F0 F1 B0 B1 W0 W1
         F0 B0 F1 B1 W0 W1""")

@@ -110,16 +110,3 @@ def check_known_fields(fields: Mapping[str, Any], place: Place, prefix: str = ""
             f"field '{prefix}{name}' is not used ({known.use}); leave the record out, or remove or "
             "rename the field"
         )
-
-
-def table_of_known_fields() -> str:
-    """The table as Markdown, for the documentation."""
-    names: dict[tuple[str, str, str], list[str]] = {}
-    for known in KNOWN_FIELDS:
-        use = f"refused: {known.use}" if known.is_refused else known.use
-        names.setdefault((known.place, known.origin, use), []).append(f"`{known.name}`")
-    rows = [
-        f"| {place} | {', '.join(fields)} | {origin} | {use} |"
-        for (place, origin, use), fields in names.items()
-    ]
-    return "\n".join(["| in the | field | of | what becomes of it |", "|---|---|---|---|", *rows])

@@ -14,7 +14,7 @@ from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.experiment import Experiment, open_experiment
 from dynapipe_hpc.experiment.explain.describe_room import describe_room
 from dynapipe_hpc.experiment.files import ExperimentFiles
-from dynapipe_hpc.experiment.reference_pass import describe_reference, hash_of_origin
+from dynapipe_hpc.experiment.reference_pass import describe_reference
 from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.memory import activation_bytes, misfit_error
@@ -47,7 +47,7 @@ def check_config(case: Case) -> Iterator[Finding]:
         return
     yield _checked("first plan", partial(_first_plan, experiment))
     if files.config.training.preference_loss and not _is_problem(results["weights"]):
-        yield _checked("reference", partial(_reference, experiment))
+        yield _checked("reference", partial(describe_reference, experiment))
 
 
 def _circumstances(files: ExperimentFiles, n_ranks: int) -> Iterator[Finding]:
@@ -81,10 +81,6 @@ def _first_plan(experiment: Experiment) -> str:
         rank = [len(plan) for plan in plans].index(largest)
         raise InputError(str(too_large_error(0, rank, largest, room)))
     return f"{largest:,} bytes of store.plan_bytes = {room:,}"
-
-
-def _reference(experiment: Experiment) -> str:
-    return describe_reference(experiment, hash_of_origin(experiment.config))
 
 
 def _longest(experiment: Experiment, rows: RowLengths) -> str:

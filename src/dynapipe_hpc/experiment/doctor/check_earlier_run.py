@@ -37,7 +37,7 @@ def check_earlier_run(case: Case) -> Iterator[Finding]:
     if files is None or output is None or not case.job.broadcast(_is_free(output)):
         return
     try:
-        facts = together(case.job, partial(_facts, files))
+        facts = together(case.job, partial(facts_of_run, files))
         folder = CheckpointFolder(output / "checkpoints", files.config.checkpoint)
         point = newest_undamaged(case.job, folder, facts)
         findings = list(_described(output, files, facts, point)) if case.job.is_first else []
@@ -51,10 +51,6 @@ def _is_free(output: Path) -> bool:
         return output.is_dir() and writer_of(output) is None
     except InputError:  # reported by the section on the folder
         return False
-
-
-def _facts(files: ExperimentFiles) -> Facts:
-    return facts_of_run(files.config, files.dataset)
 
 
 def _described(
@@ -82,7 +78,7 @@ def _described(
     if files.config.training.preference_loss:
         passes = reference_passes(files, str(facts_of_start(facts, point)[FACT]))
         for reference in passes:
-            if reference.missing(reference.file.read(), files.config):
+            if reference.missing(reference.file.read()):
                 raise reference.lack_error()
         paths = ", ".join(str(reference.file.path) for reference in passes)
         yield Finding("reference", f"of the model that the run began with, in {paths}")

@@ -45,7 +45,7 @@ def circumstances_here(config: ExperimentConfig, n_ranks: int) -> Mapping[str, s
     """Circumstances of a job; without torch, only those that the configuration decides."""
     torch = _torch()
     if isinstance(torch, ModuleType):
-        return dict(torch.circumstances(config, n_ranks))
+        return dict(torch.circumstances_here(config, n_ranks))
     return configured(config)
 
 

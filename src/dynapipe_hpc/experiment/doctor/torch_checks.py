@@ -9,17 +9,15 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
 from dynapipe_hpc.experiment.place_layers import any_placement
-from dynapipe_hpc.experiment.rank.circumstances import (
-    attention_kernels,
+from dynapipe_hpc.experiment.rank.host_device import (
     circumstances,
+    find_host_device,
+    slow_dtype,
     slow_packed_rows,
 )
-from dynapipe_hpc.experiment.rank.devices import slow_dtype
 from dynapipe_hpc.job.launch_environment import device_index
 from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
 from dynapipe_hpc.training.allocated_memory import MARGIN_BYTES, PLANNED_SHARE, reserved_bytes
-
-__all__ = ["check_build", "check_devices", "circumstances", "uses_gpus"]
 
 ADVISED_SHARE = 0.9
 """Largest share of a GPU that plans should fill."""
@@ -47,6 +45,11 @@ def _nccl() -> str:
     return ".".join(str(part) for part in version)
 
 
+def circumstances_here(config: ExperimentConfig, n_ranks: int) -> dict[str, str]:
+    """Circumstances of a job that runs a configuration on this machine."""
+    return circumstances(config, find_host_device(config), n_ranks)
+
+
 def uses_gpus(config: ExperimentConfig) -> bool:
     """Whether a run would use the GPUs that this process sees."""
     wants = config.training.device
@@ -70,10 +73,11 @@ def check_devices(case: Case) -> Iterator[Finding]:
     yield Finding(f"GPU {index}", f"{name}, {sizes}")
     if case.config and wants != "cpu":
         yield from _room(case.config, free_bytes, total_bytes)
-        if warning := slow_dtype(case.config):
+        host = find_host_device(case.config)
+        if warning := slow_dtype(case.config, host):
             yield Finding("dtype", warning, Level.WARNING)
-        yield Finding("attention", attention_kernels(case.config))
-        if warning := slow_packed_rows(case.config):
+        yield Finding("attention", host.attention)
+        if warning := slow_packed_rows(case.config, host):
             yield Finding("attention", warning, Level.WARNING)
 
 

@@ -21,7 +21,6 @@ from dynapipe_hpc.planner.batch.check_rows import check_rows
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.lower_bound import LowerBound
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
-from dynapipe_hpc.planner.schedule.text import format_schedule
 
 Record = dict[str, Any]
 
@@ -102,7 +101,7 @@ def _replica(pipeline: Pipeline) -> Record:
         "makespan_ms": pipeline.timeline.makespan_ms,
         "peak_bytes": pipeline.timeline.peak_bytes.tolist(),
         "microbatches": [_microbatch(m) for m in pipeline.microbatches],
-        "orders": format_schedule(pipeline.schedule).split("\n"),
+        "orders": str(pipeline.schedule).split("\n"),
     }
 
 

@@ -20,7 +20,7 @@ from dynapipe_hpc.experiment.explain.explain_plan import (
     explain_split,
 )
 from dynapipe_hpc.experiment.explain.what_sets_the_time import what_sets_the_time
-from dynapipe_hpc.experiment.reference_pass import describe_reference, hash_of_origin
+from dynapipe_hpc.experiment.reference_pass import describe_reference
 from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -105,7 +105,7 @@ def _reference(experiment: Experiment) -> Iterator[str]:
     config = experiment.config
     if config.training.preference_loss and config.model.init_from:
         try:
-            text = describe_reference(experiment, hash_of_origin(config))
+            text = describe_reference(experiment)
         except InputError as error:  # plans need no weights
             text = f"not known: {error}"
         yield f"reference: {text}"

@@ -10,7 +10,7 @@ from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.bench import has_slices
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.rank.circumstances import circumstances
+from dynapipe_hpc.experiment.rank.host_device import circumstances, find_host_device
 from dynapipe_hpc.experiment.split_passes import kinds_with_halves
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.table.profile_file import read_table
@@ -53,7 +53,8 @@ def begun_table(
 
 def measured_with(config: ExperimentConfig, grid: ProfileGrid, n_ranks: int) -> dict[str, str]:
     """Facts about a measurement, for the table's provenance."""
-    return circumstances(config, n_ranks) | {"microbatches": str(grid)}
+    host = find_host_device(config)
+    return circumstances(config, host, n_ranks) | {"microbatches": str(grid)}
 
 
 def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[ExecutionMode]:

@@ -1,6 +1,8 @@
 """Assembly of the parts of one rank."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,7 +38,7 @@ class Worker:
         state: State of training of these layers.
         channels: Channels to the other ranks.
         clock: Clock of the device.
-        collate: Function that arranges the tokens of a micro-batch for the stage.
+        open_loader: Function that makes the loader of the tokens of another dataset.
         device: Device that computes.
         reports_loss: Whether this rank knows the loss: it is on the last stage, of whose shards
             it is the first.
@@ -47,7 +49,7 @@ class Worker:
     state: TrainingState
     channels: Channels
     clock: Clock[Any]
-    collate: Collate[Any]
+    open_loader: Callable[[Dataset], TokenLoader[Any]]
     device: torch.device
     reports_loss: bool
 
@@ -64,8 +66,8 @@ def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
         module = build_module(
             config, placement, stage_number, channels.collectives, device=on.device
         )
-    collate: Collate[Any] = module.collate
-    loader = loader_of(dataset, config, collate)
+    open_loader = partial(loader_of, config=config, collate=module.collate)
+    loader = open_loader(dataset)
     optimizer = build_optimizer(config, tied, module, channels.collectives)
     state = TrainingState(module, optimizer, channels.collectives)
     with job.fail_together():
@@ -75,7 +77,7 @@ def build_worker(experiment: Experiment, job: Job, on: RankDevice) -> Worker:
     stage = ModuleStage(module, loader, optimizer)
     reports_loss = module.is_last and channels.collectives.shard == 0
     clock = clock_of(on.device)
-    return Worker(loader, stage, state, channels, clock, collate, on.device, reports_loss)
+    return Worker(loader, stage, state, channels, clock, open_loader, on.device, reports_loss)
 
 
 def loader_of(

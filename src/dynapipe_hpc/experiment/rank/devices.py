@@ -84,24 +84,6 @@ def reserve_memory(on: RankDevice, config: ExperimentConfig) -> None:
         raise InputError(f"cluster.device_memory_bytes: {error}; lower it") from error
 
 
-def gpu_name(config: ExperimentConfig) -> str | None:
-    """Name of the GPU that this host's ranks compute on; None if they compute on CPUs."""
-    if config.training.device == "cpu" or not torch.cuda.device_count():
-        return None
-    return torch.cuda.get_device_name(0)
-
-
-def slow_dtype(config: ExperimentConfig) -> str:
-    """A warning of a type in which GPUs are slow; empty if ranks compute on CPUs or in 16 bits."""
-    dtype = config.training.dtype
-    if dtype not in ("float32", "float64") or gpu_name(config) is None:
-        return ""
-    return (
-        f"training.dtype is {dtype}, in which a GPU computes at a fraction of its speed and "
-        "activations take twice the memory or more; set it to 'bfloat16'"
-    )
-
-
 def wait_for(device: torch.device) -> None:
     """Waits until a device has finished all launched work, for measurements."""
     if device.type == "cuda":

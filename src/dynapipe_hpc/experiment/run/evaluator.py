@@ -10,9 +10,7 @@ import numpy as np
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.evaluation_samples import EvaluationSamples
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.rank.assemble import loader_of
-from dynapipe_hpc.experiment.run.forward_passes import FloatArray, run_forward
-from dynapipe_hpc.experiment.run.plan_evaluation import plan_forward
+from dynapipe_hpc.experiment.run.forward_passes import FloatArray, plan_forward, run_forward
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
 from dynapipe_hpc.report.preference_means import PreferenceMeans
@@ -45,7 +43,7 @@ class Evaluator:
         self._rank = rank
         self._samples, self._names = samples.samples, samples.dataset.task_names
         self._training, self._reference = experiment.config.training, reference
-        self._loader = loader_of(samples.dataset, experiment.config, rank.worker.collate)
+        self._loader = rank.worker.open_loader(samples.dataset)
         self._loader.start_iteration(self._samples)
         # All evaluations of a run have the same samples, so they have the same plans.
         self._plans = plan_forward(rank.job, experiment, samples.batches, "evaluation")

@@ -1,4 +1,4 @@
-"""Forward passes of all ranks over samples: tables of what they find."""
+"""Forward passes of all ranks over samples, for evaluations and references of a run."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,13 +6,49 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.run import launch_plan
+from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.run.same_plans import check_same_plans
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
-from dynapipe_hpc.plan.codec import decode
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.plan.codec import decode, encode_plans, plans_hash
 from dynapipe_hpc.training.token_loader import TokenLoader
 
 FloatArray = npt.NDArray[np.float64]
+
+
+def plan_forward(
+    job: Job, experiment: Experiment, batches: Sequence[Sequence[Sample]], what: str
+) -> list[bytes]:
+    """This rank's encoded plans of the forward passes of batches; all ranks together.
+
+    The ranks take turns to plan batches, and then exchange the plans.
+
+    Args:
+        job: The ranks.
+        experiment: The experiment.
+        batches: Batches of samples.
+        what: Purpose of the passes, for messages.
+
+    Raises:
+        SystemExit: A batch cannot be planned; the first rank has said why.
+    """
+    cluster, planner = experiment.config.cluster, experiment.forward_planner
+    made = []
+    with job.fail_together():
+        for k in range(job.rank, len(batches), job.size):
+            try:
+                made.append(encode_plans(planner.make_plans(k, batches[k])))
+            except InputError as error:
+                raise InputError(f"{what}: {error}") from error
+    shares = [[plans[cluster.plan_of(rank)] for plans in made] for rank in range(job.size)]
+    received = job.exchange(shares)
+    plans = [received[k % job.size][k // job.size] for k in range(len(batches))]
+    for k, plan in enumerate(plans):
+        check_same_plans(job, k, plans_hash(plan))
+    return plans
 
 
 def run_forward(

@@ -56,7 +56,7 @@ def runs_largest_first(config: ExperimentConfig, *, on_gpus: bool) -> bool:
     return choice == "on" or (choice == "auto" and on_gpus)
 
 
-def run_largest_first(rank: TrainingRank, iterations: range) -> str:
+def run_largest_first(rank: TrainingRank, config: ExperimentConfig) -> str:
     """Runs the largest micro-batches of this rank's first plans, forward and backward, once.
 
     Weights stay as they are. The shards of a stage have equal plans, and so do the same together;
@@ -64,7 +64,7 @@ def run_largest_first(rank: TrainingRank, iterations: range) -> str:
 
     Args:
         rank: This rank.
-        iterations: The iterations that are left.
+        config: The configuration: how many plans there are ahead, and the memory of a device.
 
     Returns:
         A line that compares the memory used with the memory planned; empty if nothing was run.
@@ -72,8 +72,9 @@ def run_largest_first(rank: TrainingRank, iterations: range) -> str:
     Raises:
         RunError: The device lacks the memory.
     """
-    first = iterations[: rank.config.store.look_ahead]
-    lines = [_run(rank, each) for each in _largest(rank.feed.take_ahead(first))]
+    first = rank.iterations[: config.store.look_ahead]
+    limit_bytes = config.cluster.device_memory_bytes
+    lines = [_run(rank, each, limit_bytes) for each in _largest(rank.feed.take_ahead(first))]
     return "largest micro-batches first: " + "; ".join(lines) if lines else ""
 
 
@@ -92,7 +93,7 @@ def _largest(plans: list[TakenPlan]) -> list[_Candidate]:
     return list(of_shape.values())[:MAX_SHAPES]
 
 
-def _run(rank: TrainingRank, each: _Candidate) -> str:
+def _run(rank: TrainingRank, each: _Candidate, limit_bytes: float) -> str:
     plan, microbatch = each.plan, each.microbatch
     rank.feed.serve(each.taken)
     is_first = plan.stage == 0
@@ -102,7 +103,8 @@ def _run(rank: TrainingRank, each: _Candidate) -> str:
             microbatch, shape, split_backward=plan.splits_backward
         )
     except MemoryError as error:
-        raise RunError(_lack_of_memory(rank, each, str(error).partition("\n")[0])) from error
+        reason = str(error).partition("\n")[0]
+        raise _memory_error(rank.job.rank, each, reason, limit_bytes) from error
     return (
         f"{_describe(microbatch)} in {used_bytes / _MB:,.1f} MB "
         f"(planned {each.planned_bytes / _MB:,.1f})"
@@ -114,13 +116,12 @@ def _describe(microbatch: MicroBatch) -> str:
     return f"{microbatch.n_rows} x {microbatch.row_tokens}{targets} tokens"
 
 
-def _lack_of_memory(rank: TrainingRank, each: _Candidate, reason: str) -> str:
+def _memory_error(rank: int, each: _Candidate, reason: str, limit_bytes: float) -> RunError:
     samples = {sample.sample_id: sample for sample in each.taken.samples}
     members = [samples[i] for i in each.microbatch.sample_ids]
     longest = max(members, key=lambda sample: sample.tokens)
-    limit_bytes = rank.config.cluster.device_memory_bytes
-    return (
-        f"iteration {each.plan.iteration}, rank {rank.job.rank}: micro-batch {each.index} of "
+    return RunError(
+        f"iteration {each.plan.iteration}, rank {rank}: micro-batch {each.index} of "
         f"{_describe(each.microbatch)}, whose longest sample is {longest.sample_id} with "
         f"{longest.tokens} tokens, does not fit into memory ({reason}), "
         f"though {each.planned_bytes / _MB:,.1f} MB were planned beside "

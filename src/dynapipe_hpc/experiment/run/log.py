@@ -4,9 +4,11 @@ from pathlib import Path
 
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
+from dynapipe_hpc.experiment.rank.host_device import HostDevice
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
 from dynapipe_hpc.report.mixture_file import write_mixture
 
@@ -42,6 +44,7 @@ def open_log(
     output: Path,
     first_iteration: int,
     *,
+    host: HostDevice,
     lock: RunLock,
     quiet_period: QuietPeriod,
 ) -> Log:
@@ -52,6 +55,7 @@ def open_log(
         experiment: The experiment.
         output: The run folder.
         first_iteration: First iteration that is left.
+        host: Kind of device of this host, on the first rank.
         lock: Lock on the folder.
         quiet_period: Time between iterations, in which nothing is written.
 
@@ -65,7 +69,7 @@ def open_log(
                 experiment.config,
                 experiment.placement,
                 output,
-                n_ranks=job.size,
+                machine=machine_facts(job.size) | host.facts,
                 n_done=first_iteration,
                 lock=lock,
                 quiet_period=quiet_period,

@@ -7,10 +7,8 @@ import numpy as np
 
 from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.rank.assemble import loader_of
 from dynapipe_hpc.experiment.reference_pass import ReferencePass, ids_of, reference_passes
-from dynapipe_hpc.experiment.run.forward_passes import FloatArray, run_forward
-from dynapipe_hpc.experiment.run.plan_evaluation import plan_forward
+from dynapipe_hpc.experiment.run.forward_passes import FloatArray, plan_forward, run_forward
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.training.config import PreferenceLossConfig
 from dynapipe_hpc.training.preferences import PreferenceLoss
@@ -45,7 +43,7 @@ def train_preferences(
         rank: This rank, whose weights are those of the reference if the run begins.
         experiment: The experiment.
         config: Kind and settings of the loss.
-        weights_hash: Hash of the weights that the run began with, see `hash_of_origin`.
+        weights_hash: Hash of the weights that the run began with.
         begins: Whether the run begins, rather than continues.
 
     Returns:
@@ -89,13 +87,14 @@ def find_reference(
         SystemExit: The file cannot be used, or a batch cannot be planned; the first rank has said
             why.
     """
-    job, config, file = rank.job, experiment.config, reference.file
+    job = rank.job
+    file = reference.file
     known = np.empty(0)
     with job.fail_together():
         if job.is_first:
             known = file.read()
     known = job.broadcast(known)
-    missing = reference.missing(known, config)
+    missing = reference.missing(known)
     if not missing:
         return known
     with job.fail_together():
@@ -104,7 +103,7 @@ def find_reference(
     started_s = time.perf_counter()
     if job.is_first:
         print(escaped(f"reference: {len(missing):,} batches, into {file.path}"), flush=True)
-    loader = loader_of(reference.dataset, config, rank.worker.collate)
+    loader = rank.worker.open_loader(reference.dataset)
     at_once = BATCHES_PER_RANK * job.size
     for first in range(0, len(missing), at_once):
         group = missing[first : first + at_once]
@@ -121,7 +120,7 @@ def find_reference(
     if job.is_first:
         took_s = time.perf_counter() - started_s
         n_pairs = sum(map(len, missing))
-        n_before = len(reference.samples) - n_pairs
+        n_before = reference.n_pairs - n_pairs
         before = f", {n_before:,} before" if n_before else ""
         print(f"reference: {n_pairs:,} pairs in {took_s:,.1f} s{before}", flush=True)
     return known

@@ -12,8 +12,8 @@ from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 from dynapipe_hpc.data.dataset.long_samples import are_long
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config
-from dynapipe_hpc.experiment.reference_pass import hash_of_origin
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.print_error import print_error
 from dynapipe_hpc.training.checkpoint.description import Description, Facts
@@ -51,9 +51,14 @@ class ResumePoint:
     damaged: Mapping[Path, str]
 
 
-def facts_of_run(config: ExperimentConfig, dataset: Dataset) -> Facts:
-    """Facts of configuration and dataset that must not change when training continues."""
-    facts = {**facts_of(config), **_samples_of(dataset), **_origin_of(config)}
+def facts_of_run(files: ExperimentFiles) -> Facts:
+    """Facts of configuration, dataset and origin that must not change when training continues."""
+    config, dataset = files.config, files.dataset
+    facts = {**facts_of(config), **_samples_of(dataset)}
+    # Adapters need its weights, which are in no checkpoint, and preferences its log-probabilities.
+    is_needed = config.model.lora is not None or config.training.preference_loss is not None
+    if is_needed and files.origin:
+        facts[FACT] = files.weights_hash
     has_turns = len(dataset.spans.starts) or dataset.has_pairs
     if facts["data.long_samples"] == "cut_input" and not has_turns:
         facts["data.long_samples"] = "cut_input_end"  # the same without conversations and pairs
@@ -184,15 +189,6 @@ def _samples_of(dataset: Dataset) -> Facts:
         for bounds in (dataset.spans.offsets, dataset.spans.starts, dataset.spans.ends):
             checksum.update(np.ascontiguousarray(bounds, np.int64).data)
     return {"the hash of the samples of data.dataset": checksum.hexdigest()}
-
-
-def _origin_of(config: ExperimentConfig) -> Facts:
-    """Fingerprint of the model that the run begins with, if it is needed later.
-
-    Adapters need its weights, which are in no checkpoint, and preferences its log-probabilities.
-    """
-    is_needed = config.model.lora is not None or config.training.preference_loss is not None
-    return {FACT: hash_of_origin(config)} if config.model.init_from and is_needed else {}
 
 
 def facts_of_start(facts: Facts, point: ResumePoint | None) -> Facts:

@@ -10,14 +10,16 @@ from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.lock.locked import locked
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
-from dynapipe_hpc.experiment.rank.circumstances import (
-    attention_kernels,
+from dynapipe_hpc.experiment.rank.devices import find_device
+from dynapipe_hpc.experiment.rank.host_device import (
+    HostDevice,
     check_pairs,
     circumstances,
+    find_host_device,
     slices_obstacle,
+    slow_dtype,
     slow_packed_rows,
 )
-from dynapipe_hpc.experiment.rank.devices import find_device, slow_dtype
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.run.end_record import recorder_of
@@ -61,50 +63,54 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
             another run writes the folder, or a planner failed; the first rank has said why.
         RunError: Training cannot continue.
     """
-    obstacle = ""
+    config = experiment.config
+    host, obstacle = HostDevice(), ""
     with job.fail_together():
         if job.is_first:
-            obstacle = slices_obstacle(experiment.config)
-            _check_circumstances(experiment, job.size)
+            host = find_host_device(config)
+            obstacle = slices_obstacle(config, host)
+            check_pairs(config, host)
+            here = circumstances(config, host, job.size)
+            for warning in (
+                check_costs(experiment.costs, here),
+                missing_rate(config),
+                slow_dtype(config, host),
+                slow_packed_rows(config, host),
+            ):
+                if warning:
+                    warn(warning)
     # All ranks plan, so that all must know what the first one's GPU cannot run.
     if job.broadcast(obstacle):
         experiment = experiment.without_slices()
     with locked(job, output) as lock:
-        stop_signal = _run(job, experiment, output, lock)
+        stop_signal = _run(job, experiment, output, host=host, lock=lock)
     # The folder is free before Slurm may start the job again.
     return end_stopped(job, stop_signal) if stop_signal else 0
 
 
-def _check_circumstances(experiment: Experiment, n_ranks: int) -> None:
-    config = experiment.config
-    check_pairs(config)
-    costs = check_costs(experiment.costs, circumstances(config, n_ranks))
-    for warning in (costs, missing_rate(config), slow_dtype(config), slow_packed_rows(config)):
-        if warning:
-            warn(warning)
-
-
-def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
+def _run(job: Job, experiment: Experiment, output: Path, *, host: HostDevice, lock: RunLock) -> int:
     """Trains in a run folder that is locked; returns the signal that stopped the run, or 0.
 
     All ranks come here together, and make whatever is collective in the same order.
     """
     config, dataset = experiment.config, experiment.dataset
     start = find_run_start(job, experiment, output)
-    if start.is_complete(config.training):
+    if start.is_complete:
         if job.is_first:
             print(start.describe_complete(output, config.training), flush=True)
         return 0
-    iterations = start.iterations(config.training)
+    iterations = start.iterations
     # Before the log: a device that cannot be used begins no run folder.
     with job.fail_together():
         device = find_device(job, config)
     quiet_period = QuietPeriod()
-    log = open_log(job, experiment, output, iterations.start, lock=lock, quiet_period=quiet_period)
+    log = open_log(
+        job, experiment, output, iterations.start, host=host, lock=lock, quiet_period=quiet_period
+    )
     # From here on there is a folder in which to record how the run ends.
     job.ending.recorder = recorder_of(output)
     if job.is_first:
-        print(f"attention: {attention_kernels(config)}", flush=True)
+        print(f"attention: {host.attention}", flush=True)
         for line in describe_data(experiment, iterations.stop):
             print(escaped(line), flush=True)
     worker = build_run_worker(job, experiment, output, device, point=start.point)
@@ -141,7 +147,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
         ):
             rank = TrainingRank(
                 job=job,
-                config=config,
+                iterations=iterations,
                 worker=worker,
                 feed=PlanFeed(
                     store, job.rank, experiment.sampler, worker, timeout_s=config.store.timeout_s
@@ -150,6 +156,7 @@ def _run(job: Job, experiment: Experiment, output: Path, lock: RunLock) -> int:
                 position=watchdog.position,
                 progress=progress,
                 quiet_period=quiet_period,
+                shows_ranges=config.report.ranges,
             )
             stop_signal = _train(
                 rank, experiment, start, output, costs=costs, checkpoints=checkpoints, log=log
@@ -181,7 +188,8 @@ def _train(
         checkpoints: Checkpoints of the run.
         log: Log of the run.
     """
-    job, config, worker, reference = rank.job, experiment.config, rank.worker, None
+    config = experiment.config
+    reference = None
     if preferences := config.training.preference_loss:
         references = train_preferences(
             rank,
@@ -195,19 +203,18 @@ def _train(
         reference = references.evaluated
     parts = RunParts(
         costs=costs,
-        traces=Traces(job, config, output, rank.planning.activity),
+        traces=Traces(rank.job, config, output, rank.planning.activity),
         # All ranks plan these together, while their threads plan the first iterations.
         evaluations=plan_evaluations(rank, experiment, start.history, log, reference=reference),
         checkpoints=checkpoints,
         log=log,
     )
-    iterations = start.iterations(config.training)
     # Before an evaluation, which may take long: it needs less memory than training.
-    if runs_largest_first(config, on_gpus=worker.device.type != "cpu"):
-        line = run_largest_first(rank, iterations)
-        if line and job.is_first:
+    if runs_largest_first(config, on_gpus=rank.worker.device.type != "cpu"):
+        line = run_largest_first(rank, config)
+        if line and rank.job.is_first:
             print(line, flush=True)
-    return train(rank, parts, iterations)
+    return train(rank, parts)
 
 
 def _record_end(job: Job, stop_signal: int, history: LossHistory | None) -> None:

@@ -1,7 +1,7 @@
 """The log of a run, which the first rank writes and prints."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,14 +11,11 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
-from dynapipe_hpc.experiment.rank.circumstances import attention_kernels
-from dynapipe_hpc.experiment.rank.devices import gpu_name
 from dynapipe_hpc.experiment.run.executed_iteration import RankTrace
 from dynapipe_hpc.experiment.run.pace import Pace
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.resume import n_repeatable
 from dynapipe_hpc.experiment.run.track.open_trackers import open_trackers
-from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
 from dynapipe_hpc.report.iteration_record import IterationNumbers, IterationRecord
@@ -41,7 +38,7 @@ class RunLog:
         placement: Placement,
         output: Path,
         *,
-        n_ranks: int,
+        machine: Mapping[str, str | int],
         n_done: int,
         lock: RunLock,
         quiet_period: QuietPeriod,
@@ -52,10 +49,6 @@ class RunLog:
         self._writer = ThreadPoolExecutor(1, "run log")
         self._writing: Future[None] = Future()
         self._writing.set_result(None)
-        machine = machine_facts(n_ranks) | {
-            "device": gpu_name(config) or "cpu",
-            "attention": attention_kernels(config),
-        }
         facts = (output, to_toml(config, placement), machine)
         if n_done:
             line = f"{output}: continues after {n_done} iterations"

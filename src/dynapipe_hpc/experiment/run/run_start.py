@@ -27,25 +27,18 @@ class RunStart:
     """The point where a run starts.
 
     Attributes:
+        iterations: The iterations that are left, after those that earlier starts have done.
         folder: Folder of the checkpoints.
         facts: Facts that must be the same when a checkpoint is loaded.
         point: Checkpoint to continue from; None for a run from the beginning.
         history: Losses of earlier evaluations; None if the run does not evaluate.
     """
 
+    iterations: range
     folder: CheckpointFolder
     facts: Facts
     point: ResumePoint | None
     history: LossHistory | None
-
-    @property
-    def first_iteration(self) -> int:
-        """The first iteration of this start: the number of those that earlier ones have done."""
-        return self.point.description.n_done if self.point else 0
-
-    def iterations(self, config: TrainingConfig) -> range:
-        """The iterations that are left."""
-        return range(self.first_iteration, config.n_iterations)
 
     @property
     def weights_hash(self) -> str:
@@ -57,9 +50,10 @@ class RunStart:
         """State of `OnlineCosts` at this point."""
         return self.point.description.online if self.point else ()
 
-    def is_complete(self, config: TrainingConfig) -> bool:
+    @property
+    def is_complete(self) -> bool:
         """Whether the run has nothing left to do."""
-        return is_complete(self.first_iteration, config.n_iterations, self.history)
+        return is_complete(self.iterations.start, self.iterations.stop, self.history)
 
     def describe_complete(self, output: Path, config: TrainingConfig) -> str:
         """Message on a run that has nothing left to do."""
@@ -88,12 +82,14 @@ def find_run_start(job: Job, experiment: Experiment, output: Path) -> RunStart:
     config = experiment.config
     folder = CheckpointFolder(output / "checkpoints", config.checkpoint)
     with job.fail_together():
-        facts = facts_of_run(config, experiment.dataset)
+        facts = facts_of_run(experiment.files)
     point = find_resume_point(job, folder, facts)
-    history = _read_history(job, config, output, point.description.n_done if point else 0)
+    n_done = point.description.n_done if point else 0
+    history = _read_history(job, config, output, n_done)
     if history and config.checkpoint.keep_best:
         folder.best = history.best
-    return RunStart(folder, facts_of_start(facts, point), point, history)
+    iterations = range(n_done, config.training.n_iterations)
+    return RunStart(iterations, folder, facts_of_start(facts, point), point, history)
 
 
 def _read_history(

@@ -12,17 +12,17 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 
 
-def train(rank: TrainingRank, parts: RunParts, iterations: range) -> int:
-    """Executes iterations; all ranks together.
+def train(rank: TrainingRank, parts: RunParts) -> int:
+    """Executes the iterations that are left; all ranks together.
 
     Args:
         rank: This rank.
         parts: What the run does beside training.
-        iterations: The iterations that are left.
 
     Returns:
         The signal that stopped the run before its end; 0 if there was none.
     """
+    iterations = rank.iterations
     n_done = iterations.start
     # An evaluation that an earlier run could not finish, or the first.
     stop_signal = parts.evaluations.run_if_due(n_done)

@@ -7,7 +7,6 @@ from dynapipe_hpc.executor.clock import HostClock
 from dynapipe_hpc.executor.progress import Progress
 from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.executor.trace import IterationTrace
-from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.assemble import Worker
 from dynapipe_hpc.experiment.rank.instruction_ranges import InstructionRanges
 from dynapipe_hpc.experiment.run.executed_iteration import ExecutedIteration
@@ -27,23 +26,25 @@ class TrainingRank:
 
     Attributes:
         job: The ranks.
-        config: The configuration.
+        iterations: The iterations that are left.
         worker: The parts of this rank that execute plans.
         feed: Plans of this rank.
         planning: Planning of its share of the iterations.
         position: Position of the rank, in which its phases are recorded.
         progress: Record of its instructions, in the same position.
         quiet_period: Time between iterations.
+        shows_ranges: Whether profilers see its instructions.
     """
 
     job: Job
-    config: ExperimentConfig
+    iterations: range
     worker: Worker
     feed: PlanFeed
     planning: PlanAhead
     position: Position
     progress: Progress
     quiet_period: QuietPeriod
+    shows_ranges: bool = False
 
     def execute(self, iteration: int) -> ExecutedIteration:
         """Takes the plan of an iteration and executes it; all ranks together."""
@@ -60,7 +61,7 @@ class TrainingRank:
             taken,
             trace,
             start_s,
-            is_first_shard=self.job.rank % self.config.cluster.n_shards == 0,
+            is_first_shard=self.worker.channels.collectives.shard == 0,
             planning=self.planning.take_facts(iteration),
         )
 
@@ -73,7 +74,7 @@ class TrainingRank:
         )
         if not launched.is_busy:
             self.quiet_period.begin()
-        if plan.iteration + 1 < self.config.training.n_iterations:
+        if plan.iteration + 1 < self.iterations.stop:
             self.feed.prepare(plan.iteration + 1, lambda: launched.is_busy)
         trace = launched.finish()
         # A rank that lacks the next plan waits for a planner.
@@ -85,7 +86,7 @@ class TrainingRank:
 
     def _progress_in(self, plan: RankPlan) -> Progress:
         """Record of the instructions of a plan, which profilers see if that is configured."""
-        if not self.config.report.ranges:
+        if not self.shows_ranges:
             return self.progress
         on_gpu = not isinstance(self.worker.clock, HostClock)
         return InstructionRanges(plan, self.progress, nvtx=on_gpu)

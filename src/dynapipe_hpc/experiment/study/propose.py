@@ -119,7 +119,7 @@ def propose(wish: Wish, output: Path) -> Cluster:
             except InputError as error:
                 reasons.append(str(error).replace(str(new), str(output)))
                 continue
-            check_dataset(files.config, dataset)  # no other division would help
+            check_dataset(files, dataset)  # no other division would help
             try:
                 experiment = open_experiment(files)
                 experiment.planner.choose(experiment.sampler.iteration(0))

@@ -93,8 +93,3 @@ class Position:
             return decode(bytes(self._plan[: self._words[_PLAN_BYTES]]))
         except PlanFormatError:
             return None
-
-
-def private_position() -> Position:
-    """A position in private memory, for a rank that nobody watches."""
-    return Position(memoryview(bytearray(HEAD_BYTES)))

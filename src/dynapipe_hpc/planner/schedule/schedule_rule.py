@@ -77,6 +77,10 @@ class Schedule:
         """Whether all stages have the same passes in the same order."""
         return isinstance(other, Schedule) and np.array_equal(self.codes, other.codes)
 
+    def __str__(self) -> str:
+        """The passes in order, a line per stage: `F0 F1 B0 B1`, or `F0 F1 B0 W0 B1 W1`."""
+        return "\n".join(" ".join(map(str, row)) for row in self.passes)
+
     def __hash__(self) -> int:
         """Hash of the codes, equal for equal schedules."""
         return hash(self.codes.tobytes())

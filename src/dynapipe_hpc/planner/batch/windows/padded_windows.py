@@ -10,7 +10,6 @@ from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.planner.batch.memory import BoolArray
 from dynapipe_hpc.planner.batch.row_length import RowLengths
 from dynapipe_hpc.planner.batch.windows.layout_windows import ShapesOfRows
-from dynapipe_hpc.planner.batch.windows.window_rows import begin_rows, begin_rows_of_bundles
 from dynapipe_hpc.planner.cost.cost_model import IntArray, Shapes
 
 
@@ -41,12 +40,22 @@ class PaddedWindows:
         return Layout.PADDED
 
     def begin_rows(self) -> BoolArray:
-        """Positions at which lengths change, see `LayoutWindows`."""
-        return begin_rows(self.lengths)
+        """Positions at which lengths change, see `LayoutWindows`.
+
+        A sample needs no row of its own if it is as long as the one before it and none after it is
+        longer: then all its windows are like those of the one before.
+        """
+        sides = [(side[1:] == side[:-1]) & _is_longest(side) for side in self.lengths]
+        return np.concatenate([[True], ~np.logical_and.reduce(sides)])
 
     def begin_rows_within(self, begins: BoolArray, reach: IntArray, /) -> BoolArray:
         """Also where numbers of samples change within reach, see `LayoutWindows`."""
-        return begin_rows_of_bundles(begins, np.diff(self.begin), reach)
+        n_samples = np.diff(self.begin)
+        n_bundles = len(n_samples)
+        changes = np.append(np.flatnonzero(np.diff(n_samples)) + 1, n_bundles + reach.max())
+        next_change = changes[np.searchsorted(changes, np.flatnonzero(begins), side="right")]
+        row = np.cumsum(begins) - 1
+        return np.asarray(begins | (np.arange(n_bundles) + reach[row] > next_change[row]))
 
     def most(self, first: IntArray) -> IntArray:
         """All bundles that are left: padding ends windows soon enough."""
@@ -69,6 +78,11 @@ class PaddedWindows:
         return ShapesOfRows(
             shapes.cells, Shapes.padded(shapes.n_rows, shapes.row_tokens, shapes.target_tokens)
         )
+
+
+def _is_longest(side: IntArray) -> BoolArray:
+    """Whether no later sample is longer, from the second sample on."""
+    return np.asarray(np.maximum.accumulate(side[::-1])[::-1][1:] == side[1:])
 
 
 def _longest(side: IntArray) -> IntArray:

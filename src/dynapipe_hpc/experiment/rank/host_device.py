@@ -1,0 +1,112 @@
+"""The kind of device that the ranks of this host compute on, and what cannot run on it."""
+
+from dataclasses import dataclass
+
+import torch
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.check_costs import configured
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.rank.assemble import dtype_of
+from dynapipe_hpc.job.machine import machine_facts
+from dynapipe_hpc.models.attention import kernels_of, packed_obstacle
+
+
+@dataclass(frozen=True, slots=True)
+class HostDevice:
+    """The kind of device that the ranks of this host compute on.
+
+    Attributes:
+        gpu_name: Name of the GPU; None for CPUs.
+        attention: Names of the kernels that attention runs there, see `kernels_of`.
+        packed_obstacle: Reason why packed rows have no kernel of their own on the GPU; empty if
+            they have, and for CPUs.
+    """
+
+    gpu_name: str | None = None
+    attention: str = ""
+    packed_obstacle: str = ""
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Facts about it, for a run folder."""
+        return {"device": self.gpu_name or "cpu", "attention": self.attention}
+
+
+def find_host_device(config: ExperimentConfig) -> HostDevice:
+    """The kind of device that ranks on this host compute on."""
+    model, dtype = config.model, dtype_of(config)
+    if config.training.device == "cpu" or not torch.cuda.device_count():
+        return HostDevice(attention=kernels_of(model, dtype, torch.device("cpu")))
+    gpu = torch.device("cuda")
+    return HostDevice(
+        gpu_name=torch.cuda.get_device_name(0),
+        attention=kernels_of(model, dtype, gpu),
+        packed_obstacle=packed_obstacle(model, dtype, gpu),
+    )
+
+
+def circumstances(config: ExperimentConfig, host: HostDevice, n_ranks: int) -> dict[str, str]:
+    """Facts about a job that runs a configuration on this machine, for a table's provenance."""
+    facts = {name: str(value) for name, value in machine_facts(n_ranks).items()}
+    return (
+        configured(config)
+        | facts
+        | {
+            "device": "cuda" if host.gpu_name else "cpu",
+            "processor": host.gpu_name or facts["processor"],
+            "attention": host.attention,
+        }
+    )
+
+
+def slow_dtype(config: ExperimentConfig, host: HostDevice) -> str:
+    """A warning of a type in which GPUs are slow; empty if ranks compute on CPUs or in 16 bits."""
+    dtype = config.training.dtype
+    if dtype not in ("float32", "float64") or host.gpu_name is None:
+        return ""
+    return (
+        f"training.dtype is {dtype}, in which a GPU computes at a fraction of its speed and "
+        "activations take twice the memory or more; set it to 'bfloat16'"
+    )
+
+
+def slow_packed_rows(config: ExperimentConfig, host: HostDevice) -> str:
+    """A warning of packed rows without a kernel of their own on a GPU; empty if there are none."""
+    may_pack = config.planner.may_pack and not config.model.has_target_rows
+    if not may_pack or not host.packed_obstacle:
+        return ""
+    return (
+        f"flash attention for packed rows cannot run: {host.packed_obstacle}; until then documents "
+        "of like length are padded to rows of one length, and long samples run whole"
+    )
+
+
+def slices_obstacle(config: ExperimentConfig, host: HostDevice) -> str:
+    """Reason why slices cannot run on this host's devices; empty if they can, or plans have none.
+
+    Raises:
+        InputError: It needs flash attention on a GPU, which cannot run, and slices of so many
+            tokens are asked for.
+    """
+    if not config.may_slice:
+        return ""
+    if host.packed_obstacle and config.planner.slice_tokens:
+        raise InputError(
+            f"planner.batch.slices is {config.planner.slice_tokens}, but slices need flash "
+            f'attention on a GPU: {host.packed_obstacle}; or set slices to "auto"'
+        )
+    return host.packed_obstacle
+
+
+def check_pairs(config: ExperimentConfig, host: HostDevice) -> None:
+    """Checks that the attention of preference pairs can run on this host's devices.
+
+    Raises:
+        InputError: It needs flash attention on a GPU, which cannot run.
+    """
+    if config.training.preference_loss is not None and host.packed_obstacle:
+        raise InputError(
+            f'training.objective is "{config.training.objective}", but preference pairs that share '
+            f"their prompt need flash attention on a GPU: {host.packed_obstacle}"
+        )
