@@ -1,13 +1,17 @@
 """Attention with windows, scales and soft caps in 16 bits, against the same in float64."""
 
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor
 
 from dynapipe_hpc.models.attention import causal_attention
+from dynapipe_hpc.models.cached_attention import cached_attention
 from dynapipe_hpc.models.foreign_attention import capped_attention
+from dynapipe_hpc.models.key_value_cache import LayerCache
+from dynapipe_hpc.models.slice_documents import SliceDocuments
 from dynapipe_hpc.models.tokens.documents import Documents
 
 pytestmark = pytest.mark.gpu
@@ -55,4 +59,37 @@ def test_attention_in_16_bits_is_that_of_float64(
     found = with_gradients(inputs, lengths, window=window, cap=cap, scale=scale)
     for own, expected in zip(found, exact, strict=True):
         error = (own.cpu().double() - expected).norm() / expected.norm()
+        assert error < 0.03
+
+
+@pytest.mark.parametrize("window", [1, 16, 50, 200])
+@pytest.mark.parametrize("bounds", [(0, 130, 256), (0, 7, 20, 256)])
+def test_slices_in_16_bits_see_what_whole_samples_do_in_float64(
+    bounds: tuple[int, ...], window: int, device: torch.device
+) -> None:
+    stream = torch.Generator().manual_seed(3)
+    *drawn, towards = (
+        torch.randn(bounds[-1], heads, SIZE, generator=stream, dtype=torch.float64)
+        for heads in (HEADS, KEY_HEADS, KEY_HEADS, HEADS)
+    )
+    leaves = [each.clone().requires_grad_() for each in drawn]
+    query, key, value = (each.transpose(0, 1)[None] for each in leaves)
+    whole = causal_attention(query, key, value, window=window)[0].transpose(0, 1)
+    exact = [whole.detach(), *torch.autograd.grad(whole, leaves, towards)]
+
+    cache, passes = LayerCache(bounds[-1]), []
+    for begin, end in pairwise(bounds):
+        document = Documents.from_lengths([end - begin])
+        part = SliceDocuments.from_documents(document, begin).to(device)
+        own = [each[begin:end].to(device, torch.bfloat16).requires_grad_() for each in drawn]
+        query, key, value = own
+        mixed = cached_attention(query, key, value, cache=cache, part=part, window=window)
+        passes.append((own, mixed, towards[begin:end].to(device, torch.bfloat16)))
+    gradients = [torch.autograd.grad(mixed, own, each) for own, mixed, each in reversed(passes)]
+    found = [
+        torch.cat([mixed.detach() for _, mixed, _ in passes]),
+        *(torch.cat(each[::-1]) for each in zip(*gradients, strict=True)),
+    ]
+    for one, expected in zip(found, exact, strict=True):
+        error = (one.cpu().double() - expected).norm() / expected.norm()
         assert error < 0.03
