@@ -124,7 +124,7 @@ ANY_DECODER = (
         "slices without the model's factor of scores",
         (
             "tests/models/test_transformers_stage.py"
-            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop",
+            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop[granite]",
         ),
     ),
     Mutant(
@@ -169,7 +169,7 @@ ANY_DECODER = (
         "hidden states scaled once more on every stage",
         (
             "tests/models/test_transformers_stage.py"
-            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop",
+            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop[granite]",
         ),
     ),
     Mutant(
@@ -231,7 +231,7 @@ ANY_DECODER = (
         "gates of experts in place of values",
         (
             "tests/models/test_transformers_stage.py"
-            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop",
+            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop[mixtral]",
         ),
     ),
     Mutant(
@@ -318,7 +318,7 @@ ANY_DECODER = (
         "layers that return no tuples",
         (
             "tests/models/test_transformers_stage.py"
-            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop",
+            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop[falcon]",
         ),
     ),
     Mutant(
@@ -328,7 +328,7 @@ ANY_DECODER = (
         "attention of torch that is not replaced",
         (
             "tests/models/test_transformers_stage.py"
-            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop",
+            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop[falcon]",
         ),
     ),
     Mutant(
@@ -364,7 +364,10 @@ ANY_DECODER = (
         "inputs if weight.requires_grad else weight",
         "inputs",
         "inputs of frozen experts that are kept",
-        ("tests/training/huggingface/test_decoder_parts.py::test_layers_keep_what_is_estimated",),
+        (
+            "tests/training/huggingface/test_decoder_parts.py"
+            "::test_layers_keep_what_is_estimated[qwen3_moe-adapters]",
+        ),
     ),
     Mutant(
         "training/huggingface/decoder_parts.py",

@@ -28,7 +28,9 @@ ARCHITECTURES = (
     Mutant("architecture/t5.py", "self.n_buckets * n_heads",
            "self.n_buckets * self.n_heads", "every shard has the biases of all heads", PARAMETERS),
     Mutant("architecture/t5.py", "attention, crossed, fed_forward", "attention, fed_forward",
-           "a decoder does not look at inputs", WORK),
+           "a decoder does not look at inputs",
+           ("tests/contract/test_architectures.py"
+            "::test_work_is_what_torch_counts_in_products[t5-12-4-decoder-1]",)),
     Mutant("architecture/llama.py", "heads + 2 * sources if", "heads + sources if",
            "values without a bias", PARAMETERS),
     Mutant("architecture/llama.py", "biases += width if", "biases += heads if",
@@ -45,7 +47,9 @@ ARCHITECTURES = (
     Mutant("architecture/blocks.py", "Amount(4 * width * both)", "Amount(3 * width * both)",
            "no output map of attention", WORK),
     Mutant("architecture/blocks.py", "Amount(4 * width * heads, 4 * width * heads)",
-           "Amount(8 * width * heads)", "keys and values are made of targets", WORK),
+           "Amount(8 * width * heads)", "keys and values are made of targets",
+           ("tests/contract/test_architectures.py"
+            "::test_work_is_what_torch_counts_in_products[t5-12-4-decoder-1]",)),
     Mutant("architecture/blocks.py", "Amount(2 * width * vocabulary)", "Amount(width * vocabulary)",
            "an operation per weight of the logits", WORK),
     Mutant("architecture/part.py", "BACKWARD_WORK = 2", "BACKWARD_WORK = 3",
@@ -123,7 +127,8 @@ ARCHITECTURES = (
            "inputs of frozen maps are kept", ADAPTED),
     Mutant("architecture/adapted.py", ", spared=of_block.linear", "",
            "frozen weights have gradients",
-           ("tests/contract/test_architectures.py::test_work_is_what_torch_counts_in_products",)),
+           ("tests/contract/test_architectures.py"
+            "::test_work_is_what_torch_counts_in_products[gpt-tied-lora-16-4-layer-1]",)),
     Mutant("architecture/adapted.py", "        frozen=block.parameters,\n        largest",
            "        largest", "weights beside adapters have a state", HELD_ADAPTERS),
     Mutant("planner/cost/profiled.py", "return trained + self._held.frozen", "return trained",

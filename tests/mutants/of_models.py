@@ -35,14 +35,10 @@ T5_EXACTNESS = (
     "::test_loss_and_every_gradient_are_those_of_the_unsplit_model",
 )
 SPREAD_STAGES = ("tests/models/test_spread_stages.py",)
-SPREAD = (
-    "tests/end_to_end/test_exactness.py::test_three_steps_of_the_optimizer_give_the_unsplit_weights",
-)
 FULL_SIZE = ("tests/models/test_full_size_stage.py",)
 STAGE = ("tests/training/test_module_stage.py",)
 UNEVEN = ("tests/end_to_end/test_uneven_vocabulary.py",)
 ADAPTERS = ("tests/models/test_adapters.py",)
-LORA = ("tests/end_to_end/test_lora.py::test_gradients_are_those_of_peft",)
 KEYS = ("tests/architecture/test_model_shape.py",)
 UNEVEN_COSTS = ("tests/experiment/test_model_configs.py",)
 DROPOUT = ("tests/models/test_dropout.py",)
@@ -244,11 +240,13 @@ MODELS = (
     Mutant("models/gated_feed_forward.py", "self._first_column = shards.shard * ",
            "self._first_column = 0 * ", "all shards drop as the first",
            ("tests/end_to_end/test_dropout_exactness.py"
-            "::test_weights_are_those_of_the_unsplit_model",)),
+            "::test_weights_are_those_of_the_unsplit_model"
+            "[2 stages x 1 replicas x 2 shards, spread-t5-gated]",)),
     Mutant("models/t5_feed_forward.py", "self._first_column = shards.shard * ",
            "self._first_column = 0 * ", "all shards drop as the first",
            ("tests/end_to_end/test_dropout_exactness.py"
-            "::test_weights_are_those_of_the_unsplit_model",)),
+            "::test_weights_are_those_of_the_unsplit_model"
+            "[2 stages x 1 replicas x 2 shards, spread-t5]",)),
     Mutant("models/t5.py", "tokens.iteration if self.drops else None", "tokens.iteration or 0",
            "validation drops, too", (f"{DROPOUT[0]}::test_there_is_none_outside_training",)),
     # shards
@@ -290,7 +288,8 @@ MODELS = (
     Mutant("training/optimizer.py", "= collectives.sequence_parallel or", "=",
            "norms learn from a shard's tokens",
            ("tests/end_to_end/test_exactness.py"
-            "::test_three_steps_of_the_optimizer_give_the_unsplit_weights",)),
+            "::test_three_steps_of_the_optimizer_give_the_unsplit_weights"
+            "[1 stages x 1 replicas x 2 shards, spread]",)),
     # tokens
     Mutant("models/tokens/collate.py", "return text[:-1], text[1:]",
            "return text[1:], text[1:]", "what is to be predicted is read",
@@ -474,12 +473,12 @@ MODELS = (
            "the adapter of a block is cut as all blocks are", ADAPTERS),
     Mutant("models/deferred_weights.py", "weight.requires_grad and values.requires_grad",
            "weight.requires_grad", "the first adapters have no gradients in split passes",
-           ("tests/end_to_end/test_lora.py::test_gradients_are_those_of_peft",)),
+           ("tests/end_to_end/test_lora.py::test_gradients_are_those_of_peft[way1-gpt]",)),
     Mutant("models/initialize.py", "_stream(seed, name, WHOLE))",
            "_stream(seed, name, splits.get(name, WHOLE)))", "shards draw A apart", ADAPTERS),
     Mutant("models/family.py", "    module.requires_grad_(False)\n", "",
            "weights are trained beside adapters", ADAPTERS),
     Mutant("training/optimizer.py", " or has_adapters(module)", "",
            "shards keep their parts of gradients of adapters",
-           ("tests/end_to_end/test_lora.py::test_gradients_are_those_of_peft",)),
+           ("tests/end_to_end/test_lora.py::test_gradients_are_those_of_peft[way1-gpt]",)),
 )  # fmt: skip

@@ -67,7 +67,9 @@ REPORTS = (
     Mutant("report/rank_time.py", "0 if bar.label == STEP else bar.rank % n_stages", "0",
            "the reduction waits for all stages", TIMES),
     Mutant("report/trace_file.py", "send.rank, number, _us", "wait.rank, number, _us",
-           "arrows begin where they end", ("tests/report/test_trace_file.py",)),
+           "arrows begin where they end",
+           ("tests/report/test_trace_file.py"
+            "::test_arrows_lead_from_sends_to_the_receives_that_wait_for_them",)),
     Mutant("report/timeline.py", "case Backward(microbatch) | BackwardWeight(microbatch):",
            "case Backward(microbatch) | BackwardInput(microbatch):",
            "activations are counted until the first half of a backward pass",
