@@ -1,8 +1,12 @@
 """Settings of all tests."""
 
+import os
 import signal
 
 from hypothesis import HealthCheck, Phase, settings
+
+# As under make: threads of several processes on few cores wait for each other, most of the time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # How long an example takes says more about the machine; pytest-timeout catches what hangs. Every
 # run draws other examples, so that a few in each are soon many.
