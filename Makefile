@@ -189,11 +189,13 @@ WITH_REFERENCE := $(WITH_REFERENCE)|importorskip\("(transformers|peft|pyarrow|zs
 test-reference: reference
 	$(BIN)/python -m pytest $(IN_TWO) $$(grep -rlE '$(WITH_REFERENCE)' tests --include='test_*.py')
 
-# Jobs of several ranks run alone, the other tests in two processes.
+# Jobs that must end in time run alone. Of the others, a process takes whole files, whose tests share what
+# takes long to make.
 SLOW := "slow and not mpi and not gpu and not slurm"
+ALONE := tests/end_to_end/alone tests/kills
 test-slow: setup $(MPICH)/.ready mutants
-	$(BIN)/python -m pytest $(IN_TWO) -m $(SLOW) --ignore tests/end_to_end --ignore tests/kills
-	$(BIN)/python -m pytest -m $(SLOW) tests/end_to_end tests/kills
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m $(SLOW) $(addprefix --ignore ,$(ALONE))
+	$(BIN)/python -m pytest -m $(SLOW) $(ALONE)
 	PYTEST_ARGS="tests/mpi -m slow" $(ON_RANKS) $(BIN)/mpiexec 4
 
 # With WORD, only mutants whose file or mistake contains it: make mutants WORD=t5

@@ -21,7 +21,7 @@ from tests.examples.foreign_models import transformers
 from tests.examples.measured_layers import linear_table_of
 from tests.examples.preference_pairs import TokenPair, write_pairs
 from tests.examples.tokenized import write_samples
-from tests.jobs.command_line import call, columns, finish, finish_program
+from tests.jobs.command_line import call_all, columns, finish
 from tests.jobs.tuning_files import N_IDS, write_tuning_files
 from tests.oracles.in_float64 import in_float64
 from tests.oracles.plain_run import PlainRun
@@ -37,30 +37,55 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ESTIMATED = {"kind": "analytic", "recompute": ["none", "full"]}
 PROMPT = [5, 17, 3, 29]
 ONE_REPLICA = ("--set", "cluster.n_replicas=1")
-RUN_ALL = """
-import sys
-from dynapipe_hpc.architecture.lora import Lora
-from dynapipe_hpc.cli.main import main
-
-for name in sys.argv[1:]:
-    if code := main(["run", f"{name}/config.toml", "-o", f"{name}/run"]):
-        sys.exit(code)
-"""
+SPLIT = (
+    *ONE_REPLICA,
+    *("--set", "planner.schedule={split_backward=true, rules=['zb_h1']}"),
+)
+MEASURED = ("--set", "planner.cost={kind='profiled', path='qwen3_moe/measured.h5'}")
+SPLIT_COSTS = {
+    "qwen3_moe": MEASURED,
+    "gemma3": ("--set", "planner.cost={kind='analytic'}"),
+    "falcon": ("--set", "planner.cost={kind='analytic'}"),
+}
+CUT = (
+    *("--set", 'planner.batch={rule="dynamic", layouts=["packed"], slices=16}'),
+    *("--set", "planner.search.effort=1"),
+    *("--set", 'planner.cost={kind="analytic", recompute=["none", "full"], launch_ms=1e-6}'),
+    # So slow that samples of 48 tokens are long.
+    *("--set", "planner.cost.flops_per_ms=1e4"),
+)
+CUT_NAMES = ("qwen3_moe", "gemma3")
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder per type with the model as it was, and a run that trained it; one job for all."""
+    """A folder per type with the model as it was, and a run that trained it; some with slices."""
     folder = tmp_path_factory.mktemp("trained")
     for name, kind in DECODERS.items():
         with in_float64(kind.module):
             saved_decoder(name, folder / name / "theirs")
         write_files(folder / name, f"{name}/")
-    job = finish_program(folder, 4, RUN_ALL, *DECODERS)
-    assert job.returncode == 0, job.stderr
+    runs = [run_of(name, "run") for name in DECODERS]
+    told = call_all(folder, 4, *runs, *(run_of(name, "cut", *CUT) for name in CUT_NAMES))
     for name in DECODERS:
-        assert f"{name}/run: begins with the weights of {name}/theirs (" in job.stdout
+        assert f"{name}/run: begins with the weights of {name}/theirs (" in told
     return folder
+
+
+def run_of(name: str, output: str, *options: str) -> list[str]:
+    """The verb that runs the configuration of a folder."""
+    return ["run", f"{name}/config.toml", "-o", f"{name}/{output}", *options]
+
+
+@pytest.fixture(scope="module")
+def split(trained: Path) -> Path:
+    """The same folders, some with a run of two stages whose backward passes are split."""
+    size = ("--microbatch-tokens", "256")
+    table = ("-o", "qwen3_moe/measured.h5")
+    profile = ["profile", "qwen3_moe/config.toml", *size, *table, *SPLIT, *MEASURED]
+    runs = [run_of(name, "split", *SPLIT, *cost) for name, cost in SPLIT_COSTS.items()]
+    call_all(trained, 2, profile, *runs)
+    return trained
 
 
 def write_files(folder: Path, as_seen: str, **training: Any) -> None:
@@ -122,27 +147,20 @@ def generated(model: Any) -> list[int]:
     return tokens
 
 
-@pytest.mark.parametrize(
-    ("name", "is_measured"), [("qwen3_moe", True), ("gemma3", False), ("falcon", False)]
-)
+@pytest.mark.parametrize("name", SPLIT_COSTS)
 def test_split_passes_give_the_same_losses(
-    name: str, *, is_measured: bool, trained: Path, tmp_path: Path
+    name: str,
+    split: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    copy_files(trained / name, tmp_path)
-    split = "planner.schedule={split_backward=true, rules=['zb_h1']}"
-    cost = "{kind='profiled', path='measured.h5'}" if is_measured else "{kind='analytic'}"
-    options = (*ONE_REPLICA, "--set", split, "--set", f"planner.cost={cost}")
-    if is_measured:
-        size = ("--microbatch-tokens", "256")
-        call(tmp_path, 2, "profile", "config.toml", *size, "-o", "measured.h5", *options)
-    plan = call(tmp_path, None, "plan", "config.toml", "--explain", *options)
-    halves = "measured" if is_measured else "estimated by FLOPs"
+    monkeypatch.chdir(split)
+    assert main(["plan", f"{name}/config.toml", "--explain", *SPLIT, *SPLIT_COSTS[name]]) == 0
+    plan = capsys.readouterr().out
+    halves = "measured" if SPLIT_COSTS[name] == MEASURED else "estimated by FLOPs"
     assert f"\nhalves of backward passes: {halves}" in plan
     assert " W0" in plan
-    call(tmp_path, 2, "run", "config.toml", "-o", "split", *options)
-    (found,), (expected,) = (
-        columns(folder, "loss") for folder in (tmp_path / "split", trained / name / "run")
-    )
+    (found,), (expected,) = (columns(split / name / run, "loss") for run in ("split", "run"))
     assert found == pytest.approx(expected, rel=1e-9)
 
 
@@ -160,23 +178,18 @@ def test_a_run_goes_on_in_one_stage_and_gives_the_same(trained: Path, tmp_path: 
     assert found == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["qwen3_moe", "gemma3"])
-def test_slices_give_the_losses_of_whole_samples(name: str, trained: Path, tmp_path: Path) -> None:
-    copy_files(trained / name, tmp_path)
-    settings = (
-        'planner.batch={rule="dynamic", layouts=["packed"], slices=16}',
-        "planner.search.effort=1",
-        'planner.cost={kind="analytic", recompute=["none", "full"], launch_ms=1e-6}',
-        # So slow that samples of 48 tokens are long.
-        "planner.cost.flops_per_ms=1e4",
-    )
-    sliced = [word for setting in settings for word in ("--set", setting)]
-    job = finish(tmp_path, 4, "run", "config.toml", "-o", "run", *sliced)
-    assert job.returncode == 0, job.stderr
-    (found,), (expected,) = (columns(run / "run", "loss") for run in (tmp_path, trained / name))
+@pytest.mark.parametrize("name", CUT_NAMES)
+def test_slices_give_the_losses_of_whole_samples(
+    name: str,
+    trained: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (found,), (expected,) = (columns(trained / name / run, "loss") for run in ("cut", "run"))
     assert found == pytest.approx(expected, rel=1e-9)
-    plan = finish(tmp_path, 1, "plan", "config.toml", *sliced)
-    assert "packed tokens 0 to 16 of sample " in plan.stdout
+    monkeypatch.chdir(trained)
+    assert main(["plan", f"{name}/config.toml", *CUT]) == 0
+    assert "packed tokens 0 to 16 of sample " in capsys.readouterr().out
 
 
 def test_preferences_are_learned_as_in_the_own_family(tmp_path: Path) -> None:
@@ -191,12 +204,13 @@ def test_preferences_are_learned_as_in_the_own_family(tmp_path: Path) -> None:
     lengths = stream.integers(1, 15, (40, 3)).tolist()
     pairs = [TokenPair(*(stream.integers(0, N_IDS, n).tolist() for n in each)) for each in lengths]
     write_pairs(tmp_path / "corpus.h5", pairs, N_IDS)
-    found = []
-    for family in ("transformers", "llama"):
-        choice = ("--set", f'model.family="{family}"')
-        job = finish(tmp_path, 4, "run", "config.toml", "-o", family, *choice)
-        assert job.returncode == 0, job.stderr
-        found.append(columns(tmp_path / family, "loss", "gradient_norm"))
+    families = ("transformers", "llama")
+    runs = [
+        ("run", "config.toml", "-o", family, "--set", f'model.family="{family}"')
+        for family in families
+    ]
+    call_all(tmp_path, 4, *runs)
+    found = [columns(tmp_path / family, "loss", "gradient_norm") for family in families]
     assert found[0][0][0] == pytest.approx(np.log(2), rel=1e-12)
     np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
 
@@ -247,41 +261,44 @@ def test_a_model_that_is_refused_ends_all_ranks_with_one_message(tmp_path: Path)
     assert "Traceback" not in job.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "rule", "margin"),
-    [
-        *((name, "adaptive", 0.05) for name in ("llama", "gemma2", "gemma3", "qwen3_moe")),
-        # What waits is less than was kept before.
-        *((name, "zb_h1", 0.1) for name in ("llama", "starcoder2", "mixtral")),
-    ],
+SCHEDULED = (
+    *((name, "adaptive", 0.05) for name in ("llama", "gemma2", "gemma3", "qwen3_moe")),
+    # What waits is less than was kept before.
+    *((name, "zb_h1", 0.1) for name in ("llama", "starcoder2", "mixtral")),
 )
-def test_estimated_memory_is_what_a_run_takes(
-    name: str, rule: str, margin: float, tmp_path: Path
-) -> None:
-    wide_decoder(name, tmp_path / "theirs")
-    write_estimated_run(tmp_path, {"layouts": ["padded"]}, max_tokens=64, tokens_per_batch=512)
-    splits = str(rule == "zb_h1").lower()
-    schedule = f"planner.schedule={{rules=['{rule}'], split_backward={splits}}}"
-    run_as_estimated(tmp_path, "--set", schedule, margin=margin)
+SLICED = ("phi3", "gemma3")
+EFFORT = ("--set", "planner.search.effort=1")
 
 
-@pytest.mark.parametrize("name", ["phi3", "gemma3"])
-def test_estimated_memory_is_what_slices_take(name: str, tmp_path: Path) -> None:
-    wide_decoder(name, tmp_path / "theirs")
-    batch = {"layouts": ["packed"], "slices": 64}
-    write_estimated_run(tmp_path, batch, max_tokens=512, tokens_per_batch=1024)
-    stream = np.random.default_rng(8)
-    samples = [
-        (*(stream.integers(0, N_IDS, each).tolist() for each in (n, 20)), "task")
-        for n in stream.integers(1, 490, 60)
-    ]
-    write_samples(tmp_path / "corpus.h5", samples, N_IDS)
-    run_as_estimated(tmp_path, "--set", "planner.search.effort=1")
-    plan = finish(tmp_path, 1, "plan", "config.toml", "--set", "planner.search.effort=1")
-    assert "packed tokens 0 to 64 of sample " in plan.stdout
+@pytest.fixture(scope="module")
+def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder per type and rule, or per type with slices, with a run of two stages in each."""
+    folder = tmp_path_factory.mktemp("estimated")
+    runs = []
+    for name, rule, _ in SCHEDULED:
+        case = f"{name}_{rule}"
+        wide_decoder(name, folder / case / "theirs")
+        padded = {"layouts": ["padded"]}
+        write_estimated_run(folder, case, padded, max_tokens=64, tokens_per_batch=512)
+        splits = str(rule == "zb_h1").lower()
+        schedule = f"planner.schedule={{rules=['{rule}'], split_backward={splits}}}"
+        runs.append(run_of(case, "run", "--set", schedule))
+    for name in SLICED:
+        wide_decoder(name, folder / name / "theirs")
+        sliced = {"layouts": ["packed"], "slices": 64}
+        write_estimated_run(folder, name, sliced, max_tokens=512, tokens_per_batch=1024)
+        stream = np.random.default_rng(8)
+        samples = [
+            (*(stream.integers(0, N_IDS, each).tolist() for each in (n, 20)), "task")
+            for n in stream.integers(1, 490, 60)
+        ]
+        write_samples(folder / name / "corpus.h5", samples, N_IDS)
+        runs.append(run_of(name, "run", *EFFORT))
+    call_all(folder, 2, *runs)
+    return folder
 
 
-def write_estimated_run(folder: Path, batch: dict[str, Any], **data: int) -> None:
+def write_estimated_run(folder: Path, case: str, batch: dict[str, Any], **data: int) -> None:
     """A dataset and a configuration of two stages with estimated costs, slow in computing."""
     rates = {"launch_ms": 1e-6, "flops_per_ms": 1e5}
     cost = {"kind": "analytic", "recompute": ["none", "full"], **rates}
@@ -292,14 +309,32 @@ def write_estimated_run(folder: Path, batch: dict[str, Any], **data: int) -> Non
         "planner": {"cost": cost, "batch": {"rule": "dynamic", **batch}},
         "training": {"dtype": "float32", "iterations": 4},
     }
-    write_tuning_files(folder, "", tables)
+    write_tuning_files(folder / case, f"{case}/", tables)
 
 
-def run_as_estimated(folder: Path, *words: str, margin: float = 0.05) -> None:
-    """Runs a few iterations, whose peaks of memory are those that were estimated."""
-    job = finish(folder, 2, "run", "config.toml", "-o", "run", *words)
-    assert job.returncode == 0, job.stderr
-    records = list(RunFolder.open(folder / "run").records())
+@pytest.mark.parametrize(("name", "rule", "margin"), SCHEDULED)
+def test_estimated_memory_is_what_a_run_takes(
+    name: str, rule: str, margin: float, estimated: Path
+) -> None:
+    check_peaks(estimated / f"{name}_{rule}" / "run", margin)
+
+
+@pytest.mark.parametrize("name", SLICED)
+def test_estimated_memory_is_what_slices_take(
+    name: str,
+    estimated: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    check_peaks(estimated / name / "run", 0.05)
+    monkeypatch.chdir(estimated)
+    assert main(["plan", f"{name}/config.toml", *EFFORT]) == 0
+    assert "packed tokens 0 to 64 of sample " in capsys.readouterr().out
+
+
+def check_peaks(run: Path, margin: float) -> None:
+    """Peaks of memory are those that were estimated."""
+    records = list(RunFolder.open(run).records())
     assert len(records) == 4
     for record in records:
         assert record.predicted_peak_bytes == pytest.approx(record.measured_peak_bytes, rel=margin)

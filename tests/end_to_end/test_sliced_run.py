@@ -5,13 +5,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.jobs.command_line import call, columns, finish
+from tests.jobs.command_line import call, call_all, columns, finish
 from tests.jobs.job_files import Tables, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 N_RANKS = 8
+LITTLE = ("--set", "cluster.device_memory_bytes=60_000_000")
 UNSLICED = ("--set", 'planner.batch.slices="off"')
 CONFIG: Tables = {
     "data": {"dataset": "chat.h5", "max_tokens": 2048, "tokens_per_batch": 4096},
@@ -37,7 +38,10 @@ CONFIG: Tables = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with conversations, two of which are twenty times as long, and a sliced run."""
+    """A folder with conversations, two of which are twenty times as long, and runs by one job.
+
+    One has slices, one has none, and one has them with so little memory that it needs them.
+    """
     path = tmp_path_factory.mktemp("sliced")
     call(path, None, "demo-corpus", "chat.jsonl", "--samples", "60", "--seed", "2", "--chat")
     chats = [json.loads(line) for line in (path / "chat.jsonl").read_text().splitlines()]
@@ -47,15 +51,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = ROOT / "configs" / "demo_finetune" / "tokenizer"
     call(path, None, "preprocess", "chat.jsonl", "chat.h5", "--tokenizer", str(tokenizer))
     write_config(path, CONFIG)
-    call(path, N_RANKS, "run", "config.toml", "-o", "sliced")
+    runs: dict[str, tuple[str, ...]] = {"sliced": (), "whole": UNSLICED, "little": LITTLE}
+    verbs = [("run", "config.toml", *settings, "-o", name) for name, settings in runs.items()]
+    call_all(path, N_RANKS, *verbs)
     return path
-
-
-@pytest.fixture(scope="module")
-def whole_run(folder: Path) -> Path:
-    """The run folder of the same run without slices."""
-    call(folder, N_RANKS, "run", "config.toml", *UNSLICED, "-o", "whole")
-    return folder / "whole"
 
 
 def test_the_plan_shows_slices(folder: Path) -> None:
@@ -63,8 +62,8 @@ def test_the_plan_shows_slices(folder: Path) -> None:
     assert "packed tokens 0 to 256 of sample " in plan
 
 
-def test_losses_are_those_without_slices_in_every_iteration(folder: Path, whole_run: Path) -> None:
-    runs = folder / "sliced", whole_run
+def test_losses_are_those_without_slices_in_every_iteration(folder: Path) -> None:
+    runs = folder / "sliced", folder / "whole"
     both = zip(*(columns(run, "loss", "gradient_norm") for run in runs), strict=True)
     for found, expected in both:
         assert len(found) == CONFIG["training"]["iterations"]
@@ -81,18 +80,14 @@ def test_a_run_resumes_with_another_setting(folder: Path) -> None:
     assert found == pytest.approx(expected, rel=1e-10)
 
 
-def test_a_sample_that_fits_as_slices_only_trains_as_with_more_memory(
-    folder: Path, whole_run: Path
-) -> None:
-    little = ["--set", "cluster.device_memory_bytes=60_000_000"]
-    refused = finish(folder, None, "plan", "config.toml", *little, *UNSLICED)
+def test_a_sample_that_fits_as_slices_only_trains_as_with_more_memory(folder: Path) -> None:
+    refused = finish(folder, None, "plan", "config.toml", *LITTLE, *UNSLICED)
     assert refused.returncode == 2
     assert "sample 11 (1656 input + 3 target tokens) on its own needs" in refused.stderr
     remedy = 'let long samples run as slices (planner.batch: layouts = ["packed"], slices = "auto")'
     assert remedy in refused.stderr
-    call(folder, N_RANKS, "run", "config.toml", *little, "-o", "little")
     for losses_of in (lambda run: columns(run, "loss")[0], evaluated_losses):
-        found, expected = (losses_of(run) for run in (folder / "little", whole_run))
+        found, expected = (losses_of(folder / run) for run in ("little", "whole"))
         assert len(expected) >= 2
         assert found == pytest.approx(expected, rel=1e-10)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from tests.examples.foreign_models import saved_model, transformers
-from tests.jobs.command_line import columns, finish_program
+from tests.jobs.command_line import call_all, columns
 from tests.jobs.tuning_files import N_IDS, write_tuning_files
 from tests.oracles.in_float64 import in_float64
 from tests.oracles.plain_run import PlainRun
@@ -21,14 +21,6 @@ TUNED = (
     *("llama", "llama-yarn", "mistral", "qwen2", "qwen3"),
 )
 PROMPT = [5, 17, 3, 29]
-RUN_ALL = """
-import sys
-from dynapipe_hpc.cli.main import main
-
-for name in sys.argv[1:]:
-    if code := main(["run", f"{name}/config.toml", "-o", f"{name}/run"]):
-        sys.exit(code)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +31,10 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).mkdir()
         theirs_of(name, folder)
         write_tuning_files(folder / name, f"{name}/")
-    job = finish_program(folder, 4, RUN_ALL, *TUNED)
-    assert job.returncode == 0, job.stderr
+    runs = [("run", f"{name}/config.toml", "-o", f"{name}/run") for name in TUNED]
+    told = call_all(folder, 4, *runs)
     for name in TUNED:
-        assert f"{name}/run: begins with the weights of {name}/theirs (" in job.stdout
+        assert f"{name}/run: begins with the weights of {name}/theirs (" in told
     return folder
 
 

@@ -4,9 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 BIN = Path(sys.prefix) / "bin"
+_VERBS = """
+import json
+import sys
+from dynapipe_hpc.cli.main import main
+
+for words in json.loads(sys.argv[1]):
+    if code := main(words):
+        sys.exit(code)
+"""
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -54,6 +64,13 @@ def _ended(started: "subprocess.Popen[str]", limit_s: float) -> "subprocess.Comp
 def call(folder: Path, n_ranks: int | None, *arguments: str) -> str:
     """Output of a verb that succeeds."""
     job = finish(folder, n_ranks, *arguments)
+    assert job.returncode == 0, job.stderr
+    return job.stdout
+
+
+def call_all(folder: Path, n_ranks: int, *verbs: Sequence[str]) -> str:
+    """Output of verbs that succeed one after the other in one job, whose ranks start once."""
+    job = finish_program(folder, n_ranks, _VERBS, json.dumps(verbs))
     assert job.returncode == 0, job.stderr
     return job.stdout
 

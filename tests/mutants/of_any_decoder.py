@@ -39,21 +39,21 @@ ANY_DECODER = (
         "zlib.crc32(self.settings.encode())",
         "0",
         "costs of models with other settings",
-        SHAPE,
+        (f"{SHAPE[0]}::test_costs_depend_on_settings",),
     ),
     Mutant(
         "architecture/transformers.py",
         "isinstance(window, int) and window < self.max_tokens",
         "isinstance(window, int) and window <= self.max_tokens",
         "windows that no sample is longer than",
-        SHAPE,
+        (f"{SHAPE[0]}::test_samples_are_not_cut_where_slices_could_not_attend_as_layers_do",),
     ),
     Mutant(
         "architecture/transformers.py",
         'settings.get("use_sliding_window", True)',
         "True",
         "windows that are switched off",
-        SHAPE,
+        (f"{SHAPE[0]}::test_windows_are_those_of_some_layers",),
     ),
     Mutant(
         "architecture/transformers.py",
@@ -67,7 +67,7 @@ ANY_DECODER = (
         "        if self.pairs_obstacle:\n            return self.pairs_obstacle\n",
         "",
         "slices in layers with soft caps",
-        SHAPE,
+        (f"{SHAPE[0]}::test_samples_are_not_cut_where_slices_could_not_attend_as_layers_do",),
     ),
     Mutant(
         "architecture/transformers.py",
@@ -81,14 +81,14 @@ ANY_DECODER = (
         "n_outputs.get(JOINED, self.attention_size) - self.attention_size",
         "n_outputs.get(JOINED, 0)",
         "queries that are kept with keys and values",
-        SHAPE,
+        (f"{SHAPE[0]}::test_keys_and_values_are_as_wide_as_their_heads",),
     ),
     Mutant(
         "architecture/transformers.py",
         "        return self.cache_width\n",
         "        return 0\n",
         "keys and values of slices counted twice",
-        SHAPE,
+        (f"{SHAPE[0]}::test_keys_and_values_are_as_wide_as_their_heads",),
     ),
     Mutant(
         "models/attention.py",
@@ -132,7 +132,7 @@ ANY_DECODER = (
         "slices without the model's factor of scores",
         (
             "tests/models/test_transformers_stage.py"
-            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop",
+            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop[granite]",
         ),
     ),
     Mutant(
@@ -280,7 +280,7 @@ ANY_DECODER = (
         "may_cut=self.has_kv_cache",
         "may_cut=False",
         "slices in layers with soft caps that settings leave out",
-        FOLDER,
+        (f"{FOLDER[0]}::test_a_soft_cap_that_settings_leave_out_is_refused",),
     ),
     Mutant(
         "models/foreign_model.py",
@@ -296,7 +296,7 @@ ANY_DECODER = (
         "hidden states scaled once more on every stage",
         (
             "tests/models/test_transformers_stage.py"
-            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop",
+            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop[granite]",
         ),
     ),
     Mutant(
@@ -328,7 +328,7 @@ ANY_DECODER = (
         "        self._probe(shape)\n",
         "",
         "attention that is only refused in the first pass",
-        FOLDER,
+        (f"{FOLDER[0]}::test_models_that_need_more_are_refused_before_their_weights_are_read",),
     ),
     Mutant(
         "models/foreign_model.py",
@@ -342,7 +342,7 @@ ANY_DECODER = (
         "    _check_weights(found, shape)\n",
         "",
         "weights that the files do not have",
-        FOLDER,
+        (f"{FOLDER[0]}::test_weights_that_the_class_does_not_have_are_named",),
     ),
     Mutant(
         "models/foreign_model.py",
@@ -358,7 +358,7 @@ ANY_DECODER = (
         "gates of experts in place of values",
         (
             "tests/models/test_transformers_stage.py"
-            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop",
+            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop[mixtral]",
         ),
     ),
     Mutant(
@@ -366,28 +366,28 @@ ANY_DECODER = (
         "i * n_rows + row",
         "i * n_rows",
         "experts read from their first row",
-        FOLDER,
+        (f"{FOLDER[0]}::test_a_block_of_a_stack_is_read_from_within_its_experts",),
     ),
     Mutant(
         "training/huggingface/write_tensors.py",
         "read(name, i, i + 1)[0, row :",
         "read(name, i, i + 1)[0, 0 :",
         "the first rows of every expert",
-        FOLDER,
+        (f"{FOLDER[0]}::test_experts_are_imported_and_exported_one_by_one",),
     ),
     Mutant(
         "training/huggingface/any_decoder.py",
         "or settings.flag(",
         "and settings.flag(",
         "tied heads",
-        FOLDER,
+        (f"{FOLDER[0]}::test_a_tied_head_may_be_in_the_files_as_a_copy",),
     ),
     Mutant(
         "training/huggingface/describe_model.py",
         "                    _check_layers(origin.shape)\n",
         "                    pass\n",
         "a model whose layers were not looked at",
-        ("tests/cli/test_inspect_verb.py",),
+        ("tests/cli/test_inspect_verb.py::test_layers_are_built_to_see_what_they_need",),
     ),
     Mutant(
         "training/huggingface/describe_model.py",
@@ -445,7 +445,7 @@ ANY_DECODER = (
         "layers that return no tuples",
         (
             "tests/models/test_transformers_stage.py"
-            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop",
+            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop[falcon]",
         ),
     ),
     Mutant(
@@ -455,7 +455,7 @@ ANY_DECODER = (
         "attention of torch that is not replaced",
         (
             "tests/models/test_transformers_stage.py"
-            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop",
+            "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop[falcon]",
         ),
     ),
     Mutant(
@@ -477,7 +477,7 @@ ANY_DECODER = (
         '{"falcon": {"max_position_embeddings": 2048}}',
         "{}",
         "settings that files leave out",
-        FOLDER,
+        (f"{FOLDER[0]}::test_settings_of_version_4_mean_what_they_mean_to_transformers",),
     ),
     Mutant(
         "training/huggingface/decoder_parts.py",
@@ -491,7 +491,10 @@ ANY_DECODER = (
         "inputs if weight.requires_grad else weight",
         "inputs",
         "inputs of frozen experts that are kept",
-        ("tests/training/huggingface/test_decoder_parts.py::test_layers_keep_what_is_estimated",),
+        (
+            "tests/training/huggingface/test_decoder_parts.py"
+            "::test_layers_keep_what_is_estimated[qwen3_moe-adapters]",
+        ),
     ),
     Mutant(
         "training/huggingface/decoder_parts.py",
@@ -522,21 +525,21 @@ ANY_DECODER = (
         '            and "norm" not in module\n',
         "",
         "norms of heads taken for linear maps",
-        SHAPE,
+        (f"{SHAPE[0]}::test_weights_are_counted_by_hand",),
     ),
     Mutant(
         "architecture/transformers.py",
         "        if self.lora:\n            return self._adapter_numbers()\n        return sum(",
         "        return sum(",
         "gradients of frozen weights that wait",
-        SHAPE,
+        (f"{SHAPE[0]}::test_gradients_of_linear_maps_or_their_adapters_may_wait",),
     ),
     Mutant(
         "architecture/transformers.py",
         "{LAYER} if recompute is Recompute.NONE else ()",
         "{LAYER}",
         "gradients of recomputed layers that wait",
-        SHAPE,
+        (f"{SHAPE[0]}::test_gradients_of_linear_maps_or_their_adapters_may_wait",),
     ),
     Mutant(
         "models/foreign_model.py",
@@ -578,6 +581,9 @@ ANY_DECODER = (
         "len(values) - GROUP), step)",
         "len(values)), step)",
         "blocks of random numbers that torch draws in another way",
-        ("tests/models/test_initialize.py",),
+        (
+            "tests/models/test_initialize.py"
+            "::test_no_block_is_shorter_than_what_torch_draws_in_one_step",
+        ),
     ),
 )

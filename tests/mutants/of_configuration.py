@@ -69,7 +69,7 @@ CONFIGURATION = (
         "if output.exists():",
         "if False:",
         "a file of the user is replaced",
-        PROPOSAL,
+        (f"{PROPOSAL[0]}::test_a_file_is_not_replaced",),
     ),
     Mutant(
         "experiment/study/propose.py",
@@ -83,14 +83,14 @@ CONFIGURATION = (
         "cluster.n_replicas * cluster.n_shards == 1",
         "cluster.n_replicas == 1",
         "shards on GPUs are planned with the sums of processors, without a word",
-        COSTS,
+        (f"{COSTS[0]}::test_gpus_whose_sums_are_estimated_at_a_processors_rate_are_a_warning",),
     ),
     Mutant(
         "experiment/check_costs.py",
         '"reduction_bytes_per_ms" in cost.model_fields_set',
         "False",
         "a rate of sums that is set is warned of",
-        COSTS,
+        (f"{COSTS[0]}::test_gpus_whose_sums_are_estimated_at_a_processors_rate_are_a_warning",),
     ),
     Mutant(
         "experiment/doctor/check_fabric.py",

@@ -140,7 +140,7 @@ HUGGINGFACE = (
         "            checking.result()\n",
         "",
         "a damaged checkpoint is exported",
-        FOLDER,
+        (f"{FOLDER[0]}::test_a_damaged_checkpoint_is_not_exported",),
     ),
     Mutant(
         "training/huggingface/t5.py",
@@ -161,7 +161,10 @@ HUGGINGFACE = (
         "if FACT in facts and",
         "if False and",
         "adapters are added to any weights of these shapes",
-        ("tests/training/huggingface/test_export_adapters.py",),
+        (
+            "tests/training/huggingface/test_export_adapters.py"
+            "::test_adapters_go_with_the_weights_beside_which_they_were_trained",
+        ),
     ),
     Mutant(
         "training/huggingface/token_ids.py",
@@ -175,14 +178,17 @@ HUGGINGFACE = (
         "add_end_ids(partial, read_end_ids(origin.small_files))",
         "pass",
         "a merged model writes on after its turns",
-        ("tests/training/huggingface/test_export_adapters.py",),
+        (
+            "tests/training/huggingface/test_export_adapters.py"
+            "::test_a_merged_model_stops_where_the_adapters_do",
+        ),
     ),
     Mutant(
         "training/generate.py",
         "*(read_end_ids(folder) if folder else ())",
         "",
         "text goes on after the end of a turn",
-        ("tests/training/test_generate.py",),
+        ("tests/training/test_generate.py::test_text_ends_where_the_model_says",),
     ),
     Mutant(
         "training/huggingface/token_ids.py",
@@ -231,7 +237,7 @@ HUGGINGFACE = (
         "shares.cumsum(-1) - shares >= self.top_p",
         "shares.cumsum(-1) >= self.top_p",
         "a token too few is chosen from",
-        GENERATE,
+        (f"{GENERATE[0]}::test_sampling_has_the_shares_of_its_tokens",),
     ),
     Mutant(
         "training/generate.py",

@@ -57,7 +57,7 @@ MODEL_FOLDERS = (
         "if copy in tensors and name not in tensors:",
         "if copy in tensors:",
         "of tied tensors the last one counts, and none is compared",
-        SETTINGS,
+        (f"{SETTINGS[0]}::test_several_names_of_a_tied_tensor_are_equal",),
     ),
     Mutant(
         f"{HUGGINGFACE}/t5.py",
@@ -85,7 +85,7 @@ MODEL_FOLDERS = (
         '"num_key_value_heads": 8,',
         "",
         "a Mistral has as many heads of keys as of queries where its file says nothing",
-        SETTINGS,
+        (f"{SETTINGS[0]}::test_sizes_that_are_left_out_are_those_of_the_class",),
     ),
     Mutant(
         f"{HUGGINGFACE}/settings.py",
@@ -99,14 +99,14 @@ MODEL_FOLDERS = (
         "    if settings.get(name) is not None:\n        return settings.integer(name)\n",
         "",
         "rows of the pretraining are looked for in one place",
-        SETTINGS,
+        (f"{SETTINGS[0]}::test_the_rows_of_the_pretraining_are_found",),
     ),
     Mutant(
         f"{HUGGINGFACE}/dtypes.py",
         'value.removeprefix("torch.")',
         "value",
         "a type with the prefix of torch is refused",
-        SETTINGS,
+        (f"{SETTINGS[0]}::test_the_type_of_weights_is_read_as_transformers_writes_it",),
     ),
     Mutant(
         "experiment/check_tokenizer.py",

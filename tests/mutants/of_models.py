@@ -35,14 +35,10 @@ T5_EXACTNESS = (
     "::test_loss_and_every_gradient_are_those_of_the_unsplit_model",
 )
 SPREAD_STAGES = ("tests/models/test_spread_stages.py",)
-SPREAD = (
-    "tests/end_to_end/test_exactness.py::test_three_steps_of_the_optimizer_give_the_unsplit_weights",
-)
 FULL_SIZE = ("tests/models/test_full_size_stage.py",)
 STAGE = ("tests/training/test_module_stage.py",)
 UNEVEN = ("tests/end_to_end/test_uneven_vocabulary.py",)
 ADAPTERS = ("tests/models/test_adapters.py",)
-LORA = ("tests/end_to_end/test_lora.py::test_gradients_are_those_of_peft",)
 KEYS = ("tests/architecture/test_model_shape.py",)
 UNEVEN_COSTS = ("tests/experiment/test_model_configs.py",)
 DROPOUT = ("tests/models/test_dropout.py",)
@@ -75,7 +71,7 @@ MODELS = (
            "    )\n    return",
            "gradients without the window", FLASH),
     Mutant("models/flash_attention.py", "if off <= _MAX_PROBE_ERROR:", "if off <= 0.2:",
-           "a wrong kernel passes", FLASH),
+           "a wrong kernel passes", (f"{FLASH[0]}::test_a_kernel_with_wrong_numbers_is_not_used",)),
     Mutant("models/flash_attention.py", "/ b.norm())", ")",
            "what 16 bits round makes kernels unusable", FLASH),
     Mutant("models/cached_attention.py", 'values[:begin], {"is_causal": False}',
@@ -92,7 +88,8 @@ MODELS = (
            "total[first:].add_(gradient, alpha=2)",
            "gradients of keys count twice", CACHED),
     Mutant("models/key_value_cache.py", "torch.promote_types(gradient.dtype, torch.float32)",
-           "gradient.dtype", "gradients of keys add up in 16 bits", CACHED),
+           "gradient.dtype", "gradients of keys add up in 16 bits",
+           (f"{CACHED[0]}::test_sums_of_gradients_are_float32_and_only_of_what_comes_before",)),
     Mutant("models/key_value_cache.py", "total[:begin] for total", "total for total",
            "sums of gradients keep what is complete", CACHED),
     Mutant("models/attention_context.py", " + self.slice.begin, positions", ", positions",
@@ -137,7 +134,9 @@ MODELS = (
            "the configured epsilon is ignored", GPT),
     Mutant("models/decoder.py", "return Embedding(shape, shards) if",
            "return Embedding(shape, shards, self.n_positions(shape)) if",
-           "a tied head holds positions, too", GPT),
+           "a tied head holds positions, too",
+           (f"{GPT[0]}"
+            "::test_the_last_stage_of_a_tied_model_holds_the_vectors_of_tokens_and_no_positions",)),
     Mutant("models/transformer.py", "stream, hidden + attended", "stream, attended",
            "no residual where it is recomputed", STAGE),
     Mutant("models/recompute.py", "self._values.pop(index)", "self._values.pop(min(self._values))",
@@ -154,15 +153,17 @@ MODELS = (
     Mutant("models/rotary.py", "(-sign, sign)", "(sign, sign)",
            "pairs are mirrored, not turned", LLAMA),
     Mutant("models/rotary.py", "cosines, sines, -1)", "cosines, sines, 1)",
-           "gradients are turned on, not back", LLAMA),
+           "gradients are turned on, not back",
+           (f"{LLAMA[0]}::test_gradients_of_turned_vectors_are_turned_back",)),
     Mutant("models/rotary.py", "torch.promote_types(dtype, torch.float32)", "dtype",
-           "angles of 16 bits", LLAMA),
+           "angles of 16 bits", (f"{LLAMA[0]}::test_angles_of_16_bits_are_computed_in_32",)),
     Mutant("models/rotary.py", "(1 - kept) * speeds / scaling.factor", "(1 - kept) * speeds",
            "slow pairs are not scaled", LLAMA),
     Mutant("models/rotary.py", "return speeds / factor", "return speeds",
            "positions are not divided", LLAMA),
     Mutant("models/llama.py", "if positions is None:", "if True:",
-           "rotary positions run on from document to document", LLAMA),
+           "rotary positions run on from document to document",
+           (f"{LLAMA[0]}::test_positions_begin_anew_in_every_document",)),
     Mutant("models/attention.py", "each.repeat_interleave(n_heads, 1)",
            "each.repeat(1, n_heads, 1, 1)", "heads take turns with keys", ATTENTION),
     Mutant("models/attention.py", "rows_first = int(query.shape[1] != key.shape[1])",
@@ -171,11 +172,15 @@ MODELS = (
            "return weight", "norms of heads learn from one shard's heads", LLAMA_EXACTNESS),
     # initial weights
     Mutant("models/initialize.py", "STANDARD_DEVIATION = 0.02", "STANDARD_DEVIATION = 0.01",
-           "smaller weights", GPT),
+           "smaller weights",
+           (f"{GPT[0]}::test_no_two_matrices_start_alike_and_the_residual_ones_are_smaller",)),
     Mutant("models/initialize.py", "math.sqrt(2 * n_layers)", "1",
-           "what writes to the residual stream is not scaled down", GPT),
-    Mutant("models/initialize.py", 'f"{seed}/{name}', 'f"{name}', "seed ignored", GPT),
-    Mutant("models/initialize.py", 'f"{seed}/{name}', 'f"{seed}', "one stream for all", GPT),
+           "what writes to the residual stream is not scaled down",
+           (f"{GPT[0]}::test_no_two_matrices_start_alike_and_the_residual_ones_are_smaller",)),
+    Mutant("models/initialize.py", 'f"{seed}/{name}', 'f"{name}', "seed ignored",
+           (f"{GPT[0]}::test_another_seed_gives_other_weights",)),
+    Mutant("models/initialize.py", 'f"{seed}/{name}', 'f"{seed}', "one stream for all",
+           (f"{GPT[0]}::test_no_two_matrices_start_alike_and_the_residual_ones_are_smaller",)),
     Mutant("models/initialize.py", "/{split.shard}/", "/", "all shards draw the same", DRAWN),
     Mutant("models/initialize.py", " if split.n_shards > 1 else", " if True else",
            "one shard draws other numbers than before", DRAWN),
@@ -207,7 +212,8 @@ MODELS = (
            "no norm behind the encoder", T5),
     Mutant("models/t5.py", "self.decoder_norm(hidden)", "hidden",
            "no norm behind the decoder", T5),
-    Mutant("models/t5.py", "n_inputs *= ", "n_inputs *= 2 * ", "smaller queries", T5),
+    Mutant("models/t5.py", "n_inputs *= ", "n_inputs *= 2 * ", "smaller queries",
+           (f"{T5[0]}::test_weights_start_as_large_as_their_place_asks_for",)),
     Mutant("models/t5.py", ", divisor=divisor)", ")", "logits not scaled", T5),
     Mutant("models/t5.py", "if shape.divides_outputs else 1.0", "",
            "every head is scaled", T5),
@@ -237,13 +243,15 @@ MODELS = (
     Mutant("models/gated_feed_forward.py", "self._first_column = shards.shard * ",
            "self._first_column = 0 * ", "all shards drop as the first",
            ("tests/end_to_end/test_dropout_exactness.py"
-            "::test_weights_are_those_of_the_unsplit_model",)),
+            "::test_weights_are_those_of_the_unsplit_model"
+            "[2 stages x 1 replicas x 2 shards, spread-t5-gated]",)),
     Mutant("models/t5_feed_forward.py", "self._first_column = shards.shard * ",
            "self._first_column = 0 * ", "all shards drop as the first",
            ("tests/end_to_end/test_dropout_exactness.py"
-            "::test_weights_are_those_of_the_unsplit_model",)),
+            "::test_weights_are_those_of_the_unsplit_model"
+            "[2 stages x 1 replicas x 2 shards, spread-t5]",)),
     Mutant("models/t5.py", "tokens.iteration if self.drops else None", "tokens.iteration or 0",
-           "validation drops, too", DROPOUT),
+           "validation drops, too", (f"{DROPOUT[0]}::test_there_is_none_outside_training",)),
     # shards
     Mutant("models/sharding/sharded_linear.py", "self.weight, None, self.adapters",
            "self.weight, self.bias, self.adapters",
@@ -283,7 +291,8 @@ MODELS = (
     Mutant("training/optimizer.py", "= collectives.sequence_parallel or", "=",
            "norms learn from a shard's tokens",
            ("tests/end_to_end/test_exactness.py"
-            "::test_three_steps_of_the_optimizer_give_the_unsplit_weights",)),
+            "::test_three_steps_of_the_optimizer_give_the_unsplit_weights"
+            "[1 stages x 1 replicas x 2 shards, spread]",)),
     # tokens
     Mutant("models/tokens/collate.py", "return text[:-1], text[1:]",
            "return text[1:], text[1:]", "what is to be predicted is read",
@@ -318,7 +327,8 @@ MODELS = (
     Mutant("models/tokens/length_groups.py", "np.minimum(within, last)", "within",
            "padding is read from a neighbour", DOCUMENTS),
     Mutant("models/tokens/length_groups.py", "doubling // STEPS_PER_DOUBLING", "doubling // 2",
-           "long documents are padded by half", DOCUMENTS),
+           "long documents are padded by half",
+           (f"{DOCUMENTS[0]}::test_a_long_document_is_padded_by_an_eighth_at_most",)),
     Mutant("models/tokens/length_groups.py", "lengths, padded_lengths(lengths))",
            "lengths, np.full_like(lengths, lengths.max()))",
            "a document's padding depends on its neighbours", ATTENTION),
@@ -333,7 +343,8 @@ MODELS = (
            "causal_attention(q, k, v, scale", "attention across documents", PACKED),
     Mutant("models/transformer.py", "recomputed(partial(self._whole, stream, context), hidden)",
            "recomputed(partial(self._whole, stream, WHOLE_ROWS), hidden)",
-           "what is recomputed attends across documents", PACKED),
+           "what is recomputed attends across documents",
+           (f"{PACKED[0]}::test_gradients_are_the_sum_of_those_of_documents_alone",)),
     Mutant("models/sharding/residual_stream.py", "return functional.embedding(positions, table)",
            "return table[: self._tokens]", "packed rows have positions of rows", STREAM),
     Mutant("models/sharding/residual_stream.py",
@@ -391,15 +402,19 @@ MODELS = (
     Mutant("models/linear_cross_entropy.py", "to_hidden += ", "to_hidden = ",
            "the last chunk's gradient only", LOSS),
     Mutant("models/linear_cross_entropy.py", "            del logits  # before the next chunk", "",
-           "two chunks of logits at once", LOSS),
+           "two chunks of logits at once",
+           (f"{LOSS[0]}::test_a_large_vocabulary_needs_less_than_a_gigabyte_beside_weights",)),
     Mutant("models/linear_cross_entropy.py", "            del to_logits", "",
-           "two chunks of gradients at once", LOSS),
+           "two chunks of gradients at once",
+           (f"{LOSS[0]}::test_a_large_vocabulary_needs_less_than_a_gigabyte_beside_weights",)),
     Mutant("models/linear_cross_entropy.py", "max(1, -(-n_tokens * n_ids // LOGITS_AT_ONCE))",
-           "1", "all logits at once", LOSS),
+           "1", "all logits at once",
+           (f"{LOSS[0]}::test_wide_chunks_of_ids_suit_the_kernels_of_gpus",)),
     Mutant("models/linear_cross_entropy.py", "n_at_once -= n_at_once % ALIGNED_IDS", "pass",
-           "chunks of widths for which GPUs have no fast kernel", LOSS),
+           "chunks of widths for which GPUs have no fast kernel",
+           (f"{LOSS[0]}::test_wide_chunks_of_ids_suit_the_kernels_of_gpus",)),
     Mutant("models/linear_cross_entropy.py", "torch.promote_types(hidden.dtype, torch.float32)",
-           "hidden.dtype", "16-bit sums", LOSS),
+           "hidden.dtype", "16-bit sums", (f"{LOSS[0]}::test_logits_of_16_bits_add_up_in_32",)),
     # split backward passes
     Mutant("models/deferred_weights.py", "weight.detach(), bias, partial", "weight, bias, partial",
            "hooks are called before there is a gradient", DEFERRED),
@@ -422,11 +437,17 @@ MODELS = (
     Mutant("models/deferred_weights.py", "_QUEUE.reset(outer)", "pass",
            "what comes later is not deferred", DEFERRED),
     Mutant("models/t5_layers.py", "recomputed(attend, hidden, beside=masks.biases)",
-           "recomputed(attend, hidden)", "biases of the encoder are not counted", SEEN),
+           "recomputed(attend, hidden)", "biases of the encoder are not counted",
+           (f"{SEEN[0]}"
+            "::test_what_recomputation_adds_to_scores_is_seen_by_whoever_counts_what_is_kept",)),
     Mutant("models/t5_layers.py", "masks), hidden, beside=masks.biases)", "masks), hidden)",
-           "biases of a whole encoder layer are not counted", SEEN),
+           "biases of a whole encoder layer are not counted",
+           (f"{SEEN[0]}"
+            "::test_what_recomputation_adds_to_scores_is_seen_by_whoever_counts_what_is_kept",)),
     Mutant("models/t5_layers.py", "(*masks.biases, *cross_masks.biases)", "()",
-           "biases of the decoder are not counted", SEEN),
+           "biases of the decoder are not counted",
+           (f"{SEEN[0]}"
+            "::test_what_recomputation_adds_to_scores_is_seen_by_whoever_counts_what_is_kept",)),
     Mutant("models/recompute.py", ", deferring(None):", ":",
            "what is recomputed is kept for gradients of weights", DEFERRED),
     Mutant("models/t5_feed_forward.py",
@@ -455,12 +476,12 @@ MODELS = (
            "the adapter of a block is cut as all blocks are", ADAPTERS),
     Mutant("models/deferred_weights.py", "weight.requires_grad and values.requires_grad",
            "weight.requires_grad", "the first adapters have no gradients in split passes",
-           ("tests/end_to_end/test_lora.py::test_gradients_are_those_of_peft",)),
+           ("tests/end_to_end/test_lora.py::test_gradients_are_those_of_peft[way1-gpt]",)),
     Mutant("models/initialize.py", "_stream(seed, name, WHOLE))",
            "_stream(seed, name, splits.get(name, WHOLE)))", "shards draw A apart", ADAPTERS),
     Mutant("models/family.py", "    module.requires_grad_(False)\n", "",
            "weights are trained beside adapters", ADAPTERS),
     Mutant("training/optimizer.py", " or has_adapters(module)", "",
            "shards keep their parts of gradients of adapters",
-           ("tests/end_to_end/test_lora.py::test_gradients_are_those_of_peft",)),
+           ("tests/end_to_end/test_lora.py::test_gradients_are_those_of_peft[way1-gpt]",)),
 )  # fmt: skip

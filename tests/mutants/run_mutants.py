@@ -40,6 +40,7 @@ MUTANTS = (
 PASSED, FAILED = 0, 1  # exit codes of pytest
 LIMIT_S, LIMIT_OF_ALL_S = 120.0, 1200.0
 N_PROCESSES = 2
+N_PARTS = 8  # of all tests, so that no process waits long for the other
 
 
 def main(words: str) -> int:
@@ -90,8 +91,8 @@ def _tested(mutant: Mutant) -> Outcome:
 def check_tests(noticing: Sequence[str]) -> None:
     """Ends if a test that fails with a mutant fails without, too: it notices nothing."""
     tests = sorted(set(noticing))
-    middle = (len(tests) + 1) // 2
-    parts = [part for part in (tests[:middle], tests[middle:]) if part]
+    size = len(tests) // N_PARTS + 1
+    parts = [tests[begin : begin + size] for begin in range(0, len(tests), size)]
     with ProcessPoolExecutor(N_PROCESSES, mp_context=FORK) as processes:
         outcomes = list(processes.map(run_tests, parts, [LIMIT_OF_ALL_S] * len(parts)))
     for outcome in outcomes:

@@ -30,13 +30,17 @@ with suppress(ImportError):
 FORK = multiprocessing.get_context("fork")
 OPTIONS = (
     *("-x", "-q", "--timeout=60", "--hypothesis-profile=any_failure"),
-    *("-p", "no:cacheprovider", "-p", "no:anyio"),
+    # Of the plugins that are installed, two.
+    *("--disable-plugin-autoload", "-p", "pytest_timeout", "-p", "_hypothesis_pytestplugin"),
+    *("-p", "no:cacheprovider"),
+    "--tb=native",  # pytest's own looks through all modules for the source
 )
 # Of tests that need ranks or a GPU, none; what was imported before pytest is not rewritten.
 CHOICE = (
     *("-m", "not mpi and not gpu and not slow"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
+LOG = "log"
 
 
 class Outcome(NamedTuple):
@@ -57,13 +61,13 @@ class Outcome(NamedTuple):
 def run_tests(tests: Sequence[str], limit_s: float, finder: ChangedModule | None = None) -> Outcome:
     """Runs tests up to the first that fails, after `finder` has been put before all others."""
     gc.freeze()  # pytest collects garbage, which shall not look at all that was imported
-    with TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         receiver, sender = FORK.Pipe(duplex=False)
-        child = FORK.Process(target=_run, args=(tests, finder, log, sender))
+        child = FORK.Process(target=_run, args=(tests, finder, Path(folder), sender))
         child.start()
         sender.close()
         code, first_failed = _received(receiver, child, limit_s)
+        log = Path(folder) / LOG
         return Outcome(code, first_failed, log.read_text() if log.exists() else "")
 
 
@@ -80,15 +84,19 @@ def _received(
     return found
 
 
-def _run(tests: Sequence[str], finder: ChangedModule | None, log: Path, sender: Connection) -> None:
-    output = os.open(log, os.O_WRONLY | os.O_CREAT)
+def _run(
+    tests: Sequence[str], finder: ChangedModule | None, folder: Path, sender: Connection
+) -> None:
+    output = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)
     if finder is not None:
         sys.meta_path.insert(0, finder)
         forget(finder.module)
     failures = _Failures()
-    code = pytest.main([*OPTIONS, *CHOICE, *tests], plugins=[failures])
+    # Of several processes in one folder, each would remove what others leave behind.
+    files = f"--basetemp={folder / 'files'}"
+    code = pytest.main([*OPTIONS, *CHOICE, files, *tests], plugins=[failures])
     sender.send((int(code), failures.first))
 
 

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(not MPICH.exists(), reason=HOW_TO_GET_MPICH),
 ]
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 MAX_END_S = 30
 MAX_JOB_S = 280
 SETTINGS = (*ONE_REPLICA, "--set", "checkpoint.every=2", "-o")

@@ -15,7 +15,7 @@ from tests.jobs.light_job import LIMIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOSTS = ROOT / "tests" / "mpi" / "emulated_hosts.sh"
 HOST = HOSTS.with_name("emulated_host.sh")
 ENVIRONMENT = {**os.environ, **command_line.ROOT, "OMP_NUM_THREADS": "1"}
