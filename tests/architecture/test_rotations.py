@@ -22,6 +22,7 @@ NEW = {
         (OLD, 8),
         (NEW, 8),
         ({"rope_scaling": LONG, "max_position_embeddings": 99}, 99),
+        ({"rope_scaling": {**LONG, "type": "su"}, "original_max_position_embeddings": 8}, 8),
         ({"rope_scaling": None, "original_max_position_embeddings": 8}, None),
         ({"rope_parameters": {"rope_type": "default"}}, None),
         ({}, None),

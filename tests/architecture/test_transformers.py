@@ -118,6 +118,8 @@ def test_samples_are_not_cut_where_slices_could_not_attend_as_layers_do(
         ({"sliding_window": 8, "use_sliding_window": True}, 8),
         ({"sliding_window": 8, "layer_types": ["full_attention"]}, math.inf),
         ({"sliding_window": 8, "layer_types": None}, 8),
+        ({"sliding_window": 8, "model_type": "qwen2"}, math.inf),
+        ({"sliding_window": 8, "model_type": "qwen2", "use_sliding_window": True}, 8),
         ({"sliding_window": None, "layer_types": ["sliding_attention"]}, math.inf),
         ({"sliding_window": "wide", "layer_types": 3}, math.inf),  # refused by transformers
         ({"sliding_window": SHAPE.max_tokens - 1}, SHAPE.max_tokens - 1),
@@ -125,7 +127,9 @@ def test_samples_are_not_cut_where_slices_could_not_attend_as_layers_do(
     ],
 )
 def test_windows_are_those_of_some_layers(settings: dict[str, object], window: float) -> None:
-    assert SHAPE.model_copy(update={"settings": json.dumps(settings)}).window == window
+    model_type = settings.get("model_type", SHAPE.model_type)
+    changes = {"settings": json.dumps(settings), "model_type": model_type}
+    assert SHAPE.model_copy(update=changes).window == window
 
 
 def test_costs_depend_on_settings() -> None:

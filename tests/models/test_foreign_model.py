@@ -60,6 +60,20 @@ def test_caps_of_which_settings_do_not_tell_are_refused_where_samples_may_be_cut
         check_attention(model_of(), 0, AttentionReached(None, cap), may_cut=may_cut)
 
 
+@pytest.mark.parametrize(
+    ("window", "known", "is_refused"), [(8, False, True), (8, True, False), (None, False, False)]
+)
+def test_windows_of_which_plans_with_slices_do_not_know_are_refused(
+    window: int | None, known: bool, is_refused: bool
+) -> None:
+    model, reached = model_of(sliding_window=window), AttentionReached(window, None)
+    check_attention(model, 0, reached, may_cut=False, window_known=known)
+    message = r"a window of 8 tokens \(sliding_window\), which config.json does not name"
+    refusal = pytest.raises(InputError, match=message)
+    with refusal if is_refused else nullcontext():
+        check_attention(model, 0, reached, may_cut=True, window_known=known)
+
+
 def test_kinds_of_attention_that_are_neither_full_nor_have_a_window_are_unknown() -> None:
     assert unknown_kinds(SimpleNamespace(layer_types=SLIDING)) == set()
     assert unknown_kinds(SimpleNamespace(layer_types=None)) == set()

@@ -1,5 +1,6 @@
 """Rotary positions that depend on the longest sample of a micro-batch, if it is long."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,20 @@ def test_longer_rows_than_short_factors_are_for_are_refused(tmp_path: Path) -> N
     with pytest.raises(InputError, match=message):
         sizes_of_origin(model)
     assert sizes_of_origin({**model, "max_tokens": 16}) is not None
+
+
+def test_the_default_of_a_class_is_read_where_the_file_has_none(tmp_path: Path) -> None:
+    with in_float64("phi3"):
+        saved_decoder("phi3", tmp_path, **long_rope(16), max_position_embeddings=8192)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text())
+    del values["original_max_position_embeddings"]
+    path.write_text(json.dumps(values))
+    _, shape = origin_of(tmp_path)
+    TransformersStage(shape, range(1), first=True, last=False)  # as short as the table says
+    longer = shape.model_copy(update={"max_tokens": 4097})
+    with pytest.raises(InputError, match=r"up to 4096 tokens, and model.max_tokens is 4097; enter"):
+        TransformersStage(longer, range(1), first=True, last=False)
 
 
 def test_costs_are_estimated(tmp_path: Path) -> None:

@@ -226,7 +226,7 @@ class ModelShape(ConfigTable, ABC):
     def window(self) -> float:
         """Number of tokens that layers with a window see, the own one included; infinite without.
 
-        Infinite, too, if the longest sample is not longer.
+        Also infinite if no sample is longer than the window.
         """
         return math.inf
 

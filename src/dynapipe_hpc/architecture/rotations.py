@@ -10,7 +10,9 @@ from typing import Any
 
 KEYS = ("rope_parameters", "rope_scaling")
 """Settings that tell rotary positions, in files of version 5, and of 4."""
-LONG, DYNAMIC = "longrope", "dynamic"
+LONG = ("longrope", "su")
+"""Names of the type that has short and long factors, now and in the oldest files."""
+DYNAMIC = "dynamic"
 
 
 def rotation_tables(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -31,7 +33,7 @@ def short_tokens(values: Mapping[str, Any]) -> int | None:
     """Tokens of the longest row for which "longrope" has its short factors; None without it."""
     name = "original_max_position_embeddings"
     for table in rotation_tables(values):
-        if rotation_type(table) == LONG:
+        if rotation_type(table) in LONG:
             known = (values.get(name), table.get(name), values.get("max_position_embeddings"))
             return next((n for n in known if isinstance(n, int)), None)
     return None

@@ -117,7 +117,8 @@ class TransformersShape(DecoderOnly):
         settings = json.loads(self.settings)
         window, kinds = settings.get("sliding_window"), settings.get("layer_types")
         is_sliding = not isinstance(kinds, list) or SLIDING in kinds
-        has_windows = is_sliding and settings.get("use_sliding_window", True)
+        is_off = self.model_type.startswith("qwen")  # unless settings say that windows are used
+        has_windows = is_sliding and settings.get("use_sliding_window", not is_off)
         matters = has_windows and isinstance(window, int) and window < self.max_tokens
         return float(window) if matters else math.inf
 

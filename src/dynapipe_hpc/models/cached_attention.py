@@ -140,7 +140,7 @@ def _calls(
 ) -> Iterator[tuple[Tensor, Tensor, Mapping[str, Any]]]:
     """Keys and values of the queries' own tokens, then of those before, each with what is seen.
 
-    With a window that is shorter, those of all together.
+    Where a window hides some keys, all keys come in one call, with a mask.
     """
     if window is not None and window < len(keys):
         yield keys, values, {"attn_mask": visible_bias(len(query), len(keys), window, query)}

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from dynapipe_hpc.architecture.rotations import plain_rotations
+from dynapipe_hpc.architecture.rotations import plain_rotations, short_tokens
 from dynapipe_hpc.architecture.transformers import NUMBER, SLIDING, TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
@@ -95,7 +95,26 @@ def foreign_model(shape: TransformersShape, dtype: torch.dtype) -> ForeignModel:
     AttentionInterface.register(ATTENTION, interface)
     values = with_layers(plain_rotations(json.loads(shape.settings)), shape.n_layers)
     with _BUILDING, _quiet():
-        return _built(shape, config_of(values), dtype)
+        config = config_of(values)
+        check_rotations(config, shape.max_tokens)
+        return _built(shape, config, dtype)
+
+
+def check_rotations(config: Any, max_tokens: int) -> None:
+    """Checks that rows are no longer than the class of `transformers` has short factors for.
+
+    Raises:
+        InputError: They are, so that the longest sample of a micro-batch would turn the others. The
+            class has other defaults than `config.json` tells.
+    """
+    short = short_tokens(config.to_dict())
+    if short is not None and short < max_tokens:
+        raise InputError(
+            f"{type(config).__name__} of transformers has short factors of rotary positions for "
+            f"rows of up to {short} tokens, and model.max_tokens is {max_tokens}; enter "
+            f'"original_max_position_embeddings": {short} in config.json, outside of its tables, '
+            "or lower model.max_tokens"
+        )
 
 
 @contextmanager
@@ -237,7 +256,12 @@ def unknown_kinds(config: Any) -> set[str]:
 
 
 def check_attention(
-    model: ForeignModel, index: int, reached: AttentionReached | None, *, may_cut: bool
+    model: ForeignModel,
+    index: int,
+    reached: AttentionReached | None,
+    *,
+    may_cut: bool,
+    window_known: bool = True,
 ) -> None:
     """Checks that a layer calls attention, and tells it of the window that its mask would have.
 
@@ -246,10 +270,11 @@ def check_attention(
         index: Number of the layer.
         reached: The attention that it calls; None if it calls none.
         may_cut: Whether plans may cut samples into slices.
+        window_known: Whether costs of slices count with a window, or none is shorter than samples.
 
     Raises:
-        InputError: It calls none, or has a window of which its settings do not tell, or a cap that
-            slices cannot have.
+        InputError: It calls none, or has a window that only its mask would have, or a cap that
+            slices cannot have, or a window of which plans with slices do not know.
     """
     config, name = model.whole.config, type(model.layers[index]).__name__
     if reached is None:
@@ -265,11 +290,16 @@ def check_attention(
             f"{name} of transformers has a window of {window} tokens in its mask, but calls "
             f"attention with one of {reached.window}; choose another model"
         )
-    if may_cut and reached.cap is not None:
+    unknown = []
+    if reached.window is not None and not window_known:
+        unknown.append(f"a window of {reached.window} tokens (sliding_window)")
+    if reached.cap is not None:
+        unknown.append(f"a soft cap of {reached.cap} (attn_logit_softcapping)")
+    if may_cut and unknown:
         raise InputError(
-            f"{name} of transformers has a soft cap of {reached.cap} (attn_logit_softcapping), "
-            "which config.json does not name, so that plans may cut long samples into slices, "
-            "which cannot have it; enter it there"
+            f"{name} of transformers has {' and '.join(unknown)}, which config.json does not name, "
+            "so that plans do not know what slices of long samples and preference pairs cost, or "
+            "that there can be none; enter it there"
         )
 
 

@@ -1,5 +1,6 @@
 """Decoders of `transformers` as torch modules: the layers of one pipeline stage."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -17,7 +18,12 @@ from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, UnsetWeights
-from dynapipe_hpc.models.foreign_attention import SdpaCalls, attending_within, reached_attention
+from dynapipe_hpc.models.foreign_attention import (
+    AttentionReached,
+    SdpaCalls,
+    attending_within,
+    reached_attention,
+)
 from dynapipe_hpc.models.foreign_model import (
     META,
     ForeignModel,
@@ -80,6 +86,7 @@ class TransformersStage(StageOfFamily):
             nullcontext if self._mark is None else partial(SdpaCalls, self._mark)
         )
         self._layers = layers
+        self._max_tokens, self._window_known = shape.max_tokens, math.isfinite(shape.window)
         self._current: _Pass | None = None
         has_embedding = self.is_first or (self.is_last and shape.tied_head)
         model.hold(layers, embedding=has_embedding, head=self.is_last)
@@ -197,7 +204,13 @@ class TransformersStage(StageOfFamily):
                 hidden = _run(alone, hidden, current.recompute)
             else:
                 reached = reached_attention(partial(alone, hidden))
-                check_attention(self._model[0], index, reached, may_cut=self.has_kv_cache)
+                check_attention(
+                    self._model[0],
+                    index,
+                    reached,
+                    may_cut=self.has_kv_cache,
+                    window_known=self._window_known or not _is_short(reached, self._max_tokens),
+                )
         is_end = index + 1 >= self._layers.stop and not self.is_last
         if is_end:
             raise _StageEnd(hidden)
@@ -215,6 +228,11 @@ def _run(function: Any, hidden: Tensor, recompute: Recompute) -> Tensor:
             raise ValueError("layers of transformers are recomputed whole or not at all")
         case _:
             assert_never(recompute)
+
+
+def _is_short(reached: AttentionReached | None, max_tokens: int) -> bool:
+    """Whether attention has a window that is shorter than the longest samples."""
+    return reached is not None and reached.window is not None and reached.window < max_tokens
 
 
 class _StageEnd(Exception):  # noqa: N818 - no error

@@ -36,6 +36,7 @@ class PairCost(LinearCost):
     """Pairs of tokens take time, of which a part is hidden in each launch; slices share memory."""
 
     pair_ms: float = 0.0
+    mask_bytes: float = 0.0
     of_token_bytes: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @property
@@ -57,6 +58,9 @@ class PairCost(LinearCost):
             pairs = pairs - np.maximum(rows, 1) * (far[0] - far[1])
         attention_ms = np.maximum(self.pair_ms * pairs - 0.3 * max(self.launch_ms), 0.0)
         costs.of_kinds[..., [Cost.FORWARD_MS, Cost.BACKWARD_MS]] += attention_ms[:, None, None]
+        # A row keeps its mask if it is longer than the window, and no slice behind others does.
+        masked = self.mask_bytes * length**2 * ((rows >= 1) & (length > self.window))
+        costs.of_kinds[..., Cost.STORED_BYTES] += masked[:, None]
         return costs
 
 
@@ -88,6 +92,7 @@ def rows_of(sample: Sample, cuts: Sequence[int], modes: Sequence[Recompute]) -> 
     pair_ms=st.sampled_from([0.0, 1e-3, 1e-2]),
     of_token_bytes=st.sampled_from([(0.0, 0.0, 0.0), (0.5, 1.0, 0.25), (0.5, 2.0, 0.5)]),
     window=st.sampled_from([np.inf, np.inf, 8.0, 20.0, 50.0, 100.0]),
+    mask_bytes=st.sampled_from([0.0, 0.1]),
     n_replicas=st.integers(1, 2),
     room_tokens=st.sampled_from([64, 100, 10_000]),
 )
@@ -104,6 +109,7 @@ def test_no_plan_with_slices_in_any_schedule_within_memory_is_shorter(
     pair_ms: float,
     of_token_bytes: tuple[float, float, float],
     window: float,
+    mask_bytes: float,
     n_replicas: int,
     room_tokens: int,
 ) -> None:
@@ -116,6 +122,7 @@ def test_no_plan_with_slices_in_any_schedule_within_memory_is_shorter(
         pair_ms=pair_ms,
         of_token_bytes=of_token_bytes,
         window=window,
+        mask_bytes=mask_bytes,
     )
     cluster = Cluster(
         n_replicas=n_replicas,
@@ -159,6 +166,22 @@ def test_pairs_of_slices_are_counted(memory_bytes: int) -> None:
     cluster = AMPLE.model_copy(update={"device_memory_bytes": memory_bytes})
     work_ms = 0.01 * 6_000 + 2e-6 * 6_000**2
     assert bound_ms([6_000], cluster, pair_ms=1e-6) == pytest.approx(work_ms, rel=1e-2)
+
+
+@pytest.mark.parametrize("window", [50, 4_096])
+def test_pairs_that_take_longer_than_tokens_have_a_bound(window: int) -> None:
+    cost = PairCost((0.0, 0.0), (0.02, 0.02), pair_ms=1e-2, window=window)
+    cluster = AMPLE.model_copy(update={"n_stages": 2})
+    found = sliced_bound_ms(samples_of([30]), cost, cluster, may_split=False)
+    assert 0 < found <= 0.02 * 30 + 2e-2 * 30**2
+
+
+def test_a_slice_that_keeps_no_mask_may_fit_where_a_row_does_not() -> None:
+    cost = PairCost((1.0,) * 4, (0.01,) * 4, window=50, mask_bytes=1.0)
+    cluster = AMPLE.model_copy(update={"device_memory_bytes": 40_000})
+    found = sliced_bound_ms(samples_of([4_000]), cost, cluster, may_split=False)
+    # A row of 200 tokens keeps a mask of 40,000 bytes; all slices but the first may be longer.
+    assert found < 4_000 * 0.01 + 2 * (1 + 4_000 / 1_000)
 
 
 @pytest.mark.parametrize("n_tokens", [600, 6_000])

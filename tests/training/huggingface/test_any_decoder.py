@@ -62,7 +62,12 @@ def test_a_type_with_one_is_only_if_asked_for(tmp_path: Path) -> None:
         ("alibi", True, "'alibi' is true"),
         ("is_causal", False, "its attention is not causal"),
         ("use_bidirectional_attention", True, "its attention is not causal"),
-        ("rope_scaling", {"type": "su"}, "rotary positions of the type 'su'"),
+        ("rope_scaling", {"type": "xpos"}, "rotary positions of the type 'xpos'"),
+        (
+            "rope_scaling",
+            {"type": "dynamic", "alpha": 1000.0},
+            "of the type 'dynamic' with 'alpha'",
+        ),
         ("rope_parameters", {"full": {"rope_type": "ntk"}}, "of the type 'ntk'"),
         ("quantization_config", {"bits": 4}, "'quantization_config'"),
         ("num_hidden_layers", 3, "16 of 12 tensors are there"),

@@ -49,12 +49,9 @@ def costs_of_slices(
     )
     whole = costs(alone, out)
     before = np.where(is_slice, (row_tokens - tokens) / 2, 0.0)
-    pairs, of_pairs = tokens * before, whole.of_kinds[..., PAIR_COLUMNS]
-    of_pairs += pairs[:, None, None] * times.pair_ms
-    if np.isfinite(times.window):
-        pairs = near_pairs(tokens, before, times.window)
-        of_pairs += pairs[:, None, None] * times.near_pair_ms
-    whole.of_kinds[..., PAIR_COLUMNS] = of_pairs
+    pairs, near = tokens * before, near_pairs(tokens, before, times.window)
+    more_ms = pairs[:, None, None] * times.pair_ms + near[:, None, None] * times.near_pair_ms
+    whole.of_kinds[..., PAIR_COLUMNS] += more_ms
     return whole
 
 

@@ -27,6 +27,8 @@ from dynapipe_hpc.planner.schedule.row_cells import (
 from dynapipe_hpc.planner.schedule.stage_bound import area_of
 from dynapipe_hpc.planner.schedule.update import extra_reduce_ms
 
+HARDLY_ANY = 2.0**-10
+"""Tokens before a slice that is not the first one."""
 N_WINDOW_STEPS = 16
 """Steps within a window, at which times of slices are looked up."""
 
@@ -110,7 +112,10 @@ def _slice_costs(
     room_bytes, reduce_ms = activation_room_bytes(cost, cluster), extra_reduce_ms(cost)
     packed, has_windows = cost.of_layout(Layout.PACKED), np.isfinite(cost.window)
     many = max(longest, 2 * cost.window) if has_windows else longest
-    steps = np.linspace(0, cost.window, N_WINDOW_STEPS + 1) if has_windows else np.zeros(1)
+    shares = np.linspace(0, 1, N_WINDOW_STEPS + 1) ** 2 if has_windows else np.zeros(1)
+    steps = shares * cost.window if has_windows else shares
+    # Behind no tokens at all, a slice counts as a row, whose masks backward keeps, and costs more.
+    steps[0] = HARDLY_ANY
     for recompute in cost.recompute_modes:
         costs = [
             _costs_behind(before, tokens, packed, recompute)
@@ -150,10 +155,19 @@ def _line_ms(times_ms: Sequence[FloatArray], shares: FloatArray) -> tuple[FloatA
         shares: Tokens at every step in terms of many, the last those of a window.
     """
     *within, many_ms, twice_ms = times_ms
-    none_ms = 2 * many_ms - twice_ms
-    for step_ms, share in zip(within, shares[1:].tolist(), strict=False):
+    later_ms = twice_ms - many_ms
+    none_ms = many_ms - later_ms
+    steps = [(step_ms, share) for step_ms, share in zip(within, shares[1:].tolist(), strict=False)]
+    for step_ms, share in steps:
         none_ms = np.minimum(none_ms, (step_ms - share * many_ms) / (1 - share))
-    return none_ms, many_ms
+    if not steps or (none_ms >= 0).all():
+        return none_ms, many_ms
+    # A line that begins at nothing, and is as high as steps and the line beyond the window allow.
+    share = float(shares[-1])
+    most_ms = np.minimum(many_ms, np.maximum(many_ms - (1 - share) * later_ms, 0) / share)
+    for step_ms, share in steps:
+        most_ms = np.minimum(most_ms, step_ms / share)
+    return np.maximum(none_ms, 0), np.where(none_ms < 0, most_ms, many_ms)
 
 
 def _costs_behind(

@@ -22,7 +22,7 @@ from dynapipe_hpc.training.huggingface.weight_files import tensor_shapes
 FAMILY = "transformers"
 _LEFT_OUT = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "auto_map")
 """Settings that say nothing of what is computed. No code that comes with a model is run."""
-_ROTATIONS = ("default", "linear", "llama3", "yarn", "proportional", LONG, DYNAMIC)
+_ROTATIONS = ("default", "linear", "llama3", "yarn", "proportional", *LONG, DYNAMIC)
 _DEFAULTS: Mapping[str, Values] = {"falcon": {"max_position_embeddings": 2048}}
 """Settings that files leave out, by model type, as the class of `transformers` has them."""
 _LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
@@ -115,11 +115,16 @@ def settings_problem(settings: Settings) -> str:
         return "'alibi' is true, and biases of scores are not supported"
     if settings.get("is_causal") is False or settings.get("use_bidirectional_attention"):
         return "its attention is not causal, and only causal attention is supported"
-    for rotation in map(rotation_type, rotation_tables(settings.values)):
+    for table in rotation_tables(settings.values):
+        rotation = rotation_type(table)
         if rotation not in _ROTATIONS:
             return (
-                f"has rotary positions of the type {quoted(rotation)}, which is unknown; supported "
-                f"are {', '.join(_ROTATIONS)}"
+                f"has rotary positions of the type {quoted(rotation)}, which is not supported; "
+                f"choose a model of one of these types: {', '.join(_ROTATIONS)}"
+            )
+        if rotation == DYNAMIC and table.get("alpha"):
+            return (
+                f"has rotary positions of the type {DYNAMIC!r} with 'alpha', which is not supported"
             )
     return ""
 
