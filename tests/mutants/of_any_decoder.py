@@ -46,7 +46,7 @@ ANY_DECODER = (
         "isinstance(window, int) and window < self.max_tokens",
         "isinstance(window, int) and window <= self.max_tokens",
         "windows that no sample is longer than",
-        (f"{SHAPE[0]}::test_samples_are_not_cut_where_slices_could_not_attend_as_layers_do",),
+        (f"{SHAPE[0]}::test_windows_are_those_of_some_layers",),
     ),
     Mutant(
         "architecture/transformers.py",
