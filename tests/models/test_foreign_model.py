@@ -1,5 +1,6 @@
 """Models of `transformers` that cannot be cut into stages, or whose attention is another."""
 
+import json
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from torch import nn
 
+from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.foreign_attention import AttentionReached
 from dynapipe_hpc.models.foreign_model import (
@@ -28,6 +30,26 @@ def model_of(**settings: Any) -> ForeignModel:
     )
 
 
+def shape_of(*, can_cut: bool = True, max_tokens: int = 9, **settings: Any) -> TransformersShape:
+    """The same model as plans know it."""
+    maps = "k_proj" if can_cut else "other"
+    return TransformersShape(
+        n_layers=2,
+        hidden_size=4,
+        n_heads=2,
+        ffn_size=8,
+        vocab_size=6,
+        max_tokens=max_tokens,
+        model_type="llama",
+        settings=json.dumps(settings),
+        tensors={
+            "model.embed_tokens.weight": (6, 4),
+            f"model.layers.*.self_attn.{maps}.weight": (4, 4),
+            "lm_head.weight": (6, 4),
+        },
+    )
+
+
 @pytest.mark.parametrize(
     ("settings", "windows"),
     [
@@ -40,38 +62,45 @@ def model_of(**settings: Any) -> ForeignModel:
 def test_attention_is_told_of_the_window_of_its_layer(
     settings: dict[str, Any], windows: tuple[int | None, int | None]
 ) -> None:
+    model, shape = model_of(**settings), shape_of(**settings)
     for index, window in enumerate(windows):
-        check_attention(model_of(**settings), index, AttentionReached(window, None), may_cut=True)
+        check_attention(model, index, AttentionReached(window, None), shape)
         other = 4 if window is None else None
         with pytest.raises(InputError, match=f"a window of {window} tokens .* with one of {other}"):
             reached = AttentionReached(other, None)
-            check_attention(model_of(**settings), index, reached, may_cut=True)
+            check_attention(model, index, reached, shape)
 
 
 @pytest.mark.parametrize(
-    ("cap", "may_cut", "is_refused"), [(None, True, False), (2.0, True, True), (2.0, False, False)]
+    ("cap", "can_cut", "is_refused"), [(None, True, False), (2.0, True, True), (2.0, False, False)]
 )
 def test_caps_of_which_settings_do_not_tell_are_refused_where_samples_may_be_cut(
-    cap: float | None, may_cut: bool, is_refused: bool
+    cap: float | None, can_cut: bool, is_refused: bool
 ) -> None:
     message = r"a soft cap of 2.0 \(attn_logit_softcapping\), which config.json does not name"
     refusal = pytest.raises(InputError, match=message)
     with refusal if is_refused else nullcontext():
-        check_attention(model_of(), 0, AttentionReached(None, cap), may_cut=may_cut)
+        check_attention(model_of(), 0, AttentionReached(None, cap), shape_of(can_cut=can_cut))
 
 
 @pytest.mark.parametrize(
-    ("window", "known", "is_refused"), [(8, False, True), (8, True, False), (None, False, False)]
+    ("known", "max_tokens", "can_cut", "is_refused"),
+    [
+        (None, 9, True, True),
+        (8, 9, True, False),
+        (None, 8, True, False),
+        (None, 9, False, False),
+    ],
 )
 def test_windows_of_which_plans_with_slices_do_not_know_are_refused(
-    window: int | None, known: bool, is_refused: bool
+    known: int | None, max_tokens: int, can_cut: bool, is_refused: bool
 ) -> None:
-    model, reached = model_of(sliding_window=window), AttentionReached(window, None)
-    check_attention(model, 0, reached, may_cut=False, window_known=known)
+    model, reached = model_of(sliding_window=8), AttentionReached(8, None)
+    shape = shape_of(can_cut=can_cut, max_tokens=max_tokens, sliding_window=known)
     message = r"a window of 8 tokens \(sliding_window\), which config.json does not name"
     refusal = pytest.raises(InputError, match=message)
     with refusal if is_refused else nullcontext():
-        check_attention(model, 0, reached, may_cut=True, window_known=known)
+        check_attention(model, 0, reached, shape)
 
 
 def test_kinds_of_attention_that_are_neither_full_nor_have_a_window_are_unknown() -> None:
@@ -83,7 +112,7 @@ def test_kinds_of_attention_that_are_neither_full_nor_have_a_window_are_unknown(
 
 def test_a_layer_without_attention_is_refused() -> None:
     with pytest.raises(InputError, match="Identity of transformers calls no attention"):
-        check_attention(model_of(), 0, None, may_cut=True)
+        check_attention(model_of(), 0, None, shape_of())
 
 
 class _Plain(nn.Module):

@@ -214,8 +214,8 @@ ANY_DECODER = (
     ),
     Mutant(
         "models/foreign_model.py",
-        "reached.window is not None and not window_known",
-        "False",
+        "if is_short and math.isinf(shape.window):",
+        "if False:",
         "slices in layers with windows of which plans do not know",
         ("tests/models/test_foreign_model.py",),
     ),
@@ -318,9 +318,9 @@ ANY_DECODER = (
         STAGE,
     ),
     Mutant(
-        "models/transformers.py",
-        "may_cut=self.has_kv_cache",
-        "may_cut=False",
+        "models/foreign_model.py",
+        "if unknown and not shape.slices_obstacle:",
+        "if unknown and shape.slices_obstacle:",
         "slices in layers with soft caps that settings leave out",
         (f"{FOLDER[0]}::test_a_soft_cap_that_settings_leave_out_is_refused",),
     ),

@@ -4,6 +4,7 @@ import copy
 import dis
 import inspect
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -256,12 +257,7 @@ def unknown_kinds(config: Any) -> set[str]:
 
 
 def check_attention(
-    model: ForeignModel,
-    index: int,
-    reached: AttentionReached | None,
-    *,
-    may_cut: bool,
-    window_known: bool = True,
+    model: ForeignModel, index: int, reached: AttentionReached | None, shape: TransformersShape
 ) -> None:
     """Checks that a layer calls attention, and tells it of the window that its mask would have.
 
@@ -269,8 +265,7 @@ def check_attention(
         model: The model.
         index: Number of the layer.
         reached: The attention that it calls; None if it calls none.
-        may_cut: Whether plans may cut samples into slices.
-        window_known: Whether costs of slices count with a window, or none is shorter than samples.
+        shape: The model as plans know it.
 
     Raises:
         InputError: It calls none, or has a window that only its mask would have, or a cap that
@@ -291,11 +286,12 @@ def check_attention(
             f"attention with one of {reached.window}; choose another model"
         )
     unknown = []
-    if reached.window is not None and not window_known:
+    is_short = reached.window is not None and reached.window < shape.max_tokens
+    if is_short and math.isinf(shape.window):
         unknown.append(f"a window of {reached.window} tokens (sliding_window)")
     if reached.cap is not None:
         unknown.append(f"a soft cap of {reached.cap} (attn_logit_softcapping)")
-    if may_cut and unknown:
+    if unknown and not shape.slices_obstacle:
         raise InputError(
             f"{name} of transformers has {' and '.join(unknown)}, which config.json does not name, "
             "so that plans do not know what slices of long samples and preference pairs cost, or "

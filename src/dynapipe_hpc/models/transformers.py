@@ -1,6 +1,5 @@
 """Decoders of `transformers` as torch modules: the layers of one pipeline stage."""
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, UnsetWeights
 from dynapipe_hpc.models.foreign_attention import (
-    AttentionReached,
     SdpaCalls,
     attending_within,
     reached_attention,
@@ -53,13 +51,13 @@ class _Pass:
         activation: Output of the previous stage; None on the first.
         context: Documents of a packed row, and what tokens before a slice have left.
         recompute: What backward computes again in every layer.
-        is_probe: Whether layers only ask for attention, to see whether it has what they need.
+        probed: The model, if layers only ask for attention, to see whether it has what they need.
     """
 
     activation: Tensor | None
     context: AttentionContext
     recompute: Recompute
-    is_probe: bool = False
+    probed: TransformersShape | None = None
 
 
 class TransformersStage(StageOfFamily):
@@ -86,7 +84,6 @@ class TransformersStage(StageOfFamily):
             nullcontext if self._mark is None else partial(SdpaCalls, self._mark)
         )
         self._layers = layers
-        self._max_tokens, self._window_known = shape.max_tokens, math.isfinite(shape.window)
         self._current: _Pass | None = None
         has_embedding = self.is_first or (self.is_last and shape.tied_head)
         model.hold(layers, embedding=has_embedding, head=self.is_last)
@@ -153,12 +150,12 @@ class TransformersStage(StageOfFamily):
         vars(model.decoder)[model.layers_name] = calls
 
     @torch.no_grad()
-    def _probe(self, shape: ModelShape) -> None:
+    def _probe(self, shape: TransformersShape) -> None:
         """Refuses layers whose attention is not supported, before any weight is read."""
         ids = torch.zeros(1, 2, dtype=torch.int64, device=torch.empty(0).device)
         hidden = torch.empty(1, 2, shape.hidden_size).zero_()
         received = None if self.is_first else hidden
-        current = _Pass(received, WHOLE_ROWS, Recompute.NONE, is_probe=True)
+        current = _Pass(received, WHOLE_ROWS, Recompute.NONE, probed=shape)
         self._decoded(ids if self.is_first else hidden, current)
 
     def _decoded(self, inputs: Tensor, current: _Pass) -> Tensor:
@@ -200,17 +197,11 @@ class TransformersStage(StageOfFamily):
                 result: Tensor = output[0] if isinstance(output, tuple) else output
                 return result
 
-            if not current.is_probe:
+            if current.probed is None:
                 hidden = _run(alone, hidden, current.recompute)
             else:
                 reached = reached_attention(partial(alone, hidden))
-                check_attention(
-                    self._model[0],
-                    index,
-                    reached,
-                    may_cut=self.has_kv_cache,
-                    window_known=self._window_known or not _is_short(reached, self._max_tokens),
-                )
+                check_attention(self._model[0], index, reached, current.probed)
         is_end = index + 1 >= self._layers.stop and not self.is_last
         if is_end:
             raise _StageEnd(hidden)
@@ -228,11 +219,6 @@ def _run(function: Any, hidden: Tensor, recompute: Recompute) -> Tensor:
             raise ValueError("layers of transformers are recomputed whole or not at all")
         case _:
             assert_never(recompute)
-
-
-def _is_short(reached: AttentionReached | None, max_tokens: int) -> bool:
-    """Whether attention has a window that is shorter than the longest samples."""
-    return reached is not None and reached.window is not None and reached.window < max_tokens
 
 
 class _StageEnd(Exception):  # noqa: N818 - no error
