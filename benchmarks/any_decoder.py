@@ -35,7 +35,7 @@ from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.training.activation_memory import ActivationMemory
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.huggingface.origin import find_origin
-from dynapipe_hpc.training.huggingface.read_weights import read_weights
+from dynapipe_hpc.training.huggingface.read_weights import open_weights
 from dynapipe_hpc.training.objective import WeightedTokens
 from measured import print_table, write_json
 from prediction import Row, compare, dynapipe, typical
@@ -122,7 +122,7 @@ def stages() -> list[StageOfFamily]:
             origin = find_origin(Path(name), family)
             shape = origin.shape
             stage = family_of(shape)(shape, range(shape.n_layers), first=True, last=True)
-            read_weights(origin, shape, whole_parts(stage))
+            open_weights(origin, shape).read(whole_parts(stage))
             made.append(stage)
     return made
 

@@ -11,24 +11,22 @@ from dynapipe_hpc.training.adamw import AdamW
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.flat_parameters import FlatParameters
-from dynapipe_hpc.training.flat_view import flat_views
 from dynapipe_hpc.training.update_rule import UpdateRule
 
 GOES, IS_SKIPPED = torch.tensor(0.0), torch.tensor(1.0)
-Make = Callable[[FlatParameters, nn.Module, TrainingConfig], UpdateRule]
+Make = Callable[[FlatParameters, TrainingConfig], UpdateRule]
 
 
-def adamw(flat: FlatParameters, _: nn.Module, config: TrainingConfig) -> UpdateRule:
+def adamw(flat: FlatParameters, config: TrainingConfig) -> UpdateRule:
     return AdamW(flat.weights, flat.gradients, flat.n_decaying, config)
 
 
-def adafactor(flat: FlatParameters, module: nn.Module, config: TrainingConfig) -> UpdateRule:
-    placed = flat_views(module, flat)
+def adafactor(flat: FlatParameters, config: TrainingConfig) -> UpdateRule:
     shards = SingleRankCollectives()
     return Adafactor(
         flat.weights,
         flat.gradients,
-        placed,
+        flat.views,
         n_matrices=flat.n_decaying,
         config=config,
         shards=shards,
@@ -46,7 +44,7 @@ class Case:
         module = nn.Linear(5, 3)
         self.flat = FlatParameters(module)
         config = TrainingConfig(iterations=9).model_copy(update=changes)
-        self.rule = make(self.flat, module, config)
+        self.rule = make(self.flat, config)
 
     def update(self, step: int, skips: Tensor = GOES) -> None:
         self.flat.gradients.copy_(torch.arange(len(self.flat.gradients)).add(step).sin())

@@ -28,7 +28,7 @@ from dynapipe_hpc.job.freed_memory import keep_freed_memory
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.huggingface.origin import find_origin
-from dynapipe_hpc.training.huggingface.read_weights import read_weights
+from dynapipe_hpc.training.huggingface.read_weights import open_weights
 
 rank, n_stages = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
 
@@ -44,7 +44,7 @@ def start(folder, family):
     layers = range(rank * n, (rank + 1) * n)
     first, last = rank == 0, rank + 1 == n_stages
     stage = family_of(origin.shape)(origin.shape, layers, first=first, last=last)
-    read_weights(origin, origin.shape, whole_parts(stage))
+    open_weights(origin, origin.shape).read(whole_parts(stage))
     return stage
 
 

@@ -18,7 +18,7 @@ from dynapipe_hpc.experiment.sizes_of_origin import sizes_of_origin
 from dynapipe_hpc.models.transformers import TransformersStage
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.huggingface.decoder_parts import decoder_parts
-from dynapipe_hpc.training.huggingface.read_weights import read_weights
+from dynapipe_hpc.training.huggingface.read_weights import open_weights
 
 LONGEST = max(sample.tokens for sample in SAMPLES)
 
@@ -50,7 +50,7 @@ def test_losses_are_those_of_a_plain_loop(
     origin, shape = origin_of(tmp_path)
     shape = shape.model_copy(update={"max_tokens": LONGEST})
     stage = TransformersStage(shape, range(4), first=True, last=True, dtype=torch.float64)
-    read_weights(origin, shape, whole_parts(stage))
+    open_weights(origin, shape).read(whole_parts(stage))
     together = packed(SAMPLES)
     found = stage.run(None, stage.collate(together, TOKENS), Recompute.NONE)[0]
     for sample, begin in zip(SAMPLES, together.offsets, strict=False):

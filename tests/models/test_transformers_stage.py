@@ -29,7 +29,7 @@ from dynapipe_hpc.models.transformers import TransformersStage
 from dynapipe_hpc.training.activation_memory import ActivationMemory
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.generate import continued
-from dynapipe_hpc.training.huggingface.read_weights import read_weights
+from dynapipe_hpc.training.huggingface.read_weights import open_weights
 from dynapipe_hpc.training.sliced_samples import SlicedSamples
 
 N_STAGES = 2
@@ -74,7 +74,7 @@ def stages(
     made = []
     for i, layers in enumerate(Placement.equal_shares(shape.n_layers, n_stages).layers):
         stage = TransformersStage(shape, layers, first=i == 0, last=i == n_stages - 1, dtype=dtype)
-        read_weights(origin, shape, whole_parts(stage))
+        open_weights(origin, shape).read(whole_parts(stage))
         made.append(stage)
     return made
 

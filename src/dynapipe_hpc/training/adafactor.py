@@ -9,7 +9,7 @@ from torch import Tensor
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.sharding.split import Split
 from dynapipe_hpc.training.config import TrainingConfig
-from dynapipe_hpc.training.flat_view import FlatView
+from dynapipe_hpc.training.flat_parameters import FlatView
 from dynapipe_hpc.training.update_rule import Factor, FlatState, Segment
 
 ROWS, COLUMNS, WHOLE = "row_average", "column_average", "second_moment"

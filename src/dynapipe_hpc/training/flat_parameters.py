@@ -1,15 +1,33 @@
 """Flat buffers: the weights of a module in one, and their gradients in another."""
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from dynapipe_hpc.models.sharding.split import splits_of
+from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 from dynapipe_hpc.models.weight_gradients import add_up_in
 
 # In numbers. No vector register spans two shares, so results do not depend on sharing.
 ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FlatView:
+    """Location of a weight of this rank in the flat buffer.
+
+    Attributes:
+        name: Name of the weight in the unsplit model.
+        start: Index of its first number in the flat buffer.
+        shape: Shape of this rank's shard of it.
+        split: Split of the weight over shards.
+    """
+
+    name: str
+    start: int
+    shape: torch.Size
+    split: Split
 
 
 class FlatParameters:
@@ -28,6 +46,7 @@ class FlatParameters:
         n_weights: Number of elements that belong to a parameter.
         unsplit: Slice of the weights that all shards hold.
         gradient_of: View of the gradient, in the shape of its parameter, by parameter.
+        views: Locations of the weights, in the order of the module.
     """
 
     def __init__(
@@ -40,7 +59,7 @@ class FlatParameters:
             n_shares: Number of equal shares into which the buffers can be divided.
             left_out: Names of parameters that are not moved.
         """
-        cut = splits_of(module).keys()
+        cut = splits_of(module)
         held = {
             name: p
             for name, p in module.named_parameters()
@@ -59,6 +78,11 @@ class FlatParameters:
         self.gradient_of: dict[nn.Parameter, Tensor] = {}
         self._take_over(cut_decaying + decaying, start=0)
         self._take_over(rest + cut_rest, start=self.n_decaying)
+        splits = {name: split for name, split in cut.items() if split.n_shards > 1}
+        self.views = [
+            FlatView(name, int(p.storage_offset()), p.shape, splits.get(name, WHOLE))
+            for name, p in held.items()
+        ]
 
     @property
     def weight_bytes(self) -> int:

@@ -13,7 +13,6 @@ from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.flat_parameters import FlatParameters
-from dynapipe_hpc.training.flat_view import flat_views
 from dynapipe_hpc.training.gradient_norm import square_sum
 from dynapipe_hpc.training.learning_rate import learning_rate
 from dynapipe_hpc.training.loss_scale import LossScale
@@ -76,7 +75,7 @@ class Optimizer:
             else Adafactor(
                 self._exact_weights,
                 self._gradients,
-                flat_views(module, self.parameters),
+                self.parameters.views,
                 n_matrices=n_decaying,
                 config=config,
                 shards=collectives,

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from dynapipe_hpc.training.flat_view import FlatView
+from dynapipe_hpc.training.flat_parameters import FlatView
 
 
 @dataclass(frozen=True, slots=True)

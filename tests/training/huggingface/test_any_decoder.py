@@ -20,7 +20,7 @@ from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.folder import open_tensors
 from dynapipe_hpc.training.huggingface.import_model import import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
-from dynapipe_hpc.training.huggingface.read_weights import load_model, read_weights
+from dynapipe_hpc.training.huggingface.read_weights import load_model, open_weights
 
 WEIGHTS = "model.safetensors"
 
@@ -166,7 +166,7 @@ def test_a_stage_reads_its_own_tensors_only(theirs: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(read_rows, "_read", noted)
     stage = TransformersStage(shape, range(2, 4), first=False, last=True)
-    read_weights(origin, shape, whole_parts(stage))
+    open_weights(origin, shape).read(whole_parts(stage))
     stored = open_tensors(theirs, origin.page, shape).tensors
     own = {n for n in stored if any(f"layers.{i}." in n for i in (2, 3))}
     assert names == own | {"model.norm.weight", "lm_head.weight"}

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 import torch
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.check_costs import configured
+from dynapipe_hpc.experiment.check_costs import check_costs, configured, missing_rate
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.assemble import dtype_of
+from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import machine_facts
+from dynapipe_hpc.job.print_error import warn
 from dynapipe_hpc.models.attention import kernels_of, packed_obstacle
 
 
@@ -110,3 +113,38 @@ def check_pairs(config: ExperimentConfig, host: HostDevice) -> None:
             f'training.objective is "{config.training.objective}", but preference pairs that share '
             f"their prompt need flash attention on a GPU: {host.packed_obstacle}"
         )
+
+
+def prepare_for_host(job: Job, experiment: Experiment) -> tuple[HostDevice, Experiment]:
+    """Checks an experiment against the devices of the first rank's host; all ranks together.
+
+    Args:
+        job: The ranks.
+        experiment: The experiment.
+
+    Returns:
+        The kind of device, on the first rank; and the experiment, without slices if they cannot
+        run there.
+
+    Raises:
+        SystemExit: Costs were measured on another kind of device, or what the experiment needs
+            cannot run on this one; the first rank has said why.
+    """
+    config = experiment.config
+    host, obstacle = HostDevice(), ""
+    with job.fail_together():
+        if job.is_first:
+            host = find_host_device(config)
+            obstacle = slices_obstacle(config, host)
+            check_pairs(config, host)
+            here = circumstances(config, host, job.size)
+            for warning in (
+                check_costs(experiment.costs, here),
+                missing_rate(config),
+                slow_dtype(config, host),
+                slow_packed_rows(config, host),
+            ):
+                if warning:
+                    warn(warning)
+    # All ranks plan, so that all must know what the first one's GPU cannot run.
+    return host, experiment.without_slices() if job.broadcast(obstacle) else experiment

@@ -2,31 +2,20 @@
 
 from contextlib import closing, nullcontext
 from pathlib import Path
-from signal import Signals
 
 from dynapipe_hpc.data.errors import escaped
-from dynapipe_hpc.experiment.check_costs import check_costs, missing_rate
 from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.lock.locked import locked
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.rank.devices import find_device
-from dynapipe_hpc.experiment.rank.host_device import (
-    HostDevice,
-    check_pairs,
-    circumstances,
-    find_host_device,
-    slices_obstacle,
-    slow_dtype,
-    slow_packed_rows,
-)
+from dynapipe_hpc.experiment.rank.host_device import HostDevice, prepare_for_host
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
-from dynapipe_hpc.experiment.run.end_record import recorder_of
+from dynapipe_hpc.experiment.run.end_record import record_end, recorder_of
 from dynapipe_hpc.experiment.run.evaluations import plan_evaluations
 from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_largest_first
 from dynapipe_hpc.experiment.run.log import Log, open_log
-from dynapipe_hpc.experiment.run.loss_history import LossHistory
 from dynapipe_hpc.experiment.run.online_costs import Costs, costs_of_run
 from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
 from dynapipe_hpc.experiment.run.plan_share import plan_share
@@ -41,10 +30,8 @@ from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.experiment.run.watched_store import closing_together, open_store
 from dynapipe_hpc.experiment.watch.device_progress import progress_of
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
-from dynapipe_hpc.job.end_stopped import STOPPED, end_stopped
+from dynapipe_hpc.job.end_stopped import end_stopped
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.job_outcome import JobOutcome
-from dynapipe_hpc.job.print_error import warn
 
 
 def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
@@ -63,25 +50,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
             another run writes the folder, or a planner failed; the first rank has said why.
         RunError: Training cannot continue.
     """
-    config = experiment.config
-    host, obstacle = HostDevice(), ""
-    with job.fail_together():
-        if job.is_first:
-            host = find_host_device(config)
-            obstacle = slices_obstacle(config, host)
-            check_pairs(config, host)
-            here = circumstances(config, host, job.size)
-            for warning in (
-                check_costs(experiment.costs, here),
-                missing_rate(config),
-                slow_dtype(config, host),
-                slow_packed_rows(config, host),
-            ):
-                if warning:
-                    warn(warning)
-    # All ranks plan, so that all must know what the first one's GPU cannot run.
-    if job.broadcast(obstacle):
-        experiment = experiment.without_slices()
+    host, experiment = prepare_for_host(job, experiment)
     with locked(job, output) as lock:
         stop_signal = _run(job, experiment, output, host=host, lock=lock)
     # The folder is free before Slurm may start the job again.
@@ -163,7 +132,7 @@ def _run(job: Job, experiment: Experiment, output: Path, *, host: HostDevice, lo
             )
         worker.channels.close()  # collective, so not after an error
     if job.is_first:
-        _record_end(job, stop_signal, start.history)
+        record_end(job, stop_signal, start.history)
     return stop_signal
 
 
@@ -215,21 +184,3 @@ def _train(
         if line and rank.job.is_first:
             print(line, flush=True)
     return train(rank, parts)
-
-
-def _record_end(job: Job, stop_signal: int, history: LossHistory | None) -> None:
-    """Records an end without an error.
-
-    Args:
-        job: The job, on its first rank.
-        stop_signal: Signal that stopped the run, or 0.
-        history: Losses of evaluations; None if the run does not evaluate.
-    """
-    if stop_signal:
-        stopped_by = f"stopped by {Signals(stop_signal).name}"
-        job.ending.record(JobOutcome.STOPPED, STOPPED, stopped_by)
-        return
-    message = "all iterations are done"
-    if history and history.is_over:
-        message = f"training has ended early: {history.describe()}"
-    job.ending.record(JobOutcome.COMPLETED, 0, message)

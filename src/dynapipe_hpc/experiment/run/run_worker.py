@@ -1,11 +1,9 @@
 """The parts of a rank that execute plans, with the weights that a run starts with."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
@@ -13,13 +11,9 @@ from dynapipe_hpc.experiment.rank.assemble import Worker, build_worker
 from dynapipe_hpc.experiment.rank.devices import RankDevice
 from dynapipe_hpc.experiment.run.resume import ResumePoint, check_share, together
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.training.checkpoint.parts import StatePart
-from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader, read_parts
+from dynapipe_hpc.training.checkpoint.read_parts import read_parts
 from dynapipe_hpc.training.checkpoint.state import TrainingState
-from dynapipe_hpc.training.huggingface.folder import open_tensors
-from dynapipe_hpc.training.huggingface.origin import Origin
-from dynapipe_hpc.training.huggingface.read_rows import check_copies
-from dynapipe_hpc.training.huggingface.read_weights import WEIGHT, read_weights
+from dynapipe_hpc.training.huggingface.read_weights import WEIGHT, open_weights
 from dynapipe_hpc.training.huggingface.token_ids import write_token_ids
 from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 
@@ -74,7 +68,6 @@ def _warm_start(
     Raises:
         SystemExit: The model cannot be used; the first rank has said why.
     """
-    shape = files.config.model
     with_optimizer = files.config.training.init_optimizer and not resumed
     parts = state.frozen()
     if not resumed:
@@ -86,11 +79,18 @@ def _warm_start(
     if origin is None:
         return
     with job.fail_together():
-        _check(job, origin, shape, parts)
+        if origin.description is not None:
+            together(job, partial(check_share, origin.folder, job))
+        weights = open_weights(origin, files.config.model, compares_copies=job.is_first)
+        if any(not part.name.startswith(WEIGHT) and not weights.has(part.name) for part in parts):
+            raise InputError(
+                f"{origin.folder}: has no state of this optimizer, as no import has, nor a run "
+                "with another training.optimizer; leave training.init_optimizer out"
+            )
     with job.fail_together():
         if job.is_first and origin.small_files is not None:
             copy_small_files(origin.small_files, output / CARRIED)
-        read_weights(origin, shape, parts)
+        weights.read(parts)
     counters = state.counters
     if with_optimizer and origin.description is not None:
         counters = replace(counters, n_updates=origin.description.counters.n_updates)
@@ -98,18 +98,3 @@ def _warm_start(
     if job.is_first and not resumed:
         also = " and the state of the optimizer" if with_optimizer else ""
         print(escaped(f"{output}: begins with the weights{also} of {origin}"), flush=True)
-
-
-def _check(job: Job, origin: Origin, shape: ModelShape, parts: Sequence[StatePart]) -> None:
-    """Verifies the model, whose reading all ranks share, and that it has all that is wanted."""
-    if origin.description is None:
-        if job.is_first:
-            check_copies(open_tensors(origin.folder, origin.page, shape))
-        return
-    together(job, partial(check_share, origin.folder, job))
-    reader = CheckpointReader(origin.folder, len(origin.description.part_checksums))
-    if any(not part.name.startswith(WEIGHT) and not reader.has(part.name) for part in parts):
-        raise InputError(
-            f"{origin.folder}: has no state of this optimizer, as no import has, nor a run with "
-            "another training.optimizer; leave training.init_optimizer out"
-        )

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from dynapipe_hpc.models.sharding.split import WHOLE, splits_of
 from dynapipe_hpc.training.checkpoint.boxes import boxes_of
 from dynapipe_hpc.training.checkpoint.shard_boxes import placed
-from dynapipe_hpc.training.flat_view import FlatView
+from dynapipe_hpc.training.flat_parameters import FlatView
 from dynapipe_hpc.training.update_rule import FlatState, Segment
 
 

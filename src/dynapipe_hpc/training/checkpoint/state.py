@@ -8,7 +8,7 @@ from torch import nn
 from dynapipe_hpc.training.checkpoint.parts import StatePart, parts_of, whole_parts
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.counters import Counters
-from dynapipe_hpc.training.flat_view import FlatView, flat_views
+from dynapipe_hpc.training.flat_parameters import FlatView
 from dynapipe_hpc.training.optimizer import Optimizer
 from dynapipe_hpc.training.update_rule import FlatState, Segment
 
@@ -29,7 +29,7 @@ class TrainingState:
         """Manages the weights of `module` that `optimizer` updates, and their state."""
         self._optimizer = optimizer
         self._module = module
-        self._views = flat_views(module, optimizer.parameters)
+        self._views = optimizer.parameters.views
         self._is_first_replica, self._is_first_shard = (
             number == 0 for number in (collectives.replica, collectives.shard)
         )
