@@ -13,19 +13,14 @@ from dynapipe_hpc.experiment.rank.host_device import HostDevice, prepare_for_hos
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.run.end_record import record_end, recorder_of
-from dynapipe_hpc.experiment.run.evaluations import plan_evaluations
-from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_largest_first
-from dynapipe_hpc.experiment.run.log import Log, open_log
-from dynapipe_hpc.experiment.run.online_costs import Costs, costs_of_run
+from dynapipe_hpc.experiment.run.log import open_log
+from dynapipe_hpc.experiment.run.online_costs import costs_of_run
 from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
 from dynapipe_hpc.experiment.run.plan_share import plan_share
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
-from dynapipe_hpc.experiment.run.references import train_preferences
-from dynapipe_hpc.experiment.run.run_parts import RunParts
-from dynapipe_hpc.experiment.run.run_start import RunStart, find_run_start
+from dynapipe_hpc.experiment.run.run_start import find_run_start
 from dynapipe_hpc.experiment.run.run_worker import build_run_worker
-from dynapipe_hpc.experiment.run.traces import Traces
-from dynapipe_hpc.experiment.run.train import train
+from dynapipe_hpc.experiment.run.train import train_run
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.experiment.run.watched_store import closing_together, open_store
 from dynapipe_hpc.experiment.watch.device_progress import progress_of
@@ -127,60 +122,10 @@ def _run(job: Job, experiment: Experiment, output: Path, *, host: HostDevice, lo
                 quiet_period=quiet_period,
                 shows_ranges=config.report.ranges,
             )
-            stop_signal = _train(
+            stop_signal = train_run(
                 rank, experiment, start, output, costs=costs, checkpoints=checkpoints, log=log
             )
         worker.channels.close()  # collective, so not after an error
     if job.is_first:
         record_end(job, stop_signal, start.history)
     return stop_signal
-
-
-def _train(
-    rank: TrainingRank,
-    experiment: Experiment,
-    start: RunStart,
-    output: Path,
-    *,
-    costs: Costs,
-    checkpoints: Checkpoints,
-    log: Log,
-) -> int:
-    """Trains the iterations that are left; returns the signal that stopped the run, or 0.
-
-    Args:
-        rank: This rank.
-        experiment: The experiment.
-        start: The point where the run starts.
-        output: The run folder.
-        costs: Costs that iterations are planned by.
-        checkpoints: Checkpoints of the run.
-        log: Log of the run.
-    """
-    config = experiment.config
-    reference = None
-    if preferences := config.training.preference_loss:
-        references = train_preferences(
-            rank,
-            experiment,
-            preferences,
-            weights_hash=start.weights_hash,
-            begins=start.point is None,
-        )
-        if isinstance(references, int):
-            return references
-        reference = references.evaluated
-    parts = RunParts(
-        costs=costs,
-        traces=Traces(rank.job, config, output, rank.planning.activity),
-        # All ranks plan these together, while their threads plan the first iterations.
-        evaluations=plan_evaluations(rank, experiment, start.history, log, reference=reference),
-        checkpoints=checkpoints,
-        log=log,
-    )
-    # Before an evaluation, which may take long: it needs less memory than training.
-    if runs_largest_first(config, on_gpus=rank.worker.device.type != "cpu"):
-        line = run_largest_first(rank, config)
-        if line and rank.job.is_first:
-            print(line, flush=True)
-    return train(rank, parts)

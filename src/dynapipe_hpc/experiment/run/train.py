@@ -1,11 +1,20 @@
-"""The training loop of one rank."""
+"""The training loop of one rank, and what is prepared for it."""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
+from dynapipe_hpc.experiment.run.evaluations import plan_evaluations
+from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_largest_first
+from dynapipe_hpc.experiment.run.log import Log
+from dynapipe_hpc.experiment.run.online_costs import Costs
+from dynapipe_hpc.experiment.run.references import train_preferences
 from dynapipe_hpc.experiment.run.run_parts import RunParts
+from dynapipe_hpc.experiment.run.run_start import RunStart
+from dynapipe_hpc.experiment.run.traces import Traces
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.experiment.watch.position import Phase
 from dynapipe_hpc.job.job import Job
@@ -53,6 +62,63 @@ def train(rank: TrainingRank, parts: RunParts) -> int:
     parts.checkpoints.end(n_done, stopped=bool(stop_signal), changed=has_trained)
     is_unfinished = n_done < iterations.stop or parts.evaluations.were_interrupted
     return stop_signal if is_unfinished else 0
+
+
+def train_run(
+    rank: TrainingRank,
+    experiment: Experiment,
+    start: RunStart,
+    output: Path,
+    *,
+    costs: Costs,
+    checkpoints: Checkpoints,
+    log: Log,
+) -> int:
+    """Trains a run from its start to its end; all ranks together.
+
+    Args:
+        rank: This rank.
+        experiment: The experiment.
+        start: The point where the run starts.
+        output: The run folder.
+        costs: Costs that iterations are planned by.
+        checkpoints: Checkpoints of the run.
+        log: Log of the run.
+
+    Returns:
+        The signal that stopped the run before its end; 0 if there was none.
+
+    Raises:
+        SystemExit: Evaluations or the reference of preferences cannot be planned; the first rank
+            has said why.
+    """
+    config = experiment.config
+    reference = None
+    if preferences := config.training.preference_loss:
+        references = train_preferences(
+            rank,
+            experiment,
+            preferences,
+            weights_hash=start.weights_hash,
+            begins=start.point is None,
+        )
+        if isinstance(references, int):
+            return references
+        reference = references.evaluated
+    parts = RunParts(
+        costs=costs,
+        traces=Traces(rank.job, config, output, rank.planning.activity),
+        # All ranks plan these together, while their threads plan the first iterations.
+        evaluations=plan_evaluations(rank, experiment, start.history, log, reference=reference),
+        checkpoints=checkpoints,
+        log=log,
+    )
+    # Before an evaluation, which may take long: it needs less memory than training.
+    if runs_largest_first(config, on_gpus=rank.worker.device.type != "cpu"):
+        line = run_largest_first(rank, config)
+        if line and rank.job.is_first:
+            print(line, flush=True)
+    return train(rank, parts)
 
 
 @contextmanager
