@@ -7,6 +7,7 @@ from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from tests.jobs.command_line import let_ranks_go
 
 # As under make: threads of several processes on few cores wait for each other, most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -40,3 +41,9 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_ranks_stay() -> Generator[None]:
+    yield
+    let_ranks_go()

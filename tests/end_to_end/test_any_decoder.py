@@ -21,7 +21,7 @@ from tests.examples.foreign_models import transformers
 from tests.examples.measured_layers import linear_table_of
 from tests.examples.preference_pairs import TokenPair, write_pairs
 from tests.examples.tokenized import write_samples
-from tests.jobs.command_line import call_all, columns, finish
+from tests.jobs.command_line import call, call_all, columns, finish
 from tests.jobs.tuning_files import N_IDS, write_tuning_files
 from tests.oracles.in_float64 import in_float64
 from tests.oracles.plain_run import PlainRun
@@ -167,10 +167,8 @@ def test_split_passes_give_the_same_losses(
 def test_a_run_goes_on_in_one_stage_and_gives_the_same(trained: Path, tmp_path: Path) -> None:
     copy_files(trained / "qwen3_moe", tmp_path)
     words = ("run", "config.toml", "-o", "run", "--set", "training.decay_iterations=20")
-    first = finish(tmp_path, 2, *words, "--set", "training.iterations=8", *ONE_REPLICA)
-    assert first.returncode == 0, first.stderr
-    second = finish(tmp_path, 1, *words, *ONE_REPLICA, "--set", "cluster.n_stages=1")
-    assert second.returncode == 0, second.stderr
+    call(tmp_path, 2, *words, "--set", "training.iterations=8", *ONE_REPLICA)
+    call(tmp_path, 1, *words, *ONE_REPLICA, "--set", "cluster.n_stages=1")
     (found,), (expected,) = (
         columns(tmp_path / "run", "loss"),
         columns(trained / "qwen3_moe" / "run", "loss"),
@@ -229,9 +227,8 @@ def test_adapters_are_exported_for_peft_and_merged(tmp_path: Path) -> None:
     lora = ("--set", "model.lora.rank=3", "--set", 'model.lora.targets=["qkv_proj", "down_proj"]')
     held_out = ("--set", "evaluation.held_out=0.1", "--set", "evaluation.every=10")
     write_costs(tmp_path, Lora(rank=3, targets=("qkv_proj", "down_proj")))
-    job = finish(tmp_path, 2, "run", "config.toml", "-o", "run", *ONE_REPLICA, *lora, *held_out)
-    assert job.returncode == 0, job.stderr
-    assert "held out" in job.stdout or "evaluation" in job.stdout
+    told = call(tmp_path, 2, "run", "config.toml", "-o", "run", *ONE_REPLICA, *lora, *held_out)
+    assert "held out" in told or "evaluation" in told
     run, adapters, merged = (str(tmp_path / name) for name in ("run", "adapters", "merged"))
     assert main(["export", run, "-o", adapters, "--dtype", "float64"]) == 0
     assert main(["export", run, "-o", merged, "--base", str(tmp_path / "theirs")]) == 0

@@ -40,22 +40,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def start(folder: Path, output: str, *settings: str) -> "subprocess.Popen[str]":
-    """A run of two ranks."""
-    values = [word for setting in settings for word in ("--set", setting)]
-    return command_line.start(folder, 2, "run", "config.toml", "-o", output, *values)
-
-
 def call(folder: Path, output: str, *settings: str) -> "subprocess.CompletedProcess[str]":
-    with start(folder, output, *settings) as job:
-        out, err = job.communicate(timeout=300)
-    assert job.returncode == 0, err
-    return subprocess.CompletedProcess(job.args, job.returncode, out, err)
+    """A run of two ranks."""
+    return command_line.complete(folder, 2, *words_of(output, *settings))
+
+
+def words_of(output: str, *settings: str) -> list[str]:
+    values = [word for setting in settings for word in ("--set", setting)]
+    return ["run", "config.toml", "-o", output, *values]
 
 
 def kill_after(folder: Path, output: str, line: str, *settings: str) -> None:
     """Kills a rank when the run has printed a line."""
-    with start(folder, output, *settings, "training.iterations=8") as job:
+    words = words_of(output, *settings, "training.iterations=8")
+    with command_line.start(folder, 2, *words) as job:
         assert job.stdout is not None
         while line not in (printed := job.stdout.readline()):
             assert printed, job.communicate()

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from tests.examples.foreign_models import saved_model
 from tests.examples.same_tensors import different
-from tests.jobs.command_line import call, finish
+from tests.jobs.command_line import call, refusal
 from tests.jobs.tuning_files import write_tuning_files
 from tests.oracles.plain_run import read_checkpoint
 
@@ -79,6 +79,5 @@ def test_the_optimizer_comes_along_if_asked_for(folder: Path) -> None:
 
 def test_an_import_has_no_optimizer(folder: Path) -> None:
     settings = ("--set", "model.init_from=imported", "--set", "training.init_optimizer=true")
-    ended = finish(folder, 4, "run", "config.toml", "-o", "none", *settings)
-    assert ended.returncode == 2
-    assert "imported: has no state of this optimizer, as no import has" in ended.stderr
+    said = refusal(folder, 4, "run", "config.toml", "-o", "none", *settings)
+    assert "imported: has no state of this optimizer, as no import has" in said

@@ -7,16 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-BIN = Path(sys.prefix) / "bin"
-_VERBS = """
-import json
-import sys
-from dynapipe_hpc.cli.main import main
+from tests.jobs.ready_ranks import ReadyRanks
 
-for words in json.loads(sys.argv[1]):
-    if code := main(words):
-        sys.exit(code)
-"""
+BIN = Path(sys.prefix) / "bin"
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -26,15 +19,22 @@ def start(folder: Path, n_ranks: int | None, *arguments: str) -> "subprocess.Pop
 
 
 def _start(folder: Path, n_ranks: int | None, *command: str) -> "subprocess.Popen[str]":
-    launch = [] if n_ranks is None else [str(BIN / "mpiexec"), "-n", str(n_ranks)]
     return subprocess.Popen(
-        [*launch, *command],
+        [*_launch(n_ranks), *command],
         cwd=folder,
-        env={**os.environ, **ROOT, "OMP_NUM_THREADS": "1"},
+        env=_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def _launch(n_ranks: int | None) -> list[str]:
+    return [] if n_ranks is None else [str(BIN / "mpiexec"), "-n", str(n_ranks)]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, **ROOT, "OMP_NUM_THREADS": "1"}
 
 
 def finish(
@@ -47,7 +47,7 @@ def finish(
 def finish_program(
     folder: Path, n_ranks: int, program: str, *arguments: str, limit_s: float = 250
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs a program of several verbs in a folder on ranks of mpiexec, to the end."""
+    """Runs a program in a folder on ranks of mpiexec, to the end."""
     return _ended(_start(folder, n_ranks, sys.executable, "-c", program, *arguments), limit_s)
 
 
@@ -62,17 +62,57 @@ def _ended(started: "subprocess.Popen[str]", limit_s: float) -> "subprocess.Comp
 
 
 def call(folder: Path, n_ranks: int | None, *arguments: str) -> str:
-    """Output of a verb that succeeds."""
-    job = finish(folder, n_ranks, *arguments)
-    assert job.returncode == 0, job.stderr
-    return job.stdout
+    """Output of a verb that succeeds, on ranks that may be ready from a call before."""
+    return complete(folder, n_ranks, *arguments).stdout
 
 
 def call_all(folder: Path, n_ranks: int, *verbs: Sequence[str]) -> str:
-    """Output of verbs that succeed one after the other in one job, whose ranks start once."""
-    job = finish_program(folder, n_ranks, _VERBS, json.dumps(verbs))
+    """Output of verbs that succeed, one after the other."""
+    return "".join(call(folder, n_ranks, *words) for words in verbs)
+
+
+def complete(
+    folder: Path, n_ranks: int | None, *arguments: str
+) -> "subprocess.CompletedProcess[str]":
+    """As `call`, with what it warns of."""
+    job = _run(folder, n_ranks, arguments)
     assert job.returncode == 0, job.stderr
-    return job.stdout
+    return job
+
+
+def refusal(folder: Path, n_ranks: int, *arguments: str) -> str:
+    """What a verb says that refuses its input, on ranks that may be ready from a call before."""
+    job = _run(folder, n_ranks, arguments)
+    assert job.returncode == 2, job.stderr
+    return job.stderr
+
+
+def _run(
+    folder: Path, n_ranks: int | None, arguments: Sequence[str]
+) -> "subprocess.CompletedProcess[str]":
+    if n_ranks is None:
+        return finish(folder, None, *arguments)
+    return _ready_ranks(n_ranks).finish(folder, arguments)
+
+
+_ready: dict[int, ReadyRanks] = {}
+_MAX_READY = 8  # they need memory
+
+
+def _ready_ranks(n_ranks: int) -> ReadyRanks:
+    """So many ranks of one job."""
+    ready = _ready.get(n_ranks)
+    if ready is None or not ready.are_there:
+        while _ready and (n_ranks in _ready or sum(_ready) + n_ranks > _MAX_READY):
+            _ready.pop(next(iter(_ready))).close()
+        _ready[n_ranks] = ReadyRanks(_launch(n_ranks), _environment())
+    return _ready[n_ranks]
+
+
+def let_ranks_go() -> None:
+    """Lets ranks end that are ready; to be called when no test follows."""
+    while _ready:
+        _ready.popitem()[1].close()
 
 
 def columns(run: Path, *names: str) -> list[list[float]]:

@@ -1,0 +1,57 @@
+"""Ranks that are ready to run verbs: most of a short run is the start of its ranks."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+PROGRAM = "tests.jobs.run_verbs"
+
+
+class ReadyRanks:
+    """Ranks of mpiexec that stay when a verb ends, and run the next."""
+
+    def __init__(self, launch: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Starts them with the words of a launcher."""
+        self._folder = TemporaryDirectory()
+        requests = Path(self._folder.name, "requests")
+        os.mkfifo(requests)
+        # To be read, too, so that opening it does not wait for them. They end when it is closed.
+        self._requests = os.open(requests, os.O_RDWR)
+        self._job = subprocess.Popen(
+            [*launch, sys.executable, "-m", PROGRAM, self._folder.name],
+            cwd=Path(__file__).parents[2],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def are_there(self) -> bool:
+        """Whether the job has not ended, as it does if a rank fails alone."""
+        return self._job.poll() is None
+
+    def finish(self, folder: Path, words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        """Runs a verb in a folder, to its end or that of the job."""
+        assert self._job.stdout is not None
+        printed = [Path(self._folder.name, name) for name in ("out", "err")]
+        for path in printed:
+            path.write_text("")
+        os.write(self._requests, json.dumps([str(folder), *words]).encode() + b"\n")
+        try:
+            code = self._job.stdout.readline() or self._job.wait()
+        except BaseException:  # such as a test's limit of time
+            self._job.kill()
+            raise
+        return subprocess.CompletedProcess(
+            words, int(code), *(path.read_text() for path in printed)
+        )
+
+    def close(self) -> None:
+        """Lets them end."""
+        os.close(self._requests)
+        self._job.communicate()
+        self._folder.cleanup()
