@@ -81,7 +81,7 @@ def complete(
 
 
 def refusal(folder: Path, n_ranks: int, *arguments: str) -> str:
-    """What a verb says that refuses its input, on ranks that may be ready from a call before."""
+    """Message of a verb that refuses its input, on ranks that may be ready from a call before."""
     job = _run(folder, n_ranks, arguments)
     assert job.returncode == 2, job.stderr
     return job.stderr
