@@ -10,12 +10,34 @@ FOLDER = ("tests/training/huggingface/test_folder.py",)
 SETTINGS = "tests/training/huggingface/test_settings_of_models.py"
 YARN = (f"{SETTINGS}::test_angles_of_yarn_are_those_of_transformers",)
 NO_CLASS = (f"{SETTINGS}::test_no_class_has_biases_of_some_other_maps",)
+WEIGHTS = "tests/training/huggingface/test_read_weights.py"
 SIZES = ("tests/experiment/test_sizes_of_origin.py",)
 
 PREDICT = ("tests/models/test_predict.py",)
 GENERATE = ("tests/training/test_generate.py",)
 
 HUGGINGFACE = (
+    Mutant(
+        "training/huggingface/read_weights.py",
+        "    if compares_copies:\n",
+        "    if not compares_copies:\n",
+        "a run begins with copies that differ",
+        (f"{WEIGHTS}::test_copies_that_differ_are_refused_where_they_are_compared",),
+    ),
+    Mutant(
+        "training/huggingface/read_weights.py",
+        "name.removeprefix(WEIGHT) in self.source.maps",
+        "True",
+        "a model of Hugging Face has adapters and an optimizer",
+        (WEIGHTS,),
+    ),
+    Mutant(
+        "training/huggingface/read_weights.py",
+        "ADAPTER not in part.name or self.has(part.name)",
+        "True",
+        "adapters are read from a checkpoint that has none",
+        (f"{WEIGHTS}::test_adapters_beside_weights_that_have_none_keep_their_values",),
+    ),
     Mutant(
         "training/huggingface/gpt2.py",
         'settings.number("layer_norm_epsilon", 1e-5)',

@@ -36,6 +36,15 @@ def test_gradients_of_16_bits_are_added_up_in_32() -> None:
     assert flat.gradients[:6].tolist() == [300] * 6
 
 
+def test_every_weight_is_where_its_view_says() -> None:
+    module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 4))
+    flat = FlatParameters(module, left_out=["1.bias"])
+    assert [view.name for view in flat.views] == ["0.weight", "0.bias", "1.weight"]
+    for view in flat.views:
+        extent = slice(view.start, view.start + view.shape.numel())
+        assert torch.equal(flat.weights[extent].view(view.shape), module.get_parameter(view.name))
+
+
 def test_matrices_come_first_and_shares_are_equal() -> None:
     module = nn.Sequential(nn.LayerNorm(5), nn.Linear(5, 20))
     flat = FlatParameters(module, n_shares=3)
