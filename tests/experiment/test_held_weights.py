@@ -10,7 +10,8 @@ from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.place_layers import any_placement
-from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer, dtype_of
+from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer
+from dynapipe_hpc.experiment.rank.devices import dtype_of
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig

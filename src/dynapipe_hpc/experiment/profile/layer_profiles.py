@@ -18,7 +18,7 @@ from dynapipe_hpc.experiment.profile.separate_layers import (
     separate_pairs,
     separate_sides,
 )
-from dynapipe_hpc.experiment.rank.assemble import dtype_of
+from dynapipe_hpc.experiment.rank.devices import dtype_of
 from dynapipe_hpc.experiment.split_passes import kinds_with_halves
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
 from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerKey, LayerProfile

@@ -18,9 +18,9 @@ from dynapipe_hpc.experiment.profile.rounds import OnProgress, share_of
 from dynapipe_hpc.experiment.profile.rounds_file import RoundsFile
 from dynapipe_hpc.experiment.profile.stack import tokens_on_disk
 from dynapipe_hpc.experiment.profile.update import measure_update
-from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer, connect, dtype_of
-from dynapipe_hpc.experiment.rank.channels import Channels
-from dynapipe_hpc.experiment.rank.devices import RankDevice, find_device
+from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer
+from dynapipe_hpc.experiment.rank.channels import Channels, connect
+from dynapipe_hpc.experiment.rank.devices import RankDevice, dtype_of, find_device
 from dynapipe_hpc.job.freed_memory import keep_freed_memory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.tied_weights import Tied, tied_weights

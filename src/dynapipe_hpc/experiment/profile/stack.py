@@ -23,8 +23,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.token_block import TokenBlock
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.agreeing_shards import AgreeingShards, OutOfMemoryError
-from dynapipe_hpc.experiment.rank.assemble import dtype_of
-from dynapipe_hpc.experiment.rank.devices import CPU, wait_for
+from dynapipe_hpc.experiment.rank.devices import CPU, dtype_of, wait_for
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens

@@ -14,13 +14,13 @@ from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
 from dynapipe_hpc.executor.clock import Clock
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.rank.channels import Channels, open_channels
-from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice, clock_of, reserve_memory
+from dynapipe_hpc.experiment.rank.channels import Channels, connect
+from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice, clock_of, dtype_of, reserve_memory
 from dynapipe_hpc.job.freed_memory import keep_freed_memory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.shards import Shards
-from dynapipe_hpc.models.tied_weights import Tied, paired_stages, tied_weights
+from dynapipe_hpc.models.tied_weights import Tied, tied_weights
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.module_stage import ModuleStage
@@ -95,16 +95,6 @@ def loader_of(
     )
 
 
-def connect(config: ExperimentConfig, tied: Tied, job: Job, on: RankDevice) -> Channels:
-    """Opens the channels of a job with all ranks, or those of one stage only (collective)."""
-    one_stage = config.cluster.model_copy(update={"n_replicas": 1, "n_stages": 1})
-    cluster = config.cluster if job.size == config.cluster.n_ranks else one_stage
-    timeout_s = config.executor.timeout_s
-    return open_channels(
-        job, cluster, on, dtype_of(config), holders=paired_stages(tied), timeout_s=timeout_s
-    )
-
-
 def build_optimizer(
     config: ExperimentConfig, tied: Tied, module: nn.Module, collectives: Collectives
 ) -> Optimizer:
@@ -132,9 +122,3 @@ def build_module(
         dtype=dtype_of(config),
         device=device,
     )
-
-
-def dtype_of(config: ExperimentConfig) -> torch.dtype:
-    """The configured type of weights and activations."""
-    dtype: torch.dtype = getattr(torch, config.training.dtype)
-    return dtype

@@ -20,8 +20,10 @@ from dynapipe_hpc.executor.transport.torch_groups import (
 )
 from dynapipe_hpc.executor.transport.torch_transport import TorchTransport
 from dynapipe_hpc.executor.transport.transport import Transport
-from dynapipe_hpc.experiment.rank.devices import RankDevice
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.rank.devices import RankDevice, dtype_of
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.models.tied_weights import Tied, paired_stages
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import Collectives
 
@@ -46,6 +48,16 @@ class Channels:
 _AFTER_WATCHDOG_S = 120.0
 # NCCL connects when an algorithm is used first, and chooses another one for large tensors.
 _LARGE_NUMBERS = 8 << 20
+
+
+def connect(config: ExperimentConfig, tied: Tied, job: Job, on: RankDevice) -> Channels:
+    """Opens the channels of a job with all ranks, or those of one stage only (collective)."""
+    one_stage = config.cluster.model_copy(update={"n_replicas": 1, "n_stages": 1})
+    cluster = config.cluster if job.size == config.cluster.n_ranks else one_stage
+    timeout_s = config.executor.timeout_s
+    return open_channels(
+        job, cluster, on, dtype_of(config), holders=paired_stages(tied), timeout_s=timeout_s
+    )
 
 
 def open_channels(

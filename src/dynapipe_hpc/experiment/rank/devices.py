@@ -65,6 +65,12 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
     return RankDevice(device, is_shared=any(shares))
 
 
+def dtype_of(config: ExperimentConfig) -> torch.dtype:
+    """The configured type of weights and activations."""
+    dtype: torch.dtype = getattr(torch, config.training.dtype)
+    return dtype
+
+
 def clock_of(device: torch.device) -> Clock[Any]:
     """The clock of a device."""
     return HostClock() if device.type == "cpu" else CudaClock()

@@ -8,7 +8,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import check_costs, configured, missing_rate
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.rank.assemble import dtype_of
+from dynapipe_hpc.experiment.rank.devices import dtype_of
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.job.print_error import warn
