@@ -74,7 +74,7 @@ def call_all(folder: Path, n_ranks: int, *verbs: Sequence[str]) -> str:
 def complete(
     folder: Path, n_ranks: int | None, *arguments: str
 ) -> "subprocess.CompletedProcess[str]":
-    """As `call`, with what it warns of."""
+    """A verb that succeeds, with its output and warnings; as `call`."""
     job = _run(folder, n_ranks, arguments)
     assert job.returncode == 0, job.stderr
     return job
@@ -100,10 +100,11 @@ _MAX_READY = 8  # they need memory
 
 
 def _ready_ranks(n_ranks: int) -> ReadyRanks:
-    """So many ranks of one job."""
-    ready = _ready.get(n_ranks)
-    if ready is None or not ready.are_there:
-        while _ready and (n_ranks in _ready or sum(_ready) + n_ranks > _MAX_READY):
+    """A job of so many ranks, in the environment of its start."""
+    if n_ranks in _ready and not _ready[n_ranks].is_running:
+        _ready.pop(n_ranks).close()
+    if n_ranks not in _ready:
+        while _ready and sum(_ready) + n_ranks > _MAX_READY:
             _ready.pop(next(iter(_ready))).close()
         _ready[n_ranks] = ReadyRanks(_launch(n_ranks), _environment())
     return _ready[n_ranks]

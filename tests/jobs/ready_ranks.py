@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 PROGRAM = "tests.jobs.run_verbs"
+END_S = 30.0
 
 
 class ReadyRanks:
@@ -30,7 +31,7 @@ class ReadyRanks:
         )
 
     @property
-    def are_there(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the job has not ended, as it does if a rank fails alone."""
         return self._job.poll() is None
 
@@ -44,14 +45,31 @@ class ReadyRanks:
         try:
             code = self._job.stdout.readline() or self._job.wait()
         except BaseException:  # such as a test's limit of time
-            self._job.kill()
+            self._kill()
             raise
-        return subprocess.CompletedProcess(
-            words, int(code), *(path.read_text() for path in printed)
-        )
+        out, err = (path.read_text() for path in printed)
+        return subprocess.CompletedProcess(words, int(code), out, err)
 
     def close(self) -> None:
-        """Lets them end."""
+        """Lets them end, if they have not.
+
+        Raises:
+            AssertionError: They do not end, or with an error.
+        """
+        was_running = self.is_running
         os.close(self._requests)
-        self._job.communicate()
+        try:
+            self._job.communicate(timeout=END_S)
+        except subprocess.TimeoutExpired:
+            self._kill()
         self._folder.cleanup()
+        assert not was_running or self._job.returncode == 0, self._job.returncode
+
+    def _kill(self) -> None:
+        """Ends the launcher, which ends the ranks."""
+        self._job.terminate()
+        try:
+            self._job.communicate(timeout=END_S)
+        except subprocess.TimeoutExpired:
+            self._job.kill()
+            self._job.communicate()

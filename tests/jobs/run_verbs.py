@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +28,7 @@ PRINTED = {"out": 1, "err": 2}
 def run_verbs(own_folder: Path) -> None:
     """Runs what is requested until there is nothing more."""
     ranks = MPI.COMM_WORLD.Dup()
-    requests = None if ranks.rank else (own_folder / "requests").open()
+    requests = None if ranks.rank else open_requests(own_folder / "requests")
     while request := next_request(ranks, requests):
         folder, *words = json.loads(request)
         os.chdir(folder)
@@ -36,10 +37,20 @@ def run_verbs(own_folder: Path) -> None:
                 code = main(words)
             except SystemExit as end:
                 code = end.code if isinstance(end.code, int) else 1
+            except BaseException:
+                traceback.print_exc()
+                raise
         codes = ranks.gather(code)
         if codes is not None:
             sys.stdout.write(f"{max(codes)}\n")
             sys.stdout.flush()
+
+
+def open_requests(pipe: Path) -> TextIO:
+    """Opens the pipe, without waiting for a writer, who may have ended."""
+    descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return os.fdopen(descriptor)
 
 
 def next_request(ranks: MPI.Intracomm, requests: TextIO | None) -> str:

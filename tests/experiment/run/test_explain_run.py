@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -162,3 +164,18 @@ def test_the_verb_prints_no_control_characters(
     assert "  \\x1b[2J: cannot be read\n" in capsys.readouterr().out
     assert main(["explain", str(run.parent)]) == 2
     assert f"it holds runs; name one: {run}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["explain", "watch"])
+def test_a_run_is_explained_where_there_is_no_mpi(run: Path, verb: str) -> None:
+    """As on many login nodes."""
+    told = subprocess.run(
+        [sys.executable, "-m", "dynapipe_hpc", verb, str(run)],
+        env={**os.environ, "MPI4PY_LIBMPI": "none.so"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "MPI" not in told.stderr
+    assert "5" in told.stdout

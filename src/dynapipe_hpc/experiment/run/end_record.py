@@ -5,14 +5,10 @@ import platform
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from signal import Signals
 from typing import Self
 
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_input
-from dynapipe_hpc.experiment.run.loss_history import LossHistory
-from dynapipe_hpc.job.end_stopped import STOPPED
-from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.job_outcome import JobOutcome, Recorder
 from dynapipe_hpc.report.run_folder import ENDED, write_atomically
 
@@ -72,21 +68,3 @@ def recorder_of(folder: Path) -> Recorder:
         write_atomically(folder / ENDED, json.dumps(asdict(ended)) + "\n", lasting=False)
 
     return record
-
-
-def record_end(job: Job, stop_signal: int, history: LossHistory | None) -> None:
-    """Records an end without an error.
-
-    Args:
-        job: The job, on its first rank.
-        stop_signal: Signal that stopped the run, or 0.
-        history: Losses of evaluations; None if the run does not evaluate.
-    """
-    if stop_signal:
-        stopped_by = f"stopped by {Signals(stop_signal).name}"
-        job.ending.record(JobOutcome.STOPPED, STOPPED, stopped_by)
-        return
-    message = "all iterations are done"
-    if history and history.is_over:
-        message = f"training has ended early: {history.describe()}"
-    job.ending.record(JobOutcome.COMPLETED, 0, message)

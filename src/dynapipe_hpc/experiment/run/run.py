@@ -2,6 +2,7 @@
 
 from contextlib import closing, nullcontext
 from pathlib import Path
+from signal import Signals
 
 from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.describe_data import describe_data
@@ -12,7 +13,7 @@ from dynapipe_hpc.experiment.rank.devices import find_device
 from dynapipe_hpc.experiment.rank.host_device import HostDevice, prepare_for_host
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
-from dynapipe_hpc.experiment.run.end_record import record_end, recorder_of
+from dynapipe_hpc.experiment.run.end_record import recorder_of
 from dynapipe_hpc.experiment.run.log import open_log
 from dynapipe_hpc.experiment.run.online_costs import costs_of_run
 from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
@@ -20,13 +21,14 @@ from dynapipe_hpc.experiment.run.plan_share import plan_share
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.run_start import find_run_start
 from dynapipe_hpc.experiment.run.run_worker import build_run_worker
-from dynapipe_hpc.experiment.run.train import train_run
+from dynapipe_hpc.experiment.run.train import train_experiment
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.experiment.run.watched_store import closing_together, open_store
 from dynapipe_hpc.experiment.watch.device_progress import progress_of
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
-from dynapipe_hpc.job.end_stopped import end_stopped
+from dynapipe_hpc.job.end_stopped import STOPPED, end_stopped
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.job_outcome import JobOutcome
 
 
 def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
@@ -122,10 +124,13 @@ def _run(job: Job, experiment: Experiment, output: Path, *, host: HostDevice, lo
                 quiet_period=quiet_period,
                 shows_ranges=config.report.ranges,
             )
-            stop_signal = train_run(
+            stop_signal = train_experiment(
                 rank, experiment, start, output, costs=costs, checkpoints=checkpoints, log=log
             )
         worker.channels.close()  # collective, so not after an error
     if job.is_first:
-        record_end(job, stop_signal, start.history)
+        how, message = JobOutcome.COMPLETED, start.describe_end()
+        if stop_signal:
+            how, message = JobOutcome.STOPPED, f"stopped by {Signals(stop_signal).name}"
+        job.ending.record(how, STOPPED if stop_signal else 0, message)
     return stop_signal

@@ -55,12 +55,17 @@ class RunStart:
         """Whether the run has nothing left to do."""
         return is_complete(self.iterations.start, self.iterations.stop, self.history)
 
+    def describe_end(self) -> str:
+        """Message on why a run has come to its end."""
+        if self.history and self.history.is_over:
+            return f"training has ended early: {self.history.describe()}"
+        return "all iterations are done"
+
     def describe_complete(self, output: Path, config: TrainingConfig) -> str:
         """Message on a run that has nothing left to do."""
         if self.history and self.history.is_over:
             return escaped(
-                f"{output}: training has ended early: {self.history.describe()}; to continue, "
-                "raise evaluation.patience"
+                f"{output}: {self.describe_end()}; to continue, raise evaluation.patience"
             )
         return escaped(
             f"{output}: all {config.n_iterations} iterations are done; to continue, raise "

@@ -64,7 +64,7 @@ def train(rank: TrainingRank, parts: RunParts) -> int:
     return stop_signal if is_unfinished else 0
 
 
-def train_run(
+def train_experiment(
     rank: TrainingRank,
     experiment: Experiment,
     start: RunStart,
@@ -74,7 +74,7 @@ def train_run(
     checkpoints: Checkpoints,
     log: Log,
 ) -> int:
-    """Trains a run from its start to its end; all ranks together.
+    """Trains from where the run starts, with what is done beside it; all ranks together.
 
     Args:
         rank: This rank.

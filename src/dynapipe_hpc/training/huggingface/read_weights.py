@@ -1,4 +1,4 @@
-"""Weights of a model on disk, opened to be read into parts of a model in memory."""
+"""Reader of the weights of a model on disk, into parts of a model in memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ WEIGHT, ADAPTER = "weight/", ".adapters."
 
 @dataclass(frozen=True, slots=True)
 class OriginWeights:
-    """Weights of a model on disk, whose files are open.
+    """Weights of a model on disk, whose index has been read.
 
     Attributes:
         source: Tensors of a folder of Hugging Face, or the reader of a checkpoint.
@@ -79,10 +79,9 @@ def load_model(origin: Origin) -> StageOfFamily:
         InputError: The model on disk is damaged, or lacks weights.
     """
     shape = origin.shape
-    for rank, checksum in enumerate(
-        origin.description.part_checksums if origin.description else ()
-    ):
-        check_part(origin.folder, rank, checksum)
+    if origin.description is not None:
+        for rank, checksum in enumerate(origin.description.part_checksums):
+            check_part(origin.folder, rank, checksum)
     weights = open_weights(origin, shape)
     stage = family_of(shape)(shape, range(shape.n_all_layers), first=True, last=True)
     weights.read(whole_parts(stage))
