@@ -19,7 +19,7 @@ class PreferenceMeans:
         chosen_log_prob: Log-probability of chosen answers.
         rejected_log_prob: The same of rejected answers.
         kl: Half of the squared log-ratio of answers: an estimate of the divergence from the
-            reference, if answers were drawn from it.
+            reference, for answers drawn from the model.
     """
 
     chosen_reward: Number

@@ -32,7 +32,7 @@ class PreferenceNumbers(NamedTuple):
         chosen_log_prob: Log-probability of chosen answers.
         rejected_log_prob: The same of rejected answers.
         kl: Half of the mean of both squared log-ratios: an estimate of the divergence from the
-            reference, if answers were drawn from it.
+            reference, for answers drawn from the model.
     """
 
     chosen_reward: float = 0.0
