@@ -18,8 +18,8 @@ class GptShape(DecoderOnly):
     Attributes:
         family: Kind of model.
         max_tokens: Longest row in tokens, and size of the table of positions.
-        dropout: Share of the numbers that training sets to zero after embeddings and maps back to
-            the residual stream. Attention drops nothing.
+        dropout: Dropout probability in training, after the embeddings and after the projections
+            back to the residual stream. Attention weights have no dropout.
     """
 
     family: Literal["gpt"] = "gpt"

@@ -25,8 +25,8 @@ class LlamaShape(DecoderOnly):
             (grouped queries); None for as many as heads of queries.
         rope_theta: Base of the angles of rotary positions.
         rope_scaling: Scaling of rotary positions; None without.
-        qkv_bias: Whether the maps of queries, keys and values have biases, as in Qwen2.
-        output_bias: Whether the map that follows attention has one.
+        qkv_bias: Whether the projections to queries, keys and values have biases, as in Qwen2.
+        output_bias: Whether the output projection of attention has a bias.
         qk_norm: Whether queries and keys are normalised head by head, as in Qwen3.
     """
 

@@ -11,11 +11,11 @@ from dynapipe_hpc.data.did_you_mean import did_you_mean
 class Lora(ConfigTable):
     """The [model.lora] table: adapters of linear layers, beside which all weights are frozen.
 
-    A layer with an adapter maps x to W x + alpha / rank B A x, and only A and B are trained.
+    A layer with an adapter maps x to W x + (alpha / rank) B A x, and only A and B are trained.
 
     Attributes:
         rank: Number of rows of A, and of columns of B.
-        alpha: Numerator of the factor by which adapters are multiplied.
+        alpha: Numerator of alpha / rank, the factor of what adapters add.
         targets: Linear layers that have adapters, by the names in docs/lora.md; None for all
             linear layers of attention and feed-forward.
 

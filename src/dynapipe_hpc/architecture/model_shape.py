@@ -25,7 +25,7 @@ class ModelShape(ConfigTable, ABC):
 
     Attributes:
         family: Kind of model.
-        n_layers: Number of transformer layers; of a model with an encoder, of that.
+        n_layers: Number of transformer layers; with an encoder, only those of the encoder.
         hidden_size: Width of the residual stream.
         n_heads: Number of attention heads.
         head_size: Width of one head; None for hidden_size / n_heads.
@@ -33,7 +33,7 @@ class ModelShape(ConfigTable, ABC):
         vocab_size: Number of token ids.
         max_tokens: Longest row in tokens.
         norm_epsilon: Number that norms add to a variance or mean square.
-        tied_head: Whether logits have the embedding's weights, as in GPT-2 and T5 1.0.
+        tied_head: Whether the output head shares the embedding's weights, as in GPT-2 and T5 1.0.
         lora: Adapters that are trained in place of the weights; None to train the weights.
         layers_per_stage: Number of layers on every pipeline stage, those of an encoder first; None
             to choose them by cost before planning starts, see `place_layers`.

@@ -27,12 +27,16 @@ class LinearScaling(ConfigTable):
 class Llama3Scaling(ConfigTable):
     """The [model.rope_scaling] table of kind "llama3": positions of slow pairs are divided.
 
+    A pair is two numbers of a head that rotary positions turn together. Between slow and fast
+    pairs, the division changes gradually.
+
     Attributes:
         kind: Kind of scaling.
-        factor: Divisor of the positions of pairs that turn slowly.
+        factor: Divisor of the positions of slow pairs.
         low_freq_factor: Full turns in rows of `original_max_tokens` up to which a pair is slow.
-        high_freq_factor: Full turns in such rows from which positions are not divided.
-        original_max_tokens: Longest row of the training before.
+        high_freq_factor: Full turns in such rows from which a pair is fast, and its positions are
+            not divided.
+        original_max_tokens: Longest row for which the model was trained before the scaling.
 
     Source:
         Grattafiori et al., "The Llama 3 Herd of Models", arXiv:2407.21783; the formula as in
@@ -58,15 +62,20 @@ class Llama3Scaling(ConfigTable):
 class YarnScaling(ConfigTable):
     """The [model.rope_scaling] table of kind "yarn": positions of slow pairs are divided.
 
+    A pair is two numbers of a head that rotary positions turn together. Between slow and fast
+    pairs, the division changes gradually.
+
     Attributes:
         kind: Kind of scaling.
-        factor: Divisor of the positions of pairs that turn slowly.
+        factor: Divisor of the positions of slow pairs.
         beta_fast: Full turns in rows of `original_max_tokens` from which a pair is fast, and its
             positions are not divided.
         beta_slow: Full turns in such rows up to which a pair is slow.
-        original_max_tokens: Longest row of the training before.
-        attention_factor: Factor of turned queries and keys; None for 0.1 ln(factor) + 1.
-        truncate: Whether the pairs between fast and slow ones begin and end with whole numbers.
+        original_max_tokens: Longest row for which the model was trained before the scaling.
+        attention_factor: Factor by which rotated queries and keys are multiplied; None for
+            0.1 ln(factor) + 1.
+        truncate: Whether the limits between fast and slow pairs are rounded outwards to whole
+            pair numbers.
 
     Source:
         Peng et al., "YaRN", arXiv:2309.00071; the limits as in `transformers`, rope type "yarn".

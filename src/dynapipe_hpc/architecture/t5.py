@@ -39,13 +39,14 @@ class T5Shape(ModelShape):
         n_decoder_layers: Number of layers of the decoder; None for as many as in the encoder.
         head_size: Width of one attention head.
         gated: Whether the feed-forward block has a gated GELU (T5 1.1) instead of a ReLU.
-        scale_decoder_outputs: Whether what logits are computed from is divided by the root of the
-            width, as T5 1.0 does; None for yes with a tied head. No head of its own is divided.
-        n_buckets: Number of ranges of distances that have a bias.
-        max_distance: Distance from which on all share a bias.
-        dropout: Share of the numbers that training sets to zero after embeddings, maps back to the
-            residual stream, the function of the feed-forward block and final norms. Attention drops
-            nothing.
+        scale_decoder_outputs: Whether the input of a tied head is divided by the square root of
+            hidden_size, as in T5 1.0; None for yes with a tied head. It cannot be true without one.
+        n_buckets: Number of buckets of distances, each with a bias of its own per head; in the
+            encoder, each direction has half of them.
+        max_distance: Distance from which on all distances share one bucket.
+        dropout: Dropout probability in training, after the embeddings, the projections back to the
+            residual stream, the activation function of the feed-forward block and the final norms.
+            Attention weights have no dropout.
     """
 
     has_target_rows: ClassVar[bool] = True

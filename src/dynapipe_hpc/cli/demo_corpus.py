@@ -22,7 +22,13 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument("output", type=Path, metavar="OUT.jsonl")
     parser.add_argument("--samples", type=int, default=10_000, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="S")
-    parser.add_argument("--max-bytes", type=int, default=8192, metavar="B", help="longest sample")
+    parser.add_argument(
+        "--max-bytes",
+        type=int,
+        default=8192,
+        metavar="B",
+        help="longest sample in bytes (default 8192); no effect with --chat or --preferences",
+    )
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument(
         "--chat", action="store_true", help="make conversations (lists of messages) instead"

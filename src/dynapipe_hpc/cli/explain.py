@@ -14,7 +14,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         help="say how a run ended, how far it came and what to try next",
         description=(
             "Says from the run folder alone what ended a run (its last message, a signal, a kill), "
-            "or that it still executes; which iteration and checkpoint were the last; and what to "
+            "or that it still runs; which iteration and checkpoint were the last; and what to "
             "try next."
         ),
         epilog=examples("dynapipe-hpc explain runs/tiny"),

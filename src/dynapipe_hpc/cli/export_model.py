@@ -15,8 +15,8 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         description=(
             "Writes the weights of a checkpoint as FOLDER, which transformers loads: safetensors, "
             "config.json, and the tokenizer files of the model with which the run began. Of a "
-            "model with adapters (LoRA), writes the adapters as peft does, or with --base the "
-            "model that they make of the one beside which they were trained."
+            "model with adapters (LoRA), writes the adapters as peft does, or, with --base, the "
+            "model on which they were trained with the adapters merged into it."
         ),
         epilog=examples(
             "dynapipe-hpc export runs/tuned -o models/tuned",

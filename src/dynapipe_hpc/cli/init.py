@@ -13,9 +13,9 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         "init",
         help="write a first configuration for a dataset",
         description=(
-            "Writes a commented configuration for DATASET on so many ranks, whose first iteration "
-            "it has planned: with lengths and vocabulary of the dataset, and a division of the "
-            "model over ranks that fits into their memory."
+            "Writes a commented configuration for DATASET on N ranks, with lengths and vocabulary "
+            "of the dataset, and a division of the model over ranks that fits into their memory, "
+            "as a plan of the first iteration has shown."
         ),
         epilog=examples(
             "dynapipe-hpc init data/demo.h5 --ranks 4 --memory 2GB -o first.toml",
@@ -25,7 +25,10 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument("dataset", metavar="DATASET", type=Path, help="dataset (HDF5)")
     parser.add_argument("--ranks", metavar="N", type=int, required=True, help="number of ranks")
     parser.add_argument(
-        "--memory", metavar="SIZE", required=True, help="memory of one rank, such as 80GB"
+        "--memory",
+        metavar="SIZE",
+        required=True,
+        help="memory that one rank may use (cluster.device_memory_bytes), such as 76GB",
     )
     parser.add_argument(
         "--model", metavar="FOLDER", type=Path, help="model, checkpoint or run to start from"

@@ -27,10 +27,9 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         description=(
             "Tokenizes records (JSON lines, plain or compressed; Parquet or Arrow tables; - for "
             "standard input): pairs of an input and a target, Alpaca's instructions, "
-            "conversations, preference pairs or plain text; data/README.md describes them. Started "
-            "with mpiexec or srun, ranks share the text, OUT.h5 is the index of the shards in "
-            "OUT.h5.shards, and the same "
-            "command, started again, continues where it stopped."
+            "conversations, preference pairs or plain text; data/README.md describes them. With "
+            "mpiexec or srun, the ranks share the work, OUT.h5 is an index of the shards in "
+            "OUT.h5.shards, and the same command, started again, continues where it stopped."
         ),
         epilog=examples(
             "dynapipe-hpc preprocess corpus.jsonl corpus.h5",

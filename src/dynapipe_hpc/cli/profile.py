@@ -38,7 +38,8 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         "--microbatch-tokens",
         metavar="N",
         type=int,
-        help="largest micro-batch to measure, in padded tokens; default: from batch and ranks",
+        help="largest micro-batch to measure, in padded tokens; default: a replica's share of a "
+        "global batch in two micro-batches per stage, but at least the longest row",
     )
     parser.add_argument(
         "--from-csv",

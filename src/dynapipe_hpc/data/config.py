@@ -18,9 +18,10 @@ class MixedDataset(ConfigTable):
 
     Attributes:
         dataset: Path of the HDF5 dataset.
-        name: Name of the dataset, which its tasks get as a prefix; by default its file's name.
-        weight: Rate at which samples are drawn from the dataset, relative to the other weights;
-            None, for all datasets of the mixture, for rates that follow from their sizes.
+        name: Name of the dataset, which its tasks get as a prefix; by default the name of its file
+            without the suffix.
+        weight: Rate at which samples are drawn from the dataset, relative to the other weights.
+            Either all datasets of the mixture have one, or none has: rates then follow from sizes.
         epochs: Number of epochs after which no more samples are drawn from it; None for no limit.
     """
 
@@ -61,23 +62,23 @@ class DataConfig(ConfigTable):
         mixture_cap: Largest number of samples that a dataset of the mixture counts as, where rates
             follow from sizes; None for no limit.
         mixture_temperature: Temperature of rates that follow from sizes, by default 1: rates are
-            proportional to size ** (1 / temperature), so that a high one makes them alike.
-        max_tokens: Longest sample, input and target together.
-        long_samples: Treatment of longer samples. cut_input: a conversation loses its first turns
-            until the rest fits (and the start of its last question, if that is too long), a
-            preference pair the start of its prompt, any other sample the end of its input.
-            cut_input_end and cut_input_start: the input loses its end or its start. Of these three,
-            samples whose target alone is longer are left out. cut_targets: the input loses its end
+            proportional to size ** (1 / temperature), so that a high one makes them nearly equal.
+        max_tokens: Longest sample, input and target together; see long_samples.
+        long_samples: Treatment of samples longer than max_tokens. cut_input: a conversation loses
+            its first turns until the rest fits (and the start of its last question, if that is too
+            long), a preference pair the start of its prompt, any other sample the end of its input.
+            cut_input_end and cut_input_start: the input loses its end or its start. All three leave
+            out samples whose target alone is longer. cut_targets: the input loses its end
             (a preference pair the start of its prompt), then the target does, including its
             end-of-sequence token. drop: they are left out. refuse: the run does not start.
         loss_on: Tokens whose prediction counts in the loss. marked: those that the dataset marks,
-            such as every assistant turn of a conversation; the target of a sample without marks.
+            such as every assistant turn of a conversation, or in a sample without marks the target.
             targets: the target, which begins with the last assistant turn of a conversation. all:
             input and target. A t5 predicts only targets.
-        tokens_per_batch: Most real tokens in one global batch, after cutting.
+        tokens_per_batch: Most tokens in one global batch, after cutting and without padding.
         seed: Seed of the order in which an epoch visits the samples.
         verify: Whether a run reads all samples once, while it trains, and compares them with their
-            checksums.
+            checksums; if they differ, it ends with an error.
         check_tokenizer: Whether datasets must have been made with the tokenizer of the model that
             model.init_from names.
     """

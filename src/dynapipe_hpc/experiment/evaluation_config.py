@@ -17,12 +17,12 @@ class EvaluationConfig(ConfigTable):
         held_out: Share of the training samples that is evaluated and never trained on; these are
             chosen by a hash of their ids, so that other seeds and settings hold out the same.
         every: Number of iterations between evaluations; 0 for none between the first and the last.
-        tokens: Most tokens of the samples of one evaluation, which are the same each time, but at
-            least a sample per replica. None for as many as make all evaluations of a run one
-            hundredth of its tokens, which takes less than one hundredth of its time. A run that is
+        tokens: Most tokens of the samples of one evaluation, which are the same each time; at least
+            one sample per replica is evaluated anyway. None: all evaluations of a run together have
+            one hundredth of its tokens, and take less than one hundredth of its time; a run that is
             continued with more iterations then evaluates more samples than before.
-        patience: Number of evaluations in a row without a lower loss after which a run ends; 0 for
-            no early end.
+        patience: Number of evaluations in a row without a loss below the lowest so far, after
+            which a run ends; the one before the first iteration does not count. 0 for no early end.
     """
 
     dataset: str | None = Field(default=None, min_length=1)

@@ -26,7 +26,8 @@ class StudyConfig(ConfigTable):
 
     Attributes:
         methods: Methods to compare; without any, the one that the other tables configure.
-        ranks_per_node: Number of ranks on a node, which a grid search divides a layer over at most.
+        ranks_per_node: Number of ranks on a node: the most shards that a grid search divides a
+            layer into.
     """
 
     methods: tuple[MethodConfig, ...] = ()

@@ -17,8 +17,8 @@ class Link(ConfigTable):
     Attributes:
         latency_ms: Time of an empty transfer, in ms.
         bytes_per_ms: Bandwidth in bytes per ms; 1e6 is 1 GB/s, inf means that size costs no time.
-        full_duplex: Whether a rank sends to both neighbours at the same time. If not, its
-            transfers in the two directions wait for each other, as in the paper's planner.
+        full_duplex: Whether a rank can send to both neighbours at the same time. If not, what it
+            sends to one waits for what it sends to the other, as in the paper's planner.
     """
 
     latency_ms: float = Field(default=0.02, ge=0, le=1e6)
@@ -42,8 +42,9 @@ class Cluster(ConfigTable):
             that is, of norms and of the residual stream (sequence parallel).
         shard_sums: Type in which shards add up 16-bit tensors: "float32", or "dtype" for that of
             the tensors, which halves what travels. Ranks on CPUs always add in float32.
-        device_memory_bytes: Memory that one rank may use for model and activations, such as "80GB".
-            On a GPU, a run reserves 1/0.93 of it, for fragments and buffers of transfers.
+        device_memory_bytes: Memory that one rank may use for model and activations, such as "76GB".
+            On a GPU, a run reserves this divided by 0.93, the rest for fragments and buffers of
+            transfers, and ends with an error if less is free.
         zero_stage: ZeRO stage, that is, what replicas divide among them instead of keeping copies:
             0 for nothing, 1 for the optimizer's state (ZeRO-1).
         link: Connection between neighbouring stages, unless a cost table holds a measured one.

@@ -11,10 +11,10 @@ class ReportConfig(ConfigTable):
     Attributes:
         trace_iterations: Number of iterations whose plans and traces are written, from the
             first on; 0 writes none.
-        log_every: Number of iterations per line that is printed. The first and the last iteration
-            of a start are printed anyway, and those that skip their update.
-        ranges: Whether every instruction is a range for profilers: of torch's, and on GPUs of
-            Nsight Systems (NVTX). Takes a few microseconds per instruction.
+        log_every: Number of iterations from one printed line to the next. The first and the last
+            iteration after a start or restart are printed anyway, and those that skip their update.
+        ranges: Whether every instruction is marked as a range for the torch profiler, and on GPUs
+            also for Nsight Systems (NVTX). Takes a few microseconds per instruction.
         tensorboard: Whether to write curves for TensorBoard into the run folder, if it is
             installed.
         wandb: Project of Weights & Biases that gets the curves; None for none. They are in the run

@@ -15,13 +15,13 @@ class StoreConfig(ConfigTable):
 
     Attributes:
         look_ahead: Iterations that may be planned ahead of execution. Up to this number of ranks
-            take turns to plan; beyond the number of ranks of the job, it is rounded up to a
-            multiple of it.
-        plan_bytes: Largest plan of one rank, in bytes. A host keeps look_ahead plans of this size
-            for each of its ranks.
-        timeout_s: Longest wait for a plan, in seconds.
-        progress: Mechanism that answers a planner that writes plans to another host while the first
-            rank there computes. rma: MPI and the network, without that rank's help. thread: a
+            take turns to plan; a value above the number of ranks of the job is rounded up to a
+            multiple of that number.
+        plan_bytes: Largest plan of one rank, in bytes; a larger one ends the run with an error. A
+            host reserves shared memory for look_ahead plans of this size for each of its ranks.
+        timeout_s: Longest wait for a plan, in seconds; after it the run ends with an error.
+        progress: How plans that a planner writes to another host get there while the first rank of
+            that host computes. rma: by MPI and the network, without that rank's help. thread: by a
             thread of that rank. auto: rma if a test at the start shows that it works, thread
             otherwise.
     """

@@ -25,10 +25,12 @@ class AdafactorConfig(ConfigTable):
     Attributes:
         relative_step: Whether the learning rate is the smaller of 0.01 and 1 / sqrt(step), in place
             of the schedule of [training].
-        scale_parameter: Whether the learning rate of each weight is multiplied by the root mean
-            square of the weight, but at least by 0.001.
-        clip_threshold: Root mean square above which the update of a weight is scaled down to it.
-        decay_rate: Exponent of the step in the share of the newest gradients in the averages.
+        scale_parameter: Whether the learning rate of each weight tensor is multiplied by the
+            tensor's root mean square, but at least by 0.001.
+        clip_threshold: Largest root mean square of the update of a weight tensor, before the
+            learning rate; a larger update is scaled down to it.
+        decay_rate: Exponent of the step: averages take in the newest squared gradients with the
+            weight step ** decay_rate, and keep the rest.
     """
 
     relative_step: bool = False
@@ -51,11 +53,14 @@ class PreferencesConfig(ConfigTable):
     """The [training.preferences] table: settings of losses of preference pairs.
 
     Attributes:
-        beta: Strength of the tie to the reference, which is the model before training.
-        label_smoothing: Share of the pairs whose answers count as confused, in "dpo".
-        sft_weight: Weight of the mean cross entropy of the chosen answer's tokens, which is added.
-        per_token: Whether log-ratios of answers are divided by their numbers of tokens; None for
-            only in "ipo", as in `trl`.
+        beta: Strength of the tie to the reference, which is the model before training; a larger
+            beta keeps the model closer to it.
+        label_smoothing: Share of the pairs whose chosen and rejected answers are assumed to be
+            swapped, only in "dpo" (conservative DPO).
+        sft_weight: Weight of the chosen answer's mean cross entropy per token, which is added to
+            the loss; 0 adds nothing.
+        per_token: Whether the log-ratio of an answer is divided by its number of tokens; None for
+            true in "ipo" and false in "dpo", as in `trl`.
     """
 
     beta: float = Field(default=0.1, gt=0, le=1e6)
@@ -76,15 +81,16 @@ class TrainingConfig(ConfigTable):
         objective: What is trained: "cross_entropy" of tokens; or, of preference pairs, direct
             preference optimization by the loss "dpo" or "ipo" against the model before training.
         preferences: Settings of the losses of preference pairs.
-        seed: Seed of the initial weights.
+        seed: Seed of the initial weights and of dropout.
         init_optimizer: Whether a run that begins with the weights of a checkpoint
-            (`model.init_from`) also takes over the averages of AdamW that are in it. The learning
-            rate starts from the first step in any case.
+            (`model.init_from`) also takes over AdamW's moments that are in it. The learning rate
+            schedule begins with its first step in any case.
         dtype: Type of weights, activations and gradients. With bfloat16 and float16, gradients are
             accumulated, and weights are kept and updated, in float32; float16 uses loss scaling.
             On GPUs, take bfloat16.
         learning_rate: Highest learning rate, reached at the end of the warm-up.
-        warmup_iterations: Number of steps over which the learning rate rises from zero.
+        warmup_iterations: Number of steps over which the learning rate rises linearly from zero;
+            0 for no warm-up.
         schedule: Shape of the learning rate's decay after the warm-up: "cosine", "linear" or
             "constant" (no decay).
         decay_iterations: Step at which the learning rate reaches its minimum, where it stays; None
@@ -103,8 +109,8 @@ class TrainingConfig(ConfigTable):
         clip_norm: Largest norm of the complete model's gradient; a larger gradient is scaled down
             to it. 0 for no limit.
         max_skipped_updates: Number of consecutive updates that may be skipped because a gradient is
-            not finite. With 0 the first one ends the run. Updates that float16 skips while it
-            searches for its loss scale do not count.
+            not finite; one more ends the run. Updates that float16 skips while it searches for its
+            loss scale do not count.
         device: Device on which ranks compute: "cpu", "cuda" (each rank on a GPU of its host) or
             "auto" (GPUs if there are any). Ranks that share a GPU exchange tensors through the
             host.

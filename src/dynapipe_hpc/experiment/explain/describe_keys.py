@@ -16,18 +16,20 @@ _INTRODUCTION = """\
 
 <!-- Written by `make docs-reference` from the models of the tables; not to be edited. -->
 
-A configuration is a TOML file. `extends = "other.toml"`, its first line, names a file whose keys
-it replaces one by one; the path is relative to the file. `--set TABLE.KEY=VALUE` replaces a value
-on the command line. Unknown keys, and values outside their limits, are errors that name file, key
-and limits; so are values that do not go together, as `dynapipe-hpc plan CONFIG` would say.
+A configuration is a TOML file. `extends = "other.toml"`, above its first table, names another
+file, whose path is relative to this one and whose keys this one replaces one by one.
+`--set TABLE.KEY=VALUE` replaces a value on the command line. Unknown keys, and values outside their
+limits, are errors that name file, key and limits. Values that contradict each other are errors,
+too; `dynapipe-hpc plan CONFIG` finds them without a run.
 
 `dynapipe-hpc config KEY` prints what is below on a terminal. `dynapipe-hpc config --schema` prints
 a [JSON Schema](https://json-schema.org), with which an editor completes keys and marks wrong ones.
 Write it to `config.schema.json` beside the configuration, which `#:schema config.schema.json` as
 its first line connects with it in Taplo, Tombi and VS Code's Even Better TOML.
 
-A key without a default may be left out unless it is required; descriptions call that None. 2^53 is
-a power.
+A key without a default may be left out unless it is required; what descriptions say of None then
+holds. A required key may be in the file that `extends` names; those of `[model]` may be left out if
+`model.init_from` names a model. 2^53 means 2 to the power of 53.
 
 [Examples](configuration_examples.md) use every key that no file in `configs/` uses.
 """

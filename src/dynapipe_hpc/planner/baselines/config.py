@@ -18,7 +18,9 @@ class RowCountConfig(ConfigTable):
 
     Attributes:
         rule: Chooses this table.
-        rows_per_microbatch: Rows of a micro-batch; fewer where replicas would have none.
+        rows_per_microbatch: Rows of a micro-batch, fewer where some replica would get no
+            micro-batch; "tuned" for the number whose plan is predicted to be fastest, for each
+            batch.
     """
 
     rule: str
@@ -35,8 +37,9 @@ class TokenCountConfig(ConfigTable):
 
     Attributes:
         rule: Chooses this table.
-        tokens_per_microbatch: Most tokens of a micro-batch, padding included; a longer sample is
-            alone. For packed_balanced, the most that micro-batches have on average.
+        tokens_per_microbatch: Most tokens of a micro-batch, padding included; a longer sample has
+            a micro-batch of its own. For packed_balanced, the most that micro-batches have on
+            average. "tuned" for the number whose plan is predicted to be fastest, for each batch.
     """
 
     rule: str
@@ -52,8 +55,8 @@ class DensePackingConfig(RowCountConfig):
     """Samples packed into rows of one length, the longest first, each where there is room.
 
     Attributes:
-        row_tokens: Length of rows, at most data.max_tokens; at least as long as the longest
-            sample of the iteration, which 0 stands for.
+        row_tokens: Length of rows, at most data.max_tokens. In an iteration with a longer sample,
+            rows are as long as that; 0 for always as long as the longest sample.
         target_tokens: Length of the rows of targets in a t5, in the same way.
     """
 
@@ -95,7 +98,7 @@ class PackedFirstFitConfig(TokenCountConfig):
 class PackedBalancedConfig(TokenCountConfig):
     """One packed row per micro-batch, all of about the same work, small ones first and last.
 
-    What is run in practice is this rule with planner.schedule.rules = ["1f1b"].
+    With planner.schedule.rules = ["1f1b"], it is what is commonly run in practice.
     """
 
     rule: Literal["packed_balanced"]
@@ -104,8 +107,8 @@ class PackedBalancedConfig(TokenCountConfig):
 class AuthorsConfig(ConfigTable):
     """The published planner: micro-batches, their order, mode and schedule.
 
-    The paper lets limits be 0.005 ms apart, its artifact 5 ms. It chooses between schedules and
-    orders in its own way, so that planner.schedule and planner.search do not count.
+    It chooses schedules and orders in its own way, so that planner.schedule and planner.search have
+    no effect. interval_ms is 0.005 in the paper and 5 in its artifact.
 
     Attributes:
         rule: Chooses this table.

@@ -21,15 +21,15 @@ class DynamicConfig(ConfigTable):
     Attributes:
         rule: Name of this batch rule.
         memory_shares: Fractions of a stage's activation memory that one micro-batch may keep; the
-            fastest of the plans made with each is used. If empty, 1 / n_stages and its doubles
-            up to 1.
+            fastest of the plans made with each is used. If empty, 1 / n_stages, 2 / n_stages,
+            4 / n_stages and so on up to 1.
         layouts: Layouts of micro-batches to choose from: padded, one sample per row, and packed,
             samples laid end to end in one row (in an encoder-decoder model one of inputs and one
             of targets) with attention within each only. Each micro-batch has the one with which the
             iteration is predicted shortest.
-        token_multiple: Number, itself a multiple of 8, of which the length in tokens of every row
-            is a multiple, padding included, as kernels may want: 16 suits 8-bit numbers. Packed
-            rows are filled up to it, padded ones lengthened; above 128 all rows must be packed.
+        token_multiple: Number, itself a multiple of 8, to a multiple of which every row is padded,
+            in tokens, as kernels may want: 16 suits 8-bit numbers. Packed rows are filled up to it,
+            padded ones lengthened; above 128 all rows must be packed.
             Higher multiples mean fewer shapes: those of packed rows of a decoder-only model are at
             most as many as multiples of it make up data.tokens_per_batch.
         recompute_choice: Choice among the modes of planner.cost.recompute: per_microbatch gives
@@ -38,12 +38,12 @@ class DynamicConfig(ConfigTable):
             memory, as in its artifact.
         slices: Whether long samples are cut along their tokens into slices, which follow each other
             through the stages as micro-batches of packed rows: off, auto, or the number of tokens
-            of a slice. With auto, samples are cut where the plan is predicted to be shorter so:
+            of a slice. With auto, samples are cut where that makes the predicted iteration shorter:
             because others would wait for their trips through the stages, or would be recomputed for
-            lack of memory. Parts take equally long and have about 512 tokens or more. Samples that
-            do not fit whole are cut, too. Slices need packed rows, adaptive schedules, a search,
-            and a decoder-only model, of transformers one without soft caps; with auto, samples run
-            whole elsewhere.
+            lack of memory. Slices of a sample take equally long and have about 512 tokens or more.
+            Samples that do not fit whole are cut, too. Slices need packed rows, adaptive schedules,
+            a search (planner.search.effort above 0), and a decoder-only model, of transformers one
+            without soft caps; with auto, samples run whole where one of these is lacking.
     """
 
     rule: Literal["dynamic"] = "dynamic"

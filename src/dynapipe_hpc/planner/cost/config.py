@@ -17,7 +17,8 @@ class AnyCostConfig(ConfigTable):
         recompute: Modes that plans may use: none, selective, full, or several of these, among
             which the planner chooses for each micro-batch.
         online: Whether a run corrects predicted times by those that it measures: iteration k is
-            planned by what the iterations before k - store.look_ahead took. Memory stays as it is.
+            planned with the times of the iterations before k - store.look_ahead. Predictions of
+            memory are not corrected.
     """
 
     recompute: tuple[Literal["none", "selective", "full"], ...] = Field(("none",), min_length=1)
@@ -38,7 +39,8 @@ class AnalyticTable(AnyCostConfig):
         kind: Name of this variant.
         flops_per_ms: Peak rate of a rank, in floating-point operations per ms.
         memory_bytes_per_ms: Bandwidth of a rank's memory.
-        launch_ms: Least time of one layer in one direction, however small the micro-batch.
+        launch_ms: Least time of the forward pass of one layer, however small the micro-batch; its
+            backward pass takes at least twice that.
         reduction_bytes_per_ms: Rate of all-reduces over replicas or shards.
     """
 
@@ -69,8 +71,10 @@ class ProfiledConfig(AnyCostConfig):
         kind: Name of this variant.
         path: The cost table (HDF5), or measurements as CSV with NAME_parameters.csv beside
             NAME.csv.
-        accounting: measured, or authors, which leaves out what the authors of the paper leave out,
-            to compare with their plans; it divides the optimizer's state over replicas (ZeRO-1).
+        accounting: measured counts all that was measured. authors, to compare with the plans of the
+            paper's authors, leaves out what they do: weights and logits of the head, all costs of
+            the embedding but its weights, and transient memory of backward passes; it divides the
+            optimizer's state over replicas (ZeRO-1).
     """
 
     kind: Literal["profiled"] = "profiled"

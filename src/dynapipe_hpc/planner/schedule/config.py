@@ -22,9 +22,11 @@ class ScheduleConfig(ConfigTable):
 
     Attributes:
         rules: Rules to try; the schedule that ends first in the simulation is used. If empty,
-            all except gpipe, a baseline that is tried only if named.
-        split_backward: Whether weight gradients of linear maps may have separate passes, which run
-            while a stage would be idle. Not those of blocks that are recomputed.
+            1f1b, cyclic and adaptive, or with split_backward 1f1b, zb_h1 and adaptive. gpipe, a
+            baseline, is tried only if named. zb_h1 needs split_backward; gpipe and cyclic exclude
+            it.
+        split_backward: Whether weight gradients of linear layers may have separate passes, which
+            run while a stage would be idle. Those of blocks that are recomputed never have.
     """
 
     rules: tuple[RuleName, ...] = ()

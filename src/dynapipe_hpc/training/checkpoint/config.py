@@ -13,12 +13,14 @@ class CheckpointConfig(ConfigTable):
         last: Whether to write a checkpoint after the last iteration. A run that is asked to stop
             writes one if this or `every` is set.
         keep_last: Number of newest checkpoints to keep. While one is written, there is one more.
-        keep_every: Interval of iterations whose checkpoints are kept permanently; 0 for none.
+        keep_every: Number of iterations such that checkpoints at multiples of it are kept
+            permanently; 0 for none. It does not write any: see `every`.
         keep_best: Whether to write a checkpoint whenever an evaluation finds a lower loss than all
-            before, and to keep the last of these.
+            before, and to keep the newest of these besides those of keep_last.
         grace_s: Time in seconds from a signal that asks to stop to the forced end, as in Slurm's
-            `--signal=USR1@GRACE_S`. A run in which an iteration and a checkpoint take longer is
-            ended as soon as that is known. 0 if the time is unknown.
+            `--signal=USR1@GRACE_S`. A run in which an iteration and a checkpoint together take
+            longer ends with an error as soon as that is known. 0 if the time is unknown, for no
+            such check.
         timeout_s: Longest time in seconds that training waits for a checkpoint; after it the job
             ends and reports where every rank was.
     """
