@@ -95,6 +95,13 @@ def test_keys_and_values_are_as_wide_as_their_heads(name: str, width: int, tmp_p
     assert shape.cache_width == shape.spared_width == width
 
 
+def test_layers_that_call_attention_twice_keep_no_keys_and_values() -> None:
+    shape = SHAPE.model_copy(update={"model_type": "diffllama"})
+    assert "twice" in shape.slices_obstacle
+    assert not shape.cache_width
+    assert not shape.pairs_obstacle
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -111,6 +118,9 @@ def test_samples_are_not_cut_where_slices_could_not_attend_as_layers_do(
     assert shape.cache_width == shape.spared_width == 0
 
 
+QWEN = {"sliding_window": 8, "model_type": "qwen2", "use_sliding_window": True}
+
+
 @pytest.mark.parametrize(
     ("settings", "window"),
     [
@@ -119,7 +129,11 @@ def test_samples_are_not_cut_where_slices_could_not_attend_as_layers_do(
         ({"sliding_window": 8, "layer_types": ["full_attention"]}, math.inf),
         ({"sliding_window": 8, "layer_types": None}, 8),
         ({"sliding_window": 8, "model_type": "qwen2"}, math.inf),
-        ({"sliding_window": 8, "model_type": "qwen2", "use_sliding_window": True}, 8),
+        ({**QWEN, "max_window_layers": SHAPE.n_layers - 1}, 8),
+        ({**QWEN, "max_window_layers": SHAPE.n_layers}, math.inf),
+        (QWEN, math.inf),  # the first 28 layers have none
+        ({**QWEN, "model_type": "qwen3_moe"}, 8),
+        ({"sliding_window": 8, "model_type": "qwen3_moe"}, math.inf),
         ({"sliding_window": None, "layer_types": ["sliding_attention"]}, math.inf),
         ({"sliding_window": "wide", "layer_types": 3}, math.inf),  # refused by transformers
         ({"sliding_window": SHAPE.max_tokens - 1}, SHAPE.max_tokens - 1),

@@ -93,3 +93,16 @@ def test_slices_in_16_bits_see_what_whole_samples_do_in_float64(
     for one, expected in zip(found, exact, strict=True):
         error = (one.cpu().double() - expected).norm() / expected.norm()
         assert error < 0.03
+
+
+def test_grouped_heads_keep_no_scores_beside_a_window(device: torch.device) -> None:
+    n_tokens = 4096
+    query, key, value = (
+        torch.randn(1, n, n_tokens, SIZE, device=device, dtype=torch.bfloat16).requires_grad_()
+        for n in (32, 8, 8)
+    )
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    causal_attention(query, key, value, window=1024)
+    taken = torch.cuda.max_memory_allocated(device) - before
+    assert taken < 32 * n_tokens**2 * 2  # scores of all heads in 16 bits

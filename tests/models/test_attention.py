@@ -47,6 +47,30 @@ def expected(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: flo
     return output
 
 
+def test_groups_of_heads_are_repeated_for_a_bias(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on GPUs, whose fused kernels take groups of heads, but none with a bias."""
+
+    def chosen(*tensors: Tensor | None, enable_gqa: bool, **_: bool) -> int:
+        has_bias = len(tensors) > 3 and tensors[3] is not None
+        kernel = SDPBackend.MATH if enable_gqa and has_bias else SDPBackend.FLASH_ATTENTION
+        return int(kernel.value)
+
+    has_groups: list[bool] = []
+    run: Any = torch.nn.functional.scaled_dot_product_attention
+
+    def noted(*tensors: Tensor, enable_gqa: bool, **options: Any) -> Any:
+        has_groups.append(enable_gqa)
+        return run(*tensors, enable_gqa=enable_gqa, **options)
+
+    monkeypatch.setattr(torch, "_fused_sdp_choice", chosen)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", noted)
+    query, key = random_heads(5, 0), random_heads(5, 1)[:, :1]
+    plain = attention(query, key, key)
+    biased = attention(query, key, key, bias=torch.zeros(1, 1, 5, 5, dtype=torch.float64))
+    assert has_groups == [True, False]
+    torch.testing.assert_close(plain, biased)
+
+
 def test_a_position_sees_itself_and_what_comes_before() -> None:
     query, key, value = (random_heads(5, seed) for seed in range(3))
     later = torch.zeros(5, 5).masked_fill_(torch.ones(5, 5).triu(1) > 0, -math.inf)

@@ -50,14 +50,64 @@ ANY_DECODER = (
     ),
     Mutant(
         "architecture/transformers.py",
-        'settings.get("use_sliding_window", not is_off)',
-        "(not is_off)",
+        "if self.model_type in TWICE:",
+        "if False:",
+        "a cache of keys and values for two calls of attention",
+        (f"{SHAPE[0]}::test_layers_that_call_attention_twice_keep_no_keys_and_values",),
+    ),
+    Mutant(
+        "architecture/transformers.py",
+        "else n_full < self.n_layers",
+        "else True",
+        "windows of layers that are too few to have one",
+        (f"{SHAPE[0]}::test_windows_are_those_of_some_layers",),
+    ),
+    Mutant(
+        "models/attention.py",
+        "torch._fused_sdp_choice(query, key, key, bias, is_causal=is_causal, enable_gqa=True)",
+        "torch._fused_sdp_choice(query, key, key, is_causal=is_causal, enable_gqa=True)",
+        "groups of heads with a bias, for which GPUs have no kernel",
+        ("tests/models/test_attention.py::test_groups_of_heads_are_repeated_for_a_bias",),
+    ),
+    Mutant(
+        "training/huggingface/decoder_parts.py",
+        "query.dtype.itemsize < torch.float32.itemsize:",
+        "False:",
+        "keys and values that are repeated for a bias take no memory",
+        (
+            "tests/training/huggingface/test_decoder_parts.py"
+            "::test_repeated_keys_and_values_of_windows_on_gpus_are_kept",
+        ),
+    ),
+    Mutant(
+        "training/huggingface/any_decoder.py",
+        "    if n_experts and model_type not in _EXPERTS:\n",
+        "    if False:\n",
+        "experts apart, of types that are joined in another way",
+        (
+            "tests/training/huggingface/test_any_decoder.py::test_experts_of_other_types_are_refused",
+        ),
+    ),
+    Mutant(
+        "training/huggingface/any_decoder.py",
+        '_TIED: Values = {"tie_word_embeddings": True}',
+        "_TIED: Values = {}",
+        "heads that are tied unless settings say otherwise",
+        (
+            "tests/training/huggingface/test_any_decoder.py"
+            "::test_a_head_is_tied_where_its_class_ties_it",
+        ),
+    ),
+    Mutant(
+        "architecture/transformers.py",
+        'settings.get("use_sliding_window", not is_qwen)',
+        "(not is_qwen)",
         "windows that are switched off",
         (f"{SHAPE[0]}::test_windows_are_those_of_some_layers",),
     ),
     Mutant(
         "architecture/transformers.py",
-        "not isinstance(kinds, list) or SLIDING in kinds",
+        "SLIDING in kinds if isinstance(kinds, list) else n_full < self.n_layers",
         "isinstance(kinds, list) and SLIDING in kinds",
         "slices in layers that all have windows",
         SHAPE,
@@ -516,8 +566,8 @@ ANY_DECODER = (
     ),
     Mutant(
         "training/huggingface/any_decoder.py",
-        '{"falcon": {"max_position_embeddings": 2048}}',
-        "{}",
+        '{"max_position_embeddings": 2048, **_TIED}',
+        "_TIED",
         "settings that files leave out",
         (f"{FOLDER[0]}::test_settings_of_version_4_mean_what_they_mean_to_transformers",),
     ),

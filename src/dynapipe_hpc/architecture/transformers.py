@@ -26,6 +26,10 @@ SOURCES = frozenset({"k_proj", "v_proj"})
 """Names of maps to keys and to values."""
 JOINED = "qkv_proj"
 """Name of a map to queries, keys and values together."""
+TWICE = frozenset({"diffllama"})
+"""Types whose layers call attention twice, with the same keys and other values."""
+FULL_FIRST: Mapping[str, int] = {"qwen2": 28, "qwen3": 28}
+"""Layers that have no window, before those that have one, by type, if settings do not tell."""
 SLIDING = "sliding_attention"
 """Kind of layers with windows, where settings list the kinds of layers."""
 
@@ -98,6 +102,8 @@ class TransformersShape(DecoderOnly):
         """
         if self.pairs_obstacle:
             return self.pairs_obstacle
+        if self.model_type in TWICE:
+            return "layers call attention twice, with other values, and a cache holds those of one"
         if not self._source_width:
             return "layers have maps to keys and values of other names than are known"
         return ""
@@ -116,9 +122,13 @@ class TransformersShape(DecoderOnly):
         """Number of tokens that layers with a window see, as far as settings tell."""
         settings = json.loads(self.settings)
         window, kinds = settings.get("sliding_window"), settings.get("layer_types")
-        is_sliding = not isinstance(kinds, list) or SLIDING in kinds
-        is_off = self.model_type.startswith("qwen")  # unless settings say that windows are used
-        has_windows = is_sliding and settings.get("use_sliding_window", not is_off)
+        is_qwen = self.model_type.startswith("qwen")
+        n_full = FULL_FIRST.get(self.model_type, 0)
+        if n_full and isinstance(given := settings.get("max_window_layers"), int):
+            n_full = given
+        is_sliding = SLIDING in kinds if isinstance(kinds, list) else n_full < self.n_layers
+        # A Qwen has none, unless settings say that windows are used.
+        has_windows = is_sliding and settings.get("use_sliding_window", not is_qwen)
         matters = has_windows and isinstance(window, int) and window < self.max_tokens
         return float(window) if matters else math.inf
 

@@ -38,7 +38,7 @@ def attention(
         scale: Factor of scores; None for one over the root of the head size.
     """
     n_heads = query.shape[1] // key.shape[1]
-    if n_heads > 1 and not _takes_groups(query, key, is_causal=is_causal):
+    if n_heads > 1 and not _takes_groups(query, key, bias, is_causal=is_causal):
         key, value = (each.repeat_interleave(n_heads, 1) for each in (key, value))
     has_groups = query.shape[1] != key.shape[1]
     return functional.scaled_dot_product_attention(
@@ -154,12 +154,12 @@ def attention_in_groups(
     return torch.cat(mixed, 1).index_select(1, groups.places)[None]
 
 
-def _takes_groups(query: Tensor, key: Tensor, *, is_causal: bool) -> bool:
-    """Whether a fused kernel takes groups of heads; that of float32 on GPUs does not.
+def _takes_groups(query: Tensor, key: Tensor, bias: Tensor | None, *, is_causal: bool) -> bool:
+    """Whether a fused kernel takes groups of heads; on GPUs none does in float32 or with a bias.
 
     Torch would keep all scores instead.
     """
-    chosen = torch._fused_sdp_choice(query, key, key, is_causal=is_causal, enable_gqa=True)
+    chosen = torch._fused_sdp_choice(query, key, key, bias, is_causal=is_causal, enable_gqa=True)
     return chosen != SDPBackend.MATH.value
 
 

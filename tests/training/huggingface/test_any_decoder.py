@@ -138,10 +138,11 @@ def test_a_soft_cap_that_settings_leave_out_is_refused(tmp_path: Path) -> None:
         TransformersStage(shape, range(4), first=True, last=True)
 
 
-def test_an_unknown_type_is_named_with_the_version(theirs: Path) -> None:
-    set_in_config(theirs, model_type="mixtral9")
-    shape = origin_of(theirs)[1]
-    with pytest.raises(InputError, match=r"'mixtral9' is unknown to transformers \d"):
+def test_an_unknown_type_is_named_with_the_version(tmp_path: Path) -> None:
+    saved_decoder("llama", tmp_path)
+    set_in_config(tmp_path, model_type="llama9")
+    shape = origin_of(tmp_path)[1]
+    with pytest.raises(InputError, match=r"'llama9' is unknown to transformers \d"):
         TransformersStage(shape, range(4), first=True, last=True)
 
 
@@ -194,6 +195,50 @@ def test_a_tied_head_may_be_in_the_files_as_a_copy(tmp_path: Path) -> None:
     origin, shape = origin_of(tmp_path)
     assert shape.tied_head
     assert open_tensors(tmp_path, origin.page, shape).copies
+
+
+@pytest.mark.parametrize("name", ["falcon", "gemma2", "starcoder2"])
+def test_a_head_is_tied_where_its_class_ties_it(name: str, tmp_path: Path) -> None:
+    """As version 4 of `transformers` wrote settings: without those of the class."""
+    saved_decoder(name, tmp_path, tie_word_embeddings=True)
+    tensors = load_file(tmp_path / WEIGHTS)
+    ends = ("embed_tokens.weight", "word_embeddings.weight")
+    (embedding,) = [name for name in tensors if name.endswith(ends)]
+    save_file(tensors | {"lm_head.weight": tensors[embedding].clone()}, tmp_path / WEIGHTS)
+    path = tmp_path / "config.json"
+    settings = json.loads(path.read_text())
+    settings.pop("tie_word_embeddings", None)
+    path.write_text(json.dumps(settings))
+    origin, shape = origin_of(tmp_path)
+    assert shape.tied_head
+    TransformersStage(shape, range(4), first=True, last=True)
+    assert open_tensors(tmp_path, origin.page, shape).copies
+
+
+@pytest.mark.parametrize("model_type", ["flex_olmo", "hunyuan_v1_moe", "mellum", "cohere2_moe"])
+def test_experts_that_files_hold_apart_are_joined(model_type: str, tmp_path: Path) -> None:
+    config = transformers.CONFIG_MAPPING[model_type]
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "vocab_size": 32, "head_dim": 4}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    experts = {"num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    kind = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[config]
+    model = kind(config(**sizes, **experts, **ids))
+    model.save_pretrained(tmp_path)
+    found = {
+        part.name.removeprefix("weight/"): part.values
+        for part in whole_parts(load_model(find_origin(tmp_path, "transformers")))
+    }
+    expected = {name: each for name, each in model.named_parameters() if name in found}
+    assert sum(".experts." in name for name in found) == 4
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+
+
+def test_experts_of_other_types_are_refused(theirs: Path) -> None:
+    set_in_config(theirs, model_type="llama")
+    told = refusal(theirs)
+    assert "holds the tensors of each expert apart, which is supported for these types only" in told
 
 
 OLD_SETTINGS: Mapping[str, Mapping[str, Any]] = {

@@ -205,3 +205,14 @@ def test_layers_that_need_numbers_are_measured(tmp_path: Path) -> None:
     shape = wide_decoder("qwen3_moe", tmp_path, moe_intermediate_size=9)
     with pytest.raises(InputError, match=r"qwen3_moe do not run without numbers.*profile CONFIG"):
         decoder_parts(shape, "float32", is_packed=True)
+
+
+def test_repeated_keys_and_values_of_windows_on_gpus_are_kept(tmp_path: Path) -> None:
+    """Where attention adds a mask, and in packed rows, whose kernel knows windows and groups."""
+    shape = wide_decoder("starcoder2", tmp_path)
+    padded, packed = (
+        decoder_parts(shape, "bfloat16", is_packed=is_packed)[LAYER].blocks[0].kept
+        for is_packed in (False, True)
+    )
+    n_groups = WIDE["num_attention_heads"] - WIDE["num_key_value_heads"]
+    assert padded.per_own - packed.per_own == pytest.approx(2 * n_groups * HEAD_SIZE)

@@ -23,7 +23,13 @@ FAMILY = "transformers"
 _LEFT_OUT = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "auto_map")
 """Settings that say nothing of what is computed. No code that comes with a model is run."""
 _ROTATIONS = ("default", "linear", "llama3", "yarn", "proportional", *LONG, DYNAMIC)
-_DEFAULTS: Mapping[str, Values] = {"falcon": {"max_position_embeddings": 2048}}
+_TIED: Values = {"tie_word_embeddings": True}
+_DEFAULTS: Mapping[str, Values] = {
+    **dict.fromkeys(("cohere", "cohere2", "cohere2_moe", "ernie4_5", "ernie4_5_moe"), _TIED),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "vaultgemma", "gpt_bigcode"), _TIED),
+    **dict.fromkeys(("granite_swa", "jetmoe", "opt", "smollm3", "starcoder2", "youtu"), _TIED),
+    "falcon": {"max_position_embeddings": 2048, **_TIED},
+}
 """Settings that files leave out, by model type, as the class of `transformers` has them."""
 _LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
 _EXPERT = re.compile(r"(.*\.experts\.)(\d+)(\..*)")
@@ -53,7 +59,8 @@ class _Experts(NamedTuple):
 _MIXTRAL = _Experts(("block_sparse_moe", "mlp"), ("w1", "w3"), "w2")
 _EXPERTS: Mapping[str, _Experts] = {
     "mixtral": _MIXTRAL,
-    **dict.fromkeys(("qwen2_moe", "qwen3_moe", "olmoe"), _Experts()),
+    **dict.fromkeys(("qwen2_moe", "qwen3_moe", "olmoe", "flex_olmo"), _Experts()),
+    **dict.fromkeys(("hunyuan_v1_moe", "mellum", "cohere2_moe"), _Experts()),
 }
 """Model types with experts, whose files hold each of them apart."""
 
@@ -168,7 +175,8 @@ def _weights(settings: Settings) -> dict[str, tuple[int, ...]]:
     Raises:
         InputError: Layers differ in their weights, or there are no files.
     """
-    experts = _EXPERTS.get(str(settings.get("model_type")), _Experts())
+    model_type = str(settings.get("model_type"))
+    experts = _EXPERTS.get(model_type, _Experts())
     shapes: dict[str, tuple[int, ...]] = {}
     n_layers: dict[str, int] = {}
     n_experts: dict[str, set[str]] = {}
@@ -195,6 +203,11 @@ def _weights(settings: Settings) -> dict[str, tuple[int, ...]]:
                 f"{settings.path.parent}: {n} of {expected} tensors are there of the name {name}; "
                 "layers with different weights are not supported: choose another model"
             )
+    if n_experts and model_type not in _EXPERTS:
+        raise InputError(
+            f"{settings.path.parent}: holds the tensors of each expert apart, which is supported "
+            f"for these types only: {', '.join(_EXPERTS)}; choose another model"
+        )
     ignored = re.compile(r".*\.rotary_emb\.inv_freq")
     return {
         name: shape

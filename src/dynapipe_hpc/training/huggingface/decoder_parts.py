@@ -185,6 +185,10 @@ def _fused(
     query: Tensor, key: Tensor, value: Tensor, *, bias: Tensor | None = None, **_: object
 ) -> Tensor:
     """Stands in for fused attention; called as `attention`."""
+    n_heads = query.shape[1] // key.shape[1]
+    if bias is not None and query.dtype.itemsize < torch.float32.itemsize:
+        # No kernel of GPUs takes a bias and groups of heads, see `attention`.
+        key, value = (each.repeat_interleave(n_heads, 1) for each in (key, value))
     kept = (query, key, value) if bias is None else (query, key, value, bias)
     mixed: Tensor = _FusedAttention.apply(*kept)  # type: ignore[no-untyped-call]
     return mixed
