@@ -208,7 +208,7 @@ def test_layers_that_need_numbers_are_measured(tmp_path: Path) -> None:
 
 
 def test_repeated_keys_and_values_of_windows_on_gpus_are_kept(tmp_path: Path) -> None:
-    """Where attention adds a mask, and in packed rows, whose kernel knows windows and groups."""
+    """Padded rows have a mask; the kernel of packed rows knows windows and groups of heads."""
     shape = wide_decoder("starcoder2", tmp_path)
     padded, packed = (
         decoder_parts(shape, "bfloat16", is_packed=is_packed)[LAYER].blocks[0].kept
