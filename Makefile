@@ -193,8 +193,10 @@ test-reference: reference
 # takes long to make.
 SLOW := "slow and not mpi and not gpu and not slurm"
 ALONE := tests/end_to_end/alone tests/kills
+# Not those of few tests last, which may take the longest.
+WHOLE_FILES := --dist loadfile --no-loadscope-reorder
 test-slow: setup $(MPICH)/.ready mutants
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m $(SLOW) $(addprefix --ignore ,$(ALONE))
+	$(BIN)/python -m pytest -n 2 $(WHOLE_FILES) -m $(SLOW) $(addprefix --ignore ,$(ALONE))
 	$(BIN)/python -m pytest -m $(SLOW) $(ALONE)
 	PYTEST_ARGS="tests/mpi -m slow" $(ON_RANKS) $(BIN)/mpiexec 4
 
