@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.jobs.command_line import let_ranks_go
 from tests.mutants.mutant import ROOT, Mutant, StaleMutantError
 from tests.mutants.run_mutants import MUTANTS, check_tests, noticed_by
 
@@ -13,6 +14,12 @@ CRASH_ONCE = (
     "import os, pathlib; seen = pathlib.Path(os.environ['SEEN']); "
     "seen.exists() or (seen.touch(), os.abort()); " + WEIGHT.replace("1 /", "2 /")
 )
+
+
+@pytest.fixture(autouse=True)
+def _no_ranks_are_shared() -> None:
+    """Forked processes would take ranks that are ready for their own, and end them."""
+    let_ranks_go()
 
 
 def test_every_mutant_changes_the_code_in_a_place_that_is_there_once() -> None:
