@@ -207,6 +207,7 @@ mutants: setup
 test-cpp: setup
 	$(IN_VENV) ctest --test-dir $(MODULE) --output-on-failure --parallel 2
 	$(IN_VENV) cmake --workflow --preset sanitize
+	$(IN_VENV) cmake --workflow --preset sanitize-threads
 
 # On one rank, which needs no launcher, test-python runs the same tests.
 test-mpi: setup

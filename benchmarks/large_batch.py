@@ -8,7 +8,7 @@ with all three modes. Lengths are those of instruction data: 97.4 % lognormal wi
 tokens and sigma 0.8, 2.6 % with 620 and 1.0, at most 2048. Then pairs of the 11B encoder-decoder
 model in three modes on 4 stages of 8 shards: drawn from the file of their lengths, and, `distinct`,
 with either side multiplied by a lognormal number of sigma 0.3 until no two are alike; `table` and
-`cut` are of the first of their four orders. Last, 2^18, 2^20 and 2^22 tokens of many tasks on 64
+`cut` are of the first of their two orders. Last, 2^18, 2^20 and 2^22 tokens of many tasks on 64
 stages of a model of 64 such layers, 2^16 tokens for each replica, with everything to choose from:
 padded and packed rows, split backward passes, and one mode or all three.
 
@@ -50,7 +50,6 @@ from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.order import orders
-from dynapipe_hpc.planner.batch.split import split
 from dynapipe_hpc.planner.batch.windows.price_windows import price_bundled_windows
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.make_plans import Planner
@@ -144,9 +143,9 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
     choice = timed(times, "choose", lambda: planner.choose(samples))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     in_orders = timed(times, "order", lambda: orders(samples, cost.is_encoder_decoder))
-    ordered = next(iter(in_orders.values()))
+    ordered = in_orders[0]
     windows = timed(times, "table", lambda: price_bundled_windows(ordered, cost, cluster))
-    timed(times, "cut", lambda: split(windows, cluster.n_replicas))
+    timed(times, "cut", lambda: windows.split(windows.ratings, cluster.n_replicas))
     plans = timed(
         times,
         "transfers",

@@ -4,11 +4,10 @@
 
 Few micro-batches with random uneven costs on few stages, with and without a limit on memory. Ours
 is what the planner does by default, but that micro-batches stay as they are: local search on the
-order of injection, all rules, and moves of single passes. `order` is without the latter, `rules`
-the best rule on the order given. Optimum: proven, see optimal_makespan.py. Excess in per cent;
-`unproven` are cases without a proof in time, or without a schedule of ours. `proportional` costs
-are a size per micro-batch times a factor per stage, with 10 % of noise; `independent` ones are
-drawn per micro-batch and stage.
+order of injection, and all rules. `rules` is the best rule on the order given. Optimum: proven, see
+optimal_makespan.py. Excess in per cent; `unproven` are cases without a proof in time, or without a
+schedule of ours. `proportional` costs are a size per micro-batch times a factor per stage, with
+10 % of noise; `independent` ones are drawn per micro-batch and stage.
 """
 
 import argparse
@@ -22,10 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.planner.choose.best_of_search import MAX_REFINEMENT
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
-from dynapipe_hpc.planner.schedule.refine import refine
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     INSTANT,
     InfeasibleScheduleError,
@@ -35,14 +32,12 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
 )
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.planner.search.find_plan import N_KEPT
 from measured import print_table, write_json
 from optimal_makespan import NotProvenError, optimal_makespan_ms
 
 SEED = 20_000
 COLUMNS = {
     "rules": "{:.3f}",
-    "order": "{:.3f}",
     "mean": "{:.3f}",
     "worst": "{:.3f}",
     "optimal": "{:.0f}",
@@ -62,7 +57,6 @@ class Outcome(NamedTuple):
     """Excess over the optimum in per cent."""
 
     rules: float
-    order: float
     found: float
 
 
@@ -112,13 +106,16 @@ def searched(case: Case, config: SearchConfig, *, split: bool) -> Case:
     places = np.arange(n, dtype=np.int32)
     spans = np.stack([np.arange(n), np.arange(1, n + 1)], axis=1)[None]
     windows = _kernels.WindowCosts(case.costs.checked, places, spans, places)
-    simulator = _kernels.ReplicaSimulator(
-        windows, case.limit_bytes, kernel_link(INSTANT), split, np.zeros(len(case.limit_bytes))
+    *_, best = _kernels.find_plan(
+        windows,
+        case.limit_bytes,
+        kernel_link(INSTANT),
+        split,
+        np.zeros(len(case.limit_bytes)),
+        np.ones(1),
+        config.effort,
+        config.seed,
     )
-    made = _kernels.construct_plans(simulator, np.ones(1), N_KEPT)
-    starts = [plan.replicas for plan in made]
-    search = _kernels.PlanSearch(simulator, np.ones(1), starts, config.seed)
-    *_, best = search.improve(config.effort)
     return case._replace(costs=case.costs.take(best.replicas[0][:, 0].astype(np.int64)))
 
 
@@ -130,12 +127,8 @@ def outcome_of(case: Case, *, split: bool) -> Outcome | None:
     found_ms, schedule = best_schedule(reordered, rules)
     if schedule is None:
         return None
-    n_moves = MAX_REFINEMENT // schedule.codes.size
-    refined = refine(schedule, *reordered, INSTANT, n_moves=n_moves, seed=config.seed)
-    refined_ms = makespan_ms(reordered, refined)
-    optimum_ms = optimal_makespan_ms(*case, split=split, hint_ms=refined_ms)
-    ends_ms = as_given_ms, found_ms, refined_ms
-    return Outcome(*(100 * (ms / optimum_ms - 1) for ms in ends_ms))
+    optimum_ms = optimal_makespan_ms(*case, split=split, hint_ms=found_ms)
+    return Outcome(*(100 * (ms / optimum_ms - 1) for ms in (as_given_ms, found_ms)))
 
 
 def outcomes(
@@ -152,11 +145,10 @@ def outcomes(
 
 
 def summary(found: list[Outcome | None]) -> dict[str, float]:
-    known = [o for o in found if o is not None] or [Outcome(*[math.inf] * 3)]
+    known = [o for o in found if o is not None] or [Outcome(*[math.inf] * 2)]
     ours = [outcome.found for outcome in known]
     return {
         "rules": statistics.mean(outcome.rules for outcome in known),
-        "order": statistics.mean(outcome.order for outcome in known),
         "mean": statistics.mean(ours),
         "worst": max(ours),
         "optimal": sum(excess < 1e-9 for excess in ours),

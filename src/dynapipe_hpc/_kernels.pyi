@@ -1,7 +1,6 @@
 # What the kernels promise stands in cpp/include/dynapipe, one header per kernel. `costs` is the
 # table of StageCosts.
 
-from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -43,37 +42,14 @@ class WindowCosts:
 # Returns the items of every replica.
 def balance_work(work_ms: npt.NDArray[np.float64], n_replicas: int) -> list[list[int]]: ...
 
-class Split:
-    @property
-    def sizes(self) -> list[int]: ...
-    @property
-    def objective_ms(self) -> float: ...
-    @property
-    def n_solves(self) -> int: ...
-
-def split_samples(
-    length_of_sample: npt.NDArray[np.int32],
-    begin: npt.NDArray[np.int64],
+# Returns windows of shape (n, 3): first, size, mode. The arrays belong to the costs of the windows.
+def split_windows(
+    windows: WindowCosts,
     work_ms: npt.NDArray[np.float64],
     fill_ms: npt.NDArray[np.float64],
+    memory_share: npt.NDArray[np.float64],
     n_replicas: int,
-) -> Split: ...
-
-class FrontPoint:
-    @property
-    def fill_ms(self) -> float: ...
-    @property
-    def work_ms(self) -> float: ...
-    @property
-    def sizes(self) -> list[int]: ...
-
-# The point with the most fill comes first.
-def split_front(
-    length_of_sample: npt.NDArray[np.int32],
-    begin: npt.NDArray[np.int64],
-    work_ms: npt.NDArray[np.float64],
-    fill_ms: npt.NDArray[np.float64],
-) -> list[FrontPoint]: ...
+) -> npt.NDArray[np.uint32]: ...
 
 class Misfit:
     @property
@@ -103,47 +79,7 @@ def list_schedule(
 ) -> npt.NDArray[np.int32]: ...
 
 # Windows of every replica have shape (n, 3): first, size, mode.
-class ConstructedPlan:
-    @property
-    def replicas(self) -> list[npt.NDArray[np.uint32]]: ...
-    @property
-    def makespan_ms(self) -> float: ...
-    @property
-    def memory_price(self) -> float: ...
-    @property
-    def longest_ms(self) -> float: ...
-    @property
-    def max_kept_share(self) -> float: ...
-    @property
-    def balances_fill(self) -> bool: ...
-    @property
-    def n_rebalanced(self) -> int: ...
-
-class ReplicaSimulator:
-    def __init__(
-        self,
-        windows: WindowCosts,
-        limit_bytes: npt.NDArray[np.float64],
-        link: Link,
-        split_backward: bool,
-        reduce_ms: npt.NDArray[np.float64],
-    ) -> None: ...
-
-def construct_plans(
-    simulator: ReplicaSimulator,
-    slowness: npt.NDArray[np.float64],
-    n_kept: int,
-) -> list[ConstructedPlan]: ...
-def least_makespan_ms(simulator: ReplicaSimulator, n_replicas: int) -> float: ...
-def makespans_ms(
-    simulator: ReplicaSimulator,
-    slowness: npt.NDArray[np.float64],
-    plans: Sequence[Sequence[npt.NDArray[np.uint32]]],
-    give_up_ms: float,
-) -> list[float]: ...
-
-# Windows of every replica have shape (n, 3): first, size, mode.
-class Improvement:
+class FoundPlan:
     @property
     def replicas(self) -> list[npt.NDArray[np.uint32]]: ...
     @property
@@ -154,15 +90,16 @@ class Improvement:
     def n_moves(self) -> int: ...
 
 # The best plan comes last.
-class PlanSearch:
-    def __init__(
-        self,
-        simulator: ReplicaSimulator,
-        slowness: npt.NDArray[np.float64],
-        starts: Sequence[Sequence[npt.NDArray[np.uint32]]],
-        seed: int,
-    ) -> None: ...
-    def improve(self, effort: int) -> list[Improvement]: ...
+def find_plan(
+    windows: WindowCosts,
+    limit_bytes: npt.NDArray[np.float64],
+    link: Link,
+    split_backward: bool,
+    reduce_ms: npt.NDArray[np.float64],
+    slowness: npt.NDArray[np.float64],
+    effort: int,
+    seed: int,
+) -> list[FoundPlan]: ...
 
 class Timeline:
     @property
@@ -188,17 +125,6 @@ def simulate(
     static_bytes: npt.NDArray[np.float64],
     link: Link,
 ) -> Timeline: ...
-
-# Returns pass codes of the shape of `order`.
-def refine_schedule(
-    order: npt.NDArray[np.int32],
-    costs: CostTable,
-    limit_bytes: npt.NDArray[np.float64],
-    link: Link,
-    n_moves: int,
-    seed: int,
-    reduce_ms: npt.NDArray[np.float64] | None = None,
-) -> npt.NDArray[np.int32]: ...
 
 class WindowShapes:
     @property
@@ -236,25 +162,6 @@ class Ratings:
     def memory_share(self) -> npt.NDArray[np.float64]: ...
 
 def rate_costs(costs: CostTable, room_bytes: npt.NDArray[np.float64]) -> Ratings: ...
-
-class CheapestModes:
-    @property
-    def begin(self) -> npt.NDArray[np.int64]: ...
-    @property
-    def work_ms(self) -> npt.NDArray[np.float64]: ...
-    @property
-    def fill_ms(self) -> npt.NDArray[np.float64]: ...
-    @property
-    def mode(self) -> npt.NDArray[np.int32]: ...
-
-def cheapest_modes(
-    cells: npt.NDArray[np.int32],
-    spans: npt.NDArray[np.int64],
-    work_ms: npt.NDArray[np.float64],
-    fill_ms: npt.NDArray[np.float64],
-    memory_share: npt.NDArray[np.float64],
-    largest_share: float,
-) -> CheapestModes: ...
 
 # Returns per stage its rows of shape (n_instructions, 5).
 def place_transfers(

@@ -348,12 +348,10 @@ def test_an_explanation_lists_the_candidates_and_marks_the_best(
     tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = shown(tmp_path, config, capsys, "--explain")
-    constructed = re.findall(r"^  memory price [\d.]+.* \| +([\d.]+) ms$", text, re.MULTILINE)
     line = r"(.+?) *\| +([\d.]+) ms \| +[\d.]+ MB \| (.*)$"
-    ((way, won_ms, rules),) = re.findall(r"^\* " + line, text, re.MULTILINE)
-    assert way.startswith(("local search, ", "dynamic, memory share "))
+    ((way, _, rules),) = re.findall(r"^\* " + line, text, re.MULTILINE)
+    assert way.startswith("local search, ")
     assert re.search(r"^[* ] local search, [\d,]+ moves, padded, recompute ", text, re.MULTILINE)
-    assert float(won_ms) <= min(map(float, constructed))
     assert re.fullmatch(r"(1f1b|cyclic|adaptive), (1f1b|cyclic|adaptive)", rules)
     assert "\nthe same micro-batches in 1F1B: " in text
     assert "\noutliers: " in text
@@ -380,18 +378,3 @@ def test_only_plans_of_lengths_are_replaced(
     assert output.read_text(encoding="utf-8") == '{"notes": "mine"}'
     assert main([*command[:-1], str(lengths)]) == 2
     assert "is both an input and the output" in capsys.readouterr().err
-
-
-def test_an_explanation_shows_what_the_exact_split_trades(
-    tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = shown(tmp_path, config, capsys, "--explain")
-    points = re.findall(
-        r"^([* ]) +([\d.,]+) ms \| +([\d.,]+) ms \| +([\d.,]+) ms \| \d+$", text, re.MULTILINE
-    )
-    fills, works, times = (
-        [float(point[i].replace(",", "")) for point in points] for i in (1, 2, 3)
-    )
-    assert fills == sorted(fills, reverse=True)
-    assert works == sorted(works)
-    assert [times[i] for i, point in enumerate(points) if point[0] == "*"] == [min(times)]

@@ -12,12 +12,9 @@ from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
 from dynapipe_hpc.planner.baselines.length_grouped import LengthGrouped
 from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
-from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
 
 RULES: dict[str, BatchRule] = {
-    "dynamic": DynamicBatches(),
-    "dynamic, half the memory": DynamicBatches(0.5),
     "authors": AuthorsBatches(interval_ms=0),  # coarse grids have an error of their own
     "dense packing": DensePacking(row_tokens=64, rows_per_microbatch=2),
     "naive padding": NaivePadding(rows_per_microbatch=3),

@@ -14,7 +14,7 @@ from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
 from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
 from dynapipe_hpc.planner.baselines.config import AuthorsConfig
 from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
-from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
 from dynapipe_hpc.planner.batch.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
@@ -26,12 +26,12 @@ from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.search.config import SearchConfig
 
 COST = LinearCost(recomputes=True)
-BATCH_RULES, SCHEDULE_RULES = [DynamicBatches(0.5), DynamicBatches()], [one_f_one_b, adaptive]
+BATCH_RULES, SCHEDULE_RULES = [TokenBudget(128), TokenBudget(512)], [one_f_one_b, adaptive]
 
 
 def search(cluster: Cluster) -> Chooser:
     config = SearchConfig(effort=7_000)
-    return BestOfSearch(BATCH_RULES, SCHEDULE_RULES, config, COST, cluster)
+    return BestOfSearch(SCHEDULE_RULES, config, COST, cluster)
 
 
 def rules(cluster: Cluster) -> Chooser:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+from tests.examples.exact_split import split_samples
 from tests.examples.linear_cost import LinearCost
 from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
 from tests.examples.training_case import (
@@ -21,7 +22,6 @@ from tests.examples.training_clusters import clusters, each_of, spread
 from dynapipe_hpc.data.microbatch import DenseRows, Layout, MicroBatch, PackedRow
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.split import split_samples
 from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.token_loader import TokenLoader

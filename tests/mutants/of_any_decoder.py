@@ -291,20 +291,6 @@ ANY_DECODER = (
         FOLDER,
     ),
     Mutant(
-        "planner/schedule/sliced_bound.py",
-        "    steps[0] = HARDLY_ANY\n",
-        "",
-        "slices that keep the masks of rows",
-        ("tests/planner/schedule/test_sliced_bound.py",),
-    ),
-    Mutant(
-        "planner/schedule/sliced_bound.py",
-        "return np.maximum(none_ms, 0), np",
-        "return none_ms, np",
-        "slices that take less than no time",
-        ("tests/planner/schedule/test_sliced_bound.py",),
-    ),
-    Mutant(
         "planner/cost/tokens.py",
         "- np.maximum(before - window, 0) ** 2",
         "",
@@ -345,13 +331,6 @@ ANY_DECODER = (
         "(layer.near_pair_ms is None or not has_windows)",
         "tables that are measured again and again",
         KINDS,
-    ),
-    Mutant(
-        "planner/schedule/sliced_bound.py",
-        "np.minimum(none_ms, (step_ms - share * many_ms) / (1 - share))",
-        "none_ms",
-        "bounds as if all pairs were in windows",
-        ("tests/planner/schedule/test_sliced_bound.py",),
     ),
     Mutant(
         "models/transformers.py",

@@ -19,7 +19,7 @@ ONLINE = (
            CORRECTED),
     Mutant("planner/choose/schedule_replicas.py", "costs.slowed(np.array(replica.slowness))",
            "costs", "a slow replica is predicted to be fast", CORRECTED),
-    Mutant("planner/search/spaces.py", "cost.slowness.max(axis=1)", "np.ones(n_replicas)",
+    Mutant("planner/choose/best_of_search.py", "slowness.max(axis=1)", "np.ones(n_replicas)",
            "a slow replica gets as much work", CORRECTED),
     Mutant("planner/cost/pass_times.py", "KEPT * self.predicted_ms + iteration.predicted_ms",
            "self.predicted_ms + iteration.predicted_ms", "what was predicted never fades", TIMES),

@@ -6,7 +6,7 @@ from itertools import permutations, product
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.order import order_samples
-from dynapipe_hpc.planner.batch.split import padded_microbatch
+from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 
 
 def every_partition(samples: Sequence[Sample]) -> Iterator[list[list[Sample]]]:

@@ -1,6 +1,7 @@
 """Candidates from which a plan was chosen."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,29 +13,29 @@ from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.experiment.explain.explain_plan import explain_choice
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
+from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
-from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.planner.schedule.lower_bound import replica_bound_ms
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
+from dynapipe_hpc.planner.schedule.update import iteration_ms
 from dynapipe_hpc.planner.search.config import SearchConfig
 
 SAMPLES = samples_of([96, 96, 40, 8, 8, 90, 50])
 
 
-DYNAMIC = [DynamicBatches(0.5), DynamicBatches(0.500001)]
+BUDGETS = [TokenBudget(104), TokenBudget(105)]
 
 
 def planner_of(memory_bytes: int) -> Planner:
     """Tries three ways, all scheduled by 1F1B."""
     cost, cluster = LinearCost(), Cluster(n_stages=2, device_memory_bytes=memory_bytes)
-    ways: list[BatchRule] = [NaivePadding(1), DensePacking(96, 1), *DYNAMIC]
+    ways: list[BatchRule] = [NaivePadding(1), DensePacking(96, 1), *BUDGETS]
     return Planner(
         BestOfRules(ways, [RULES["1f1b"]], cost, cluster), cost, cluster, 8, rows_only(cluster)
     )
@@ -45,20 +46,36 @@ def test_every_way_is_a_candidate_and_those_that_agree_are_one() -> None:
     assert [candidate.way for candidate in choice.candidates] == [
         "naive padding, 1 rows",
         "dense packing, 1 rows of 96 tokens",
-        "dynamic, memory share 0.5 = dynamic, memory share 0.500001",
+        "token budget, 104 tokens = token budget, 105 tokens",
     ]
     assert choice.best.makespan_ms == min(c.makespan_ms for c in choice.candidates)
 
 
-def test_a_search_has_what_it_found_and_plans_of_rules_as_candidates() -> None:
-    cluster, config = Cluster(n_stages=2, device_memory_bytes=10_000), SearchConfig(effort=500)
-    search = BestOfSearch(DYNAMIC, [RULES["1f1b"]], config, LinearCost(), cluster)
-    choice = search.choose(SAMPLES)
-    assert [candidate.way for candidate in choice.candidates] == [
-        "local search, 0 moves, padded, recompute none",
-        "dynamic, memory share 0.5 = dynamic, memory share 0.500001",
-    ]
-    assert choice.constructed["by length"][0].makespan_ms < np.inf
+def test_a_search_without_effort_has_the_best_start_as_its_only_candidate() -> None:
+    cluster = Cluster(n_stages=2, device_memory_bytes=10_000)
+    cost, rules = LinearCost(), [RULES["adaptive"]]
+    first, *_ = (
+        BestOfSearch(rules, SearchConfig(effort=25_000), cost, cluster).choose(SAMPLES).tried
+    )
+    (only,) = BestOfSearch(rules, SearchConfig(effort=0), cost, cluster).choose(SAMPLES).candidates
+    assert isinstance(first, Candidate) and isinstance(only, Candidate)
+    assert only.way == "local search, 0 moves, padded, recompute none"
+    assert only.iteration_ms == first.iteration_ms
+
+
+def test_a_search_counts_what_stages_reduce_behind_their_last_pass() -> None:
+    # The last stage reduces for long: its last micro-batches should be small.
+    cost = LinearCost((1.0,) * 4, (0.02,) * 4, weights_ms=(0.0, 0.0, 0.0, 30.0))
+    cluster = Cluster(n_stages=4, device_memory_bytes=10_000)
+    samples = samples_of(np.random.default_rng(1).integers(1, 300, 40).tolist())
+    search = BestOfSearch([RULES["adaptive"]], SearchConfig(effort=50_000), cost, cluster)
+    without = BestOfSearch(
+        [RULES["adaptive"]], SearchConfig(effort=50_000), replace(cost, weights_ms=()), cluster
+    )
+    counted = search.choose(samples).best
+    blind = without.choose(samples).best
+    blind_ms = iteration_ms([p.timeline for p in blind.pipelines], cost)
+    assert counted.iteration_ms < 0.985 * blind_ms
 
 
 def test_what_cannot_run_was_tried_and_has_a_reason() -> None:
@@ -78,22 +95,6 @@ def test_if_nothing_can_run_the_reason_is_raised() -> None:
     choice = planner_of(400).choose(samples_of([96] * 4))
     with pytest.raises(InfeasibleScheduleError, match="1F1B needs 480 bytes"):
         _ = choice.pipelines
-
-
-def test_the_bound_is_over_all_padded_plans_if_the_plan_is_one() -> None:
-    planner = planner_of(10_000)
-    packed, padded = (
-        next(c for c in planner.choose(SAMPLES).candidates if c.way.startswith(way))
-        for way in ("dense", "naive")
-    )
-    of_packed, of_padded = (
-        planner.lower_bound(Choice((c,)), SAMPLES).iteration_ms for c in (packed, padded)
-    )
-    (pipeline,) = Choice((packed,)).pipelines
-    assert of_packed == replica_bound_ms(pipeline.costs, planner.cluster.link, may_split=False)
-    best = min(c.makespan_ms for c in planner.choose(SAMPLES).candidates if c is not packed)
-    assert of_padded <= best
-    assert of_padded < padded.makespan_ms
 
 
 def test_the_best_plan_is_the_one_whose_weights_are_updated_first() -> None:

@@ -23,7 +23,6 @@ from dynapipe_hpc.planner.baselines.tuned import (
     row_counts,
 )
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
-from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
@@ -43,12 +42,6 @@ def chooser_of(table: dict[str, object], cost: CostModel, n_stages: int = 2) -> 
     return chooser(config, cost, cluster, max_tokens=64)
 
 
-def rules_of(table: dict[str, object], n_stages: int) -> list[BatchRule]:
-    found = chooser_of(table, LinearCost(), n_stages)
-    assert isinstance(found, BestOfRules)
-    return list(found.batch_rules)
-
-
 def rule_of(found: Chooser) -> BatchRule | ReplicaRule:
     """The one rule of a baseline with a setting."""
     if isinstance(found, AsAssigned):
@@ -56,21 +49,6 @@ def rule_of(found: Chooser) -> BatchRule | ReplicaRule:
     assert isinstance(found, BestOfRules)
     (rule,) = found.batch_rules
     return rule
-
-
-@pytest.mark.parametrize(
-    ("table", "rules"),
-    [
-        ({"rule": "dynamic"}, [DynamicBatches(0.25), DynamicBatches(0.5), DynamicBatches(1.0)]),
-        ({"rule": "dynamic", "memory_shares": [0.3]}, [DynamicBatches(0.3)]),
-        (
-            {"rule": "dynamic", "memory_shares": [0.3], "layouts": ["packed", "padded"]},
-            [DynamicBatches(0.3, (Layout.PADDED, Layout.PACKED))],
-        ),
-    ],
-)
-def test_a_table_gives_its_rules(table: dict[str, object], rules: list[BatchRule]) -> None:
-    assert rules_of(table, n_stages=4) == rules
 
 
 @pytest.mark.parametrize(
@@ -108,13 +86,6 @@ def test_a_baseline_plans_in_every_mode_with_its_setting(
 
 
 @pytest.mark.parametrize(
-    ("n_stages", "shares"), [(1, [1.0]), (2, [0.5, 1.0]), (3, [1 / 3, 2 / 3, 1.0])]
-)
-def test_shares_double_up_to_all_memory(n_stages: int, shares: list[float]) -> None:
-    assert rules_of({"rule": "dynamic"}, n_stages) == [DynamicBatches(share) for share in shares]
-
-
-@pytest.mark.parametrize(
     ("table", "message"),
     [
         (
@@ -126,7 +97,7 @@ def test_shares_double_up_to_all_memory(n_stages: int, shares: list[float]) -> N
         ({"rule": "dense_packing", "rows_per_microbatch": "best"}, "should be 'tuned'"),
         ({"rule": "dynamic", "recompute_choice": "some"}, "'per_iteration' or 'first_feasible'"),
         ({"rule": "authors", "interval_ms": -1}, "greater than or equal to 0"),
-        ({"rule": "dynamic", "memory_shares": [1.5]}, "less than or equal to 1"),
+        ({"rule": "dynamic", "memory_shares": [1.0]}, "Extra inputs are not permitted"),
         ({"rule": "dynamic", "layouts": []}, "at least 1 item"),
         ({"rule": "dynamic", "layouts": ["dense"]}, "'padded' or 'packed'"),
         ({"rule": "dynamic", "rows_per_microbatch": 2}, "Extra inputs are not permitted"),
@@ -168,12 +139,15 @@ def test_a_baseline_is_tuned_unless_a_setting_is_given(
         assert tuned.cost.recompute_modes == (mode,)
 
 
-def test_a_search_with_effort_to_spend_starts_from_the_dynamic_rules() -> None:
+def test_dynamic_micro_batches_are_searched_for_in_the_layouts_of_the_table() -> None:
     config = PlannerConfig.model_validate(
-        {"cost": {"kind": "analytic"}, "batch": {"rule": "dynamic", "memory_shares": [0.3]}}
+        {
+            "cost": {"kind": "analytic"},
+            "batch": {"rule": "dynamic", "layouts": ["packed", "padded"], "token_multiple": 16},
+        }
     )
     cluster = Cluster(n_stages=2, device_memory_bytes=1000)
     found = chooser(config, LinearCost(), cluster, max_tokens=64)
     assert isinstance(found, BestOfSearch)
-    assert found.batch_rules == [DynamicBatches(0.3)]
+    assert (found.layouts, found.token_multiple) == ((Layout.PADDED, Layout.PACKED), 16)
     assert found.config == config.search

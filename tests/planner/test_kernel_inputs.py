@@ -15,7 +15,6 @@ Arguments = list[Any]
 
 CELLS = np.array([0, 1, 2, -1], np.int32)
 SPANS = np.array([[[0, 2], [2, 4]]])
-BEGIN = np.array([0, 2, 4])
 ROWS = np.array([0, 0, 1], np.int32)
 COSTS = np.ones((3, 2, len(Cost)))
 ROOM = np.full(2, 10.0)
@@ -24,15 +23,14 @@ KINDS = np.array([1, 0, 1], np.int32)
 LINK = _kernels.Link(0.5, 10.0, True)
 ORDER = np.array([[0, 3, 1, 4], [0, 1, 3, 4]], np.int32)
 TOKENS = np.array([24, 16, 8])
-WINDOWS = np.array([[0, 2, 0], [2, 1, 0]], np.uint32)
 
 
 def of_windows(kernel: Callable[..., object]) -> Callable[..., object]:
-    """A kernel that takes the arguments of `ReplicaSimulator` and its windows in its place."""
+    """A kernel that takes the parts of windows in their place."""
 
     def called(*arguments: Any) -> object:
         windows = _kernels.WindowCosts(_kernels.CostTable(arguments[0]), *arguments[1:4])
-        return kernel(_kernels.ReplicaSimulator(windows, *arguments[4:8]), *arguments[8:])
+        return kernel(windows, *arguments[4:])
 
     return called
 
@@ -50,34 +48,20 @@ def of_table(kernel: Callable[..., object], place: int = 0) -> Callable[..., obj
 
 
 KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
-    "split_samples": (_kernels.split_samples, [ROWS, BEGIN, np.ones(4), np.ones(4), 2]),
-    "split_front": (_kernels.split_front, [ROWS, BEGIN, np.ones(4), np.ones(4)]),
+    "split_windows": (
+        of_windows(_kernels.split_windows),
+        [COSTS, CELLS, SPANS, ROWS, *np.ones((3, 3)), 2],
+    ),
     "balance_work": (_kernels.balance_work, [np.arange(4.0), 2]),
     "cyclic_schedule": (of_table(_kernels.cyclic_schedule), [COSTS, ROOM]),
     "first_misfit": (of_table(_kernels.first_misfit), [COSTS, ROOM]),
     "activation_peaks": (of_table(_kernels.activation_peaks, 1), [ORDER, COSTS[:2]]),
     "list_schedule": (of_table(_kernels.list_schedule), [COSTS, ROOM, LINK, True, None, REDUCE]),
-    "construct_plans": (
-        of_windows(_kernels.construct_plans),
-        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, REDUCE, np.ones(1), 2],
-    ),
-    "least_makespan_ms": (
-        of_windows(_kernels.least_makespan_ms),
-        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, REDUCE, 2],
-    ),
-    "makespans_ms": (
-        of_windows(_kernels.makespans_ms),
-        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, REDUCE, np.ones(1), [[WINDOWS]], np.inf],
-    ),
-    "PlanSearch": (
-        of_windows(_kernels.PlanSearch),
-        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, REDUCE, np.ones(1), [[WINDOWS]], 0],
+    "find_plan": (
+        of_windows(_kernels.find_plan),
+        [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, REDUCE, np.ones(1), 7_000, 0],
     ),
     "simulate": (of_table(_kernels.simulate, 1), [ORDER, COSTS[:2], ROOM, LINK]),
-    "refine_schedule": (
-        of_table(_kernels.refine_schedule, 1),
-        [ORDER, COSTS[:2], ROOM, LINK, 20, 0, REDUCE],
-    ),
     "window_shapes": (
         _kernels.window_shapes,
         [TOKENS, 0 * TOKENS, np.arange(4), np.array([0, 2]), np.array([2, 1])],
@@ -95,7 +79,6 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     "rate_costs": (of_table(_kernels.rate_costs), [COSTS, ROOM]),
     "rate_costs of kinds": (of_table(_kernels.rate_costs), [COSTS, np.full(3, 10.0), KINDS]),
     "costs of kinds": (_kernels.CostTable, [COSTS, KINDS]),
-    "cheapest_modes": (_kernels.cheapest_modes, [CELLS, SPANS, *np.ones((3, 3)), 1.0]),
     "place_transfers": (
         _kernels.place_transfers,
         [ORDER, np.ones((2, 4)), np.arange(2, dtype=np.uint32)],
@@ -194,9 +177,8 @@ def test_windows_may_be_none() -> None:
 
 
 def test_arrays_of_a_result_outlive_it() -> None:
-    ones = np.ones(3)
-    begin = _kernels.cheapest_modes(CELLS, SPANS, ones, ones, ones, 1.0).begin
-    assert begin.tolist() == [0, 2, 4]
+    work_ms = _kernels.rate_costs(_kernels.CostTable(COSTS.copy()), ROOM).work_ms
+    assert work_ms.tolist() == [2.0, 2.0, 2.0]
 
 
 @pytest.mark.parametrize("name", KERNELS)

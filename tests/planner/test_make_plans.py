@@ -17,8 +17,8 @@ from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan
 from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
+from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
-from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.cost.cost_model import CostModel
@@ -32,7 +32,7 @@ ROOMY = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=1_000_000)
 
 def planner_of(
     cluster: Cluster = ROOMY,
-    batch_rules: Sequence[BatchRule] = (DynamicBatches(),),
+    batch_rules: Sequence[BatchRule] = (TokenBudget(256),),
     schedules: Sequence[RuleName] = ("1f1b", "cyclic"),
 ) -> Planner:
     return planner_with(LinearCost(), cluster, batch_rules, [RULES[name] for name in schedules])
@@ -62,7 +62,7 @@ def samples_run(plans: Sequence[RankPlan]) -> Counter[int]:
 def test_every_sample_is_run_once_by_one_replica(lengths: list[int], n_stages: int) -> None:
     cluster = ROOMY.model_copy(update={"n_stages": n_stages})
     cost = LinearCost((1.0,) * n_stages, (0.01,) * n_stages)
-    planner = planner_with(cost, cluster, [DynamicBatches()], [RULES["cyclic"]])
+    planner = planner_with(cost, cluster, [TokenBudget(256)], [RULES["cyclic"]])
     plans = planner.make_plans(3, samples_of(lengths))
     check_plans(plans)
     assert [plan.rank for plan in plans] == list(range(cluster.n_ranks))
@@ -72,7 +72,7 @@ def test_every_sample_is_run_once_by_one_replica(lengths: list[int], n_stages: i
 
 def test_plans_hold_the_memory_that_costs_say() -> None:
     cost, rules = LinearCost(token_bytes=3.5, model_bytes=70_000.0), [RULES["cyclic"]]
-    planner = planner_with(cost, ROOMY, [DynamicBatches()], rules)
+    planner = planner_with(cost, ROOMY, [TokenBudget(256)], rules)
     for plan in planner.make_plans(0, samples_of([5, 100, 7, 64, 64, 9, 200])):
         tokens = [m.padded_tokens for m in plan.microbatches]
         assert plan.memory == MemoryPlan(
@@ -103,7 +103,7 @@ def test_the_same_samples_give_the_same_bytes() -> None:
 
 def test_of_several_ways_the_fastest_is_taken() -> None:
     lengths = [120, 8, 8, 60, 16, 90, 33, 8, 8, 8, 150]
-    rules: list[BatchRule] = [NaivePadding(1), DensePacking(200, 1), DynamicBatches()]
+    rules: list[BatchRule] = [NaivePadding(1), DensePacking(200, 1), TokenBudget(256)]
     alone = [iteration_ms(planner_of(batch_rules=[rule]), lengths) for rule in rules]
     assert iteration_ms(planner_of(batch_rules=rules), lengths) == min(alone)
     schedules: list[RuleName] = ["1f1b", "cyclic"]

@@ -14,8 +14,10 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 }  // namespace
 
 PricedCutter::PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes,
-                           const Link& link)
+                           const Link& link, std::optional<std::uint32_t> only_mode)
     : windows_(windows),
+      first_mode_(only_mode.value_or(0)),
+      end_mode_(only_mode ? *only_mode + 1 : static_cast<std::uint32_t>(windows.n_modes)),
       ratings_(windows.costs.n_microbatches()),
       longest_(windows.n_rows()),
       front_(windows.n_samples() + 1) {
@@ -71,7 +73,7 @@ void PricedCutter::collect_uses() {
 
 void PricedCutter::add_uses(std::size_t first, bool all) {
     std::size_t longest = 0;
-    for (std::uint32_t mode = 0; mode < windows_.n_modes; ++mode) {
+    for (std::uint32_t mode = first_mode_; mode < end_mode_; ++mode) {
         const std::span<const std::int32_t> cells = windows_.row(first, mode);
         const std::size_t most = std::min(cells.size(), windows_.n_samples() - first);
         for (std::size_t size = 1; size <= most; ++size) {
@@ -123,7 +125,7 @@ Cut PricedCutter::cut(const CutRule& rule, std::size_t n_ends) {
 
 void PricedCutter::choose_mode(Window& window, double price) const {
     double least = kNever;
-    for (std::uint32_t mode = 0; mode < windows_.n_modes; ++mode) {
+    for (std::uint32_t mode = first_mode_; mode < end_mode_; ++mode) {
         const std::int32_t cell = windows_.cell(window.first, window.size, mode);
         if (cell < 0) {
             continue;

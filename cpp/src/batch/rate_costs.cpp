@@ -17,21 +17,6 @@ double share_of(const PassCosts& pass, double room_bytes) {
     return pass.stored_bytes > 0 ? pass.stored_bytes / room_bytes : 0;
 }
 
-/// As many entries per row as the most cells that it has in a mode.
-std::vector<std::int64_t> begins_of_rows(std::span<const std::int64_t> spans, std::size_t n_modes) {
-    const std::size_t n_rows = spans.size() / (2 * n_modes);
-    std::vector<std::int64_t> begin(n_rows + 1, 0);
-    for (std::size_t row = 0; row < n_rows; ++row) {
-        std::int64_t most = 0;
-        for (std::size_t mode = 0; mode < n_modes; ++mode) {
-            const std::int64_t* span = &spans[2 * (mode * n_rows + row)];
-            most = std::max(most, span[1] - span[0]);
-        }
-        begin[row + 1] = begin[row] + most;
-    }
-    return begin;
-}
-
 }  // namespace
 
 Ratings rate_costs(const StageCosts& costs, std::span<const double> room_bytes) {
@@ -58,38 +43,6 @@ Ratings rate_costs(const StageCosts& costs, std::span<const double> room_bytes) 
         ratings.memory_share[i] = can_run ? share : kInfinity;
     }
     return ratings;
-}
-
-CheapestModes cheapest_modes(std::span<const std::int32_t> cells,
-                             std::span<const std::int64_t> spans, std::size_t n_modes,
-                             std::span<const double> work_ms, std::span<const double> fill_ms,
-                             std::span<const double> memory_share, double largest_share) {
-    CheapestModes cheapest{begins_of_rows(spans, n_modes), {}, {}, {}};
-    const std::size_t n_rows = cheapest.begin.size() - 1;
-    const auto n = static_cast<std::size_t>(cheapest.begin.back());
-    cheapest.work_ms.assign(n, kInfinity);
-    cheapest.fill_ms.assign(n, kInfinity);
-    cheapest.mode.assign(n, 0);
-    for (std::size_t mode = 0; mode < n_modes; ++mode) {
-        for (std::size_t row = 0; row < n_rows; ++row) {
-            const std::int64_t* span = &spans[2 * (mode * n_rows + row)];
-            auto window = static_cast<std::size_t>(cheapest.begin[row]);
-            for (auto at = span[0]; at < span[1]; ++at, ++window) {
-                const std::int32_t cell = cells[static_cast<std::size_t>(at)];
-                if (cell < 0) {
-                    continue;
-                }
-                const auto entry = static_cast<std::size_t>(cell);
-                if (memory_share[entry] <= largest_share &&
-                    work_ms[entry] < cheapest.work_ms[window]) {
-                    cheapest.work_ms[window] = work_ms[entry];
-                    cheapest.fill_ms[window] = fill_ms[entry];
-                    cheapest.mode[window] = static_cast<std::int32_t>(mode);
-                }
-            }
-        }
-    }
-    return cheapest;
 }
 
 }  // namespace dynapipe

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <stdexcept>
 #include <utility>
 
 namespace dynapipe {
@@ -90,8 +91,11 @@ class Cutter {
         for (std::size_t i = 0; i < length_of_sample_.size(); i += sizes.back()) {
             const std::span<const double> work_ms = choices(i);
             std::size_t k = 0;
-            while (work_ms[k] + rest_ms_[i + 1 + k] != rest_ms_[i]) {
+            while (k < work_ms.size() && work_ms[k] + rest_ms_[i + 1 + k] != rest_ms_[i]) {
                 ++k;
+            }
+            if (k == work_ms.size()) {
+                throw std::invalid_argument("the work of a micro-batch is no number");
             }
             sizes.push_back(k + 1);
         }
@@ -210,6 +214,70 @@ class Search {
     Split best_{{}, kInfinity, 0};
 };
 
+/// For each window, the mode with the least work; the first of equals.
+class CheapestWindows {
+  public:
+    CheapestWindows(const WindowCosts& windows, std::span<const Rating> ratings,
+                    double largest_share, std::size_t max_samples)
+        : windows_(windows), begin_(windows.n_rows() + 1) {
+        std::vector<std::size_t> first_of_row(windows.n_rows());
+        for (std::size_t i = windows.n_samples(); i-- > 0;) {
+            first_of_row[static_cast<std::size_t>(windows.row_of_sample[i])] = i;
+        }
+        for (std::size_t row = 0; row < first_of_row.size(); ++row) {
+            add_row(first_of_row[row], ratings, largest_share, max_samples);
+            begin_[row + 1] = static_cast<std::int64_t>(work_ms_.size());
+        }
+    }
+
+    [[nodiscard]] MicroBatchTables tables() const { return {work_ms_, fill_ms_, begin_}; }
+
+    [[nodiscard]] std::vector<Window> windows_of(const Split& split) const {
+        std::vector<Window> cut;
+        std::size_t first = 0;
+        for (const std::size_t size : split.sizes) {
+            const auto row = static_cast<std::size_t>(windows_.row_of_sample[first]);
+            const std::size_t place = static_cast<std::size_t>(begin_[row]) + size - 1;
+            cut.push_back({static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(size),
+                           mode_[place]});
+            first += size;
+        }
+        return cut;
+    }
+
+  private:
+    void add_row(std::size_t first, std::span<const Rating> ratings, double largest_share,
+                 std::size_t max_samples) {
+        const std::size_t begin = work_ms_.size();
+        for (std::uint32_t mode = 0; mode < windows_.n_modes; ++mode) {
+            const std::span<const std::int32_t> cells = windows_.row(first, mode);
+            const std::size_t n = std::min(cells.size(), max_samples);
+            const std::size_t end = std::max(work_ms_.size(), begin + n);
+            work_ms_.resize(end, kInfinity);
+            fill_ms_.resize(end, kInfinity);
+            mode_.resize(end);
+            for (std::size_t k = 0; k < n; ++k) {
+                if (cells[k] < 0) {
+                    continue;
+                }
+                const Rating& rating = ratings[static_cast<std::size_t>(cells[k])];
+                if ((k == 0 || rating.kept_share <= largest_share) &&
+                    rating.work_ms < work_ms_[begin + k]) {
+                    work_ms_[begin + k] = rating.work_ms;
+                    fill_ms_[begin + k] = rating.fill_ms;
+                    mode_[begin + k] = mode;
+                }
+            }
+        }
+    }
+
+    const WindowCosts& windows_;
+    std::vector<std::int64_t> begin_;
+    std::vector<double> work_ms_;
+    std::vector<double> fill_ms_;
+    std::vector<std::uint32_t> mode_;
+};
+
 }  // namespace
 
 Split split_samples(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
@@ -217,25 +285,17 @@ Split split_samples(std::span<const std::int32_t> length_of_sample, const MicroB
     return Search(length_of_sample, tables, n_replicas).run();
 }
 
-std::vector<FrontPoint> split_front(std::span<const std::int32_t> length_of_sample,
-                                    const MicroBatchTables& tables) {
-    std::vector<FrontPoint> front;
-    Cutter cutter(length_of_sample, tables);
-    const double floor_ms = least_fill(length_of_sample, tables);
-    for (double limit_ms = kInfinity; limit_ms > floor_ms;) {
-        cutter.lower(limit_ms);
-        const double work_ms = cutter.solve();
-        if (work_ms == kInfinity) {
-            break;
-        }
-        std::vector<std::size_t> sizes = cutter.sizes();
-        limit_ms = greatest_fill(length_of_sample, tables, sizes);
-        if (!front.empty() && front.back().work_ms == work_ms) {
-            front.pop_back();  // as much work with more fill
-        }
-        front.push_back({limit_ms, work_ms, std::move(sizes)});
+std::vector<Window> split_windows(const WindowCosts& windows, std::span<const Rating> ratings,
+                                  double largest_share, std::size_t n_replicas) {
+    const CheapestWindows cheapest(windows, ratings, largest_share, windows.n_samples());
+    Split split = split_samples(windows.row_of_sample, cheapest.tables(), n_replicas);
+    if (split.sizes.size() >= n_replicas || n_replicas > windows.n_samples()) {
+        return cheapest.windows_of(split);
     }
-    return front;
+    const CheapestWindows shorter(windows, ratings, largest_share,
+                                  windows.n_samples() / n_replicas);
+    split = split_samples(windows.row_of_sample, shorter.tables(), n_replicas);
+    return shorter.windows_of(split);
 }
 
 }  // namespace dynapipe

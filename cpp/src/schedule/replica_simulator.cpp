@@ -45,7 +45,11 @@ double ReplicaSimulator::makespan_ms(std::span<const Window> replica, double giv
         precedence == Precedence::kLightest
             ? lightest_first_.run(with_slices(list), give_up_ms)
             : scheduler_.run(list, give_up_ms, precedence == Precedence::kAlternating);
-    known_ms_[list_] = ms < kNever || give_up_ms == kNever ? ms : -give_up_ms;
+    if (ms < kNever || give_up_ms == kNever) {
+        known_ms_[list_] = ms;
+    } else if (give_up_ms > 0.0) {  // any makespan exceeds other limits
+        known_ms_[list_] = -give_up_ms;
+    }
     return ms;
 }
 

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <optional>
 #include <stdexcept>
 
+#include "dynapipe/batch/balance_work.hpp"
+#include "dynapipe/batch/split_samples.hpp"
 #include "dynapipe/search/arrange_windows.hpp"
 #include "dynapipe/search/priced_cuts.hpp"
 #include "dynapipe/search/refine_plan.hpp"
@@ -52,6 +55,12 @@ class Builder {
             try_numbers_in_flight();
             vary_best();
         }
+        return refined();
+    }
+
+    /// The same from priced cuts alone.
+    std::vector<ConstructedPlan> run_prices(std::span<const PricedCut> cuts) {
+        try_prices(cuts);
         return refined();
     }
 
@@ -302,12 +311,77 @@ bool overtaking_helps(ReplicaSimulator& simulator, std::span<const double> slown
     return simulator.is_always_heavy() && std::any_of(plans.begin(), plans.end(), ends_sooner);
 }
 
+/// Exact splits into windows that may keep all of a stage's memory, or an equal share of it: in the
+/// order of the samples, and arranged.
+std::vector<ConstructedPlan> split_plans(ReplicaSimulator& simulator, const PricedCutter& cutter,
+                                         std::span<const double> slowness) {
+    const WindowCosts& windows = simulator.windows();
+    std::vector<ConstructedPlan> plans;
+    for (const double share : {1.0, 1.0 / static_cast<double>(windows.costs.n_stages)}) {
+        const Windows split = split_windows(windows, cutter.ratings(), share, slowness.size());
+        if (split.size() < slowness.size()) {
+            continue;
+        }
+        std::vector<double> work_ms;
+        for (const Window& window : split) {
+            work_ms.push_back(cutter.work_ms(window));
+        }
+        ConstructedPlan plan{{}, 0.0, {}, false, 0};
+        for (const std::vector<std::uint32_t>& places : balance_work(work_ms, slowness.size())) {
+            Windows& replica = plan.replicas.emplace_back();
+            for (const std::uint32_t place : places) {
+                replica.push_back(split[place]);
+            }
+        }
+        for (const bool is_arranged : {false, true}) {
+            for (Windows& replica : plan.replicas) {
+                if (is_arranged) {
+                    arrange(replica, cutter, kEvenRise);
+                }
+            }
+            plan.makespan_ms = simulator.slowest_ms(plan.replicas, slowness, kNever);
+            if (plan.makespan_ms < kNever) {
+                plans.push_back(plan);
+            }
+        }
+    }
+    return plans;
+}
+
+/// Modes in which every sample may run alone, if there are several modes.
+std::vector<std::uint32_t> single_modes(const WindowCosts& windows) {
+    std::vector<std::uint32_t> modes;
+    for (std::uint32_t mode = 0; windows.n_modes > 1 && mode < windows.n_modes; ++mode) {
+        std::size_t first = 0;
+        while (first < windows.n_samples() && windows.cell(first, 1, mode) >= 0) {
+            ++first;
+        }
+        if (first == windows.n_samples()) {
+            modes.push_back(mode);
+        }
+    }
+    return modes;
+}
+
+void keep_best(std::vector<ConstructedPlan>& plans, std::vector<ConstructedPlan> others,
+               std::size_t n_kept) {
+    std::move(others.begin(), others.end(), std::back_inserter(plans));
+    std::stable_sort(plans.begin(), plans.end(),
+                     [](const ConstructedPlan& a, const ConstructedPlan& b) {
+                         return a.makespan_ms < b.makespan_ms;
+                     });
+    plans.resize(std::min(plans.size(), n_kept));
+}
+
 }  // namespace
 
 std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
                                              std::span<const double> slowness, std::size_t n_kept,
                                              std::size_t max_effort, std::size_t max_to_refine) {
-    PricedCutter cutter(simulator.windows(), simulator.limit_bytes(), simulator.link());
+    const auto cutter_of = [&](std::optional<std::uint32_t> mode) {
+        return PricedCutter(simulator.windows(), simulator.limit_bytes(), simulator.link(), mode);
+    };
+    PricedCutter cutter = cutter_of(std::nullopt);
     const std::vector<PricedCut> cuts = priced_cuts(cutter, slowness.size());
     const auto built = [&](std::span<const Precedence> precedences) {
         Builder builder(simulator, cutter, slowness, precedences, n_kept, max_effort,
@@ -315,17 +389,26 @@ std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
         return builder.run(cuts);
     };
     std::vector<ConstructedPlan> plans = built(kFirstInFirstOut);
+    if (simulator.effort() < max_effort) {
+        keep_best(plans, split_plans(simulator, cutter, slowness), n_kept);
+    }
+    for (const std::uint32_t mode : single_modes(simulator.windows())) {
+        if (simulator.effort() >= max_effort) {
+            break;
+        }
+        PricedCutter of_mode = cutter_of(mode);
+        Builder builder(simulator, of_mode, slowness, kFirstInFirstOut, n_kept, max_effort,
+                        max_to_refine);
+        keep_best(plans, builder.run_prices(priced_cuts(of_mode, slowness.size())), n_kept);
+    }
     if (overtaking_helps(simulator, slowness, plans)) {
         std::vector<ConstructedPlan> others = built(kOvertaking);
-        std::move(others.begin(), others.end(), std::back_inserter(plans));
-        for (ConstructedPlan& plan : plans) {
-            plan.makespan_ms = simulator.slowest_ms(plan.replicas, slowness, kNever);
+        for (std::vector<ConstructedPlan>* of_kind : {&plans, &others}) {
+            for (ConstructedPlan& plan : *of_kind) {
+                plan.makespan_ms = simulator.slowest_ms(plan.replicas, slowness, kNever);
+            }
         }
-        std::stable_sort(plans.begin(), plans.end(),
-                         [](const ConstructedPlan& a, const ConstructedPlan& b) {
-                             return a.makespan_ms < b.makespan_ms;
-                         });
-        plans.resize(std::min(plans.size(), n_kept));
+        keep_best(plans, std::move(others), n_kept);
     }
     return plans;
 }

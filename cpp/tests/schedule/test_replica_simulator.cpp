@@ -42,6 +42,8 @@ void it_answers_like_a_new_one(std::uint64_t seed) {
         const double give_up_ms =
             random.below(4) == 0 ? kNever
                                  : whole_ms * (0.7 + 0.1 * static_cast<double>(random.below(7)));
+        CHECK(knowing.makespan_ms(replica, random.below(2) == 0 ? 0.0 : -1.0, precedence) ==
+              kNever);
         const double found_ms = knowing.makespan_ms(replica, give_up_ms, precedence);
         CHECK(found_ms == (whole_ms <= give_up_ms ? whole_ms : kNever));
     }

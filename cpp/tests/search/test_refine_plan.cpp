@@ -8,7 +8,6 @@
 
 #include "check.hpp"
 #include "dynapipe/search/arrange_windows.hpp"
-#include "dynapipe/search/improve_plan.hpp"
 #include "dynapipe/search/refine_plan.hpp"
 #include "plan_problem.hpp"
 

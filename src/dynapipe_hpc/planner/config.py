@@ -18,7 +18,6 @@ from dynapipe_hpc.planner.baselines.config import (
     TokenBudgetConfig,
 )
 from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.batch.dynamic import layouts_of
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.slice_rule import SliceSetting
 from dynapipe_hpc.planner.cost.config import CostConfig
@@ -66,8 +65,7 @@ class PlannerConfig(ConfigTable):
         batch = self.batch
         if not isinstance(batch, DynamicConfig) or Layout.PACKED not in self._layouts:
             return "off"
-        may_search = self.search.effort > 0 and "adaptive" in self.schedule.chosen_rules
-        return batch.slices if may_search else "off"
+        return batch.slices if "adaptive" in self.schedule.chosen_rules else "off"
 
     @property
     def slice_tokens(self) -> int:
@@ -82,15 +80,6 @@ class PlannerConfig(ConfigTable):
                 f"batch.slices is {self.slice_tokens}, but slices of samples go back in another "
                 "order than they come, which no schedule with a fixed order of passes has; add "
                 "'adaptive' to schedule.rules, or set slices to \"auto\""
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_slices_need_search(self) -> Self:
-        if self.slice_tokens and self.search.effort == 0:
-            raise ValueError(
-                f"batch.slices is {self.slice_tokens}, but search.effort is 0, and only the search "
-                'cuts samples; raise it, or set slices to "auto"'
             )
         return self
 
@@ -119,7 +108,7 @@ class PlannerConfig(ConfigTable):
     def _layouts(self) -> tuple[Layout, ...]:
         match self.batch:
             case DynamicConfig() as batch:
-                return layouts_of(batch)
+                return batch.layouts_to_choose
             case PackedBalancedConfig() | PackedFirstFitConfig() | PackedNextFitConfig():
                 return (Layout.PACKED,)
             case _:

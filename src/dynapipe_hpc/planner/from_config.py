@@ -6,7 +6,6 @@ from typing import assert_never
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
 from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
@@ -39,11 +38,8 @@ from dynapipe_hpc.planner.baselines.tuned import (
 )
 from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.batch.dynamic import dynamic_rules, layouts_of
 from dynapipe_hpc.planner.batch.packed_balanced import PackedBalanced
-from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.slice_rule import SliceRule
-from dynapipe_hpc.planner.choose.also_balanced import AlsoBalanced
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.chooser import Chooser
@@ -202,7 +198,7 @@ def evaluation_chooser(batch: DynamicConfig, cost: ForwardOnly, cluster: Cluster
         cluster: The cluster that plans are for.
     """
     slice_rule = SliceRule(batch.slices, batch.token_multiple)
-    return ForwardWindows(cost, cluster, layouts_of(batch), slice_rule)
+    return ForwardWindows(cost, cluster, batch.layouts_to_choose, slice_rule)
 
 
 def dynamic_chooser(
@@ -213,7 +209,7 @@ def dynamic_chooser(
     cost: CostModel,
     cluster: Cluster,
 ) -> Chooser:
-    """Dynamic micro-batches, searched for if there is any effort to spend.
+    """Dynamic micro-batches.
 
     Args:
         batch: The [planner.batch] table.
@@ -222,29 +218,17 @@ def dynamic_chooser(
         cost: Predicts time and memory.
         cluster: What plans are for.
     """
-    shares, layouts = dynamic_rules(batch, cluster.n_stages), layouts_of(batch)
-    # Balanced rows are whole, of one side, and filled up by as little as possible.
-    may_balance = (
-        Layout.PACKED in layouts
-        and not cost.is_encoder_decoder
-        and not isinstance(batch.slices, int)
-        and batch.token_multiple == ROW_MULTIPLE
-    )
 
     def choose_with(cost: CostModel) -> Chooser:
-        if search.effort == 0:
-            return BestOfRules(shares, rules, cost, cluster)
-        best_of_search = BestOfSearch(
-            shares,
+        return BestOfSearch(
             rules,
             search,
             cost,
             cluster,
-            layouts,
+            batch.layouts_to_choose,
             batch.token_multiple,
             slices=batch.slices,
         )
-        return AlsoBalanced(best_of_search, rules, cost, cluster) if may_balance else best_of_search
 
     if batch.recompute_choice == "per_microbatch":
         return choose_with(cost)

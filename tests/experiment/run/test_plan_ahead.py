@@ -16,7 +16,7 @@ from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead, PlanningFacts
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.planner.batch.dynamic import DynamicBatches
+from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
 from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
@@ -24,7 +24,7 @@ from dynapipe_hpc.store.local import LocalPlanStore
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=1_000_000)
-CHOOSER = BestOfRules([DynamicBatches()], [RULES["1f1b"]], LinearCost(), CLUSTER)
+CHOOSER = BestOfRules([TokenBudget(256)], [RULES["1f1b"]], LinearCost(), CLUSTER)
 PLANNER = Planner(CHOOSER, LinearCost(), CLUSTER, 8, rows_only(CLUSTER))
 
 

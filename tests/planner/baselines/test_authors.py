@@ -58,7 +58,7 @@ def sizes(batch: Published, microbatches: Sequence[MicroBatch]) -> list[tuple[in
 
 def test_the_objective_is_the_published_one(published: list[Published]) -> None:
     for batch in published:
-        ordered, *_ = orders(batch.samples, batch.cost.is_encoder_decoder).values()
+        ordered, *_ = orders(batch.samples, batch.cost.is_encoder_decoder)
         found = BATCHES.cut(ordered, batch.cost, batch.cluster)
         assert found is not None
         assert found[0].objective_ms == pytest.approx(batch.plan["dp_objective_ms"], rel=2e-7)

@@ -12,7 +12,7 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.authors.authors_search import AuthorsSearch
-from dynapipe_hpc.planner.batch.split import padded_microbatch
+from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError

@@ -12,7 +12,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.baselines.authors.window_times import window_times_ms
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
-from dynapipe_hpc.planner.batch.split import padded_microbatch
+from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 
 COST = LinearCost(launch_ms=(1.0, 2.0), token_ms=(0.5, 0.25), recomputes=True)
 BYTES_PER_TOKEN = 2

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import Branch, PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
@@ -56,7 +57,7 @@ def test_windows_cost_what_their_rows_do(sides: list[tuple[int, int, int]]) -> N
     windows = PackedWindows.from_lengths(
         document_lengths(pairs, is_encoder_decoder=False),
         np.arange(len(pairs) + 1),
-        known,
+        LinearCost(),
         Cluster(device_memory_bytes=2**30),
         preferences=preferences_of(pairs),
     )
@@ -73,7 +74,7 @@ def test_samples_that_are_no_pairs_have_no_numbers_of_pairs() -> None:
 
 def test_the_longest_pair_comes_first() -> None:
     pairs = pairs_of([(1, 2, 3), (1, 2, 9), (5, 2, 1)])
-    [ordered] = orders(pairs, is_encoder_decoder=False).values()
+    [ordered] = orders(pairs, is_encoder_decoder=False)
     assert [pair.sample_id for pair in ordered] == [1, 2, 0]
     assert row_lengths(pairs, is_encoder_decoder=False).row_tokens.tolist() == [8, 16, 8]
 

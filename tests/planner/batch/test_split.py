@@ -1,14 +1,13 @@
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples.exact_split import split_samples
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 from tests.oracles.every_split import every_cut
 
-from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
@@ -21,8 +20,6 @@ from dynapipe_hpc.planner.batch.memory import (
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms, fill_ms
 from dynapipe_hpc.planner.batch.order import order_samples
-from dynapipe_hpc.planner.batch.split import split_samples, splits
-from dynapipe_hpc.planner.batch.windows.price_windows import price_bundled_windows
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 
 ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
@@ -113,46 +110,6 @@ def test_no_split_in_modes_that_fit_is_predicted_faster(
     )
 
 
-@given(
-    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=8),
-    launch_ms=st.floats(0.1, 9),
-    n_replicas=st.integers(1, 3),
-    room_tokens=st.integers(64, 400),
-)
-def test_splits_of_several_shares_are_the_splits_of_each(
-    lengths: list[int], launch_ms: float, n_replicas: int, room_tokens: int
-) -> None:
-    cost = LinearCost((launch_ms, 1.0), (0.01, 0.02), token_bytes=4.0, recomputes=True)
-    cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=4 * room_tokens)
-    samples = order_samples(samples_of(lengths))
-    table = price_bundled_windows(samples, cost, cluster)
-    shares = [1.0, 0.7, 0.5, 0.25, 0.1]
-    found = [
-        [table.microbatch(*window) for window in windows]
-        for windows in splits(table, n_replicas, shares)
-    ]
-    assert found == [split_samples(samples, cost, cluster, memory_share=share) for share in shares]
-
-
-def test_a_split_that_keeps_within_less_memory_is_not_searched_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    searched = []
-
-    def counting(*arguments: Any) -> _kernels.Split:
-        searched.append(arguments)
-        return find(*arguments)
-
-    find = _kernels.split_samples
-    monkeypatch.setattr(_kernels, "split_samples", counting)
-    cost = LinearCost(launch_ms=(9.0,), token_ms=(0.01,), token_bytes=1.0)
-    cluster = Cluster(device_memory_bytes=200)
-    table = price_bundled_windows(order_samples(samples_of([64, 8, 8, 8, 8])), cost, cluster)
-    few, same, more = splits(table, 1, [1.0, 0.5, 0.1])
-    assert few == same != more
-    assert len(searched) == 2
-
-
 def in_cheapest_modes(
     microbatches: list[MicroBatch], cost: CostModel, room_bytes: FloatArray
 ) -> list[MicroBatch]:
@@ -169,18 +126,6 @@ def test_slow_launches_make_few_micro_batches() -> None:
     samples = order_samples(samples_of([100, 3, 9, 97, 11, 16]))
     cost = LinearCost(launch_ms=(9.0,), token_ms=(0.01,))
     assert shapes(split_samples(samples, cost, ROOMY)) == [(6, 104)]
-
-
-def test_a_micro_batch_keeps_to_its_share_of_memory_but_a_sample_alone_may_exceed_it() -> None:
-    samples = order_samples(samples_of([64, 8, 8, 8, 8]))
-    cost = LinearCost(launch_ms=(9.0,), token_ms=(0.01,), token_bytes=1.0)
-    cluster = Cluster(device_memory_bytes=200)
-    assert shapes(split_samples(samples, cost, cluster, memory_share=1.0)) == [(1, 64), (4, 8)]
-    assert shapes(split_samples(samples, cost, cluster, memory_share=0.1)) == [
-        (1, 64),
-        (2, 8),
-        (2, 8),
-    ]
 
 
 def test_more_stages_make_smaller_micro_batches() -> None:

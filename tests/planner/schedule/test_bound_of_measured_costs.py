@@ -59,7 +59,7 @@ def test_no_plan_beats_its_bound(
     )
     rules = schedule_rules(ScheduleConfig(split_backward=split_backward))
     cost = cost_of(family, accounting, cluster)
-    search = BestOfSearch([], rules, SearchConfig(effort=3000), cost, cluster)
+    search = BestOfSearch(rules, SearchConfig(effort=3000), cost, cluster)
     planner = Planner(search, cost, cluster, 8, rows_only(cluster), split_backward=split_backward)
     samples = [Sample(i, *sizes) for i, sizes in enumerate(lengths)]
     choice = planner.choose(samples)
@@ -74,7 +74,7 @@ def test_a_bound_knows_that_two_rows_may_take_less_than_one() -> None:
     cost = ProfiledCost(
         a100_table("t5"), shape, placement, cluster, config=config, accounting=AUTHORS
     )
-    search = BestOfSearch([], schedule_rules(ScheduleConfig()), SearchConfig(), cost, cluster)
+    search = BestOfSearch(schedule_rules(ScheduleConfig()), SearchConfig(), cost, cluster)
     planner = Planner(search, cost, cluster, 8, rows_only(cluster))
     samples = [Sample(0, 94, 52), Sample(1, 59, 20)]
     planned_ms = planner.choose(samples).best.makespan_ms

@@ -1,185 +1,414 @@
 """Bounds below which no iteration can be."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import product
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
-from tests.examples.splits_backward import splits_backward
-from tests.examples.stage_costs import drawn_costs, equal_stages, no_limit, with_columns
-from tests.oracles.every_plan import every_padded_plan
-from tests.oracles.every_schedule import least_makespan_ms, tiny_costs
+from tests.oracles.every_plan import every_padded_plan, every_partition
+from tests.oracles.every_schedule import least_makespan_ms
 
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Branch, MicroBatch, PackedRow, PaddedRows, Recompute, Slice
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
-from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
-from dynapipe_hpc.planner.schedule.config import RuleName
-from dynapipe_hpc.planner.schedule.lower_bound import lower_bound, replica_bound_ms
-from dynapipe_hpc.planner.schedule.may_split import may_split
-from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
-from dynapipe_hpc.planner.schedule.padded_bound import padded_bound_ms
-from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
-from dynapipe_hpc.planner.schedule.schedule_rule import (
-    INSTANT,
-    InfeasibleScheduleError,
-    ScheduleRule,
+from dynapipe_hpc.planner.batch.memory import activation_bytes, activation_room_bytes, fits
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
+from dynapipe_hpc.planner.batch.row_length import padded_microbatch
+from dynapipe_hpc.planner.cost.cost_model import (
+    Cost,
+    CostModel,
+    FloatArray,
+    Shapes,
+    SliceMemory,
+    StageCosts,
 )
-from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.update import iteration_ms, reduced_ms
-from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
+from dynapipe_hpc.planner.from_config import RULES
+from dynapipe_hpc.planner.schedule.adaptive import adaptive
+from dynapipe_hpc.planner.schedule.lower_bound import lower_bound
+from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
+from dynapipe_hpc.planner.schedule.update import iteration_ms
 
-ROUNDING = 1 + 1e-12
+ROUNDING = 1 + 1e-9
+Plans = Iterator[list[list[MicroBatch]]]
 
-Rules = Mapping[RuleName, ScheduleRule]
 
-EVERY_RULE: Rules = {**RULES, **SPLIT_RULES}
+def kind_of(microbatches: Sequence[MicroBatch], cost: CostModel) -> list[Pipeline]:
+    """A plan of the kind that a bound is asked for."""
+    ample = Cluster(n_stages=len(cost.static_bytes), device_memory_bytes=10**12)
+    return [schedule_pipeline(microbatches, cost, ample, [adaptive])]
 
-links = st.builds(
-    Link,
-    latency_ms=st.sampled_from([0.0, 0.5, 20.0]),
-    bytes_per_ms=st.sampled_from([1.0, 10.0, 1e9]),
-    full_duplex=st.booleans(),
+
+def padded_bound_ms(
+    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, split: bool
+) -> float:
+    """Without the update behind it."""
+    return makespan_bound_ms([], samples, cost, cluster, split=split)
+
+
+def packed_bound_ms(
+    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, split: bool
+) -> float:
+    kind = kind_of([packed_microbatch(samples, Recompute.NONE)], cost)
+    return makespan_bound_ms(kind, samples, cost, cluster, split=split)
+
+
+def makespan_bound_ms(
+    kind: Sequence[Pipeline],
+    samples: Sequence[Sample],
+    cost: CostModel,
+    cluster: Cluster,
+    *,
+    split: bool,
+) -> float:
+    bound = lower_bound(kind, samples, cost, cluster, may_split=split)
+    return bound.iteration_ms - float(cost.reduce_ms.min()) - cost.step_ms
+
+
+def in_every_way(samples: Sequence[Sample], cost: CostModel) -> Iterator[MicroBatch]:
+    """In both layouts and all modes; preference pairs only packed."""
+    ids = tuple(sample.sample_id for sample in samples)
+    lengths = [sample.tokens for sample in samples]
+    offsets = tuple(map(int, np.cumsum([0, *lengths])))
+    for mode in cost.recompute_modes:
+        branches = tuple(
+            Branch(begin + sample.input_tokens + sample.target_tokens, sample.input_tokens)
+            for sample, begin in zip(samples, offsets, strict=False)
+            if sample.is_pair
+        )
+        if not branches:
+            yield PaddedRows(ids, -(-max(lengths) // 8) * 8, mode)
+        row_tokens = -(-sum(lengths) // 8) * 8
+        yield PackedRow(ids, row_tokens, offsets=offsets, recompute=mode, branches=branches)
+
+
+def plans_in_every_way(samples: Sequence[Sample], cost: CostModel, n_replicas: int) -> Plans:
+    for groups in every_partition(samples):
+        for ways in product(*(in_every_way(group, cost) for group in groups)):
+            for owners in product(range(n_replicas), repeat=len(ways)):
+                replicas = [
+                    [m for m, owner in zip(ways, owners, strict=True) if owner == replica]
+                    for replica in range(n_replicas)
+                ]
+                if all(replicas):
+                    yield replicas
+
+
+def padded_plans(samples: Sequence[Sample], cost: CostModel, n_replicas: int) -> Plans:
+    """All partitions over all replicas in all modes; the order of entry is left to schedules."""
+    for plan in every_padded_plan(samples, n_replicas, cost.is_encoder_decoder):
+        for modes in product(cost.recompute_modes, repeat=sum(map(len, plan))):
+            left = iter(modes)
+            yield [[replace(m, recompute=next(left)) for m in replica] for replica in plan]
+
+
+def least_of_all_ms(plans: Plans, cost: CostModel, cluster: Cluster, *, split: bool) -> float:
+    """Of every plan and every schedule that keeps within memory."""
+    room_bytes = activation_room_bytes(cost, cluster)
+    known: dict[frozenset[MicroBatch], float] = {}
+
+    def replica_ms(microbatches: list[MicroBatch]) -> float:
+        key = frozenset(microbatches)
+        if key not in known:
+            costs = microbatch_costs(microbatches, cost)
+            known[key] = (
+                least_makespan_ms(
+                    costs,
+                    cluster.link,
+                    split=split,
+                    limit_bytes=room_bytes,
+                    reduce_ms=cost.reduce_ms - cost.reduce_ms.min(),
+                )
+                if fits(costs, room_bytes).all()
+                else np.inf
+            )
+        return known[key]
+
+    return min(max(map(replica_ms, plan)) for plan in plans)
+
+
+def least_room_bytes(samples: Sequence[Sample], cost: LinearCost) -> float:
+    """In which every sample fits alone, in some mode."""
+    alone = [
+        [padded_microbatch([s], mode, cost.is_encoder_decoder) for s in samples]
+        for mode in cost.recompute_modes
+    ]
+    needed = [activation_bytes(microbatch_costs(of_mode, cost)).max(axis=1) for of_mode in alone]
+    return float(np.min(needed, axis=0).max())
+
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=3)
+LINKS = st.builds(Link, latency_ms=st.sampled_from([0.0, 2.0]), full_duplex=st.booleans())
+LAUNCHES = st.tuples(*[st.sampled_from([0.0, 1.0, 5.0])] * 2)
+PER_TOKEN = st.tuples(*[st.sampled_from([0.02, 0.1, 0.3])] * 2)
+WEIGHTS = st.sampled_from([(), (6.0, 1.0), (0.0, 9.0)])
+COSTS = st.builds(
+    LinearCost,
+    launch_ms=LAUNCHES,
+    token_ms=PER_TOKEN,
+    recomputes=st.booleans(),
+    has_targets=st.booleans(),
+    weights_ms=WEIGHTS,
 )
+every_split = pytest.mark.parametrize(("split", "n_samples"), [(False, 3), (True, 2)])
 
 
-@pytest.mark.parametrize("rule", EVERY_RULE.values(), ids=EVERY_RULE.keys())
-@given(costs=drawn_costs(), link=links)
-def test_no_schedule_of_the_micro_batches_is_shorter(
-    rule: ScheduleRule, costs: StageCosts, link: Link
+@every_split
+@given(
+    lengths=LENGTHS,
+    cost=COSTS,
+    link=LINKS,
+    n_replicas=st.integers(1, 2),
+    room_share=st.sampled_from([1.0, 1.2, 1.5, 2.0, 3.0, 100.0]),
+)
+@settings(max_examples=50, deadline=None)
+def test_no_padded_plan_in_any_schedule_within_memory_is_shorter(
+    split: bool,
+    n_samples: int,
+    lengths: list[tuple[int, int]],
+    cost: LinearCost,
+    link: Link,
+    n_replicas: int,
+    room_share: float,
 ) -> None:
-    schedule = rule(costs, no_limit(costs), link)
-    timeline = simulate(schedule, costs, link, np.zeros(costs.n_stages))
-    bound_ms = replica_bound_ms(costs, link, may_split=splits_backward(schedule))
-    assert bound_ms <= timeline.makespan_ms * ROUNDING
+    samples = [Sample(i, *pair) for i, pair in enumerate(lengths[:n_samples])]
+    assume(n_replicas <= len(samples))
+    cluster = Cluster(
+        n_replicas=n_replicas,
+        n_stages=2,
+        device_memory_bytes=int(room_share * least_room_bytes(samples, cost)),
+        link=link,
+    )
+    best_ms = least_of_all_ms(padded_plans(samples, cost, n_replicas), cost, cluster, split=split)
+    bound_ms = padded_bound_ms(samples, cost, cluster, split=split)
+    assert 0 < bound_ms <= best_ms * ROUNDING
+
+
+@pytest.mark.parametrize("n_replicas", [1, 2])
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("draw", range(2))
+def test_a_bound_is_not_far_below_the_best_plan(draw: int, split: bool, n_replicas: int) -> None:
+    samples = samples_of(np.random.default_rng(draw).integers(1, 300, 3).tolist())
+    cost = LinearCost((1.0, 2.0), (0.02, 0.03))
+    cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=10**6)
+    best_ms = least_of_all_ms(padded_plans(samples, cost, n_replicas), cost, cluster, split=split)
+    bound_ms = padded_bound_ms(samples, cost, cluster, split=split)
+    assert 0.5 * best_ms <= bound_ms <= best_ms * ROUNDING
+
+
+@every_split
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=3),
+    launch_ms=LAUNCHES,
+    token_ms=PER_TOKEN,
+    link=LINKS,
+    n_replicas=st.integers(1, 2),
+    room_tokens=st.sampled_from([64, 100, 150, 10_000]),
+    weights_ms=WEIGHTS,
+)
+@settings(max_examples=20, deadline=None)
+def test_no_plan_in_any_layout_is_shorter(
+    split: bool,
+    n_samples: int,
+    lengths: list[int],
+    launch_ms: tuple[float, float],
+    token_ms: tuple[float, float],
+    link: Link,
+    n_replicas: int,
+    room_tokens: int,
+    weights_ms: tuple[float, ...],
+) -> None:
+    samples = samples_of(lengths[:n_samples])
+    assume(n_replicas <= len(samples))
+    cost = LinearCost(launch_ms, token_ms, token_bytes=2.0, weights_ms=weights_ms)
+    cluster = Cluster(
+        n_replicas=n_replicas, n_stages=2, device_memory_bytes=3 * room_tokens, link=link
+    )
+    plans = plans_in_every_way(samples, cost, n_replicas)
+    best_ms = least_of_all_ms(plans, cost, cluster, split=split)
+    assert 0 < packed_bound_ms(samples, cost, cluster, split=split) <= best_ms * ROUNDING
+
+
+@dataclass(frozen=True)
+class PairCost(LinearCost):
+    """Pairs of tokens take time, of which a part is hidden in each launch; slices share memory."""
+
+    pair_ms: float = 0.0
+    mask_bytes: float = 0.0
+    of_token_bytes: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    @property
+    def slice_memory(self) -> SliceMemory:
+        return SliceMemory(*np.tile(self.of_token_bytes, (len(self.launch_ms), 1)).T)
+
+    def stage_costs(
+        self,
+        shapes: Shapes,
+        recompute: Recompute = Recompute.NONE,
+        out: FloatArray | None = None,
+    ) -> StageCosts:
+        costs = super().stage_costs(shapes, recompute, out)
+        rows, length = shapes.n_rows, np.asarray(shapes.row_tokens, np.float64)
+        pairs = rows * length**2
+        if np.isfinite(self.window):
+            begin = np.where(np.asarray(rows) < 1, length * (1 - rows) / 2, 0.0)
+            far = [np.maximum(n - self.window, 0) ** 2 for n in (length - begin, begin)]
+            pairs = pairs - np.maximum(rows, 1) * (far[0] - far[1])
+        attention_ms = np.maximum(self.pair_ms * pairs - 0.3 * max(self.launch_ms), 0.0)
+        costs.of_kinds[..., [Cost.FORWARD_MS, Cost.BACKWARD_MS]] += attention_ms[:, None, None]
+        # A row keeps its mask if it is longer than the window, and no slice behind others does.
+        masked = self.mask_bytes * length**2 * ((rows >= 1) & (length > self.window))
+        costs.of_kinds[..., Cost.STORED_BYTES] += masked[:, None]
+        return costs
+
+
+@given(
+    sides=st.lists(
+        st.tuples(st.integers(0, 30), st.integers(1, 30), st.integers(1, 30)),
+        min_size=1,
+        max_size=3,
+    ),
+    room_tokens=st.sampled_from([100, 10_000]),
+)
+@settings(max_examples=30, deadline=None)
+def test_no_plan_of_preference_pairs_is_shorter(
+    sides: list[tuple[int, int, int]], room_tokens: int
+) -> None:
+    samples = [Sample(i, p, c, rejected_tokens=r) for i, (p, c, r) in enumerate(sides)]
+    cost = PairCost((1.0, 0.0), (0.02, 0.3), token_bytes=2.0, pair_ms=1e-3)
+    cluster = Cluster(n_stages=2, device_memory_bytes=3 * room_tokens)
+    plans = plans_in_every_way(samples, cost, 1)
+    best_ms = least_of_all_ms(plans, cost, cluster, split=False)
+    assert 0 < packed_bound_ms(samples, cost, cluster, split=False) <= best_ms * ROUNDING
+
+
+def rows_of(sample: Sample, cuts: Sequence[int], modes: Sequence[Recompute]) -> list[MicroBatch]:
+    """A row for the sample, or for each of its slices."""
+    bounds = [0, *cuts, sample.tokens]
+    parts = [Slice(begin, end, sample.tokens) for begin, end in pairwise(bounds)]
+    return [
+        PackedRow(
+            (sample.sample_id,),
+            -(-(part.end - part.begin) // 8) * 8,
+            (0, part.end - part.begin),
+            mode,
+            slice=part if cuts else None,
+        )
+        for part, mode in zip(parts, modes, strict=False)
+    ]
 
 
 @pytest.mark.parametrize("split", [False, True])
-@given(costs=tiny_costs(), link=links, reduces=st.sampled_from([0.0, 3.0, -3.0]))
-def test_no_order_of_all_that_there_are_is_shorter(
-    split: bool, costs: StageCosts, link: Link, reduces: float
+@given(
+    length=st.integers(9, 60),
+    other=st.integers(0, 60),
+    n_cuts=st.integers(1, 2),
+    cut=st.integers(1, 7),
+    modes=st.tuples(*[st.sampled_from(list(Recompute)[::2])] * 4),
+    launch_ms=LAUNCHES,
+    token_ms=PER_TOKEN,
+    pair_ms=st.sampled_from([0.0, 1e-3, 1e-2]),
+    of_token_bytes=st.sampled_from([(0.0, 0.0, 0.0), (0.5, 1.0, 0.25), (0.5, 2.0, 0.5)]),
+    window=st.sampled_from([np.inf, np.inf, 8.0, 20.0, 50.0, 100.0]),
+    mask_bytes=st.sampled_from([0.0, 0.1]),
+    n_replicas=st.integers(1, 2),
+    room_tokens=st.sampled_from([64, 100, 10_000]),
+)
+@settings(max_examples=40, deadline=None)
+def test_no_plan_with_slices_in_any_schedule_within_memory_is_shorter(
+    split: bool,
+    length: int,
+    other: int,
+    n_cuts: int,
+    cut: int,
+    modes: tuple[Recompute, ...],
+    launch_ms: tuple[float, float],
+    token_ms: tuple[float, float],
+    pair_ms: float,
+    of_token_bytes: tuple[float, float, float],
+    window: float,
+    mask_bytes: float,
+    n_replicas: int,
+    room_tokens: int,
 ) -> None:
-    reduce_ms = (reduces * np.arange(costs.n_stages)).clip(3 * reduces) - 3 * min(reduces, 0)
-    costs = replace(costs, reduce_ms=reduce_ms)
-    best_ms = least_makespan_ms(costs, link, split=split, reduce_ms=reduce_ms)
-    assert replica_bound_ms(costs, link, may_split=split) <= best_ms * ROUNDING
-
-
-@pytest.mark.parametrize("rule", [one_f_one_b, zb_h1])
-@given(costs=drawn_costs(), link=links)
-def test_a_micro_batch_alone_takes_as_long_as_its_bound(
-    rule: ScheduleRule, costs: StageCosts, link: Link
-) -> None:
-    alone = with_columns(costs.take(np.array([0])), splitting_ms=0)  # which bounds leave out
-    schedule = rule(alone, no_limit(alone))
-    timeline = simulate(schedule, alone, link, np.zeros(alone.n_stages))
-    bound_ms = replica_bound_ms(alone, link, may_split=splits_backward(schedule))
-    assert bound_ms == pytest.approx(timeline.makespan_ms)
-
-
-def test_equal_micro_batches_in_1f1b_reach_the_bound() -> None:
-    # Three passes there, 5 x 3 ms of work on the last stage, three times 2 ms back.
-    costs = equal_stages([1] * 5, n_stages=4)
-    assert replica_bound_ms(costs, INSTANT, may_split=False) == 3 + 15 + 6
-    schedule = RULES["1f1b"](costs, no_limit(costs))
-    assert simulate(schedule, costs, INSTANT, np.zeros(4)).makespan_ms == 24
-
-
-def test_what_stages_reduce_is_part_of_the_bound() -> None:
-    # As above, the last micro-batch comes back to the first stage after 24 ms; if W is separate,
-    # after 3 ms there, 5 x 2 ms of work, 3 x 1 ms back and W.
-    costs = replace(equal_stages([1] * 5, n_stages=4), reduce_ms=np.array([25.0, 0, 0, 0]))
-    assert replica_bound_ms(costs, INSTANT, may_split=False) == 24 + 25
-    assert replica_bound_ms(costs, INSTANT, may_split=True) == 3 + 10 + 3 + 1 + 25
-    # The last stage ends after 18 ms, and has reduced after the first stage has ended.
-    last = replace(costs, reduce_ms=np.array([0.0, 0, 0, 7]))
-    assert replica_bound_ms(last, INSTANT, may_split=False) == 18 + 7
-
-
-def test_equal_micro_batches_in_zero_bubble_h1_reach_the_bound_of_split_schedules() -> None:
-    # Three passes there, 9 x 3 ms of work on the last stage, W last.
-    costs = equal_stages([1] * 9, n_stages=4)
-    assert replica_bound_ms(costs, INSTANT, may_split=True) == 3 + 27
-    schedule = zb_h1(costs, no_limit(costs))
-    assert simulate(schedule, costs, INSTANT, np.zeros(4)).makespan_ms == 30
-
-
-def makespan_ms(
-    plan: Sequence[Sequence[MicroBatch]], cost: CostModel, cluster: Cluster, rules: Rules
-) -> float:
-    """By the best of some rules; infinite if the plan does not keep within memory."""
-    try:
-        pipelines = [schedule_pipeline(m, cost, cluster, list(rules.values())) for m in plan]
-    except InfeasibleScheduleError:
-        return np.inf
-    least_ms = float(cost.reduce_ms.min())
-    return max(reduced_ms(pipeline.timeline, cost) for pipeline in pipelines) - least_ms
-
-
-def in_mode(microbatch: MicroBatch, recompute: Recompute) -> MicroBatch:
-    return replace(microbatch, recompute=recompute)
-
-
-@pytest.mark.parametrize("memory_bytes", [1_000_000, 1000])
-@pytest.mark.parametrize("n_replicas", [1, 2])
-@pytest.mark.parametrize("rules", [RULES, EVERY_RULE], ids=["whole", "split"])
-@pytest.mark.parametrize("draw", range(2))
-def test_no_plan_of_few_samples_is_shorter(
-    draw: int, n_replicas: int, memory_bytes: int, rules: Rules
-) -> None:
-    random = np.random.default_rng(draw)
-    samples = samples_of(random.integers(1, 300, 4).tolist())
-    weights_ms = tuple(random.uniform(0, 20, 3)) if n_replicas > 1 else ()
-    cost = LinearCost(
-        tuple(random.uniform(0, 3, 3)),
-        tuple(random.uniform(0, 0.05, 3)),
-        weights_ms=weights_ms,
+    cuts = list(range(8 * cut, length, 8))[: 1 if split or other else n_cuts]
+    assume(cuts and (other or n_replicas == 1) and not (split and other and n_replicas == 1))
+    cost = PairCost(
+        launch_ms,
+        token_ms,
+        recomputes=True,
+        pair_ms=pair_ms,
+        of_token_bytes=of_token_bytes,
+        window=window,
+        mask_bytes=mask_bytes,
     )
-    cluster = Cluster(n_replicas=n_replicas, n_stages=3, device_memory_bytes=memory_bytes)
-    plans = every_padded_plan(samples, n_replicas)
-    best_ms = min(makespan_ms(plan, cost, cluster, rules) for plan in plans)
-    bound_ms = padded_bound_ms(samples, cost, cluster, may_split=may_split(rules.values()))
-    assert 0.4 * best_ms <= bound_ms <= best_ms * ROUNDING
+    cluster = Cluster(
+        n_replicas=n_replicas,
+        n_stages=2,
+        device_memory_bytes=3 * room_tokens,
+        link=Link(latency_ms=0.5),
+    )
+    samples = samples_of([length, *[other] * bool(other)])
+    rows = [rows_of(samples[0], cuts, modes), *(rows_of(s, [], modes[3:]) for s in samples[1:])]
+    replicas = rows if n_replicas == 2 else [[row for each in rows for row in each]]
+    room_bytes = activation_room_bytes(cost, cluster)
+    best_ms = max(
+        least_makespan_ms(
+            microbatch_costs(each, cost), cluster.link, split=split, limit_bytes=room_bytes
+        )
+        for each in replicas
+    )
+    assume(best_ms < np.inf)
+    kind = [pipeline for each in replicas for pipeline in kind_of(each, cost)]
+    bound_ms = makespan_bound_ms(kind, samples, cost, cluster, split=split)
+    assert 0 < bound_ms <= best_ms * ROUNDING
 
 
-@pytest.mark.parametrize("memory_bytes", [1_000_000, 600])  # 912 for 304 tokens, 456 recomputed
-@pytest.mark.parametrize("rules", [RULES, EVERY_RULE], ids=["whole", "split"])
-@pytest.mark.parametrize("draw", range(4))
-def test_no_plan_is_shorter_whatever_it_recomputes(
-    draw: int, memory_bytes: int, rules: Rules
+AMPLE = Cluster(n_stages=4, device_memory_bytes=10**9, link=Link(latency_ms=0.0))
+
+
+def sliced_bound_ms(lengths: Sequence[int], cluster: Cluster, pair_ms: float = 0.0) -> float:
+    cost = PairCost((0.0,) * 4, (0.01,) * 4, of_token_bytes=(0.5, 1.0, 0.25), pair_ms=pair_ms)
+    samples = samples_of(lengths)
+    kind = kind_of(rows_of(samples[0], [lengths[0] // 2], [Recompute.NONE] * 2), cost)
+    return makespan_bound_ms(kind, samples, cost, cluster, split=False)
+
+
+def test_the_longest_sample_need_not_go_there_and_back_if_it_is_cut() -> None:
+    lengths = [6_000, *[500] * 4]
+    cost = PairCost((0.0,) * 4, (0.01,) * 4)
+    whole_ms = packed_bound_ms(samples_of(lengths), cost, AMPLE, split=False)
+    assert whole_ms == pytest.approx(4 * 60, rel=2e-2)
+    assert sliced_bound_ms(lengths, AMPLE) == pytest.approx(80, rel=2e-2)
+
+
+def test_pairs_of_slices_are_counted() -> None:
+    work_ms = 0.01 * 6_000 + 2e-6 * 6_000**2
+    assert sliced_bound_ms([6_000], AMPLE, pair_ms=1e-6) == pytest.approx(work_ms, rel=3e-2)
+
+
+def test_a_replica_has_the_work_of_the_longest_sample_at_least() -> None:
+    cluster = AMPLE.model_copy(update={"n_replicas": 4})
+    assert sliced_bound_ms([6_000, *[100] * 10], cluster) == pytest.approx(60, rel=2e-2)
+
+
+@given(lengths=LENGTHS, costs=COSTS, link=LINKS, split=st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_packed_pairs_have_a_bound_of_their_own_micro_batches(
+    lengths: list[tuple[int, int]], costs: LinearCost, link: Link, split: bool
 ) -> None:
-    samples = samples_of([300, *np.random.default_rng(draw).integers(1, 300, 2).tolist()])
-    cost = LinearCost((1.0, 2.0), (0.02, 0.03), recomputes=True)
-    cluster = Cluster(n_stages=2, device_memory_bytes=memory_bytes)
-    best_ms = min(
-        makespan_ms([list(map(in_mode, plan, modes))], cost, cluster, rules)
-        for (plan,) in every_padded_plan(samples, 1)
-        for modes in product(cost.recompute_modes, repeat=len(plan))
-    )
-    bound_ms = padded_bound_ms(samples, cost, cluster, may_split=may_split(rules.values()))
-    assert 0.4 * best_ms <= bound_ms <= best_ms * ROUNDING
-
-
-@pytest.mark.parametrize("n_replicas", [1, 2])
-@pytest.mark.parametrize("draw", range(2))
-def test_no_plan_is_shorter_where_inputs_and_targets_are_padded(draw: int, n_replicas: int) -> None:
-    random = np.random.default_rng(draw)
-    lengths = random.integers(1, 300, (4, 2)).tolist()
-    samples = [Sample(i, inputs, targets) for i, (inputs, targets) in enumerate(lengths)]
-    cost = LinearCost((1.0, 2.0), (0.02, 0.03), has_targets=True)
-    cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=10_000)
-    best_ms = min(
-        makespan_ms(plan, cost, cluster, EVERY_RULE)
-        for plan in every_padded_plan(samples, n_replicas, is_encoder_decoder=True)
-    )
-    bound_ms = padded_bound_ms(samples, cost, cluster, may_split=True)
-    assert 0.3 * best_ms <= bound_ms <= best_ms * ROUNDING
+    samples = [Sample(i, *pair) for i, pair in enumerate(lengths[:2])]
+    cost = replace(costs, has_targets=True)
+    cluster = Cluster(n_stages=2, device_memory_bytes=10**9, link=link)
+    microbatches: list[MicroBatch] = [packed_microbatch([s], Recompute.NONE, True) for s in samples]
+    best_ms = least_of_all_ms(iter([[microbatches]]), cost, cluster, split=split)
+    kind = kind_of(microbatches, cost)
+    assert 0 < makespan_bound_ms(kind, samples, cost, cluster, split=split) <= best_ms * ROUNDING
 
 
 @pytest.mark.parametrize("weights_ms", [(), (5.0, 9.0), (9.0, 5.0)])
@@ -192,3 +421,56 @@ def test_one_sample_takes_as_long_as_the_bound(weights_ms: tuple[float, ...]) ->
     bound = lower_bound([pipeline], samples, cost, cluster, may_split=False)
     assert bound.iteration_ms == pytest.approx(iteration_ms([pipeline.timeline], cost))
     assert bound.longest_trip_ms == pytest.approx(pipeline.timeline.makespan_ms)
+
+
+def test_equal_micro_batches_reach_the_bound() -> None:
+    # F of 1 ms and B of as much, if rows cost what a micro-batch does: 3 ms there, and 3 ms back.
+    microbatches = [PaddedRows((i,), 8) for i in range(5)]
+    cost = LinearCost((2.0,) * 4, (0.0,) * 4)
+    cluster = Cluster(n_stages=4, device_memory_bytes=10**6, link=Link(latency_ms=0.0))
+    pipeline = schedule_pipeline(microbatches, cost, cluster, [RULES["1f1b"]])
+    bound = lower_bound([pipeline], samples_of([8]), cost, cluster, may_split=False)
+    assert pipeline.timeline.makespan_ms == pytest.approx(3 + 5 * 2 + 3, rel=1e-4)
+    assert bound.iteration_ms == pytest.approx(3 + 2 + 3, rel=1e-4)
+
+
+def test_modes_that_do_not_fit_are_not_counted() -> None:
+    # 40 tokens keep 80 bytes and 40 on top; recomputed, 20 and 60.
+    cost = LinearCost((1.0, 2.0), (0.25, 0.25), token_bytes=2.0, recomputes=True)
+    for bound_of in (padded_bound_ms, packed_bound_ms):
+        ample, tight = (
+            bound_of(samples_of([40]), cost, cluster_of(n_bytes), split=False)
+            for n_bytes in (120, 119)
+        )
+        assert ample == pytest.approx(11 + 12, rel=2e-2)
+        assert tight == pytest.approx(1.5 * (11 + 12), rel=2e-2)
+
+
+def cluster_of(memory_bytes: int) -> Cluster:
+    link = Link(latency_ms=0, bytes_per_ms=np.inf)
+    return Cluster(n_stages=2, device_memory_bytes=memory_bytes, link=link)
+
+
+def test_many_samples_may_share_a_launch() -> None:
+    cost = LinearCost((5.0, 5.0), (1e-9, 1e-9))
+    samples = samples_of([8] * 16)
+    bound_ms = packed_bound_ms(samples, cost, cluster_of(10**9), split=False)
+    (pipeline,) = kind_of([packed_microbatch(samples, Recompute.NONE)], cost)
+    assert bound_ms <= pipeline.timeline.makespan_ms * ROUNDING
+
+
+def test_a_slice_that_keeps_no_mask_may_fit_where_a_row_does_not() -> None:
+    cost = PairCost((1.0,) * 4, (0.01,) * 4, window=8, mask_bytes=1e9)
+    cluster = AMPLE.model_copy(update={"device_memory_bytes": 40_000})
+    samples = samples_of([4_000])
+    kind = kind_of(rows_of(samples[0], [2_000], [Recompute.NONE] * 2), replace(cost, mask_bytes=0))
+    assert makespan_bound_ms(kind, samples, cost, cluster, split=False) < 4_000 * 0.01 + 10
+
+
+def test_pairs_are_bound_by_each_side_alone() -> None:
+    # The first and the last share a row best, and neither order has them beside each other.
+    samples = [Sample(0, 100, 50), Sample(1, 99, 1), Sample(2, 98, 50)]
+    cost = LinearCost((20.0,), (1.0,), has_targets=True)
+    cluster = Cluster(n_stages=1, device_memory_bytes=10**9)
+    best_ms = least_of_all_ms(padded_plans(samples, cost, 1), cost, cluster, split=False)
+    assert padded_bound_ms(samples, cost, cluster, split=False) <= best_ms * ROUNDING

@@ -23,20 +23,17 @@ def of_kinds(seed: int) -> FloatArray:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_plans_and_bounds_are_those_of_all_stages(seed: int) -> None:
+def test_plans_are_those_of_all_stages(seed: int) -> None:
     table = of_kinds(seed)
     tables = _kernels.CostTable(table, KINDS), _kernels.CostTable(table[:, KINDS].copy())
     found, expected = (_kernels.WindowCosts(each, CELLS, SPANS, ROWS) for each in tables)
     for split in (False, True):
-        simulators = [
-            _kernels.ReplicaSimulator(windows, ROOM, LINK, split, REDUCE_MS)
+        plans, of_all_stages = (
+            _kernels.find_plan(windows, ROOM, LINK, split, REDUCE_MS, np.ones(2), 12_500, seed)
             for windows in (found, expected)
-        ]
-        of_plans = [_kernels.construct_plans(each, np.ones(2), 4) for each in simulators]
-        ends_ms = [[plan.makespan_ms for plan in plans] for plans in of_plans]
-        assert ends_ms[0] == ends_ms[1]
-        bounds_ms = [_kernels.least_makespan_ms(each, 2) for each in simulators]
-        assert bounds_ms[0] == bounds_ms[1] > 0
+        )
+        ends_ms = [plan.makespan_ms for plan in plans]
+        assert ends_ms == [plan.makespan_ms for plan in of_all_stages]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -3,9 +3,11 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "dynapipe/batch/rating.hpp"
 #include "dynapipe/batch/window_costs.hpp"
 #include "dynapipe/cost/link.hpp"
 
@@ -43,7 +45,9 @@ struct Cut {
 /// price suits a batch. A limit on what each keeps bounds the number in flight more directly.
 class PricedCutter {
   public:
-    PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link);
+    /// @param only_mode  the only mode of windows; all are used without it.
+    PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link,
+                 std::optional<std::uint32_t> only_mode = std::nullopt);
 
     /// The cheapest cut within the limits of a rule, exactly: dynamic programming over the samples.
     ///
@@ -70,13 +74,10 @@ class PricedCutter {
     /// Greatest fraction that it keeps of the memory of a stage.
     [[nodiscard]] double kept_share(const Window& window) const { return of(window).kept_share; }
 
-  private:
-    struct Rating {
-        double work_ms;
-        double fill_ms;
-        double kept_share;
-    };
+    /// Of every micro-batch; fills include the transfers between stages.
+    [[nodiscard]] std::span<const Rating> ratings() const { return ratings_; }
 
+  private:
     /// A usable micro-batch, and its place in the tables.
     struct Use {
         std::uint32_t place;
@@ -103,6 +104,8 @@ class PricedCutter {
     [[nodiscard]] std::vector<Window> body_up_to(std::size_t end) const;
 
     WindowCosts windows_;
+    std::uint32_t first_mode_;
+    std::uint32_t end_mode_;
     std::vector<Rating> ratings_;  ///< rating of every micro-batch
     std::vector<Use> uses_;
     std::vector<std::size_t> begin_;    ///< per row, its first place in the tables

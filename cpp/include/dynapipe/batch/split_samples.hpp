@@ -5,6 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "dynapipe/batch/rating.hpp"
+#include "dynapipe/batch/window_costs.hpp"
+
 namespace dynapipe {
 
 /// Costs of all possible micro-batches. Entry begin[l] + k of both tables belongs to the
@@ -50,21 +53,15 @@ struct Split {
 Split split_samples(std::span<const std::int32_t> length_of_sample, const MicroBatchTables& tables,
                     std::size_t n_replicas);
 
-/// A Pareto-optimal split: no other one is better in both fill and work.
-struct FrontPoint {
-    double fill_ms;                  ///< largest fill of a micro-batch
-    double work_ms;                  ///< total work of all micro-batches
-    std::vector<std::size_t> sizes;  ///< samples per micro-batch, in order
-};
-
-/// The exact Pareto front of all splits: the least total work for every limit on the fill, in
-/// descending order of fill and ascending order of work. It contains the split that `split_samples`
-/// finds, whatever the number of replicas. Sums are floating-point sums from the last micro-batch
-/// to the first, and are compared as such.
+/// Cuts the samples of windows by `split_samples`, every window in the mode with the least work
+/// among those in which it keeps no more than a share of the memory of a stage; one sample alone
+/// may keep all. If these are fewer than replicas, the best split into windows of at most n_samples
+/// / n_replicas samples.
 ///
-/// Time O(n_points * n_samples * m) for micro-batches of up to m samples. Every point has different
-/// work, so there are at most as many as distinct fills, typically hundreds.
-std::vector<FrontPoint> split_front(std::span<const std::int32_t> length_of_sample,
-                                    const MicroBatchTables& tables);
+/// @param ratings        per entry of the costs of the windows.
+/// @param largest_share  of the memory that the model leaves on a stage, in (0, 1].
+/// @return               the windows in order; none if there is no such split.
+std::vector<Window> split_windows(const WindowCosts& windows, std::span<const Rating> ratings,
+                                  double largest_share, std::size_t n_replicas);
 
 }  // namespace dynapipe

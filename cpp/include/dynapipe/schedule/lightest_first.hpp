@@ -45,6 +45,9 @@ class LightestFirst {
     LightestFirst(const StageCosts& costs, std::span<const double> limit_bytes, const Link& link,
                   bool split_backward, std::span<const std::uint32_t> later_slices = {},
                   std::span<const double> reduce_ms = {});
+    // It refers to what it owns.
+    LightestFirst(const LightestFirst&) = delete;
+    LightestFirst& operator=(const LightestFirst&) = delete;
 
     /// Schedules micro-batches, which enter the pipeline in the order of the list.
     ///

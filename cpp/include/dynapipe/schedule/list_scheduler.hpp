@@ -43,6 +43,9 @@ class ListScheduler {
     ///                        reduced; the makespan includes it. Empty: none.
     ListScheduler(const StageCosts& costs, std::span<const double> limit_bytes, const Link& link,
                   bool split_backward = false, std::span<const double> reduce_ms = {});
+    // It refers to what it owns.
+    ListScheduler(const ListScheduler&) = delete;
+    ListScheduler& operator=(const ListScheduler&) = delete;
 
     /// Schedules micro-batches, which enter the pipeline in the order of the list.
     ///

@@ -26,6 +26,9 @@ class ReplicaSimulator {
     ///                        Slow replicas stretch it like a pass, which is an approximation.
     ReplicaSimulator(const WindowCosts& windows, std::span<const double> limit_bytes,
                      const Link& link, bool split_backward, std::span<const double> reduce_ms = {});
+    // Its schedulers refer to what it owns.
+    ReplicaSimulator(const ReplicaSimulator&) = delete;
+    ReplicaSimulator& operator=(const ReplicaSimulator&) = delete;
 
     /// Makespan of windows in the order in which they enter the pipeline.
     ///

@@ -50,6 +50,9 @@ class Simulator {
   public:
     /// @param static_bytes  (n_stages,): weights, gradients and optimizer state.
     Simulator(const StageCosts& costs, std::span<const double> static_bytes, const Link& link);
+    // It refers to what it owns.
+    Simulator(const Simulator&) = delete;
+    Simulator& operator=(const Simulator&) = delete;
 
     /// @param order  row-major (n_stages, n_passes); each pass exactly once on every stage,
     ///               n_passes = 2 * n_microbatches, or 3 * n_microbatches with kWeight, or

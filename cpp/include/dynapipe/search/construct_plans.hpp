@@ -11,12 +11,15 @@
 namespace dynapipe {
 
 /// Simulated passes after which no price is tried that is less promising, no limit on the memory
-/// that windows keep, and no variant of the best cut. Plans of that many passes have so many
-/// windows that variants hardly differ. Like the next limit it is for plans of one kind, first in,
-/// first out or overtaking.
+/// that windows keep, no variant of the best cut, no exact split and no mode alone. Plans of that
+/// many passes have so many windows that variants hardly differ. Like the next limit it is for
+/// plans of one kind, first in, first out or overtaking.
 inline constexpr std::size_t kMaxEffort = 5'000'000;
 /// Windows times stages of the plans that were refined, after which no further one is.
 inline constexpr std::size_t kMaxToRefine = 1'000;
+
+/// Number of plans that a search begins with.
+inline constexpr std::size_t kKeptPlans = 4;
 
 /// A plan that was built by rules, and the settings of those rules.
 struct ConstructedPlan {
@@ -38,7 +41,11 @@ struct ConstructedPlan {
 /// plan is simulated; of very large plans fewer variants are tried. Of the plans that are returned
 /// the best is refined first, see `PlanRefiner`, then others, up to a limit. Where a heavy sample
 /// makes it worth a try, other plans are built that suit a schedule in which windows overtake heavy
-/// ones (see LightestFirst), and the best of both are returned.
+/// ones (see LightestFirst).
+///
+/// Beside these, plans are built whose windows all run in the same mode, one mode after the other,
+/// from priced cuts alone; and from the exact splits of `split_windows`, the method of the paper,
+/// whose windows are shared out by `balance_work`. The best of all are returned.
 ///
 /// @param simulator       has simulated nothing yet.
 /// @param slowness        (n_replicas,): by what the passes of each replica take longer, >= 1; from
@@ -49,7 +56,8 @@ struct ConstructedPlan {
 /// @return                the best plans, at least one, best first; no replica is empty.
 /// @throws std::invalid_argument  if a window of one sample has no cell, or does not fit.
 std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
-                                             std::span<const double> slowness, std::size_t n_kept,
+                                             std::span<const double> slowness,
+                                             std::size_t n_kept = kKeptPlans,
                                              std::size_t max_effort = kMaxEffort,
                                              std::size_t max_to_refine = kMaxToRefine);
 

@@ -1,15 +1,8 @@
-"""Explanation of a plan: its rivals, the gain over 1F1B, and the exact splits."""
+"""Explanation of a plan: its rivals, and the gain over 1F1B."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-import numpy as np
-
-from dynapipe_hpc._kernels import FrontPoint
-from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.order import orders
-from dynapipe_hpc.planner.batch.split import split_front
-from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import name_of
@@ -20,10 +13,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 
 
 def explain_choice(choice: Choice) -> Iterator[str]:
-    """The plans that a search began with, and a line per candidate; a star marks the best."""
-    for order, plans in choice.constructed.items():
-        yield f"constructed, samples {order}: rules | makespan"
-        yield from (f"  {plan} | {plan.makespan_ms:10,.1f} ms" for plan in plans)
+    """A header, and a line per candidate; a star marks the best."""
     width = max(len(each.way) for each in choice.tried)
     yield "candidates: way to micro-batches | makespan | highest peak | schedule of each replica"
     for each in choice.tried:
@@ -64,34 +54,4 @@ def explain_outlier(outlier: Outlier | None) -> str:
         f"outliers: sample {outlier.sample_id} ({outlier.tokens:,} tokens) adds "
         f"{outlier.added_ms:,.1f} ms: its passes alone take {outlier.chain_ms:,.1f} ms, while the "
         f"average rank is busy for {outlier.busy_ms:,.1f} ms"
-    )
-
-
-N_SHOWN = 8
-"""Number of points of the front that are shown, ends included, besides the best."""
-
-
-def explain_split(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Iterator[str]:
-    """A header, and a line for some points of the Pareto front; a star marks the best.
-
-    The best point is the choice of the batch rule `dynamic` with all of the memory. A search uses
-    prices of memory and simulation instead; the front is for comparison with its plan.
-    """
-    name, ordered = next(iter(orders(samples, cost.is_encoder_decoder).items()))
-    front = split_front(price_windows(ordered, cost, cluster))
-    times_ms = [point.fill_ms + point.work_ms / cluster.n_replicas for point in front]
-    best = int(np.argmin(times_ms))
-    evenly = np.linspace(0, len(front) - 1, N_SHOWN).astype(int).tolist()
-    yield (
-        f"exact splits, samples {name}, {len(front)} on the front of fill and work: "
-        "slowest fill | sum of work | fill + work per replica | micro-batches"
-    )
-    for i in sorted({*evenly, best}):
-        yield f"{'*' if i == best else ' '} {_line(front[i], times_ms[i])}"
-
-
-def _line(point: FrontPoint, time_ms: float) -> str:
-    return (
-        f"{point.fill_ms:10,.1f} ms | {point.work_ms:10,.1f} ms | {time_ms:10,.1f} ms | "
-        f"{len(point.sizes)}"
     )

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +90,6 @@ def _plan(planner: Planner, number: int, batch: Lengths) -> tuple[Record, LowerB
         "longest_trip_ms": bound.longest_trip_ms,
         "replicas": [_replica(pipeline) for pipeline in choice.pipelines],
     }
-    if (whole_ms := bound.whole_iteration_ms) is not None:
-        record["whole_lower_bound_ms"] = whole_ms if isfinite(whole_ms) else None
     return record, bound
 
 

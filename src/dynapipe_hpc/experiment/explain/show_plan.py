@@ -17,7 +17,6 @@ from dynapipe_hpc.experiment.explain.explain_plan import (
     explain_choice,
     explain_gain,
     explain_outlier,
-    explain_split,
 )
 from dynapipe_hpc.experiment.explain.what_sets_the_time import what_sets_the_time
 from dynapipe_hpc.experiment.reference_pass import describe_reference
@@ -125,23 +124,17 @@ def _explanation(
     yield from explain_choice(choice)
     yield explain_outlier(planner.outlier(choice, samples))
     yield explain_gain(choice, planner.cost, planner.cluster)
-    yield from explain_split(samples, planner.cost, planner.cluster)
 
 
 def prediction_text(iteration_ms: float, bound: LowerBound) -> str:
     """Predicted time of an iteration, its lower bound, the gap, and what the bound rests on.
 
     A small gap says little where the longest sample's own trip through the stages takes most of the
-    iteration: the bound then is that trip. For a plan with slices, the text says instead what plans
-    of whole samples would take at least.
+    iteration: the bound then is that trip.
     """
     gap = 100 * (iteration_ms / bound.iteration_ms - 1)
     trip = 100 * bound.longest_trip_ms / iteration_ms
     reason = f"longest sample's own trip {trip:.0f} %"
-    if (whole_ms := bound.whole_iteration_ms) is not None:
-        reason = f"with whole samples at least {whole_ms:,.1f} ms"
-        if not np.isfinite(whole_ms):
-            reason = "not all samples can run whole"
     return (
         f"predicted {iteration_ms:,.1f} ms, lower bound {bound.iteration_ms:,.1f} ms, "
         f"gap {gap:z.1f} %, {reason}"

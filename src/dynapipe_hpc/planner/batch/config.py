@@ -5,11 +5,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from dynapipe_hpc.data.config_table import ConfigTable
-from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS
+from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, Layout
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.slice_rule import SliceSetting
 
-Share = Annotated[float, Field(gt=0, le=1)]
 RecomputeChoice = Literal["per_microbatch", "per_iteration", "first_feasible"]
 LayoutName = Literal["padded", "packed"]
 MAX_MULTIPLE = 8192
@@ -20,9 +19,6 @@ class DynamicConfig(ConfigTable):
 
     Attributes:
         rule: Name of this batch rule.
-        memory_shares: Fractions of a stage's activation memory that one micro-batch may keep; the
-            fastest of the plans made with each is used. If empty, 1 / n_stages, 2 / n_stages,
-            4 / n_stages and so on up to 1.
         layouts: Layouts of micro-batches to choose from: padded, one sample per row, and packed,
             samples laid end to end in one row (in an encoder-decoder model one of inputs and one
             of targets) with attention within each only. Each micro-batch has the one with which the
@@ -41,13 +37,12 @@ class DynamicConfig(ConfigTable):
             of a slice. With auto, samples are cut where that makes the predicted iteration shorter:
             because others would wait for their trips through the stages, or would be recomputed for
             lack of memory. Slices of a sample take equally long and have about 512 tokens or more.
-            Samples that do not fit whole are cut, too. Slices need packed rows, adaptive schedules,
-            a search (planner.search.effort above 0), and a decoder-only model, of transformers one
-            without soft caps; with auto, samples run whole where one of these is lacking.
+            Samples that do not fit whole are cut, too. Slices need packed rows, adaptive schedules
+            and a decoder-only model, of transformers one without soft caps; with auto, samples run
+            whole where one of these is lacking.
     """
 
     rule: Literal["dynamic"] = "dynamic"
-    memory_shares: tuple[Share, ...] = ()
     layouts: Annotated[tuple[LayoutName, ...], Field(min_length=1)] = ("padded",)
     token_multiple: int = Field(
         default=ROW_MULTIPLE, ge=ROW_MULTIPLE, le=MAX_MULTIPLE, multiple_of=ROW_MULTIPLE
@@ -59,6 +54,11 @@ class DynamicConfig(ConfigTable):
     def document_multiple(self) -> int:
         """Multiple that the positions of a sample alone are padded to."""
         return min(self.token_multiple, MAX_FILL_TOKENS)
+
+    @property
+    def layouts_to_choose(self) -> tuple[Layout, ...]:
+        """Layouts of micro-batches, each once."""
+        return tuple(sorted({Layout.from_text(name) for name in self.layouts}))
 
     @model_validator(mode="after")
     def _check_slices_need_packed_rows(self) -> Self:

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 
 Tokens = TypeVar("Tokens", int, npt.NDArray[np.int64])
@@ -101,3 +102,16 @@ def positions(
 def tokens_of(samples: Sequence[Sample], side: str) -> npt.NDArray[np.int64]:
     """One attribute of every sample, by name."""
     return np.fromiter(map(attrgetter(side), samples), np.int64, len(samples))
+
+
+def padded_microbatch(
+    samples: Sequence[Sample], recompute: Recompute, is_encoder_decoder: bool = False
+) -> PaddedRows:
+    """One sample per row, all rows as long as the longest on either side."""
+    row_tokens, target_tokens = map(max, row_lengths(samples, is_encoder_decoder))
+    return PaddedRows(
+        sample_ids=tuple(sample.sample_id for sample in samples),
+        row_tokens=int(row_tokens),
+        recompute=recompute,
+        target_tokens=int(target_tokens),
+    )

@@ -1,13 +1,12 @@
 """The plans of an iteration that were compared, and the one that won."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 from dynapipe_hpc.planner.schedule.update import iteration_ms
-from dynapipe_hpc.planner.search.space import ConstructedPlan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,11 +54,9 @@ class Choice:
     Attributes:
         tried: Plans, and attempts that gave none, in the order in which they were made; at least
             one.
-        constructed: Plans that a search began with, best first, by order of the samples.
     """
 
     tried: tuple[Candidate | Infeasible, ...]
-    constructed: Mapping[str, Sequence[ConstructedPlan]] = field(default_factory=dict)
 
     @property
     def candidates(self) -> list[Candidate]:

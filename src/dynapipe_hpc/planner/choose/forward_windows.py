@@ -12,7 +12,6 @@ from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.replicas import balance
 from dynapipe_hpc.planner.batch.slice_rule import SliceRule
-from dynapipe_hpc.planner.batch.split import split
 from dynapipe_hpc.planner.batch.windows.price_windows import check_samples, price_bundled_windows
 from dynapipe_hpc.planner.batch.windows.slice_windows import with_slices
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
@@ -43,9 +42,9 @@ class ForwardWindows:
 
     def choose(self, samples: Sequence[Sample]) -> Choice:
         """The only plan, see `Chooser`."""
-        ordered, *_ = orders(samples, self.cost.is_encoder_decoder).values()
+        ordered, *_ = orders(samples, self.cost.is_encoder_decoder)
         table = self._windows(ordered)
-        windows = np.array(split(table, self.cluster.n_replicas), np.uint32)
+        windows = table.split(table.ratings, self.cluster.n_replicas)
         work_ms = bottleneck_ms(table.costs.take(table.cells_of(windows).astype(np.int64)))
         replicas = [windows[places] for places in balance(work_ms, self.cluster.n_replicas)]
         scheduler = ReplicaScheduler(self.cost, self.cluster, [forward_only])

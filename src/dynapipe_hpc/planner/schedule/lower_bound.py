@@ -1,19 +1,28 @@
 """Lower bound on the time of an iteration."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.packed_bound import packed_bound_ms, packed_trip_ms
-from dynapipe_hpc.planner.schedule.padded_bound import padded_bound_ms, padded_trip_ms
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
+from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
+from dynapipe_hpc.planner.batch.row_length import padded, row_lengths, tokens_of
+from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, StageCosts
 from dynapipe_hpc.planner.schedule.path_times import PathTimes
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
-from dynapipe_hpc.planner.schedule.sliced_bound import sliced_bound_ms
+from dynapipe_hpc.planner.schedule.update import extra_reduce_ms
+
+LENGTH_STEP = 1.01
+"""Ratio of the neighbouring lengths of rows that are looked at."""
+N_PRICES = 65
+"""Prices of a pair of tokens that are tried."""
 
 
 class LowerBound(NamedTuple):
@@ -22,15 +31,12 @@ class LowerBound(NamedTuple):
     Attributes:
         iteration_ms: Lower bound on the time of an iteration, the update at its end included.
         longest_trip_ms: Round trip of the longest sample through the stages, which is part of that
-            bound. Only plans that cut samples could be shorter. For a plan with slices, it is the
-            longest round trip of a micro-batch, and no part of the bound.
-        whole_iteration_ms: Bound of plans of whole samples, beside that of a plan with slices;
-            infinite if a sample cannot run whole. None for other plans.
+            bound. For a plan with slices, it is the longest round trip of a micro-batch, and no
+            part of the bound.
     """
 
     iteration_ms: float
     longest_trip_ms: float
-    whole_iteration_ms: float | None = None
 
 
 def lower_bound(
@@ -41,39 +47,38 @@ def lower_bound(
     *,
     may_split: bool,
 ) -> LowerBound:
-    """Lower bound on the time of any plan of the same kind.
+    """Lower bound on the time of any plan of the samples.
 
-    If the micro-batches of the plan are padded, all plans with padded micro-batches are of the same
-    kind; if some are packed, in a decoder-only model, all with padded and packed ones, and if some
-    hold slices, also with those; otherwise only those with the same micro-batches on the same
-    replicas.
+    It is the larger of the round trip of the longest sample, if no sample runs as slices, and the
+    work of the busiest stage: before it a first micro-batch must reach the stage through those
+    before it (head), and after its last B that micro-batch must go back, with W and a reduction on
+    one of them (tail). Alternatively W comes last. Replicas share the work equally at best. Idle
+    time between passes is ignored, and so is memory, except that micro-batches must fit alone.
+
+    It holds for every mode of recomputation, assignment to replicas and schedule, and for every
+    partition of the samples into micro-batches: of padded rows if the plan has no others, else in
+    any layout; in an encoder-decoder model with packed rows only for the micro-batches of the plan.
 
     Args:
         pipelines: Pipelines of the plan, one per replica.
         samples: Samples of the plan, in any order.
-        cost: Cost model of the plan.
+        cost: Cost model of the plan, in which more or longer rows never cost less.
         cluster: Cluster of the plan.
-        may_split: Whether plans of this kind may split backward passes.
+        may_split: Whether backward passes may be split.
     """
     trip_ms = longest_trip_ms(pipelines, samples, cost, cluster, may_split=may_split)
-    update_ms = float(cost.reduce_ms.min()) + cost.step_ms
-    if _have_slices(pipelines):
-        makespan_ms, whole_ms = (
-            bound_ms(samples, cost, cluster, may_split=may_split)
-            for bound_ms in (sliced_bound_ms, packed_bound_ms)
-        )
-        return LowerBound(makespan_ms + update_ms, trip_ms, whole_ms + update_ms)
-    match _bounded_layout(pipelines, cost):
-        case Layout.PADDED:
-            makespan_ms = padded_bound_ms(samples, cost, cluster, may_split=may_split)
-        case Layout.PACKED:
-            makespan_ms = packed_bound_ms(samples, cost, cluster, may_split=may_split)
-        case _:
-            link = cluster.link
-            makespan_ms = max(
-                replica_bound_ms(p.costs, link, may_split=may_split) for p in pipelines
-            )
-    return LowerBound(makespan_ms + update_ms, trip_ms)
+    sliced = _have_slices(pipelines)
+    works: Iterable[_StageWork]
+    if not _has(pipelines, Layout.PACKED):
+        works = _padded_work(samples, cost, cluster, may_split=may_split)
+    elif cost.is_encoder_decoder:
+        paths = [_paths(pipeline.costs, cost, cluster, may_split) for pipeline in pipelines]
+        works = [_StageWork.from_paths(p, p.through_ms.sum(0), p.work_ms.sum(0)) for p in paths]
+    else:
+        works = [_any_work(samples, cost, cluster, may_split=may_split, sliced=sliced)]
+    busiest_ms = max(work.busiest_ms(extra_reduce_ms(cost), sliced=sliced) for work in works)
+    makespan_ms = busiest_ms if sliced else max(busiest_ms, trip_ms)
+    return LowerBound(makespan_ms + float(cost.reduce_ms.min()) + cost.step_ms, trip_ms)
 
 
 def longest_trip_ms(
@@ -86,59 +91,177 @@ def longest_trip_ms(
 ) -> float:
     """Least round trip of the longest sample through the stages in plans of the same kind.
 
-    Takes a small part of the time of `lower_bound`, whose arguments these are.
+    A micro-batch has at least the tokens and pairs of tokens of its longest sample. The arguments
+    are those of `lower_bound`.
     """
-    match _bounded_layout(pipelines, cost):
-        case Layout.PADDED:
-            return padded_trip_ms(samples, cost, cluster, may_split=may_split)
-        case Layout.PACKED:
-            return packed_trip_ms(samples, cost, cluster, may_split=may_split)
-        case _:
-            pipeline_paths = [
-                PathTimes.from_costs(p.costs, cluster.link, may_split=may_split) for p in pipelines
-            ]
-            return max(float(paths.there_and_back_ms.max()) for paths in pipeline_paths)
+    if _have_slices(pipelines) or (cost.is_encoder_decoder and _has(pipelines, Layout.PACKED)):
+        paths = [
+            PathTimes.from_costs(p.costs, cluster.link, may_split=may_split) for p in pipelines
+        ]
+        return max(float(path.there_and_back_ms.max()) for path in paths)
+    is_padded = not _has(pipelines, Layout.PACKED)
+    if is_padded:
+        rows = np.unique(np.stack(row_lengths(samples, cost.is_encoder_decoder), axis=1), axis=0)
+        shapes = Shapes.padded(np.ones(len(rows), np.int64), *np.ascontiguousarray(rows.T))
+    else:
+        length = _lengths(samples, cost)
+        most_pairs = float(tokens_of(samples, "attention_pairs").max())
+        shapes = _decoder_rows(np.maximum(1.0, most_pairs / length[1:] ** 2), length[:-1])
+    least_ms = np.full(len(shapes.n_rows), np.inf)
+    layouts = (Layout.PADDED,) if is_padded else (Layout.PADDED, Layout.PACKED)
+    for model, recompute in _ways(cost, layouts):
+        costs = model.stage_costs(shapes, recompute)
+        runs = np.flatnonzero(fits(costs, activation_room_bytes(cost, cluster)))
+        path = PathTimes.from_costs(costs.take(runs), cluster.link, may_split=may_split)
+        least_ms[runs] = np.minimum(least_ms[runs], path.there_and_back_ms)
+    # Every padded row has to run; a packed one of any length may hold the longest sample.
+    return float(least_ms.max() if is_padded else least_ms.min())
+
+
+class _StageWork(NamedTuple):
+    """Least times of the stages of a replica. Arrays of shape (n_stages,).
+
+    Attributes:
+        head_ms: Time until a micro-batch can have reached a stage.
+        tail_ms: Time from the end of its B there to the end of what follows, see `PathTimes`.
+        through_ms: Work before W.
+        work_ms: All work.
+    """
+
+    head_ms: FloatArray
+    tail_ms: FloatArray
+    through_ms: FloatArray
+    work_ms: FloatArray
+
+    @classmethod
+    def from_paths(cls, paths: PathTimes, through_ms: FloatArray, work_ms: FloatArray) -> Self:
+        """Heads and tails of any of these micro-batches."""
+        return cls(paths.head_ms.min(axis=0), paths.tail_ms.min(axis=0), through_ms, work_ms)
+
+    def busiest_ms(self, reduce_ms: FloatArray, *, sliced: bool) -> float:
+        """The bound of the busiest stage; heads and tails of slices may be nothing."""
+        head_ms, tail_ms = (0.0, 0.0) if sliced else (self.head_ms, self.tail_ms)
+        busy_ms = np.maximum(self.through_ms + tail_ms, self.work_ms + reduce_ms)
+        return float((head_ms + busy_ms).max())
+
+
+def _padded_work(
+    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
+) -> Iterator[_StageWork]:
+    """Least work over all partitions into padded rows: of windows of the samples by length.
+
+    Proof: take any partition, its micro-batches by row length, longest first, and give each as many
+    samples as before, but always the longest that remain. No row grows: the micro-batches before
+    the i-th have as many samples as before, so in the old partition some sample at least as long as
+    the i-th's new first one was in it or in a later one, whose rows were no longer. Where inputs
+    and targets are padded separately, this holds for each side, with all samples as short as the
+    shortest on the other side.
+    """
+    for side in _sides(samples, cost.is_encoder_decoder):
+        table = price_windows(side, cost, cluster)
+        runs = np.flatnonzero(np.isfinite(table.ratings.memory_share))
+        paths = _paths(table.costs, cost, cluster, may_split)
+        through_ms, work_ms = (
+            np.array([table.least(stage_ms) for stage_ms in each_ms.T]) / cluster.n_replicas
+            for each_ms in (paths.through_ms, paths.work_ms)
+        )
+        alone = _paths(table.costs.take(runs), cost, cluster, may_split)
+        yield _StageWork.from_paths(alone, through_ms, work_ms)
+
+
+def _any_work(
+    samples: Sequence[Sample],
+    cost: CostModel,
+    cluster: Cluster,
+    *,
+    may_split: bool,
+    sliced: bool,
+) -> _StageWork:
+    """Least work over all partitions, however samples or their slices lie in rows.
+
+    If b and c >= 0 are such that b l + c l^2 is at most what a row of l tokens takes, for all l,
+    then a micro-batch takes at least b times its tokens and c times its pairs of tokens: both are
+    no less than those of its samples or slices. Any c gives a bound, with the largest b. What a row
+    takes at least is looked up at numbers of rows between which times are straight lines, or fall
+    per row, see `KnownRows`.
+    """
+    grid = _lengths(samples, cost)
+    longer, shorter = grid[1:, None], grid[:-1]
+    most = len(samples) + sum(sample.is_pair for sample in samples)
+    known = np.array(cost.known_rows.n_rows or (1, 2 ** (most - 1).bit_length()), np.float64)
+    room_bytes = activation_room_bytes(cost, cluster)
+    least = np.full((4, len(shorter), cluster.n_stages), np.inf)
+    for model, recompute in _ways(cost, (Layout.PADDED, Layout.PACKED)):
+        alone = model.stage_costs(_decoder_rows(np.ones(len(shorter)), shorter), recompute)
+        # Slices may fit where a row as long as what they attend to does not.
+        runs = fits(alone, room_bytes) | sliced
+        for n_rows in known[: np.searchsorted(known, most) + 1]:
+            shapes = _decoder_rows(np.full(len(shorter), n_rows), shorter)
+            costs = model.stage_costs(shapes, recompute)
+            usable = np.flatnonzero(runs & np.isfinite(costs.work_ms).all(axis=1))
+            path = _paths(costs.take(usable), cost, cluster, may_split)
+            times = (path.head_ms, path.tail_ms, path.through_ms / n_rows, path.work_ms / n_rows)
+            least[:, usable] = np.minimum(least[:, usable], times)
+    head_ms, tail_ms, *per_row_ms = least
+    tokens = tokens_of(samples, "tokens").astype(np.float64)
+    pairs = tokens_of(samples, "attention_pairs").astype(np.float64)
+    longest = int(pairs.argmax())
+
+    def least_sum(row_ms: FloatArray) -> FloatArray:
+        per_token_ms = row_ms / longer
+        prices = np.linspace(0, 1, N_PRICES)[:, None] * (per_token_ms / longer).min(axis=0)
+        rest_ms = np.array([(per_token_ms - price * longer).min(axis=0) for price in prices])
+        of_all_ms = (rest_ms * tokens.sum() + prices * pairs.sum()).max(axis=0)
+        of_longest_ms = (rest_ms * tokens[longest] + prices * pairs[longest]).max(axis=0)
+        return np.asarray(np.maximum(of_all_ms / cluster.n_replicas, of_longest_ms))
+
+    return _StageWork(head_ms.min(axis=0), tail_ms.min(axis=0), *map(least_sum, per_row_ms))
+
+
+def _sides(samples: Sequence[Sample], is_encoder_decoder: bool) -> list[list[Sample]]:
+    """The samples, longest first; in an encoder-decoder model by each side, the other shortest."""
+    if not is_encoder_decoder:
+        return [order_samples(samples)]
+    inputs = min(sample.input_tokens for sample in samples)
+    targets = min(sample.target_tokens for sample in samples)
+    return [
+        order_pairs([replace(sample, target_tokens=targets) for sample in samples]),
+        order_pairs([replace(sample, input_tokens=inputs) for sample in samples]),
+    ]
+
+
+def _paths(costs: StageCosts, cost: CostModel, cluster: Cluster, may_split: bool) -> PathTimes:
+    reduce_ms = extra_reduce_ms(cost)
+    return PathTimes.from_costs(costs, cluster.link, may_split=may_split, reduce_ms=reduce_ms)
+
+
+def _lengths(samples: Sequence[Sample], cost: CostModel) -> FloatArray:
+    """Lengths of rows, ascending; each stands for all up to the next.
+
+    A preference pair may cost as much as two rows of half its length, and a slice as much as a part
+    of a row that is twice as long as its sample.
+    """
+    tokens, known = tokens_of(samples, "tokens"), cost.known_rows
+    shortest = min(sample.tokens / (1 + sample.is_pair) for sample in samples)
+    longest = max(
+        padded(2 * int(tokens.max())), padded(tokens.sum()) / known.most, known.least_tokens
+    )
+    n_lengths = int(np.ceil(np.log(longest / shortest) / np.log(LENGTH_STEP))) + 1
+    return np.asarray(shortest * LENGTH_STEP ** np.arange(n_lengths + 1))
+
+
+def _decoder_rows(n_rows: FloatArray, row_tokens: FloatArray) -> Shapes:
+    return Shapes.padded(n_rows, row_tokens, np.zeros_like(row_tokens))
+
+
+def _ways(cost: CostModel, layouts: Sequence[Layout]) -> Iterator[tuple[CostModel, Recompute]]:
+    """Costs of layouts, once where they are the same, in every mode of recomputation."""
+    return product(dict.fromkeys(map(cost.of_layout, layouts)), cost.recompute_modes)
 
 
 def _have_slices(pipelines: Sequence[Pipeline]) -> bool:
     return any(microbatch.slice for pipeline in pipelines for microbatch in pipeline.microbatches)
 
 
-def _bounded_layout(pipelines: Sequence[Pipeline], cost: CostModel) -> Layout | None:
-    """The layout whose bound holds for plans of whole samples; None if that of micro-batches."""
-    if _have_slices(pipelines):
-        return None
-    layouts = {each.layout for pipeline in pipelines for each in pipeline.microbatches}
-    if layouts <= {Layout.PADDED}:
-        return Layout.PADDED
-    is_packed = layouts <= {Layout.PADDED, Layout.PACKED} and not cost.is_encoder_decoder
-    return Layout.PACKED if is_packed else None
-
-
-def replica_bound_ms(costs: StageCosts, link: Link, *, may_split: bool) -> float:
-    """Lower bound on the makespan of any schedule of a replica's micro-batches.
-
-    A stage cannot begin before some micro-batch has reached it through all earlier stages (head).
-    Then it runs F and B of all micro-batches. After its last B, that micro-batch still has to go
-    back through the earlier stages, with its W and a reduction on one of them (tail). Alternatively
-    W comes last: then the stage runs all its work, and its reduction follows. Nor can the iteration
-    be shorter than the round trip of any one micro-batch. Memory and contention between transfers
-    are ignored. Reductions are those of the costs; without, the last pass counts.
-
-    Args:
-        costs: Costs of the replica's micro-batches, at least one.
-        link: Link between neighbouring stages.
-        may_split: Whether backward passes may be split; if not, there is no W.
-    """
-    paths = PathTimes.from_costs(costs, link, may_split=may_split, reduce_ms=costs.reduce_ms)
-    head_ms, tail_ms = paths.head_ms.min(axis=0), paths.tail_ms.min(axis=0)
-    through_ms, work_ms = paths.through_ms.sum(axis=0), paths.work_ms.sum(axis=0)
-    busiest_ms = _busiest_ms(head_ms, tail_ms, through_ms, work_ms + paths.reduce_ms)
-    return max(busiest_ms, float(paths.there_and_back_ms.max()))
-
-
-def _busiest_ms(
-    head_ms: FloatArray, tail_ms: FloatArray, through_ms: FloatArray, work_ms: FloatArray
-) -> float:
-    """The bound of the busiest stage, whose work includes its reduction; shapes (n_stages,)."""
-    return float((head_ms + np.maximum(through_ms + tail_ms, work_ms)).max())
+def _has(pipelines: Sequence[Pipeline], layout: Layout) -> bool:
+    return any(each.layout is layout for p in pipelines for each in p.microbatches)

@@ -83,12 +83,6 @@ class PathTimes:
         """
         return np.asarray((self.head_ms + self.through_ms + self.tail_ms)[:, -1])
 
-    @property
-    def in_flight_ms(self) -> FloatArray:
-        """Time from F on the first stage to the end of W there, shape (n_microbatches,)."""
-        path_ms = self.through_ms.sum(axis=1) + 2 * self.transfer_ms[:, :-1].sum(axis=1)
-        return np.asarray(path_ms + self.weight_ms[:, 0])
-
 
 def _before(stages: FloatArray) -> FloatArray:
     """Sums over the stages before each stage (exclusive cumulative sum)."""

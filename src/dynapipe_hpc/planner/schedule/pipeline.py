@@ -8,7 +8,6 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
-from dynapipe_hpc.planner.schedule.refine import refine
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     InfeasibleScheduleError,
     Schedule,
@@ -18,9 +17,6 @@ from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 from dynapipe_hpc.planner.schedule.update import extra_reduce_ms, reduced_ms
 
-FEWEST_MOVES = 1000
-"""Least number of moves for which refining a schedule is worth the time."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pipeline:
@@ -29,7 +25,7 @@ class Pipeline:
     Attributes:
         microbatches: Micro-batches in the order in which they enter the pipeline.
         costs: Costs of the micro-batches.
-        rule: Rule that made the schedule; single passes may have been moved since.
+        rule: Rule that made the schedule.
         schedule: The order of passes on every stage.
         timeline: The schedule as simulated.
     """
@@ -97,33 +93,4 @@ def schedule_priced(
         pipelines.append(Pipeline(tuple(microbatches), costs, rule, schedule, timeline))
     if not pipelines:
         raise InfeasibleScheduleError("; ".join(dict.fromkeys(reasons)))
-    return _first(pipelines, cost)
-
-
-def refine_pipeline(
-    pipeline: Pipeline, cost: CostModel, cluster: Cluster, *, n_passes: int, seed: int
-) -> Pipeline:
-    """Refines the schedule by moving single passes, see `refine.refine`.
-
-    Args:
-        pipeline: A pipeline within the memory limit.
-        cost: Cost model by which it was scheduled.
-        cluster: Cluster for which it was scheduled.
-        n_passes: Most passes to simulate. A schedule so long that this allows few moves is kept,
-            and so is one with slices, whose passes may not be moved freely.
-        seed: Seed of the random moves.
-    """
-    n_moves = n_passes // pipeline.schedule.codes.size
-    if n_moves < FEWEST_MOVES or pipeline.costs.later_slices is not None:
-        return pipeline
-    room_bytes = activation_room_bytes(cost, cluster)
-    schedule = refine(
-        pipeline.schedule, pipeline.costs, room_bytes, cluster.link, n_moves=n_moves, seed=seed
-    )
-    timeline = simulate(schedule, pipeline.costs, cluster.link, cost.static_bytes)
-    return _first([pipeline, replace(pipeline, schedule=schedule, timeline=timeline)], cost)
-
-
-def _first(pipelines: Sequence[Pipeline], cost: CostModel) -> Pipeline:
-    """The pipeline whose gradients are reduced first; ties go to the first."""
     return min(pipelines, key=lambda pipeline: reduced_ms(pipeline.timeline, cost))

@@ -12,12 +12,14 @@ class SearchConfig(ConfigTable):
 
     Attributes:
         effort: Number of passes (of a micro-batch through a stage) to schedule in the search; a
-            core does some 50 million per second. 0 takes the best plan of the batch rules as it
-            is. It is a count rather than a time, so that the same samples give the same plan on
-            every machine, and counts passes rather than moves, so that large plans take no longer.
-            It is spent in rounds of doubling length, 6,250 in the first; a remainder is not used.
+            core does some 50 million per second. 0 takes the best of the plans that the search
+            would begin with. It is a count rather than a time, so that the same samples give the
+            same plan on every machine, and counts passes rather than moves, so that large plans
+            take no longer. Orders of the samples have equal shares of it, and where samples may run
+            as slices, plans with these as much again as an order; all in rounds of doubling length,
+            6,250 in the first, without a remainder.
         seed: Seed of the random moves.
     """
 
-    effort: int = Field(default=100_000, ge=0, le=LARGEST)
+    effort: int = Field(default=400_000, ge=0, le=LARGEST)
     seed: int = Field(default=0, ge=0, le=LARGEST)

@@ -17,8 +17,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
-from dynapipe_hpc.planner.batch.row_length import RowLengths, row_lengths
-from dynapipe_hpc.planner.batch.split import padded_microbatch, split_samples
+from dynapipe_hpc.planner.batch.row_length import RowLengths, padded_microbatch, row_lengths
 from dynapipe_hpc.planner.batch.windows import bundles as rule
 from dynapipe_hpc.planner.batch.windows.bundles import bundles
 from dynapipe_hpc.planner.batch.windows.price_windows import price_bundled_windows
@@ -150,13 +149,6 @@ def test_samples_of_rows_that_are_filled_up_by_much_are_bundled() -> None:
     )
     assert of_128.tolist() == of_2048.tolist()
     assert len(of_128) < len(samples)
-
-
-def test_a_bundle_alone_may_keep_more_than_its_share_of_memory() -> None:
-    samples = order_samples([Sample(0, 99, 1), *(Sample(i, 39, 1) for i in range(1, 9))])
-    with even_of_few_samples():
-        found = split_samples(samples, COST, Cluster(device_memory_bytes=400), memory_share=0.1)
-    assert [m.n_rows for m in found] == [1, 2, 2, 2, 2]
 
 
 def test_where_bundles_do_not_run_samples_are_not_bundled() -> None:

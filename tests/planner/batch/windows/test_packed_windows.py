@@ -1,8 +1,8 @@
 """Windows of packed rows: tokens and squared lengths are added up, and nothing is padded."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import product
+from dataclasses import dataclass, replace
+from itertools import product, starmap
 from unittest.mock import patch
 
 import numpy as np
@@ -18,7 +18,6 @@ from dynapipe_hpc.data.microbatch import (
     MicroBatch,
     PackedRow,
     PaddedRows,
-    Recompute,
 )
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
@@ -27,11 +26,9 @@ from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.row_length import RowLengths
 from dynapipe_hpc.planner.batch.windows import bundles, packed_windows
-from dynapipe_hpc.planner.batch.windows.better_windows import better_windows
-from dynapipe_hpc.planner.batch.windows.packed_windows import PackedWindows, large_are_cheap
+from dynapipe_hpc.planner.batch.windows.packed_windows import PackedWindows
 from dynapipe_hpc.planner.batch.windows.price_windows import (
     price_bundled_windows,
-    price_layouts,
     price_windows,
 )
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
@@ -46,7 +43,19 @@ class LayoutCost(LinearCost):
         return replace(self, token_ms=(0.008, 0.007), token_bytes=1.5) if is_packed else self
 
 
+@dataclass(frozen=True)
+class CostOfRows(LinearCost):
+    """Of which some rows are known."""
+
+    n_known: int = 0
+
+    @property
+    def known_rows(self) -> KnownRows:
+        return KnownRows((1, 2), 2, 8) if self.n_known else KnownRows()
+
+
 COST = LinearCost(token_bytes=2.0, recomputes=True)
+NO_LAUNCH = LinearCost(launch_ms=(0.0, 0.0))
 LAYOUT_COST = LayoutCost(token_bytes=2.0, recomputes=True)
 BOTH = (Layout.PADDED, Layout.PACKED)
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=7)
@@ -132,10 +141,12 @@ def test_windows_of_bundles_hold_all_their_samples(lengths: list[int]) -> None:
     check_every_window(table, 5000)
 
 
-@given(lengths=LENGTHS, known=st.sampled_from([KnownRows(), KnownRows((1, 2), 2, 8)]))
-def test_sums_are_those_of_a_loop(lengths: list[int], known: KnownRows) -> None:
+@given(lengths=LENGTHS, n_known=st.sampled_from([0, 2]))
+def test_sums_are_those_of_a_loop(lengths: list[int], n_known: int) -> None:
+    cost = CostOfRows(n_known=n_known)
+    known = cost.known_rows
     windows = PackedWindows.from_lengths(
-        of_one_side(lengths), np.arange(len(lengths) + 1), known, room(1)
+        of_one_side(lengths), np.arange(len(lengths) + 1), cost, room(1)
     )
     first = np.arange(len(lengths))
     found = windows.shapes_of_rows(first, windows.most(first))
@@ -157,15 +168,14 @@ def test_windows_of_large_batches_keep_every_stage_busy() -> None:
     lengths = [60, 40, *[10] * 30]  # 400 tokens on 1 x 2 ranks
     with patch.object(packed_windows, "FEWEST_LIMITED", 20):
         windows = PackedWindows.from_lengths(
-            of_one_side(lengths), np.arange(33), KnownRows(), room(1)
+            of_one_side(lengths), np.arange(33), NO_LAUNCH, room(1)
         )
         filled = PackedWindows.from_lengths(
-            of_one_side(lengths), np.arange(33), KnownRows(), room(1), token_multiple=256
+            of_one_side(lengths), np.arange(33), NO_LAUNCH, room(1), token_multiple=256
         )
-        large = PackedWindows.from_lengths(
-            of_one_side(lengths), np.arange(33), KnownRows(), room(1), larger=True
-        )
-    small = PackedWindows.from_lengths(of_one_side(lengths), np.arange(33), KnownRows(), room(1))
+        dear = LinearCost(launch_ms=(0.2, 0.2))
+        large = PackedWindows.from_lengths(of_one_side(lengths), np.arange(33), dear, room(1))
+    small = PackedWindows.from_lengths(of_one_side(lengths), np.arange(33), NO_LAUNCH, room(1))
     assert large.most(np.array([0, 1, 2, 31])).tolist() == [12, 17, 20, 1]
     assert windows.most(np.array([0, 1, 2, 25, 31])).tolist() == [4, 9, 12, 7, 1]
     assert filled.most(np.array([0, 1, 2, 25, 31])).tolist() == [17, 22, 25, 7, 1]
@@ -173,15 +183,16 @@ def test_windows_of_large_batches_keep_every_stage_busy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("launch_ms", "n_tokens", "are_cheap"),
-    # Two stages: a window has a quarter of all tokens, each of which takes 0.01 ms.
-    [(0.0, 4000, False), (1.0, 4000, True), (1.0, 40_000, False), (8.0, 40_000, True)],
+    ("launch_ms", "share"),
+    # Two stages: a quarter of 400 tokens, each of which takes 0.01 ms; or twice as many, and so on.
+    [(0.0, 1 / 4), (0.01, 1 / 4), (0.2, 1 / 2), (0.4, 1.0), (8.0, 2.0)],
 )
-def test_large_windows_are_cheap_where_launches_take_a_share(
-    launch_ms: float, n_tokens: int, are_cheap: bool
+def test_windows_have_more_tokens_where_launches_take_a_share(
+    launch_ms: float, share: float
 ) -> None:
     cost = LinearCost(launch_ms=(launch_ms, launch_ms))
-    assert large_are_cheap(samples_of([10] * (n_tokens // 10)), cost, room(1)) == are_cheap
+    windows = PackedWindows.from_lengths(of_one_side([10] * 40), np.arange(41), cost, room(1))
+    assert windows.cheapest_share(cost, room(1)) == share
 
 
 def test_windows_are_larger_where_large_ones_are_cheap() -> None:
@@ -192,56 +203,13 @@ def test_windows_are_larger_where_large_ones_are_cheap() -> None:
             for ms in (0.0, 10.0)
         ]
     few, many = (int((np.diff(table.spans[0], axis=1)).max()) for table in tables)
-    assert (few, many) == (10, 20)
+    assert (few, many) == (10, 40)
 
 
-def test_only_windows_that_are_better_are_left_of_a_layout() -> None:
+def test_layouts_are_searched_together() -> None:
     samples = order_samples(samples_of([40, 24, 24, 9, 8, 3]))
-    padded, packed = (price_windows(samples, COST, room(10**6), [layout]) for layout in BOTH)
-    assert better_windows(padded, packed) is None
-    better = better_windows(packed, padded)
-    assert better is not None
-    for first, size in ((0, 1), (1, 1), (1, 2), (3, 2), (0, 2), (0, 6)):
-        window = np.array([[first, size, 0]], np.uint32)
-        lengths = [sample.tokens for sample in samples[first : first + size]]
-        is_better = sum(lengths) < size * (-(-lengths[0] // 8) * 8) - 7
-        assert (better.cells_of(window)[0] >= 0) == is_better
-        if is_better:
-            assert better.microbatch(first, size, 0) == in_mode(
-                samples[first : first + size], better.modes[0]
-            )
-
-
-def test_layouts_that_add_nothing_are_not_searched_together() -> None:
-    samples = order_samples(samples_of([40, 24, 24, 9, 8, 3]))
-    tables = price_layouts(samples, COST, room(10**6), BOTH)
-    assert [{mode.layout for mode in table.modes} for table in tables] == [
-        {Layout.PACKED},
-        {Layout.PADDED},
-    ]
-
-
-class SlowPacked(LinearCost):
-    """A packed row takes longer to launch."""
-
-    def of_layout(self, layout: Layout) -> LinearCost:
-        return replace(self, launch_ms=(3.0, 3.0)) if layout is Layout.PACKED else self
-
-
-def test_layouts_of_which_each_has_better_windows_are_searched_together() -> None:
-    samples = order_samples(samples_of([40, 24, 24, 9, 8, 3]))
-    together, padded, packed = price_layouts(samples, SlowPacked(), room(10**6), BOTH)
-    assert together.modes == (*padded.modes, *packed.modes)
-    assert [mode.layout for mode in together.modes] == list(BOTH)
-
-
-@pytest.mark.parametrize("layout", BOTH)
-def test_a_single_layout_has_one_table(layout: Layout) -> None:
-    (table,) = price_layouts(samples_of([40, 24]), COST, room(10**6), [layout])
-    assert table.modes == (
-        ExecutionMode(layout, Recompute.NONE),
-        ExecutionMode(layout, Recompute.FULL),
-    )
+    together = price_bundled_windows(samples, COST, room(10**6), BOTH)
+    assert together.modes == tuple(starmap(ExecutionMode, product(BOTH, COST.recompute_modes)))
 
 
 def test_a_sample_that_does_not_fit_is_told_with_the_memory_that_it_needs_packed() -> None:

@@ -3,7 +3,6 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.decoder_shapes import decoder_shapes
@@ -19,15 +18,13 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_samples
-from dynapipe_hpc.planner.batch.split import padded_microbatch
-from dynapipe_hpc.planner.batch.windows.layout_windows import Cells
+from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     FloatArray,
-    IntArray,
     Shapes,
     StageCosts,
 )
@@ -44,17 +41,16 @@ def test_samples_of_one_row_length_share_a_row_and_what_does_not_fit_is_infinite
     samples = order_samples(samples_of([20, 7, 24, 3]))
     cost = LinearCost(launch_ms=(1.0, 2.0), token_ms=(0.1, 0.1), token_bytes=2.0)
     table = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
-    found = table.cheapest()
     assert table.row_of_sample.tolist() == [0, 0, 1, 1]
-    work, fill = (rows_of(found.begin, times) for times in (found.work_ms, found.fill_ms))
-    np.testing.assert_allclose([row[:2] for row in work], np.array([[4.4, 6.8], [2.8, 3.6]]))
-    np.testing.assert_allclose([row[:2] for row in fill], np.array([[3.4, 5.8], [1.8, 2.6]]))
-    assert np.isinf([ms for row in work for ms in row[2:]]).all()
-
-
-def rows_of(begin: IntArray, entries: FloatArray | Cells) -> list[list[float]]:
-    """The entries of every row."""
-    return [part.tolist() for part in np.split(entries, begin[1:-1])]
+    (rows,) = cells_of(table)
+    work, fill = (
+        [[times[cell] for cell in row if cell >= 0] for row in rows]
+        for times in (table.ratings.work_ms, table.ratings.fill_ms)
+    )
+    np.testing.assert_allclose(work[0], [4.4, 6.8])
+    np.testing.assert_allclose(work[1][:2], [2.8, 3.6])
+    np.testing.assert_allclose(fill[0], [3.4, 5.8])
+    np.testing.assert_allclose(fill[1][:2], [1.8, 2.6])
 
 
 def cells_of(table: WindowTable) -> list[list[list[int]]]:
@@ -81,26 +77,6 @@ def test_every_mode_has_its_own_cells_as_far_as_it_fits() -> None:
         [2],
         [4],
     ]
-    assert found.cheapest().mode.tolist() == [0, 0, 1, 1]
-
-
-def test_at_most_some_samples_are_kept_of_every_mode() -> None:
-    samples = order_samples(samples_of([24, 24, 24, 16]))
-    cost = LinearCost(token_bytes=2.0, recomputes=True)
-    every = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
-    assert cells_of(every.of_at_most(2)) == [
-        [cells[:2] for cells in rows] for rows in cells_of(every)
-    ]
-
-
-def test_a_mode_alone_has_its_own_cells_without_a_copy_of_any() -> None:
-    samples = order_samples(samples_of([24, 24, 24, 16]))
-    cost = LinearCost(token_bytes=2.0, recomputes=True)
-    every = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
-    for mode, rows in enumerate(cells_of(every)):
-        alone = every.in_mode(mode)
-        assert cells_of(alone) == [rows]
-        assert alone.cells is every.cells
 
 
 def test_a_table_has_few_cells_where_only_short_samples_begin_large_windows() -> None:
@@ -110,17 +86,6 @@ def test_a_table_has_few_cells_where_only_short_samples_begin_large_windows() ->
     n_modes, n_rows, _ = table.spans.shape
     widest = max(len(row) for rows in cells_of(table) for row in rows)
     assert len(table.cells) < n_modes * n_rows * widest / 2
-
-
-def test_a_share_of_memory_leaves_out_windows_that_keep_more_but_no_sample_alone() -> None:
-    samples = order_samples(samples_of([24, 8, 8, 8, 8]))
-    room = Cluster(n_stages=2, device_memory_bytes=192)
-    table = price_windows(samples, LinearCost(token_bytes=2.0), room)
-    used = [[cell for cell in row if cell >= 0] for row in cells_of(table)[0]]
-    assert [len(row) for row in used] == [2, 4]
-    few = table.cheapest(0.2)  # 38.4 bytes
-    finite = [np.isfinite(row).tolist() for row in rows_of(few.begin, few.work_ms)]
-    assert [[k for k, is_finite in enumerate(row) if is_finite] for row in finite] == [[0], [0, 1]]
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=12)
@@ -207,7 +172,7 @@ def test_an_order_of_pairs_has_a_row_per_sample_unless_windows_are_alike() -> No
     assert table.costs.n_microbatches < 5 * 6 / 2
 
 
-def costs_one_by_one(samples: list[Sample], cost: CostModel, share: float) -> list[list[float]]:
+def costs_one_by_one(samples: list[Sample], cost: CostModel) -> list[list[float]]:
     """Work of every group of neighbours, infinite where it does not fit."""
     row_tokens = np.array([-(-sample.tokens // 8) * 8 for sample in samples])
     room = A100S.device_memory_bytes - cost.static_bytes
@@ -217,24 +182,23 @@ def costs_one_by_one(samples: list[Sample], cost: CostModel, share: float) -> li
         costs = cost.stage_costs(decoder_shapes(n_rows, np.full_like(n_rows, length)))
         transient = np.maximum(costs.forward_transient_bytes, costs.backward_transient_bytes)
         fits = (costs.stored_bytes + transient <= room).all(axis=1)
-        fits &= (costs.stored_bytes <= share * room).all(axis=1) | (n_rows == 1)
         table.append(np.where(fits, costs.work_ms.max(axis=1), np.inf).tolist())
     return table
 
 
-@pytest.mark.parametrize("share", [0.25, 1.0])
-def test_nothing_that_fits_is_missed_on_a_measured_table(share: float) -> None:
+def test_nothing_that_fits_is_missed_on_a_measured_table() -> None:
     profiles = shared_folder("profiles") / "a100_40gb_gpt_6.7b.csv"
-    table = import_csv(profiles, profiles.with_stem(f"{profiles.stem}_parameters"), GPT)
+    layers = import_csv(profiles, profiles.with_stem(f"{profiles.stem}_parameters"), GPT)
     cost = ProfiledCost(
-        table, GPT, equal_shares(GPT, A100S), A100S, config=ProfiledConfig(path=profiles)
+        layers, GPT, equal_shares(GPT, A100S), A100S, config=ProfiledConfig(path=profiles)
     )
     lengths = json.loads((shared_folder("lengths") / "gpt_max2048_gbs16384.json").read_text())
     samples = order_samples(samples_of(lengths["batches"][0]))
 
-    cheapest = price_windows(samples, cost, A100S).cheapest(share)
-    found = rows_of(cheapest.begin, cheapest.work_ms)
-    for row, expected in zip(found, costs_one_by_one(samples, cost, share), strict=True):
+    table = price_windows(samples, cost, A100S)
+    (rows,) = cells_of(table)
+    found = [[table.ratings.work_ms[c] if c >= 0 else np.inf for c in row] for row in rows]
+    for row, expected in zip(found, costs_one_by_one(samples, cost), strict=True):
         padding = [np.inf] * (len(samples) - len(row))
         missing = [np.inf] * (len(samples) - len(expected))
         assert [*row, *padding] == [*expected, *missing]

@@ -14,7 +14,7 @@ from dynapipe_hpc.planner.baselines.authors.grid_split import GridCut, grid_spli
 from dynapipe_hpc.planner.baselines.authors.window_times import window_times_ms
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import orders
-from dynapipe_hpc.planner.batch.split import padded_microbatch
+from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 
@@ -51,7 +51,7 @@ class AuthorsBatches:
         Raises:
             NoCutError: The samples fit, but not as this rule wants them to.
         """
-        ordered, *_ = orders(samples, cost.is_encoder_decoder).values()
+        ordered, *_ = orders(samples, cost.is_encoder_decoder)
         cuts = self.cut(ordered, cost, cluster)
         if cuts is None:
             price_windows(ordered, cost, cluster)  # names a sample too large

@@ -1,13 +1,12 @@
 """Windows whose samples lie in one row, end to end."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import Layout
-from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import BoolArray
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
@@ -16,7 +15,6 @@ from dynapipe_hpc.planner.batch.row_length import (
     ROW_MULTIPLE,
     Preferences,
     RowLengths,
-    document_lengths,
     padded,
 )
 from dynapipe_hpc.planner.batch.windows.layout_windows import ShapesOfRows
@@ -35,25 +33,6 @@ def are_limited(begin: IntArray, cluster: Cluster) -> bool:
     return len(begin) > FEWEST_LIMITED and cluster.n_stages > 1
 
 
-def large_are_cheap(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> bool:
-    """Whether packed windows of a share of the batch take less time per token than half as large.
-
-    That is so where a fast GPU waits for launches. The share is that of `WINDOWS_PER_STAGE`.
-
-    Args:
-        samples: Samples of the batch.
-        cost: Cost model, of whose modes the first is used.
-        cluster: The stages and replicas.
-    """
-    lengths = document_lengths(samples, cost.is_encoder_decoder)
-    n_rows = max(2.0, len(samples) / (WINDOWS_PER_STAGE * cluster.n_plans))
-    means = (np.full(2, side.mean()) for side in lengths)
-    shapes = Shapes.padded(n_rows * np.array([0.5, 1.0]), *means)
-    packed = cost.of_layout(Layout.PACKED)
-    half_ms, whole_ms = bottleneck_ms(packed.stage_costs(shapes, cost.recompute_modes[0]))
-    return bool(whole_ms < CHEAPER * 2 * half_ms)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedWindows:
     """Windows of packed rows, see `LayoutWindows`: tokens and pairs of a window are sums.
@@ -63,7 +42,7 @@ class PackedWindows:
     Unlike padding, sums never make large windows bad by themselves, but fewer than two per stage
     would leave stages idle. In a batch of many samples, windows of several therefore have no more
     tokens than such a share of a replica's, or than the two longest samples, or than the shortest
-    row; and where windows twice as large are cheaper, twice as many.
+    row; and where windows twice as large are cheaper, than twice as many, and so on.
 
     Attributes:
         begin: Beginnings of bundles in the samples, and the end of the last bundle.
@@ -86,10 +65,9 @@ class PackedWindows:
         cls,
         lengths: RowLengths,
         begin: IntArray,
-        known: KnownRows,
+        cost: CostModel,
         cluster: Cluster,
         *,
-        larger: bool = False,
         token_multiple: int = ROW_MULTIPLE,
         preferences: Preferences | None = None,
     ) -> Self:
@@ -98,9 +76,8 @@ class PackedWindows:
         Args:
             lengths: Positions that samples take.
             begin: Beginnings of bundles, and the end of the last.
-            known: Rows that the cost model knows.
+            cost: Cost model of packed rows.
             cluster: The cluster.
-            larger: Whether windows may have twice as many tokens, see `large_are_cheap`.
             token_multiple: Multiple that rows are filled up to.
             preferences: Numbers of preference pairs; None if no sample is one.
         """
@@ -111,10 +88,28 @@ class PackedWindows:
         if targets.any():
             summed += [targets, targets * both]
         tokens, *sums = (np.concatenate([[0], np.cumsum(each)])[begin] for each in summed)
-        n_windows = WINDOWS_PER_STAGE * cluster.n_plans / (2 if larger else 1)
-        most = max(both.sum() / n_windows, 2 * both.max(), token_multiple)
-        most_tokens = float(most) if are_limited(begin, cluster) else np.inf
-        return cls(begin, tokens, tuple(sums), most_tokens, known, token_multiple)
+        windows = cls(begin, tokens, tuple(sums), np.inf, cost.known_rows, token_multiple)
+        if not are_limited(begin, cluster):
+            return windows
+        share = windows.cheapest_share(cost, cluster)
+        most = max(share * both.sum(), 2 * both.max(), token_multiple)
+        return replace(windows, most_tokens=float(most))
+
+    def cheapest_share(self, cost: CostModel, cluster: Cluster) -> float:
+        """Share of all tokens up to which windows are looked at.
+
+        That of `WINDOWS_PER_STAGE`, or twice as much where such windows take less time per token,
+        and so on: a fast GPU waits for launches. Of the modes of the cost model, the first counts.
+        """
+        most = WINDOWS_PER_STAGE * cluster.n_stages
+        shares = 2.0 ** np.arange(most.bit_length() + 1) / (most * cluster.n_replicas)
+        totals = (sums[-1] for sums in self.sums)
+        shapes = self._shapes_of(
+            [np.maximum(total * shares, 1).astype(np.int64) for total in totals]
+        )
+        each_ms = bottleneck_ms(cost.stage_costs(shapes, cost.recompute_modes[0])) / shares
+        is_dear = np.append(~(each_ms[1:] < CHEAPER * each_ms[:-1]), True)
+        return float(shares[is_dear.argmax()])
 
     @property
     def layout(self) -> Layout:
@@ -137,7 +132,9 @@ class PackedWindows:
     def shapes(self, first: IntArray, size: IntArray) -> Shapes:
         """Equal rows with as many tokens and pairs, see `packed_shapes`."""
         end = first + size
-        of_windows = [sums[end] - sums[first] for sums in self.sums]
+        return self._shapes_of([sums[end] - sums[first] for sums in self.sums])
+
+    def _shapes_of(self, of_windows: Sequence[IntArray]) -> Shapes:
         _, inputs, _, *of_targets = of_windows
         row_tokens, sums = padded(inputs, self.token_multiple), Sums(*of_windows)
         if not of_targets:

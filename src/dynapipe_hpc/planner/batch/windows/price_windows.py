@@ -17,14 +17,11 @@ from dynapipe_hpc.planner.batch.row_length import (
     preferences_of,
     row_lengths,
 )
-from dynapipe_hpc.planner.batch.windows.better_windows import better_windows
 from dynapipe_hpc.planner.batch.windows.bundles import bundles
 from dynapipe_hpc.planner.batch.windows.doubling import Doubling
 from dynapipe_hpc.planner.batch.windows.layout_windows import LayoutWindows
 from dynapipe_hpc.planner.batch.windows.packed_windows import (
     PackedWindows,
-    are_limited,
-    large_are_cheap,
 )
 from dynapipe_hpc.planner.batch.windows.padded_windows import PaddedWindows
 from dynapipe_hpc.planner.batch.windows.window_lookup import WindowLookup
@@ -94,44 +91,6 @@ def price_bundled_windows(
     )
 
 
-def price_layouts(
-    samples: Sequence[Sample],
-    cost: CostModel,
-    cluster: Cluster,
-    layouts: Sequence[Layout],
-    *,
-    token_multiple: int = ROW_MULTIPLE,
-    may_misfit: bool = False,
-) -> list[WindowTable]:
-    """Tables of `price_bundled_windows`: of all layouts together, then of each layout alone.
-
-    Of all together, padded windows that are no better than packed ones are left out. If that leaves
-    none, the first table is that of packed windows, and comes once. None is left where packed rows
-    cost what equal padded rows do: packed, samples need no more rows, nor longer ones, than padded.
-    """
-    alone = {
-        layout: price_bundled_windows(
-            samples, cost, cluster, [layout], token_multiple=token_multiple, may_misfit=may_misfit
-        )
-        for layout in layouts
-    }
-    if len(alone) == 1:
-        return list(alone.values())
-    plain, packed = alone[Layout.PADDED], alone[Layout.PACKED]
-    if cost.of_layout(Layout.PACKED) is cost.of_layout(Layout.PADDED):
-        return [packed, plain]
-    in_bundles = plain
-    if len(plain.begin) > len(packed.begin):
-        bundled = packed.begin
-        in_bundles = _priced(
-            samples, bundled, cost, cluster, layouts=[Layout.PADDED], token_multiple=token_multiple
-        )
-    better = better_windows(in_bundles, packed)
-    if better is None:
-        return [packed, plain]
-    return [WindowTable.joined([better, packed]), plain, packed]
-
-
 def _priced(
     samples: Sequence[Sample],
     begin: IntArray,
@@ -165,9 +124,8 @@ def _windows(
     return PackedWindows.from_lengths(
         lengths,
         begin,
-        cost.known_rows,
+        cost.of_layout(Layout.PACKED),
         cluster,
-        larger=are_limited(begin, cluster) and large_are_cheap(samples, cost, cluster),
         token_multiple=token_multiple,
         preferences=preferences_of(samples),
     )

@@ -106,19 +106,10 @@ class WindowTable:
             Ratings(*map(np.concatenate, every_rating)),
         )
 
-    def of_at_most(self, max_samples: int) -> Self:
-        """The table with windows of at most `max_samples` samples."""
-        begin, end = np.moveaxis(self.spans, 2, 0)
-        return replace(self, spans=np.stack([begin, np.minimum(end, begin + max_samples)], axis=2))
-
-    def in_mode(self, mode: int) -> Self:
-        """The table with one of the modes, given by index."""
-        return replace(self, modes=(self.modes[mode],), spans=self.spans[mode : mode + 1])
-
     @property
     def every_sample_runs(self) -> bool:
-        """Whether every sample alone may be used in the first mode."""
-        return bool(self.runs_alone[0].all())
+        """Whether every sample alone may be used in some mode."""
+        return bool(self.runs_alone.any(axis=0).all())
 
     @property
     def runs_alone(self) -> BoolArray:
@@ -128,22 +119,16 @@ class WindowTable:
         runs[runs] = self.cells[begin[runs]] >= 0
         return runs
 
-    def cheapest(self, memory_share: float = 1.0) -> _kernels.CheapestModes:
-        """Every window in the fastest mode in which it keeps no more than a share of memory."""
-        return self._cheapest(self.ratings, memory_share)
+    def split(self, ratings: Ratings, n_replicas: int) -> npt.NDArray[np.uint32]:
+        """Windows of the split that ends first, see split_samples.hpp; rows as in `cells_of`."""
+        return _kernels.split_windows(self.kernel_costs, *ratings, n_replicas)
 
-    def least(self, entries: FloatArray) -> _kernels.CheapestModes:
-        """Every window in the mode of its least entry, with a fill of 0.
-
-        Args:
-            entries: Entry of every micro-batch of `costs`; infinite for those not to be used.
-        """
-        entries = np.ascontiguousarray(entries)
-        nothing = np.zeros_like(entries)
-        return self._cheapest(Ratings(entries, nothing, nothing), 1.0)
-
-    def _cheapest(self, ratings: Ratings, memory_share: float) -> _kernels.CheapestModes:
-        return _kernels.cheapest_modes(self.cells, self.spans, *ratings, memory_share)
+    def least(self, entries: FloatArray) -> float:
+        """Least sum of entries of usable micro-batches over all cuts."""
+        usable = np.where(np.isfinite(self.ratings.memory_share), entries, np.inf)
+        nothing = np.zeros_like(usable)
+        windows = self.split(Ratings(usable, nothing, nothing), 1)
+        return float(entries[self.cells_of(windows)].sum())
 
     @property
     def kernel_costs(self) -> _kernels.WindowCosts:

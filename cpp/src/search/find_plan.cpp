@@ -1,9 +1,10 @@
-#include "dynapipe/search/improve_plan.hpp"
+#include "dynapipe/search/find_plan.hpp"
 
 #include <algorithm>
 #include <stdexcept>
 
-#include "dynapipe/schedule/least_makespan.hpp"
+#include "dynapipe/schedule/round_trip.hpp"
+#include "dynapipe/search/construct_plans.hpp"
 #include "dynapipe/search/plan_moves.hpp"
 #include "dynapipe/search/plan_objective.hpp"
 
@@ -48,7 +49,7 @@ class Search {
         moves_.set_precedences(overtakes ? kPrecedences : kFirstInFirstOut);
     }
 
-    std::vector<Improvement> improve(std::size_t effort) {
+    std::vector<FoundPlan> improve(std::size_t effort) {
         for (std::size_t length = next_round(); used_ + length <= effort && best_ms_ > least_ms_;
              length = next_round()) {
             moves_.begin(best_);
@@ -58,8 +59,7 @@ class Search {
                 found_.push_back(best());
             }
         }
-        const auto beyond = [effort](const Improvement& plan) { return plan.effort > effort; };
-        return {found_.begin(), std::find_if(found_.begin(), found_.end(), beyond)};
+        return std::move(found_);
     }
 
   private:
@@ -94,12 +94,12 @@ class Search {
     [[nodiscard]] std::size_t next_round() const { return used_ == 0 ? kFirstRound : used_; }
 
     /// The best plan so far, that a round has found.
-    [[nodiscard]] Improvement best() const {
-        Improvement improvement{{}, best_ms_, used_, n_moves_};
+    [[nodiscard]] FoundPlan best() const {
+        FoundPlan plan{{}, best_ms_, used_, n_moves_};
         for (const Replica& replica : best_) {
-            improvement.replicas.push_back(replica.windows);
+            plan.replicas.push_back(replica.windows);
         }
-        return improvement;
+        return plan;
     }
 
     /// Wide while rounds are short, so that small plans are not stuck near their start.
@@ -189,36 +189,19 @@ class Search {
     double best_ms_ = kNever;
     std::size_t n_moves_ = 0;
     std::size_t used_ = 0;  ///< effort of all rounds
-    std::vector<Improvement> found_;
+    std::vector<FoundPlan> found_;
     std::vector<std::uint32_t> list_;
 };
 
 }  // namespace
 
-/// The search itself is known to this file alone, so that its functions can be inlined.
-struct PlanSearch::Rounds {
-    Search search;
-};
-
-PlanSearch::PlanSearch(ReplicaSimulator& simulator, std::span<const Assignment> starts,
-                       std::span<const double> slowness, std::uint64_t seed)
-    : rounds_(new Rounds{Search(simulator, starts, slowness, seed)}) {}
-
-PlanSearch::PlanSearch(PlanSearch&& other) noexcept = default;
-
-PlanSearch::~PlanSearch() = default;
-
-std::vector<Improvement> PlanSearch::improve(std::size_t effort) {
-    return rounds_->search.improve(effort);
-}
-
-std::vector<double> makespans_ms(ReplicaSimulator& simulator, std::span<const Assignment> plans,
-                                 std::span<const double> slowness, double give_up_ms) {
-    std::vector<double> found_ms;
-    for (const Assignment& plan : plans) {
-        found_ms.push_back(simulator.slowest_ms(plan, slowness, give_up_ms));
+std::vector<FoundPlan> find_plan(ReplicaSimulator& simulator, std::span<const double> slowness,
+                                 std::size_t effort, std::uint64_t seed) {
+    std::vector<Assignment> starts;
+    for (ConstructedPlan& plan : construct_plans(simulator, slowness)) {
+        starts.push_back(std::move(plan.replicas));
     }
-    return found_ms;
+    return Search(simulator, starts, slowness, seed).improve(effort);
 }
 
 }  // namespace dynapipe

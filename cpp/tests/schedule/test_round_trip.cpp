@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "dynapipe/schedule/least_makespan.hpp"
+#include "dynapipe/schedule/round_trip.hpp"
 
 namespace {
 
@@ -80,32 +80,11 @@ void company_may_shorten_the_way_of_the_longest() {
     CHECK(dynapipe::least_round_trip_ms(table.windows(), kLink, false) == 2 * (10 + 20) + 2 * 3);
 }
 
-/// Stored for the whole way, and more while a pass runs; nine of ten samples could go on.
-void memory_in_flight_adds_up() {
-    Table table;
-    for (std::size_t i = 0; i < 10; ++i) {
-        table.add_row({0});
-    }
-    table.add_costs(5, 8, 2);
-    const std::vector<double> limits(kStages, 70.0);
-    const auto least_ms = [&](bool split_backward) {
-        return dynapipe::least_makespan_ms(table.windows(), limits, kLink, split_backward, 1);
-    };
-    const double stored = 40.0 / 70.0;
-    const double passes = 10.0 / 70.0 * 5 + 30.0 / 70.0 * 8;
-    const auto is_close = [](double found, double expected) {
-        return found > expected * (1 - 1e-12) && found < expected * (1 + 1e-12);
-    };
-    CHECK(is_close(least_ms(false), 10 * (stored * (2 * (5 + 8) + 6) + passes)));
-    CHECK(is_close(least_ms(true), 10 * (stored * (2 * (5 + 6) + 6 + 2) + passes)));
-}
-
 }  // namespace
 
 int main() {
     a_round_trip_ends_with_the_last_pass();
     a_round_trip_ends_with_the_last_reduction();
     company_may_shorten_the_way_of_the_longest();
-    memory_in_flight_adds_up();
     return check::finish();
 }

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dynapipe/batch/window_costs.hpp"
+#include "dynapipe/schedule/replica_simulator.hpp"
+
+namespace dynapipe {
+
+/// The best plan so far: the best start, or what a round of the search has found.
+struct FoundPlan {
+    Assignment replicas;
+    double makespan_ms;   ///< slowest replica, by the list scheduler
+    std::size_t effort;   ///< passes scheduled in all rounds so far; 0 for the start
+    std::size_t n_moves;  ///< moves tried so far, in all rounds
+};
+
+/// Finds plans: constructs starts, and improves the best of them by a seeded local search. The list
+/// scheduler evaluates all of them.
+///
+/// Starts are plans of all modes of windows together, then of each mode alone; see
+/// `construct_plans`.
+///
+/// A move swaps or relocates micro-batches within a replica or between two replicas, shifts samples
+/// between neighbouring micro-batches, splits a micro-batch, joins two, changes a recomputation
+/// mode, or changes the precedence of a replica (see PlanMoves): to one by which micro-batches
+/// overtake others only if the best start has it. A move that makes a plan worse is accepted only
+/// within a threshold that decreases to zero. The objective is mainly the end of the slowest
+/// replica and, with a small weight, the ends of all others: time that a replica gains makes room
+/// for work of the slowest one.
+///
+/// The search runs in rounds. Each starts from the best plan so far and is as long as all earlier
+/// rounds together, whatever the effort. A round that does not fit into the remaining effort is not
+/// started, nor is any once the best plan takes no longer than the longest sample's round trip with
+/// the reductions behind it. So a search with more effort finds everything that one with less
+/// effort finds.
+///
+/// Effort is counted in scheduled passes, not in time, and random numbers are integers, so the same
+/// input gives the same plan on every machine.
+///
+/// @param simulator  has simulated nothing yet.
+/// @param slowness   (n_replicas,): by what the passes of each replica take longer, >= 1; from one
+///                   replica to as many as there are samples.
+/// @param effort     passes to schedule in rounds; the last move of a round may exceed it.
+/// @return           the best start, followed by the improvements that rounds within `effort`
+///                   found, the best last; no replica is empty.
+/// @throws std::invalid_argument  if a window of one sample has no cell, or does not fit.
+std::vector<FoundPlan> find_plan(ReplicaSimulator& simulator, std::span<const double> slowness,
+                                 std::size_t effort, std::uint64_t seed);
+
+}  // namespace dynapipe

@@ -1,0 +1,31 @@
+/// Threads that plan the same windows at the same time find the same plan.
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "dynapipe/search/find_plan.hpp"
+#include "plan_problem.hpp"
+
+int main() {
+    const plan_problem::Problem problem(1, 200.0);
+    const std::vector<double> limits(plan_problem::kStages, 300.0);
+    const std::vector<double> slowness{1.0, 1.5};
+    std::vector<std::vector<dynapipe::FoundPlan>> found(4);
+    std::vector<std::thread> threads;
+    for (std::vector<dynapipe::FoundPlan>& plans : found) {
+        threads.emplace_back([&] {
+            dynapipe::ReplicaSimulator simulator(problem.windows(), limits, {0.5, 10.0, true},
+                                                 true);
+            plans = dynapipe::find_plan(simulator, slowness, 12'500, 1);
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    for (const std::vector<dynapipe::FoundPlan>& plans : found) {
+        CHECK(plan_problem::holds_every_sample_once(plans.back().replicas));
+        CHECK(plans.back().replicas == found.front().back().replicas);
+    }
+    return check::finish();
+}
