@@ -104,6 +104,13 @@ DECODERS: Mapping[str, Decoder] = {
         {"new_decoder_architecture": True, "num_kv_heads": 2, "rope_parameters": _ROPE},
     ),
     "starcoder2": Decoder("Starcoder2", {"sliding_window": WINDOW, "rope_parameters": _ROPE}),
+    # Norms with an axis of heads.
+    "cohere": Decoder("Cohere", {"use_qk_norm": True, "rope_parameters": _ROPE}),
+    # The head has a bias, half of each head is turned, and settings name rates of dropout.
+    "phi": Decoder(
+        "Phi",
+        {"resid_pdrop": 0.5, "embd_pdrop": 0.5, "attention_dropout": 0.5, "rope_parameters": _ROPE},
+    ),
 }
 """Types of models, by name."""
 

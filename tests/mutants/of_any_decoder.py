@@ -6,6 +6,7 @@ SHAPE = ("tests/architecture/test_transformers.py",)
 ATTENTION = ("tests/models/test_foreign_attention.py",)
 STAGE = ("tests/models/test_transformers_stage.py",)
 ANSWERS = "test_answers_of_preference_pairs_are_those_behind_prompts_of_their_own"
+EQUAL = "test_stages_compute_the_loss_and_gradients_of_a_plain_loop"
 KINDS = ("tests/experiment/profile/test_layer_kinds.py",)
 PARTS = ("tests/training/huggingface/test_decoder_parts.py",)
 WAITS = "test_split_passes_leave_the_work_that_is_estimated_and_no_more_than_was_kept"
@@ -414,6 +415,20 @@ ANY_DECODER = (
         "",
         "weights that the files do not have",
         (f"{FOLDER[0]}::test_weights_that_the_class_does_not_have_are_named",),
+    ),
+    Mutant(
+        "models/foreign_model.py",
+        "    model.eval()  # drops nothing\n",
+        "",
+        "layers that drop as in the settings of their class",
+        (f"{STAGE[0]}::{EQUAL}[phi]",),
+    ),
+    Mutant(
+        "models/transformers.py",
+        "self._vectors.bias is None and is_plain",
+        "is_plain",
+        "a head without its bias",
+        (f"{STAGE[0]}::{EQUAL}[phi]",),
     ),
     Mutant(
         "models/foreign_model.py",

@@ -71,3 +71,19 @@ def test_weights_that_all_shards_hold_are_next_to_each_other() -> None:
     assert flat.weights[: flat.unsplit.start].tolist() == [2] * 60
     assert sorted(flat.weights[flat.unsplit].tolist()) == [0] * (2 * ALIGNMENT - 75) + [1] * 30
     assert flat.weights[flat.unsplit.stop :].sum() == 2 * 6
+
+
+class _HeadsNorm(nn.Module):
+    """A norm with scales per head, as Cohere has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((4, 5), 3.0))
+
+
+def test_norms_do_not_decay_whatever_their_axes() -> None:
+    module = nn.ModuleDict({"q": _HeadsNorm(), "maps": nn.Linear(5, 20)})
+    flat = FlatParameters(module)
+    assert flat.n_decaying == 2 * ALIGNMENT
+    assert flat.weights[flat.n_decaying :].tolist()[:20] == [3.0] * 20
+    assert not (flat.weights[: flat.n_decaying] == 3.0).any()

@@ -37,7 +37,7 @@ class FlatParameters:
     gradients. Weights that decay come first, then the others, then zeros that fill up equal
     shares. Weights that all shards of a stage hold are contiguous.
 
-    Matrices decay; vectors and relative biases do not, as in the trainer of `transformers`.
+    Matrices decay; vectors, norms and relative biases do not, as in the trainer of `transformers`.
 
     Attributes:
         weights: Weights, shape (n,), of the type of the parameters.
@@ -65,8 +65,9 @@ class FlatParameters:
             for name, p in module.named_parameters()
             if p.requires_grad and name not in left_out
         }
-        cut_decaying, cut_rest = _by_decay({n: p for n, p in held.items() if n in cut})
-        decaying, rest = _by_decay({n: p for n, p in held.items() if n not in cut})
+        matrices = _matrices(module)
+        cut_decaying, cut_rest = _by_decay({n: p for n, p in held.items() if n in cut}, matrices)
+        decaying, rest = _by_decay({n: p for n, p in held.items() if n not in cut}, matrices)
         self.n_weights = _count(held.values())
         self.n_decaying = _rounded_up(_count(cut_decaying + decaying), ALIGNMENT)
         self.unsplit = slice(_count(cut_decaying), self.n_decaying + _count(rest))
@@ -98,14 +99,24 @@ class FlatParameters:
             start = extent.stop
 
 
+def _matrices(module: nn.Module) -> set[str]:
+    """Names of the parameters that decay; those of norms may have an axis of heads."""
+    return {
+        f"{path}.{name}".lstrip(".")
+        for path, each in module.named_modules()
+        if "norm" not in type(each).__name__.lower()
+        for name, p in each.named_parameters(recurse=False)
+        if p.ndim >= 2 and "bias" not in f"{path}.{name}"
+    }
+
+
 def _by_decay(
-    parameters: Mapping[str, nn.Parameter],
+    parameters: Mapping[str, nn.Parameter], matrices: Collection[str]
 ) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     """Parameters that decay, and parameters that do not."""
-    decaying = {name for name, p in parameters.items() if p.ndim >= 2 and "bias" not in name}
     return (
-        [p for name, p in parameters.items() if name in decaying],
-        [p for name, p in parameters.items() if name not in decaying],
+        [p for name, p in parameters.items() if name in matrices],
+        [p for name, p in parameters.items() if name not in matrices],
     )
 
 

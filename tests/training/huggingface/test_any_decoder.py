@@ -8,19 +8,24 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.examples.any_decoders import origin_of, saved_decoder
+from tests.examples.any_decoders import DECODERS, origin_of, saved_decoder
 from tests.examples.foreign_models import transformers
 
+from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.predict import logits_of
 from dynapipe_hpc.models.transformers import TransformersStage
+from dynapipe_hpc.training.checkpoint.description import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart, whole_parts
+from dynapipe_hpc.training.checkpoint.write_parts import write_parts
+from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.huggingface import read_rows
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.folder import open_tensors
-from dynapipe_hpc.training.huggingface.import_model import import_model
+from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model, open_weights
+from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 
 WEIGHTS = "model.safetensors"
 
@@ -157,6 +162,21 @@ def test_experts_are_imported_and_exported_one_by_one(theirs: Path, tmp_path: Pa
     assert torch.equal(*logits)
 
 
+def test_experts_are_as_they_were_beside_merged_adapters(theirs: Path, tmp_path: Path) -> None:
+    shape = origin_of(theirs)[1].model_copy(update={"lora": Lora(rank=2)})
+    stage = TransformersStage(shape, range(4), first=True, last=True)
+    parts = [part for part in whole_parts(stage) if "lora" in part.name]  # which add 0
+    facts = {f"model.{key}": value for key, value in shape.model_dump(mode="json").items()}
+    (tmp_path / "tuned").mkdir()
+    copy_small_files(theirs, tmp_path / "tuned" / CARRIED)
+    checksum = write_parts(tmp_path / "tuned", 0, parts)
+    Description(4, NOTHING_DONE, facts, (checksum,)).write(tmp_path / "tuned")
+    export_model(tmp_path / "tuned", tmp_path / "merged", base=theirs)
+    before, after = (load_file(at / WEIGHTS) for at in (theirs, tmp_path / "merged"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
 def test_a_stage_reads_its_own_tensors_only(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     origin, shape = origin_of(theirs)
     names, read = set(), read_rows._read
@@ -268,3 +288,15 @@ def test_settings_of_version_4_mean_what_they_mean_to_transformers(
         expected = theirs(torch.tensor([tokens])).logits[0]
     found = logits_of(load_model(origin_of(tmp_path)[0]), tokens)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_the_weights_that_decay_are_those_of_the_trainer_of_transformers(
+    name: str, tmp_path: Path
+) -> None:
+    model = saved_decoder(name, tmp_path)
+    stage = TransformersStage(origin_of(tmp_path)[1], range(4), first=True, last=True)
+    flat = FlatParameters(stage)
+    found = {view.name for view in flat.views if view.start < flat.n_decaying}
+    decaying = transformers.Trainer.get_decay_parameter_names(None, model)
+    assert found == set(decaying) & {view.name for view in flat.views}
