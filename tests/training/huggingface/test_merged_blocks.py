@@ -59,3 +59,26 @@ def test_every_row_gets_what_its_adapter_adds(
     for name, weight in tensors.items():
         expected = weight + added[name] if name in added else weight
         torch.testing.assert_close(found[name], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_without_adapters_keep_all_of_their_numbers(tmp_path: Path) -> None:
+    tensors = {name: each.double() + 1e-9 for name, each in llama_tensors().items()}
+    base = write_model(tmp_path / "base", {**LLAMA, "dtype": "float64"}, tensors)
+    added = write_tuned(tmp_path / "tuned", base)
+    export_model(tmp_path / "tuned", tmp_path / "merged", base=base)
+    found = load_file(tmp_path / "merged/model.safetensors")
+    for name, weight in tensors.items():
+        expected = weight + added[name].double() if name in added else weight
+        torch.testing.assert_close(found[name], expected, rtol=0, atol=1e-6 * (name in added))
+
+
+def test_adapters_are_added_in_32_bits_to_weights_of_16(tmp_path: Path) -> None:
+    tensors = {name: each.bfloat16() for name, each in llama_tensors().items()}
+    base = write_model(tmp_path / "base", LLAMA, tensors)
+    added = write_tuned(tmp_path / "tuned", base)
+    export_model(tmp_path / "tuned", tmp_path / "merged", "float32", base=base)
+    found = load_file(tmp_path / "merged/model.safetensors")
+    for name, weight in tensors.items():
+        torch.testing.assert_close(
+            found[name], weight.float() + added.get(name, 0), rtol=1e-6, atol=1e-6
+        )

@@ -13,7 +13,6 @@ from dynapipe_hpc.data.atomic_write import new_folder, writing
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.training.checkpoint.description import Description
 from dynapipe_hpc.training.checkpoint.part_files import check_part
-from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
 from dynapipe_hpc.training.huggingface.adapters import merging, write_adapters
 from dynapipe_hpc.training.huggingface.dtypes import DTYPE_KEYS, configured_dtype
@@ -21,7 +20,7 @@ from dynapipe_hpc.training.huggingface.folder import open_tensors
 from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 from dynapipe_hpc.training.huggingface.pages import page_for
-from dynapipe_hpc.training.huggingface.read_rows import read_part
+from dynapipe_hpc.training.huggingface.read_rows import read_rows
 from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids
 from dynapipe_hpc.training.huggingface.write_tensors import ReadRows, write_tensors
 from dynapipe_hpc.training.small_files import CONFIG, copy_small_files
@@ -134,12 +133,10 @@ def _reader(origin: Origin) -> ReadRows:
     tensors = open_tensors(origin.folder, origin.page, origin.shape)
 
     def read(name: str, start: int, stop: int) -> Tensor:
-        shape = torch.Size(tensors.maps[name].shape)
-        values = torch.empty(stop - start, *shape[1:])
-        read_part(
-            tensors, StatePart(name, shape, torch.Size([start, *[0] * (len(shape) - 1)]), values)
-        )
-        return values
+        tensor_map = tensors.maps[name]
+        _, *rest = tensor_map.shape
+        n = rest[0] if tensor_map.is_stack else 1
+        return read_rows(tensors, name, n * start, n * stop).view(stop - start, *rest)
 
     return read
 
