@@ -7,6 +7,9 @@ ATTENTION = ("tests/models/test_foreign_attention.py",)
 STAGE = ("tests/models/test_transformers_stage.py",)
 ANSWERS = "test_answers_of_preference_pairs_are_those_behind_prompts_of_their_own"
 EQUAL = "test_stages_compute_the_loss_and_gradients_of_a_plain_loop"
+NEEDS = "test_models_that_need_more_are_refused_before_their_weights_are_read"
+REFUSED = ("tests/training/huggingface/test_refused_decoders.py",)
+TYPES = "tests/models/test_every_model_type.py::test_a_type_trains_as_in_a_plain_loop"
 KINDS = ("tests/experiment/profile/test_layer_kinds.py",)
 PARTS = ("tests/training/huggingface/test_decoder_parts.py",)
 WAITS = "test_split_passes_leave_the_work_that_is_estimated_and_no_more_than_was_kept"
@@ -429,6 +432,69 @@ ANY_DECODER = (
         "is_plain",
         "a head without its bias",
         (f"{STAGE[0]}::{EQUAL}[phi]",),
+    ),
+    Mutant(
+        "models/foreign_model.py",
+        "        if not any(True for _ in module.parameters()):\n",
+        "        if False:\n",
+        "a norm without weights that also runs before the layers",
+        (f"{TYPES}[nanochat]",),
+    ),
+    Mutant(
+        "training/huggingface/decoder_parts.py",
+        "    except RuntimeError as error:\n",
+        "    except KeyError as error:\n",
+        "layers that do not run without numbers",
+        (f"{TYPES}[jetmoe]",),
+    ),
+    Mutant(
+        "models/transformers.py",
+        "    except Exception as error:\n",
+        "    except KeyError as error:\n",
+        "layers that do not run in transformers either",
+        (f"{FOLDER[0]}::{NEEDS}",),
+    ),
+    Mutant(
+        "models/foreign_model.py",
+        "    if not isinstance(decoder, nn.Module):\n",
+        "    if False:\n",
+        "a decoder at another name than its class says",
+        (f"{FOLDER[0]}::{NEEDS}",),
+    ),
+    Mutant(
+        "models/foreign_model.py",
+        "if saved := sorted(held & stored.keys() - built.keys()):",
+        "if saved := []:",
+        "buffers in files count as weights of another model",
+        (f"{FOLDER[0]}::{NEEDS}",),
+    ),
+    Mutant(
+        "models/foreign_model.py",
+        'float(value["__float__"]) if',
+        "value if",
+        "infinite numbers of settings",
+        (f"{FOLDER[0]}::test_infinite_numbers_of_settings_are_read_as_transformers_reads_them",),
+    ),
+    Mutant(
+        "models/foreign_model.py",
+        'str(error).partition("\\n")[0]',
+        "str(error)",
+        "refusals of several lines",
+        (f"{FOLDER[0]}::test_a_setting_that_its_class_refuses_is_named_in_one_line",),
+    ),
+    Mutant(
+        "training/huggingface/any_decoder.py",
+        "        if settings.get(name) is None:\n",
+        "        if False:\n",
+        "sizes of other names are not those of a damaged file",
+        REFUSED,
+    ),
+    Mutant(
+        "training/huggingface/pages.py",
+        "        if problem := media_problem(settings):\n",
+        "        if problem := '':\n",
+        "a model of text and images whose text model might be taken",
+        REFUSED,
     ),
     Mutant(
         "models/foreign_model.py",

@@ -73,6 +73,8 @@ class ForeignModel:
             self._remove(self.whole.lm_head)
 
     def _remove(self, module: nn.Module) -> None:
+        if not any(True for _ in module.parameters()):
+            return  # such as a norm without weights, which may run elsewhere, too
         for parent in (self.whole, self.decoder):
             for name, child in parent.named_children():
                 if child is module:
@@ -143,7 +145,8 @@ def _built(shape: TransformersShape, config: Any, dtype: torch.dtype) -> Foreign
     except Exception as error:  # whatever its classes make of the settings
         raise InputError(
             f"transformers {transformers.__version__} cannot build a {shape.model_type} whose "
-            f"attention is {attention}: {type(error).__name__}: {error}; choose another model"
+            f"attention is {attention}: {type(error).__name__}: {first_line(error)}; choose "
+            "another model"
         ) from error
     found = _parts(model, shape, calls_sdpa=calls_sdpa)
     _check_weights(found, shape)
@@ -177,9 +180,23 @@ def config_of(values: Mapping[str, Any]) -> Any:
             "version that has it, or choose another model"
         )
     try:
-        return CONFIG_MAPPING[model_type].from_dict(dict(values))
+        return CONFIG_MAPPING[model_type].from_dict(
+            json.loads(json.dumps(values), object_hook=_float)
+        )
     except Exception as error:  # the library's own, which it validates settings with, too
-        raise InputError(f"transformers {__version__} refuses config.json: {error}") from error
+        raise InputError(
+            f"transformers {__version__} refuses config.json of a {model_type}: {first_line(error)}"
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """Text of an error without the objects that `transformers` prints behind it."""
+    return str(error).partition("\n")[0]
+
+
+def _float(value: dict[str, Any]) -> Any:
+    """An object of JSON, or the infinite number that `transformers` writes as one."""
+    return float(value["__float__"]) if value.keys() == {"__float__"} else value
 
 
 def layer_kinds(shape: TransformersShape) -> list[tuple[TransformersShape, float]]:
@@ -222,7 +239,12 @@ def with_layers(values: Mapping[str, Any], n_layers: int) -> dict[str, Any]:
 
 def _parts(model: Any, shape: TransformersShape, *, calls_sdpa: bool) -> ForeignModel:
     name = type(model).__name__
-    decoder = getattr(model, model.base_model_prefix)
+    decoder = getattr(model, model.base_model_prefix, None)
+    if not isinstance(decoder, nn.Module):
+        raise InputError(
+            f"{name} of transformers cannot be trained: its decoder is not at the name that its "
+            f"class says ({model.base_model_prefix})"
+        )
     lists = [(n, m) for n, m in decoder.named_children() if isinstance(m, nn.ModuleList)]
     after = [n for n, m in decoder.named_children() if "norm" in n.lower() or n == "ln_f"]
     problem = ""
@@ -315,19 +337,29 @@ def _check_weights(model: ForeignModel, shape: TransformersShape) -> None:
     differing = []
     prefix = f"{model.whole.base_model_prefix}.{model.layers_name}."
     for name, weight in model.whole.named_parameters():
-        if name.startswith(prefix):
-            number, _, rest = name.removeprefix(prefix).partition(".")
-            name = f"{prefix}{NUMBER}.{rest}"  # noqa: PLW2901 - the name in `tensors`
-            if built.setdefault(name, tuple(weight.shape)) != tuple(weight.shape):
-                differing.append(f"layer {number}")
-        built[name] = tuple(weight.shape)
+        pattern = _in_any_layer(name, prefix)
+        if built.setdefault(pattern, tuple(weight.shape)) != tuple(weight.shape):
+            differing.append(name)
     stored = {name: tuple(size) for name, size in shape.tensors.items()}
+    held = {_in_any_layer(name, prefix) for name, _ in model.whole.named_buffers()}
+    if saved := sorted(held & stored.keys() - built.keys()):
+        raise InputError(
+            f"{type(model.whole).__name__} of transformers has numbers in its files that are no "
+            f"weights (buffers): {', '.join(saved)}, which is not supported; choose another model"
+        )
     differing += [n for n in built.keys() | stored.keys() if built.get(n) != stored.get(n)]
     if differing:
         raise InputError(
             f"{type(model.whole).__name__} of transformers has other weights than the files of the "
             f"model: {', '.join(sorted(set(differing)))}"
         )
+
+
+def _in_any_layer(name: str, prefix: str) -> str:
+    """Name of a weight with `NUMBER` for that of its layer, as in `tensors`."""
+    if not name.startswith(prefix):
+        return name
+    return f"{prefix}{NUMBER}.{name.removeprefix(prefix).partition('.')[2]}"
 
 
 def fill(model: ForeignModel) -> None:

@@ -1,7 +1,7 @@
 """Decoders of `transformers` as torch modules: the layers of one pipeline stage."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
@@ -13,6 +13,7 @@ from torch.nn import functional
 from dynapipe_hpc.architecture.blocks import LOGITS_AT_ONCE
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.transformers import TransformersShape
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
 from dynapipe_hpc.models.decoder import DecoderBatch
@@ -29,6 +30,7 @@ from dynapipe_hpc.models.foreign_model import (
     check_attention,
     exactly,
     fill,
+    first_line,
     foreign_model,
     head_alone,
     is_plain,
@@ -91,8 +93,9 @@ class TransformersStage(StageOfFamily):
         self._take_over(model)
         # Not as modules: the parts of these models are the stage's already.
         self._model = (model,)
-        self._head = (_Head(model, shape, shards),) if self.is_last else ()
-        self._probe(shape)
+        with _refusing_errors(shape):
+            self._head = (_Head(model, shape, shards),) if self.is_last else ()
+            self._probe(shape)
 
     @classmethod
     def layer_kinds(cls, shape: ModelShape) -> Sequence[tuple[ModelShape, float]]:
@@ -219,6 +222,23 @@ def _run(function: Any, hidden: Tensor, recompute: Recompute) -> Tensor:
             raise ValueError("layers of transformers are recomputed whole or not at all")
         case _:
             assert_never(recompute)
+
+
+@contextmanager
+def _refusing_errors(shape: TransformersShape) -> Iterator[None]:
+    """Block in which whatever classes of `transformers` raise is a refusal of their model."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        if torch.empty(0).is_meta:
+            raise  # for estimates, which name another way
+        raise InputError(
+            f"a {shape.model_type} with these settings does not run: {type(error).__name__}: "
+            f"{first_line(error)}; if it runs in transformers alone, choose another model, else "
+            "mend config.json"
+        ) from error
 
 
 class _StageEnd(Exception):  # noqa: N818 - no error

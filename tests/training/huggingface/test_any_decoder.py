@@ -13,6 +13,7 @@ from tests.examples.foreign_models import transformers
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.models.foreign_model import config_of
 from dynapipe_hpc.models.predict import logits_of
 from dynapipe_hpc.models.transformers import TransformersStage
 from dynapipe_hpc.training.checkpoint.description import Description
@@ -119,6 +120,18 @@ def test_weights_that_the_class_does_not_have_are_named(theirs: Path) -> None:
             {"ffn_dim": 24, "word_embed_proj_dim": 16},
             "its decoder is not one list of layers",
         ),
+        ("Llama4Text", {"head_dim": 4}, "its decoder is not at the name that its class says"),
+        (
+            "Apertus",
+            {"pad_token_id": 0},
+            r"numbers .* that are no weights \(buffers\): model.layers.\*.mlp.act_fn.beta, ",
+        ),
+        # Heads of 6, of which a half is turned: 3, and angles come in pairs.
+        (
+            "Phi",
+            {"hidden_size": 24, "num_key_value_heads": 4},
+            "a phi with these settings does not run: RuntimeError: .*; if it runs in transformers",
+        ),
     ],
 )
 def test_models_that_need_more_are_refused_before_their_weights_are_read(
@@ -126,8 +139,8 @@ def test_models_that_need_more_are_refused_before_their_weights_are_read(
 ) -> None:
     sizes = {"vocab_size": 53, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
-    config = getattr(transformers, f"{name}Config")(**sizes, **heads, **settings)
-    getattr(transformers, f"{name}ForCausalLM")(config).save_pretrained(tmp_path)
+    config = getattr(transformers, f"{name}Config")(**sizes | heads | settings)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     with pytest.raises(InputError, match=message):
         TransformersStage(origin_of(tmp_path)[1], range(2), first=True, last=True)
 
@@ -300,3 +313,13 @@ def test_the_weights_that_decay_are_those_of_the_trainer_of_transformers(
     found = {view.name for view in flat.views if view.start < flat.n_decaying}
     decaying = transformers.Trainer.get_decay_parameter_names(None, model)
     assert found == set(decaying) & {view.name for view in flat.views}
+
+
+def test_infinite_numbers_of_settings_are_read_as_transformers_reads_them() -> None:
+    values = {"model_type": "bamba", "time_step_limit": [0.0, {"__float__": "Infinity"}]}
+    assert config_of(values).time_step_limit[1] == float("inf")
+
+
+def test_a_setting_that_its_class_refuses_is_named_in_one_line() -> None:
+    with pytest.raises(InputError, match=r"refuses config.json of a bamba: .*'time_step_limit':?$"):
+        config_of({"model_type": "bamba", "time_step_limit": "long"})

@@ -31,6 +31,7 @@ _DEFAULTS: Mapping[str, Values] = {
     "falcon": {"max_position_embeddings": 2048, **_TIED},
 }
 """Settings that files leave out, by model type, as the class of `transformers` has them."""
+_SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
 _LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
 _EXPERT = re.compile(r"(.*\.experts\.)(\d+)(\..*)")
 _EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
@@ -101,18 +102,34 @@ def page_of_decoder(settings: Settings) -> ModelTypeMapping:
     )
 
 
+def media_problem(settings: Settings) -> str:
+    """Reason why a model of text and of other media is refused; empty for one of text."""
+    for name in ("text_config", "vision_config", "audio_config"):
+        if settings.get(name) is not None:
+            return (
+                f"has a '{name}', as of a model of several media; save its text model alone, "
+                "as docs/huggingface.md shows"
+            )
+    return ""
+
+
 def settings_problem(settings: Settings) -> str:
     """Reason why a model cannot be trained through `transformers`; empty if its settings allow it.
 
     What only its modules tell is checked where they are built.
     """
+    if problem := media_problem(settings):
+        return problem
     if not is_decoder(settings):
         return "'architectures' names no class ...ForCausalLM, and only these are supported"
     if settings.get("is_encoder_decoder"):
         return "'is_encoder_decoder' is true, and only decoders are supported"
-    for name in ("text_config", "vision_config", "audio_config"):
-        if settings.get(name) is not None:
-            return f"has a '{name}', as of a model of several media; take the text model alone"
+    for name in _SIZES:
+        if settings.get(name) is None:
+            return (
+                f"has no '{name}', without which no {settings.get('model_type')} is supported; "
+                "choose another model"
+            )
     if settings.get("output_router_logits"):
         return (
             "'output_router_logits' is true, which adds a loss of routers that is not computed; "

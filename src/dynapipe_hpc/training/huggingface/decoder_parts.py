@@ -262,12 +262,12 @@ def _run(
     # One layer comes before, and one after, so that the stage is neither the first nor the last.
     model, dtype = shape.with_layers(n_layers + 2), rows.dtype
     layers = range(n_layers + 2, n_layers + 2) if last else range(1, 1 + n_layers)
-    stage = TransformersStage(model, layers, first=False, last=last, dtype=dtype, device=META)
     batch = rows.batch(size, has_tokens=last)
     hidden = torch.empty(*batch.size, shape.hidden_size, dtype=dtype, device=META)
     hidden.requires_grad_()
     calls = _Calls(batch.context.documents, rows.has_flash, shape.max_tokens)
     try:
+        stage = TransformersStage(model, layers, first=False, last=last, dtype=dtype, device=META)
         with FlopCounterMode(display=False) as counted, LiveMemory() as live, calls.standing_in():
             output = stage.run(hidden, batch, Recompute.NONE)
     except RuntimeError as error:

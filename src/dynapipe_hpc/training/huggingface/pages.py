@@ -10,6 +10,7 @@ from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.training.huggingface.any_decoder import (
     FAMILY,
     is_decoder,
+    media_problem,
     page_of_decoder,
 )
 from dynapipe_hpc.training.huggingface.gpt2 import GPT2
@@ -35,6 +36,8 @@ def page_of(settings: Settings, family: str | None = None) -> ModelTypeMapping:
     """
     model_type = settings.get("model_type", "")
     if model_type not in PAGES and not is_decoder(settings):
+        if problem := media_problem(settings):
+            raise InputError(f"{settings.path}: {problem}")
         raise InputError(
             f"{settings.path}: 'model_type' is {quoted(model_type)}, which is not supported, only "
             f"{', '.join(PAGES)}, and decoders of transformers, whose 'architectures' name a "

@@ -1,0 +1,182 @@
+"""Every causal language model of `transformers`: trained as a plain loop does, or refused."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.examples.decoder_pipelines import SAMPLES, TOKENS, WEIGHTS
+from tests.examples.every_model_type import random_model
+from tests.examples.foreign_models import transformers
+from tests.examples.run_stage import run_stage
+from tests.examples.training_case import START_ID, packed, padded
+from tests.oracles.in_float64 import in_float64
+from torch import Tensor, nn
+
+from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.architecture.transformers import TransformersShape
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.models.family import StageOfFamily, family_of
+from dynapipe_hpc.training.checkpoint.parts import whole_parts
+from dynapipe_hpc.training.huggingface.decoder_parts import decoder_parts
+from dynapipe_hpc.training.huggingface.describe_model import describe_model
+from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
+from dynapipe_hpc.training.huggingface.read_weights import open_weights
+
+PAGE = Path(__file__).parents[2] / "docs" / "model_types.md"
+EQUAL, NOT_ESTIMATED = "equal", "equal; costs must be measured"
+NOT_MADE = "transformers makes no small random model of its default settings"
+N_TOKENS = max(sample.input_tokens + sample.target_tokens for sample in SAMPLES)
+
+
+def stages_of(origin: Origin) -> list[StageOfFamily]:
+    """A model in two stages."""
+    stages = []
+    for i, layers in enumerate(Placement.equal_shares(origin.shape.n_all_layers, 2).layers):
+        kind = family_of(origin.shape)
+        stage = kind(origin.shape, layers, first=i == 0, last=i == 1, dtype=torch.float64)
+        open_weights(origin, origin.shape).read(whole_parts(stage))
+        stages.append(stage)
+    return stages
+
+
+def train(stages: list[StageOfFamily], microbatch: MicroBatch) -> float:
+    """Loss of a micro-batch, whose activation crosses stages as numbers."""
+    first, last = stages
+    sent = run_stage(first, None, first.collate(microbatch, TOKENS))
+    received = sent.detach().requires_grad_()
+    loss = run_stage(last, received, last.collate(microbatch, TOKENS))
+    torch.autograd.backward(loss)
+    torch.autograd.backward(sent, received.grad)
+    return loss.item()
+
+
+def train_plainly(model: Any, module: str) -> float:
+    """Loss of all samples, each alone in a row; gradients take the place of weights."""
+    loss = torch.zeros((), dtype=torch.float64)
+    for sample in SAMPLES:
+        inputs, targets = TOKENS.read(sample)
+        labels = [*inputs.tolist(), *targets.tolist()]
+        tokens = torch.tensor([[START_ID, *labels[:-1]]])
+        with in_float64(module):
+            logits = model(input_ids=tokens, use_cache=False).logits[0]
+        losses = nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="none")
+        loss = loss + WEIGHTS[sample.sample_id] * losses[len(inputs) :].sum()
+    torch.autograd.backward(loss)
+    for weight in model.parameters():
+        weight.data = torch.zeros_like(weight) if weight.grad is None else weight.grad
+    return loss.item()
+
+
+def gradients(stages: list[StageOfFamily]) -> Mapping[str, Tensor]:
+    """Gradients by name; those of copies of a tied weight are added up."""
+    found: dict[str, Tensor] = {}
+    for stage in stages:
+        for name, weight in stage.named_parameters():
+            gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            found[name] = found[name] + gradient if name in found else gradient
+    return found
+
+
+def outcome(model_type: str, folder: Path) -> str:
+    """Equality of a type with a plain loop, or the sentence that refuses it."""
+    try:
+        model, module = random_model(model_type)
+    except Exception:
+        return NOT_MADE
+    model.save_pretrained(folder / "model")
+    try:
+        describe_model(folder / "model")
+    except InputError as error:
+        return short(str(error))
+    origin = find_origin(folder / "model")
+    if origin.shape.max_tokens < N_TOKENS:  # the own family of a model with windows
+        origin = find_origin(folder / "model", "transformers")
+    loss = train_plainly(model, module)
+    model.save_pretrained(folder / "gradients")
+    expected: dict[str, Tensor] = {}
+    for stage in stages_of(find_origin(folder / "gradients", origin.shape.family)):
+        expected |= {name: weight.detach() for name, weight in stage.named_parameters()}
+    for microbatch in (padded(SAMPLES), packed(SAMPLES, fill=3)):
+        stages = stages_of(origin)
+        assert train(stages, microbatch) == pytest.approx(loss, rel=1e-11), model_type
+        found = gradients(stages)
+        assert found.keys() == expected.keys()
+        for name, gradient in expected.items():
+            scale = 1e-11 * float(gradient.abs().max())
+            torch.testing.assert_close(
+                found[name], gradient, rtol=1e-9, atol=scale, msg=f"{model_type} {name}"
+            )
+    if isinstance(origin.shape, TransformersShape):
+        try:
+            decoder_parts(origin.shape, "float32", is_packed=False)
+        except InputError:
+            return NOT_ESTIMATED
+    return EQUAL
+
+
+def short(refusal: str) -> str:
+    """A refusal without its remedy, its file, and the names and numbers of one model."""
+    text = re.split(r"; |\. |, (?:which is|and) ", refusal)[0]
+    text = re.sub(r"^\S*/\S*: ", "", text)
+    for pattern in (
+        r"(?:[a-z_]+\.\S*\*\.[\w.*]+(?:, )?)+",  # tensors
+        r"\b\w+(?:For\w+LM|Attention)(?= of)",
+        r"(?<=cannot build )an? \S+",
+        r"(?<=Error: )\w+LM",
+        r"(?<=without which no )\S+",
+        r"(?<='model_type' is )'\S+'",
+        r"<class .*?>",
+        r"\d+ of \d+",
+        r"\d\S* x .*?\)",
+    ):
+        text = re.sub(pattern, "…", text)
+    return text.replace(f"transformers {transformers.__version__}", "transformers")
+
+
+def page_of(outcomes: Mapping[str, str]) -> str:
+    """The page of all types."""
+    types: dict[str, list[str]] = {}
+    for model_type, text in sorted(outcomes.items()):
+        types.setdefault(text, []).append(f"`{model_type}`")
+    rows = [f"| {text} | {', '.join(types[text])} |" for text in sorted(types, key=_order)]
+    return "\n".join(
+        (
+            "# Decoders of transformers, type by type",
+            "",
+            f"A small random model of each of the {len(outcomes)} types of causal language models "
+            f"in `transformers` {transformers.__version__}",
+            "either trains on two stages in float64 with the loss and the gradients of a plain",
+            "loop of `transformers`, or is refused before a weight is read.",
+            "`tests/models/test_every_model_type.py` compares this page with what it sees.",
+            "Settings are the defaults of the type's class, with small sizes: with others, a type",
+            "may be refused, or supported.",
+            "",
+            "| what is seen | types |",
+            "|---|---|",
+            *rows,
+            "",
+        )
+    )
+
+
+def _order(text: str) -> tuple[bool, str]:
+    return not text.startswith(EQUAL), text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("ignore")  # of classes of `transformers`
+def test_every_type_is_as_its_page_says(tmp_path: Path) -> None:
+    names = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    page = page_of({name: outcome(name, tmp_path / name) for name in names})
+    version = f"`transformers` {transformers.__version__}"
+    assert version not in PAGE.read_text() or PAGE.read_text() == page
+
+
+@pytest.mark.parametrize("model_type", ["nanochat", "jetmoe"])
+def test_a_type_trains_as_in_a_plain_loop(model_type: str, tmp_path: Path) -> None:
+    assert outcome(model_type, tmp_path) == (NOT_ESTIMATED if model_type == "jetmoe" else EQUAL)
