@@ -120,7 +120,8 @@ def outcome(model_type: str, folder: Path) -> str:
 
 def short(refusal: str) -> str:
     """A refusal without its remedy, its file, and the names and numbers of one model."""
-    text = re.split(r"; |\. |, (?:which is|and) ", refusal)[0]
+    text = re.split(r"; |\. |: by config.json|, (?:which is|and) ", refusal)[0]
+    text = re.sub(r"(\S+ has the shape \[.*\])+", "… has the shape …", text)
     text = re.sub(r"^\S*/\S*: ", "", text)
     for pattern in (
         r"(?:[a-z_]+\.\S*\*\.[\w.*]+(?:, )?)+",  # tensors
@@ -131,7 +132,6 @@ def short(refusal: str) -> str:
         r"(?<='model_type' is )'\S+'",
         r"<class .*?>",
         r"\d+ of \d+",
-        r"\d\S* x .*?\)",
     ):
         text = re.sub(pattern, "…", text)
     return text.replace(f"transformers {transformers.__version__}", "transformers")

@@ -143,6 +143,12 @@ def _built(shape: TransformersShape, config: Any, dtype: torch.dtype) -> Foreign
     try:
         model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, **options)
     except Exception as error:  # whatever its classes make of the settings
+        pad, n_rows = getattr(config, "pad_token_id", None), shape.vocab_size
+        if isinstance(pad, int) and not -n_rows <= pad < n_rows:
+            raise InputError(
+                f"'pad_token_id' in config.json is {pad}, which is no row of the embedding "
+                f"('vocab_size' is {n_rows}); enter another token there, or null"
+            ) from error
         raise InputError(
             f"transformers {transformers.__version__} cannot build a {shape.model_type} whose "
             f"attention is {attention}: {type(error).__name__}: {first_line(error)}; choose "

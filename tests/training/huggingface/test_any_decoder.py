@@ -231,6 +231,28 @@ def test_a_tied_head_may_be_in_the_files_as_a_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["falcon", "gemma2", "starcoder2"])
+def test_a_tied_head_may_be_all_that_files_have_of_the_embedding(name: str, tmp_path: Path) -> None:
+    model = saved_decoder(name, tmp_path, tie_word_embeddings=True)
+    tensors = load_file(tmp_path / WEIGHTS)
+    embedding = origin_of(tmp_path)[1].embedding
+    tensors["lm_head.weight"] = tensors.pop(embedding)
+    save_file(tensors, tmp_path / WEIGHTS)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    expected = model.get_input_embeddings().weight
+    assert torch.equal(theirs.get_input_embeddings().weight, expected)
+    found = {part.name: part.values for part in whole_parts(load_model(origin_of(tmp_path)[0]))}
+    assert torch.equal(found[f"weight/{embedding}"], expected.float())
+
+
+def test_a_pad_token_beyond_the_embedding_is_named(tmp_path: Path) -> None:
+    saved_decoder("gemma2", tmp_path)
+    set_in_config(tmp_path, pad_token_id=53)
+    shape = origin_of(tmp_path)[1]
+    with pytest.raises(InputError, match=r"'pad_token_id' in config.json is 53, which is no row"):
+        TransformersStage(shape, range(4), first=True, last=True)
+
+
+@pytest.mark.parametrize("name", ["falcon", "gemma2", "starcoder2"])
 def test_a_head_is_tied_where_its_class_ties_it(name: str, tmp_path: Path) -> None:
     """As version 4 of `transformers` wrote settings: without those of the class."""
     saved_decoder(name, tmp_path, tie_word_embeddings=True)

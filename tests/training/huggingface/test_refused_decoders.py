@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from tests.examples.small_models import LLAMA, N_IDS, WIDTH, llama_tensors, write_model
+from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.training.huggingface.origin import find_origin
@@ -29,3 +32,40 @@ def test_what_a_model_type_lacks_is_named(
     (tmp_path / "config.json").write_text(json.dumps(settings))
     with pytest.raises(InputError, match=message):
         find_origin(tmp_path)
+
+
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+WIDER = torch.zeros(N_IDS + 1, WIDTH)
+
+
+@pytest.mark.parametrize(
+    ("tied", "changed", "message"),
+    [
+        (True, {EMBEDDING: WIDER, HEAD: None}, rf"{EMBEDDING} has the shape \[12, 8\]: by config"),
+        (False, {EMBEDDING: WIDER}, rf"{EMBEDDING} has the shape \[12, 8\]: by config.json"),
+        (False, {HEAD: WIDER}, rf"{HEAD} has the shape \[12, 8\]: by config.json .*: false\)"),
+        (False, {HEAD: None}, rf"{HEAD} is not there: .* a tensor of the shape \[11, 8\] is"),
+        (False, {EMBEDDING: None}, "the embedding is not there: by config.json"),
+        (True, {EMBEDDING: None, HEAD: None}, "the embedding is not there: by config.json"),
+    ],
+)
+def test_embedding_and_head_of_other_shapes_are_named_with_their_keys(
+    tied: bool, changed: dict[str, Tensor | None], message: str, tmp_path: Path
+) -> None:
+    tensors = {**llama_tensors(), **changed}
+    write_model(
+        tmp_path,
+        {**LLAMA, "tie_word_embeddings": tied},
+        {name: each for name, each in tensors.items() if each is not None},
+    )
+    with pytest.raises(InputError, match=message):
+        find_origin(tmp_path, "transformers")
+
+
+def test_an_embedding_may_be_in_the_files_as_a_tied_head_only(tmp_path: Path) -> None:
+    tensors = llama_tensors()
+    del tensors[EMBEDDING]
+    write_model(tmp_path, {**LLAMA, "tie_word_embeddings": True}, tensors)
+    shape = find_origin(tmp_path, "transformers").shape
+    assert shape.tied_head
+    assert EMBEDDING in shape.tied

@@ -32,6 +32,8 @@ _DEFAULTS: Mapping[str, Values] = {
 }
 """Settings that files leave out, by model type, as the class of `transformers` has them."""
 _SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
+_EMBEDDINGS: Mapping[str, str] = {"falcon": "word_embeddings"}
+"""Names of embeddings that are not `embed_tokens`, by model type."""
 _LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
 _EXPERT = re.compile(r"(.*\.experts\.)(\d+)(\..*)")
 _EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
@@ -166,8 +168,9 @@ def _model(settings: Settings) -> Values:
     width, n_heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
     epsilon = next((key for key in _EPSILONS if settings.get(key) is not None), _EPSILONS[0])
     values = {key: each for key, each in settings.values.items() if key not in _LEFT_OUT}
-    is_tied = LOGITS not in tensors or settings.flag("tie_word_embeddings", default=False)
-    if is_tied:
+    tied = settings.flag("tie_word_embeddings", default=LOGITS not in tensors)
+    _check_ends(settings, tensors, is_tied=tied)
+    if tied:
         tensors.pop(LOGITS, None)
     return {
         "family": FAMILY,
@@ -180,10 +183,44 @@ def _model(settings: Settings) -> Values:
         "vocab_size": settings.integer("vocab_size"),
         "max_tokens": _longest(settings),
         "norm_epsilon": settings.number(epsilon, 1e-6),
-        "tied_head": is_tied,
+        "tied_head": tied,
         "settings": json.dumps(values, separators=(",", ":")),
         "tensors": tensors,
     }
+
+
+def _check_ends(settings: Settings, tensors: dict[str, tuple[int, ...]], *, is_tied: bool) -> None:
+    """Names the embedding of files that hold it only as the head, to which it is tied.
+
+    Raises:
+        InputError: The embedding or the head is not there, or has another shape than settings say.
+    """
+    size = (settings.integer("vocab_size"), settings.integer("hidden_size"))
+    matrices = {n: s for n, s in tensors.items() if len(s) == 2 and f".{NUMBER}." not in n}
+    heads = {n: s for n, s in matrices.items() if n == LOGITS}
+    tables = {n: s for n, s in matrices.items() if n != LOGITS}
+    if is_tied and heads and not tables:
+        layers = next(n for n in tensors if NUMBER in n).partition(f".{NUMBER}.")[0]
+        name = _EMBEDDINGS.get(str(settings.get("model_type")), "embed_tokens")
+        tables = {f"{layers.rpartition('.')[0]}.{name}.weight": heads[LOGITS]}
+        tensors |= tables
+    problems = [
+        f"{n} has the shape {list(shape)}"
+        for ends in (tables, heads)
+        for n, shape in ends.items()
+        if size not in ends.values()
+    ]
+    lacking = [] if tables else ["the embedding"]
+    if not is_tied and not heads:
+        lacking.append(LOGITS)
+    if lacking:
+        problems.append(f"{' and '.join(lacking)} is not there")
+    if problems:
+        raise InputError(
+            f"{settings.path.parent}: {', '.join(problems)}: by config.json ('vocab_size', "
+            f"'hidden_size', 'tie_word_embeddings': {str(is_tied).lower()}) a tensor of the shape "
+            f"{list(size)} is expected; correct what is wrong there, or fetch all files again"
+        )
 
 
 def _weights(settings: Settings) -> dict[str, tuple[int, ...]]:
