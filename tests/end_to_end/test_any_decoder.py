@@ -140,6 +140,14 @@ def test_training_gives_the_losses_and_the_model_of_a_plain_loop(
         assert generated(exported) == generated(model)
 
 
+def test_longer_rows_are_said_and_exported(trained: Path, tmp_path: Path) -> None:
+    longer = ("--set", "model.max_tokens=96", "--set", "training.iterations=1")
+    told = call(trained, 4, *run_of("olmo2", "longer", *longer))
+    assert ", with rows of up to 96 tokens, not 64\n" in told
+    assert main(["export", str(trained / "olmo2/longer"), "-o", str(tmp_path / "new")]) == 0
+    assert origin_of(tmp_path / "new")[1].max_tokens == 96
+
+
 def generated(model: Any) -> list[int]:
     """Ids after a prompt, the likeliest each time."""
     found = model.generate(torch.tensor([PROMPT]), do_sample=False, max_new_tokens=12)

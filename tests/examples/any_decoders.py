@@ -1,6 +1,7 @@
 """Small random decoders of `transformers` for the family that runs its layers."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,7 +119,7 @@ DECODERS: Mapping[str, Decoder] = {
 def random_decoder(name: str, **settings: Any) -> Any:
     """A model of a type with weights far from initial ones, in float64 throughout."""
     kind = DECODERS[name]
-    values = {**_SIZES, **kind.settings, **settings}
+    values = deepcopy({**_SIZES, **kind.settings, **settings})  # classes change their arguments
     config = getattr(transformers, kind.config or f"{kind.name}Config")(**values)
     model = getattr(transformers, f"{kind.name}ForCausalLM")(config).double().eval()
     if hasattr(config, "num_experts_per_tok"):

@@ -121,6 +121,11 @@ def test_other_settings_than_those_of_the_folder_are_refused(path: Path) -> None
         load_config(path, ["model.hidden_size=32"])
 
 
+def test_rows_may_be_longer_than_those_of_pretraining(path: Path) -> None:
+    assert load_config(path).model.max_tokens == 64
+    assert load_config(path, ["model.max_tokens=96"]).model.max_tokens == 96
+
+
 def test_rows_longer_than_a_window_are_left_to_layers_that_have_it(
     path: Path, tmp_path: Path
 ) -> None:

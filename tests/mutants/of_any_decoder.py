@@ -10,6 +10,7 @@ EQUAL = "test_stages_compute_the_loss_and_gradients_of_a_plain_loop"
 NEEDS = "test_models_that_need_more_are_refused_before_their_weights_are_read"
 REFUSED = ("tests/training/huggingface/test_refused_decoders.py",)
 TYPES = "tests/models/test_every_model_type.py::test_a_type_trains_as_in_a_plain_loop"
+MERGED = ("tests/training/huggingface/test_merged_blocks.py",)
 KINDS = ("tests/experiment/profile/test_layer_kinds.py",)
 PARTS = ("tests/training/huggingface/test_decoder_parts.py",)
 WAITS = "test_split_passes_leave_the_work_that_is_estimated_and_no_more_than_was_kept"
@@ -530,6 +531,41 @@ ANY_DECODER = (
         "if False and not",
         "a pad token beyond the embedding",
         (f"{FOLDER[0]}::test_a_pad_token_beyond_the_embedding_is_named",),
+    ),
+    Mutant(
+        "training/huggingface/any_decoder.py",
+        "if is_rotary and not differ else",
+        "if False else",
+        "rows that may not be longer than those of pretraining",
+        REFUSED,
+    ),
+    Mutant(
+        "training/huggingface/any_decoder.py",
+        "if is_rotary and not differ else",
+        "if is_rotary else",
+        "rows so long that angles of others change",
+        REFUSED,
+    ),
+    Mutant(
+        "training/huggingface/export_model.py",
+        "        if rotation_type(table) not in free:\n",
+        "        if False:\n",
+        "an export whose longer rows change its angles",
+        MERGED,
+    ),
+    Mutant(
+        "training/huggingface/export_model.py",
+        'include={"dropout", "max_tokens"}',
+        'include={"dropout"}',
+        "a merged model that refuses the rows of its run",
+        MERGED,
+    ),
+    Mutant(
+        "training/huggingface/export_model.py",
+        "or given >= trained:",
+        "or False:",
+        "an export with shorter rows than its model",
+        MERGED,
     ),
     Mutant(
         "models/foreign_model.py",

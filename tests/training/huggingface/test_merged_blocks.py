@@ -1,5 +1,7 @@
 """Adapters added to the weights beside which they were trained, a few rows at a time."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,12 @@ from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.checkpoint.write_parts import write_parts
 from dynapipe_hpc.training.huggingface import read_rows as read_rows_file
 from dynapipe_hpc.training.huggingface.export_model import export_model
-from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE
+from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
 
 LORA = Lora(rank=2, alpha=5.0, targets=("key", "gate", "up", "down"))
 LAYER = "layers.0"
+LLAMA3 = {"factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 # Adapter, and the weight of Hugging Face that it adds to, with its outputs and inputs.
 ADAPTERS = {
     f"{LAYER}.attention.key.adapters.key": ("self_attn.k_proj", HEAD, WIDTH),
@@ -82,3 +85,35 @@ def test_adapters_are_added_in_32_bits_to_weights_of_16(tmp_path: Path) -> None:
         torch.testing.assert_close(
             found[name], weight.float() + added.get(name, 0), rtol=1e-6, atol=1e-6
         )
+
+
+@pytest.mark.parametrize(
+    ("rope", "n_rows"),
+    [
+        (None, 48),
+        ({"type": "linear", "factor": 2.0}, 48),
+        ({"rope_type": "llama3", **LLAMA3, "original_max_position_embeddings": 8}, 48),
+        ({"rope_type": "llama3", **LLAMA3}, 16),  # angles would be others
+        ({"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8}, 16),
+    ],
+)
+@pytest.mark.parametrize("merged", [False, True])
+def test_an_export_says_the_rows_that_a_run_had(
+    rope: dict[str, float] | None, n_rows: int, merged: bool, tmp_path: Path
+) -> None:
+    base = write_model(tmp_path / "base", {**LLAMA, "rope_scaling": rope}, llama_tensors())
+    if merged:
+        write_tuned(tmp_path / "run", base)
+    else:
+        import_model(base, tmp_path / "run")
+    description = Description.read(tmp_path / "run")
+    facts = {**description.facts, "model.max_tokens": 48}
+    replace(description, facts=facts).write(tmp_path / "run")
+    export_model(tmp_path / "run", tmp_path / "new", base=base if merged else None)
+    config = json.loads((tmp_path / "new/config.json").read_text())
+    assert config["max_position_embeddings"] == n_rows
+    facts["model.max_tokens"] = 9
+    replace(description, facts=facts).write(tmp_path / "run")
+    export_model(tmp_path / "run", tmp_path / "short", base=base if merged else None)
+    config = json.loads((tmp_path / "short/config.json").read_text())
+    assert config["max_position_embeddings"] == LLAMA["max_position_embeddings"]

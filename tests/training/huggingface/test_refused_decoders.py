@@ -1,4 +1,4 @@
-"""Refusals of decoders by `config.json` and the shapes of tensors, without `transformers`."""
+"""Decoders by `config.json` and the shapes of tensors, without `transformers`."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,7 @@ from tests.examples.small_models import LLAMA, N_IDS, WIDTH, llama_tensors, writ
 from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.training.huggingface.model_type_mapping import LONGEST
 from dynapipe_hpc.training.huggingface.origin import find_origin
 
 BLOOM = {"model_type": "bloom", "architectures": ["BloomForCausalLM"], "n_layer": 2}
@@ -69,3 +70,23 @@ def test_an_embedding_may_be_in_the_files_as_a_tied_head_only(tmp_path: Path) ->
     shape = find_origin(tmp_path, "transformers").shape
     assert shape.tied_head
     assert EMBEDDING in shape.tied
+
+
+@pytest.mark.parametrize(
+    ("settings", "longest"),
+    [
+        ({"rope_theta": 1e4}, LONGEST),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, LONGEST),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, LONGEST),
+        ({}, 16),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, 16),
+        ({"rope_scaling": {"type": "su"}, "original_max_position_embeddings": 12}, 12),
+    ],
+)
+def test_rows_may_be_longer_where_positions_are_rotary_in_the_same_way(
+    settings: dict[str, Any], longest: int, tmp_path: Path
+) -> None:
+    write_model(tmp_path, {**LLAMA, **settings}, llama_tensors())
+    origin = find_origin(tmp_path, "transformers")
+    assert origin.longest == longest
+    assert origin.shape.max_tokens == min(longest, 16)

@@ -97,4 +97,6 @@ def _warm_start(
     state.resume(counters)
     if job.is_first and not resumed:
         also = " and the state of the optimizer" if with_optimizer else ""
-        print(escaped(f"{output}: begins with the weights{also} of {origin}"), flush=True)
+        rows, theirs = files.config.model.max_tokens, origin.shape.max_tokens
+        longer = f", with rows of up to {rows:,} tokens, not {theirs:,}" if rows > theirs else ""
+        print(escaped(f"{output}: begins with the weights{also} of {origin}{longer}"), flush=True)

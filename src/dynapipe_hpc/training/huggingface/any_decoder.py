@@ -14,7 +14,7 @@ from dynapipe_hpc.architecture.rotations import (
 )
 from dynapipe_hpc.architecture.transformers import LOGITS, NUMBER, TransformersShape
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.training.huggingface.model_type_mapping import ModelTypeMapping, Values
+from dynapipe_hpc.training.huggingface.model_type_mapping import LONGEST, ModelTypeMapping, Values
 from dynapipe_hpc.training.huggingface.settings import Settings
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, same
 from dynapipe_hpc.training.huggingface.weight_files import tensor_shapes
@@ -155,11 +155,19 @@ def settings_problem(settings: Settings) -> str:
     return ""
 
 
-def _longest(settings: Settings) -> int:
+def _max_tokens(settings: Settings) -> int:
     if (n := short_tokens(settings.values)) is not None:
         return n
     defaults = _DEFAULTS.get(str(settings.get("model_type")), {})
     return settings.with_defaults(defaults).integer("max_position_embeddings")
+
+
+def _longest(settings: Settings) -> int:
+    """Most tokens of a row: any, where positions are rotary and the same in rows of all lengths."""
+    tables = list(rotation_tables(settings.values))
+    differ = any(rotation_type(table) in (DYNAMIC, *LONG) for table in tables)
+    is_rotary = tables or settings.get("rope_theta") is not None
+    return LONGEST if is_rotary and not differ else _max_tokens(settings)
 
 
 def _model(settings: Settings) -> Values:
@@ -181,7 +189,7 @@ def _model(settings: Settings) -> Values:
         "head_size": settings.integer("head_dim", max(1, width // n_heads)),
         "ffn_size": settings.integer("intermediate_size", 4 * width),
         "vocab_size": settings.integer("vocab_size"),
-        "max_tokens": _longest(settings),
+        "max_tokens": _max_tokens(settings),
         "norm_epsilon": settings.number(epsilon, 1e-6),
         "tied_head": tied,
         "settings": json.dumps(values, separators=(",", ":")),

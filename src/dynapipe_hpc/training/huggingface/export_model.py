@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from dynapipe_hpc.architecture.rotations import rotation_tables, rotation_type
 from dynapipe_hpc.data.atomic_write import new_folder, writing
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.training.checkpoint.description import Description
@@ -18,12 +19,15 @@ from dynapipe_hpc.training.huggingface.adapters import merging, write_adapters
 from dynapipe_hpc.training.huggingface.dtypes import DTYPE_KEYS, configured_dtype
 from dynapipe_hpc.training.huggingface.folder import open_tensors
 from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights
+from dynapipe_hpc.training.huggingface.model_type_mapping import Values
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 from dynapipe_hpc.training.huggingface.pages import page_for
 from dynapipe_hpc.training.huggingface.read_rows import read_rows
 from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids
 from dynapipe_hpc.training.huggingface.write_tensors import ReadRows, write_tensors
 from dynapipe_hpc.training.small_files import CONFIG, copy_small_files
+
+_ROWS = "max_position_embeddings"
 
 
 class Exported(NamedTuple):
@@ -117,12 +121,26 @@ def write_model(folder: Path, origin: Origin, read: ReadRows, dtype: str | None 
         "architectures": [origin.page.architecture],
         **origin.settings.values,
         **origin.page.dropout(origin.shape),
+        **_longer_rows(origin),
         DTYPE_KEYS["torch_dtype" in origin.settings.values]: dtype,
     }
     if values != origin.settings.values:
         with writing(folder / CONFIG):
             (folder / CONFIG).write_text(f"{json.dumps(values, indent=2)}\n")
     return dtype
+
+
+def _longer_rows(origin: Origin) -> Values:
+    """Length of the longest rows of the run, unless angles would depend on it."""
+    values = origin.settings.values
+    given, trained = values.get(_ROWS), origin.shape.max_tokens
+    if type(given) is not int or given >= trained:
+        return {}
+    for table in rotation_tables(values):
+        free = ("default", "linear", *(("llama3",) if table.get(f"original_{_ROWS}") else ()))
+        if rotation_type(table) not in free:
+            return {}
+    return {_ROWS: trained}
 
 
 def _reader(origin: Origin) -> ReadRows:
@@ -160,8 +178,9 @@ def _same_model(base: Origin, adapted: Origin) -> Origin:
             f"{adapted.folder} were trained, or are in other files; name the model with which that "
             "run began (model.init_from)"
         )
-    dropout = adapted.shape.model_dump(include={"dropout"})  # empty if the family has none
-    return replace(base, shape=base.shape.model_copy(update=dropout))
+    # A family without dropout has no such key.
+    trained = adapted.shape.model_dump(include={"dropout", "max_tokens"})
+    return replace(base, shape=base.shape.model_copy(update=trained))
 
 
 def _check(checkpoint: Path, description: Description) -> None:
