@@ -1,6 +1,7 @@
 """Configurations whose model begins with the weights of another."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +135,14 @@ def test_plans_need_neither_weights_nor_torch(tmp_path: Path) -> None:
     arguments = ["plan", "config.toml", "--lengths", "lengths.json", "--json", "plans.json"]
     ended = run_without(("torch", "safetensors"), COMMAND, *arguments, folder=tmp_path)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_the_way_to_begin_with_adapters_is_named(tmp_path: Path) -> None:
+    path = config_for(tmp_path, T5)
+    facts = {f"model.{key}": value for key, value in load_config(path).model.sizes.items()}
+    (tmp_path / "tuned").mkdir()
+    adapted = {**facts, "model.lora": {"rank": 2}}
+    Description(4, Counters(4, 4, 1.0, 0, 0), adapted, ("x",)).write(tmp_path / "tuned")
+    command = f"dynapipe-hpc export {tmp_path / 'tuned'} -o FOLDER --base MODEL"
+    with pytest.raises(InputError, match=re.escape(f"({command}), and name FOLDER")):
+        load_config(path, [f"model.init_from={str(tmp_path / 'tuned')!r}"])

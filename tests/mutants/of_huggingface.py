@@ -228,6 +228,13 @@ HUGGINGFACE = (
     ),
     Mutant(
         "experiment/sizes_of_origin.py",
+        "    if origin.shape.lora is not None:\n",
+        "    if False:\n",
+        "a run begins with adapters as if they were a model",
+        (f"{SIZES[0]}::test_the_way_to_begin_with_adapters_is_named",),
+    ),
+    Mutant(
+        "experiment/sizes_of_origin.py",
         "elif given != stored:",
         "elif given is None:",
         "sizes that differ are not noticed",

@@ -26,7 +26,10 @@ def sizes_of_origin(model: Any) -> Source | None:
         return None
     origin = find_origin(Path(path), model.get("family"))
     if origin.shape.lora is not None:
-        raise InputError(f"{path}: has adapters beside another model; export it, and name that")
+        raise InputError(
+            f"{path}: has adapters beside another model; merge them into it (dynapipe-hpc export "
+            f"{path} -o FOLDER --base MODEL), and name FOLDER"
+        )
     if differences := _differences(model, origin):
         raise InputError(
             f"{path}: is another model: {'; '.join(differences)}; leave these keys of [model] out, "

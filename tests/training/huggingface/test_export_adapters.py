@@ -96,6 +96,22 @@ def test_logits_with_adapters_are_those_of_peft_and_of_the_merged_model(
     assert len(with_a) == sum("lora_a" in n for n, _ in stage.named_parameters())
 
 
+def test_peft_finds_the_model_that_an_adapter_names(tmp_path: Path) -> None:
+    saved_model("gpt2", tmp_path / "theirs")
+    origin = import_model(tmp_path / "theirs", tmp_path / "base")
+    shape = origin.shape.model_copy(update={"lora": Lora(rank=2)})
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    stage = trained(shape, tmp_path / "base", tmp_path / "run/checkpoints/000004")
+    table = f'[model]\ninit_from = "{tmp_path / "theirs"}"\n'
+    (tmp_path / "run/config.toml").write_text(table)
+    export_model(tmp_path / "run", tmp_path / "adapter")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of what peft reads of transformers
+        model = peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter").eval()
+    found = foreign_logits(model, TOKENS, None)
+    torch.testing.assert_close(found, logits_of(stage, TOKENS, None), rtol=1e-4, atol=1e-4)
+
+
 def test_a_merged_model_stops_where_the_adapters_do(tmp_path: Path) -> None:
     saved_model("gpt2", tmp_path / "theirs")
     origin = import_model(tmp_path / "theirs", tmp_path / "base")

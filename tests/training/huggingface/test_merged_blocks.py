@@ -11,6 +11,7 @@ from tests.examples.small_models import HEAD, INNER, LLAMA, WIDTH, llama_tensors
 from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.training.checkpoint.description import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.checkpoint.write_parts import write_parts
@@ -18,6 +19,7 @@ from dynapipe_hpc.training.huggingface import read_rows as read_rows_file
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
+from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 
 LORA = Lora(rank=2, alpha=5.0, targets=("key", "gate", "up", "down"))
 LAYER = "layers.0"
@@ -117,3 +119,34 @@ def test_an_export_says_the_rows_that_a_run_had(
     export_model(tmp_path / "run", tmp_path / "short", base=base if merged else None)
     config = json.loads((tmp_path / "short/config.json").read_text())
     assert config["max_position_embeddings"] == LLAMA["max_position_embeddings"]
+
+
+@pytest.mark.parametrize(
+    ("started_from", "name", "expected"),
+    [
+        ("base", "someone/model", "{folder}/base"),
+        ("elsewhere", "", "{folder}/elsewhere"),  # on another machine
+        ("elsewhere", "someone/model", "someone/model"),
+        ("imported", "someone/model", "someone/model"),  # a checkpoint, which peft cannot load
+        ("imported", "", None),
+        (None, "", None),
+    ],
+)
+def test_adapters_name_the_model_beside_which_they_were_trained(
+    started_from: str | None, name: str, expected: str | None, tmp_path: Path
+) -> None:
+    base = write_model(tmp_path / "base", {**LLAMA, "_name_or_path": name}, llama_tensors())
+    import_model(base, tmp_path / "imported")
+    checkpoint = tmp_path / "run/checkpoints/000004"
+    checkpoint.parent.mkdir(parents=True)
+    write_tuned(checkpoint, base)
+    copy_small_files(base, checkpoint / CARRIED)
+    key = f'init_from = "{tmp_path / started_from}"' if started_from else ""
+    (tmp_path / "run/config.toml").write_text(f"[model]\n{key}\n")
+    export_model(tmp_path / "run", tmp_path / "adapter")
+    config = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
+    found = config["base_model_name_or_path"]
+    assert found == (expected and expected.format(folder=tmp_path))
+    (tmp_path / "run/config.toml").write_text("[model")
+    with pytest.raises(InputError, match=r"run/config.toml: is not the configuration of a run"):
+        export_model(checkpoint, tmp_path / "again")

@@ -52,7 +52,9 @@ def adapter_maps(origin: Origin, lora: Lora) -> Iterator[AdapterMap]:
                 start += n_rows
 
 
-def write_adapters(folder: Path, origin: Origin, lora: Lora, read: ReadRows, *, dtype: str) -> None:
+def write_adapters(
+    folder: Path, origin: Origin, lora: Lora, read: ReadRows, *, dtype: str, base: str | None
+) -> None:
     """Writes adapters as files that `peft` loads beside the model.
 
     Args:
@@ -61,6 +63,7 @@ def write_adapters(folder: Path, origin: Origin, lora: Lora, read: ReadRows, *, 
         lora: Adapters of the model.
         read: Reader of their matrices.
         dtype: Type of the numbers in the file.
+        base: Path or name of the model with the weights that are frozen; None if it is not known.
     """
     maps = list(adapter_maps(origin, lora))
     tensors = {
@@ -78,7 +81,7 @@ def write_adapters(folder: Path, origin: Origin, lora: Lora, read: ReadRows, *, 
         "target_modules": sorted(_target_modules(maps)),
         "fan_in_fan_out": any(each.transposed for each in origin.page.tensors(origin.shape)),
         "bias": "none",
-        "base_model_name_or_path": None,
+        "base_model_name_or_path": base,
         "inference_mode": True,
     }
     with writing(folder):

@@ -1,6 +1,7 @@
 """Export of a model to a folder that `transformers` loads."""
 
 import json
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor
 from dynapipe_hpc.architecture.rotations import rotation_tables, rotation_type
 from dynapipe_hpc.data.atomic_write import new_folder, writing
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.training.checkpoint.description import Description
 from dynapipe_hpc.training.checkpoint.part_files import check_part
 from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
@@ -20,7 +22,7 @@ from dynapipe_hpc.training.huggingface.dtypes import DTYPE_KEYS, configured_dtyp
 from dynapipe_hpc.training.huggingface.folder import open_tensors
 from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights
 from dynapipe_hpc.training.huggingface.model_type_mapping import Values
-from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
+from dynapipe_hpc.training.huggingface.origin import CHECKPOINTS, Origin, find_origin
 from dynapipe_hpc.training.huggingface.pages import page_for
 from dynapipe_hpc.training.huggingface.read_rows import read_rows
 from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids
@@ -88,7 +90,8 @@ def export_model(
                 written = write_model(partial, origin, read, dtype)
             elif base is None:
                 written = dtype or "float32"
-                write_adapters(partial, origin, origin.shape.lora, read, dtype=written)
+                lora, name = origin.shape.lora, _base_of(origin)
+                write_adapters(partial, origin, lora, read, dtype=written, base=name)
             else:
                 beside_adapters = _same_model(find_origin(base, origin.shape.family), origin)
                 read_base = _reader(beside_adapters)
@@ -128,6 +131,20 @@ def write_model(folder: Path, origin: Origin, read: ReadRows, dtype: str | None 
         with writing(folder / CONFIG):
             (folder / CONFIG).write_text(f"{json.dumps(values, indent=2)}\n")
     return dtype
+
+
+def _base_of(origin: Origin) -> str | None:
+    """The model that a run began with, by its path or by the name in its `config.json`."""
+    name, path = origin.settings.get("_name_or_path"), None
+    config = origin.folder.parent.parent / "config.toml"
+    if origin.folder.parent.name == CHECKPOINTS and config.exists():
+        try:
+            path = tomllib.loads(read_text(config)).get("model", {}).get("init_from")
+        except (ValueError, AttributeError) as error:
+            raise InputError(f"{config}: is not the configuration of a run: {error}") from None
+    if path and (Path(path) / CONFIG).exists():
+        return str(Path(path).resolve())
+    return name or (path if path and not Path(path).exists() else None)
 
 
 def _longer_rows(origin: Origin) -> Values:
