@@ -11,6 +11,10 @@ NEEDS = "test_models_that_need_more_are_refused_before_their_weights_are_read"
 REFUSED = ("tests/training/huggingface/test_refused_decoders.py",)
 TYPES = "tests/models/test_every_model_type.py::test_a_type_trains_as_in_a_plain_loop"
 MERGED = ("tests/training/huggingface/test_merged_blocks.py",)
+WINDOWS = (
+    "tests/training/huggingface/test_settings_of_models.py"
+    "::test_rows_are_held_to_windows_that_layers_have",
+)
 KINDS = ("tests/experiment/profile/test_layer_kinds.py",)
 PARTS = ("tests/training/huggingface/test_decoder_parts.py",)
 WAITS = "test_split_passes_leave_the_work_that_is_estimated_and_no_more_than_was_kept"
@@ -48,8 +52,8 @@ ANY_DECODER = (
     ),
     Mutant(
         "architecture/transformers.py",
-        "isinstance(window, int) and window < self.max_tokens",
-        "isinstance(window, int) and window <= self.max_tokens",
+        "and window < self.max_tokens",
+        "and window <= self.max_tokens",
         "windows that no sample is longer than",
         (f"{SHAPE[0]}::test_windows_are_those_of_some_layers",),
     ),
@@ -62,8 +66,8 @@ ANY_DECODER = (
     ),
     Mutant(
         "architecture/transformers.py",
-        "else n_full < self.n_layers",
-        "else True",
+        "return max(0, n_layers - n_full)",
+        "return n_layers",
         "windows of layers that are too few to have one",
         (f"{SHAPE[0]}::test_windows_are_those_of_some_layers",),
     ),
@@ -105,15 +109,15 @@ ANY_DECODER = (
     ),
     Mutant(
         "architecture/transformers.py",
-        'settings.get("use_sliding_window", not is_qwen)',
-        "(not is_qwen)",
+        "if not uses or not isinstance(window, int):",
+        "if not isinstance(window, int):",
         "windows that are switched off",
         (f"{SHAPE[0]}::test_windows_are_those_of_some_layers",),
     ),
     Mutant(
         "architecture/transformers.py",
-        "SLIDING in kinds if isinstance(kinds, list) else n_full < self.n_layers",
-        "isinstance(kinds, list) and SLIDING in kinds",
+        "return max(0, n_layers - n_full)",
+        "return 0",
         "slices in layers that all have windows",
         SHAPE,
     ),
@@ -283,8 +287,8 @@ ANY_DECODER = (
     ),
     Mutant(
         "architecture/transformers.py",
-        'self.model_type.startswith("qwen")',
-        "False",
+        'not model_type.startswith("qwen")',
+        "True",
         "windows of a Qwen that uses none",
         SHAPE,
     ),
@@ -568,6 +572,27 @@ ANY_DECODER = (
         MERGED,
     ),
     Mutant(
+        "training/huggingface/rope.py",
+        "        is_mistral\n",
+        "        False\n",
+        "rows beyond the window of a Mistral",
+        WINDOWS,
+    ),
+    Mutant(
+        "training/huggingface/rope.py",
+        "and sliding_layers(settings.values, settings.integer",
+        "and 1 + (settings.integer",
+        "rows held to a window that no layer has",
+        WINDOWS,
+    ),
+    Mutant(
+        "training/huggingface/describe_model.py",
+        'getattr(config, "layer_types", None) or',
+        "",
+        "windows in all layers of a model that inspect shows",
+        ("tests/cli/test_inspect_verb.py",),
+    ),
+    Mutant(
         "models/foreign_model.py",
         "for i in kept}",
         "for i in range(len(self.layers))}",
@@ -600,8 +625,8 @@ ANY_DECODER = (
     ),
     Mutant(
         "training/huggingface/any_decoder.py",
-        "or settings.flag(",
-        "and settings.flag(",
+        'settings.flag("tie_word_embeddings", default=LOGITS not in tensors)',
+        "LOGITS not in tensors",
         "tied heads",
         (f"{FOLDER[0]}::test_a_tied_head_may_be_in_the_files_as_a_copy",),
     ),

@@ -8,7 +8,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -121,15 +121,8 @@ class TransformersShape(DecoderOnly):
     def window(self) -> float:
         """Number of tokens that layers with a window see, as far as settings tell."""
         settings = json.loads(self.settings)
-        window, kinds = settings.get("sliding_window"), settings.get("layer_types")
-        is_qwen = self.model_type.startswith("qwen")
-        n_full = FULL_FIRST.get(self.model_type, 0)
-        if n_full and isinstance(given := settings.get("max_window_layers"), int):
-            n_full = given
-        is_sliding = SLIDING in kinds if isinstance(kinds, list) else n_full < self.n_layers
-        # A Qwen has none, unless settings say that windows are used.
-        has_windows = is_sliding and settings.get("use_sliding_window", not is_qwen)
-        matters = has_windows and isinstance(window, int) and window < self.max_tokens
+        window = settings.get("sliding_window")
+        matters = sliding_layers(settings, self.n_layers) and window < self.max_tokens
         return float(window) if matters else math.inf
 
     @property
@@ -234,3 +227,19 @@ class TransformersShape(DecoderOnly):
     def _adapter_numbers(self) -> int:
         rank = self.lora.rank if self.lora else 0
         return sum(rank * sum(shape) for shape in self._adapted())
+
+
+def sliding_layers(settings: Mapping[str, Any], n_layers: int) -> int:
+    """Number of layers that have a window, as far as values of `config.json` tell."""
+    window, kinds = settings.get("sliding_window"), settings.get("layer_types")
+    model_type = str(settings.get("model_type"))
+    # A Qwen has none, unless settings say that windows are used.
+    uses = settings.get("use_sliding_window", not model_type.startswith("qwen"))
+    if not uses or not isinstance(window, int):
+        return 0
+    if isinstance(kinds, list):
+        return kinds.count(SLIDING)
+    n_full = FULL_FIRST.get(model_type, 0)
+    if n_full and isinstance(given := settings.get("max_window_layers"), int):
+        n_full = given
+    return max(0, n_layers - n_full)

@@ -20,11 +20,13 @@ from tests.examples.small_models import (
 )
 from torch import Tensor
 
+from dynapipe_hpc.architecture.transformers import sliding_layers
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.training.checkpoint.weights import load_weights
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.import_model import import_model
+from dynapipe_hpc.training.huggingface.model_type_mapping import LONGEST
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.pages import page_for
 
@@ -273,6 +275,44 @@ def test_null_is_a_value_of_its_own(tmp_path: Path) -> None:
     settings = {**LLAMA, "model_type": "mistral", "sliding_window": None}
     shape = shape_of(tmp_path, {**settings, "num_key_value_heads": None})
     assert (shape.n_kv_heads, shape.max_tokens) == (2, 16)
+
+
+QWEN = {"model_type": "qwen3", "use_sliding_window": True, "sliding_window": 4}
+
+
+@pytest.mark.parametrize(
+    ("settings", "longest"),
+    [
+        ({**QWEN, "max_window_layers": 0}, 4),
+        ({**QWEN, "max_window_layers": 1}, LONGEST),
+        (QWEN, LONGEST),  # the first 28 layers have none
+        ({**QWEN, "layer_types": ["sliding_attention"]}, 4),
+        ({**QWEN, "max_window_layers": 0, "layer_types": ["full_attention"]}, LONGEST),
+        ({**QWEN, "max_window_layers": 0, "use_sliding_window": False}, LONGEST),
+        ({"model_type": "mistral", "sliding_window": 4}, 4),
+        # Keys that a Mistral does not read.
+        ({"model_type": "mistral", "sliding_window": 4, "use_sliding_window": False}, 4),
+        ({"model_type": "mistral", "sliding_window": 4, "layer_types": ["full_attention"]}, 4),
+        ({"model_type": "llama", "sliding_window": 4}, LONGEST),
+    ],
+)
+def test_rows_are_held_to_windows_that_layers_have(
+    settings: dict[str, Any], longest: int, tmp_path: Path
+) -> None:
+    folder = write_model(tmp_path, {**LLAMA, **settings}, llama_tensors())
+    origin = find_origin(folder)
+    assert (origin.longest, origin.shape.max_tokens) == (longest, min(longest, 16))
+
+
+def test_windows_of_a_qwen_are_in_the_layers_in_which_transformers_has_them() -> None:
+    transformers = pytest.importorskip("transformers", reason="needs '.[reference]'")
+    for model_type in ("qwen2", "qwen3"):
+        for changed in ({}, {"max_window_layers": 3}, {"max_window_layers": 40}):
+            for n_layers in (2, 30):
+                values = {**QWEN, **changed, "model_type": model_type}
+                config = transformers.AutoConfig.for_model(**values, num_hidden_layers=n_layers)
+                n = config.layer_types.count("sliding_attention")
+                assert sliding_layers(values, n_layers) == n
 
 
 def test_heads_of_keys_are_those_of_the_class_and_not_of_queries(tmp_path: Path) -> None:

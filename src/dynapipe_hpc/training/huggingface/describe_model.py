@@ -7,9 +7,10 @@ from pathlib import Path
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.rotations import short_tokens
-from dynapipe_hpc.architecture.transformers import TransformersShape
+from dynapipe_hpc.architecture.transformers import SLIDING, TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.family import family_of
+from dynapipe_hpc.models.foreign_model import FULL, config_of
 from dynapipe_hpc.training.huggingface.any_decoder import FAMILY
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 from dynapipe_hpc.training.huggingface.weight_files import check_sizes
@@ -59,10 +60,10 @@ def _details(origin: Origin) -> Iterator[str]:
         return
     yield f"layers of transformers {version('transformers')}"
     settings = json.loads(origin.shape.settings)
-    kinds = settings.get("layer_types") or []
-    if (window := settings.get("sliding_window")) and "sliding_attention" in kinds:
-        n = kinds.count("sliding_attention")
-        yield f"windows of {window:,} tokens in {n} of {len(kinds)} layers"
+    window, kinds = getattr(config_of(settings), "sliding_window", None), _layer_kinds(origin.shape)
+    if window and SLIDING in kinds:
+        n_sliding = kinds.count(SLIDING)
+        yield f"windows of {window:,} tokens in {n_sliding} of {len(kinds)} layers"
     if n := short_tokens(settings):
         yield f"rotary positions with short factors (longrope): rows of up to {n:,} tokens"
     if cap := settings.get("attn_logit_softcapping"):
@@ -76,8 +77,15 @@ def _details(origin: Origin) -> Iterator[str]:
         yield f"nothing is dropped, in spite of {', '.join(dropped)}"
 
 
+def _layer_kinds(shape: TransformersShape) -> list[str]:
+    """Kinds of attention of the layers, as `transformers` makes them of the settings."""
+    config = config_of(json.loads(shape.settings))
+    kind = SLIDING if getattr(config, "sliding_window", None) else FULL
+    return getattr(config, "layer_types", None) or [kind] * shape.n_layers
+
+
 def _check_layers(shape: TransformersShape) -> None:
     """Builds one layer of each kind, which refuses what is not supported."""
-    kinds = json.loads(shape.settings).get("layer_types") or ["all"]
+    kinds = _layer_kinds(shape)
     for i in {kinds.index(kind) for kind in kinds}:
         family_of(shape)(shape, range(i, i + 1), first=False, last=False)

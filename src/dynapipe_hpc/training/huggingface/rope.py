@@ -4,6 +4,7 @@ from typing import Any
 
 from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.rope_scaling import LinearScaling, mean_scale
+from dynapipe_hpc.architecture.transformers import sliding_layers
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.training.huggingface.model_type_mapping import LONGEST, Values
 from dynapipe_hpc.training.huggingface.settings import Settings
@@ -90,8 +91,14 @@ def _original_max_tokens(settings: Settings, complete: Settings) -> int:
 
 def longest_seen(settings: Settings) -> int:
     """Most tokens of a row in which every position sees all before it: the window, if it slides."""
-    slides = settings.get("use_sliding_window", settings.get("model_type") == "mistral")
-    if not slides or settings.get("sliding_window") is None:
+    is_mistral = settings.get("model_type") == "mistral"
+    if settings.get("sliding_window") is None or not (
+        is_mistral
+        or (
+            settings.get("use_sliding_window")
+            and sliding_layers(settings.values, settings.integer("num_hidden_layers"))
+        )
+    ):
         return LONGEST
     return settings.integer("sliding_window")
 
