@@ -135,11 +135,11 @@ def write_model(folder: Path, origin: Origin, read: ReadRows, dtype: str | None 
 
 def _base_of(origin: Origin) -> str | None:
     """The model that a run began with, by its path or by the name in its `config.json`."""
-    name, path = origin.settings.get("_name_or_path"), None
+    name, path = origin.settings.get("_name_or_path"), ""
     config = origin.folder.parent.parent / "config.toml"
     if origin.folder.parent.name == CHECKPOINTS and config.exists():
         try:
-            path = tomllib.loads(read_text(config)).get("model", {}).get("init_from")
+            path = str(tomllib.loads(read_text(config)).get("model", {}).get("init_from", ""))
         except (ValueError, AttributeError) as error:
             raise InputError(f"{config}: is not the configuration of a run: {error}") from None
     if path and (Path(path) / CONFIG).exists():
