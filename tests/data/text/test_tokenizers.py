@@ -3,6 +3,7 @@
 import json
 import pickle
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.jobs.shared_folder import shared_folder
 from tokenizers.models import BPE, WordLevel
-from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.pre_tokenizers import ByteLevel, Whitespace
 from tokenizers.processors import TemplateProcessing
 
 from dynapipe_hpc.data.errors import InputError
@@ -298,3 +299,45 @@ def test_text_makes_no_other_special_token_either(tmp_path: Path) -> None:
     paths = as_one_file(tmp_path, special("</s>", 7), special("<u>", 8))
     assert load(paths).encode(["<u>"]) == [[VOCABULARY[letter] for letter in "<u>"]]
     assert load(paths, special_tokens=True).encode(["<u>"]) == [[8]]
+
+
+def byte_level(path: Path) -> Path:
+    """A tokenizer whose tokens are bytes."""
+    alphabet = sorted(ByteLevel.alphabet())
+    vocabulary = {letter: n for n, letter in enumerate(alphabet)} | {"</s>": len(alphabet)}
+    model = tokenizers.Tokenizer(BPE(vocabulary, []))
+    model.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
+    model.save(str(path))
+    return path
+
+
+def byte_fallback(path: Path) -> Path:
+    """A tokenizer of characters, whose unknown ones are bytes."""
+    vocabulary = {letter: n for n, letter in enumerate("?abé")}
+    vocabulary |= {f"<0x{n:02X}>": len(vocabulary) + n for n in range(256)}
+    vocabulary["</s>"] = len(vocabulary)
+    model = BPE(vocabulary, [], unk_token="?", byte_fallback=True)  # noqa: S106 (not a password)
+    tokenizers.Tokenizer(model).save(str(path))
+    return path
+
+
+KINDS: dict[str, tuple[Callable[[Path], Path], Callable[[str], int]]] = {
+    "bytes": (byte_level, lambda text: len(text.encode())),
+    "fallback": (byte_fallback, lambda text: sum(1 if c in "abé" else 4 for c in text)),
+}
+"""Tokenizers, and the number of tokens that each makes of a text."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(parts=st.lists(st.text("abé😀🐉", max_size=4), max_size=5))
+def test_all_tokens_of_a_character_are_marked(
+    kind: str, parts: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    write, n_tokens = KINDS[kind]
+    tokenizer = load([write(tmp_path_factory.mktemp("t") / "t.json")])
+    texts = ["".join(parts[:k]) for k in range(len(parts) + 1)]
+    filled = [(one, other) for one, other in pairwise(texts) if one != other]
+    spans = [(len(one), len(other)) for one, other in filled]
+    [(ids, marked)] = tokenizer.encode_marked(texts[-1:], [spans])
+    assert len(ids) == n_tokens(texts[-1])
+    assert marked == [(n_tokens(one), n_tokens(other)) for one, other in filled]

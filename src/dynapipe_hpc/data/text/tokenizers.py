@@ -267,6 +267,9 @@ def _tokens_of(encoded: tokenizers.Encoding, span: Span) -> Span:
         return 0, 0
     back = (encoded.char_to_token(at) for at in reversed(range(*span)))
     last = next(token for token in back if token is not None)
+    # Of a character that is several tokens, the library finds the first.
+    while (held := encoded.token_to_chars(last + 1)) and held[0] < span[1]:
+        last += 1
     return first, last + 1
 
 
