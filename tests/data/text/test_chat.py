@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 from tests.examples.chat_tokenizer import WORDS, folder_of
 from tests.examples.chats import CHATML
+from tokenizers.processors import TemplateProcessing
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
@@ -139,6 +141,21 @@ def test_tokens_and_marks_are_those_of_transformers(tmp_path: Path, name: str) -
         assert marks(len(own), spans) == expected["assistant_masks"]
         assert spans[-1][0] == n_inputs
         assert len(spans) == sum(message["role"] == "assistant" for message in chat)
+
+
+def test_a_chat_holds_no_end_token_that_a_decoder_puts_after_text(tmp_path: Path) -> None:
+    source = (
+        "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+        "{% if add_generation_prompt %}[assistant] {% endif %}"
+    )
+    folder = folder_of(tmp_path / "model", source)
+    model = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    model.post_processor = TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    model.save(str(folder / "tokenizer.json"))
+    chat = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "world"}]
+    block = tokenize_lines(line_of({"messages": chat}), recipe_in(folder)).block
+    ids = [*block.inputs.tokens.tolist(), *block.targets.tokens.tolist()]
+    assert ids == model.encode("[user] Hello\n[assistant] world\n", add_special_tokens=False).ids
 
 
 WITHOUT_MARKS = {

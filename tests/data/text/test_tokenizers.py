@@ -111,6 +111,33 @@ def test_the_configuration_in_a_folder_says_what_comes_before_samples(
     assert load([tmp_path]).start_id == start_id
 
 
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, (PAD, EOS)),
+        ({"tokenizer_config": {"add_eos_token": True, "bos_token": None}}, (None, None)),
+        ({"tokenizer_config": {"add_eos_token": True}}, (EOS, None)),
+        ({"tokenizer_config": {"chat_template": "{{ a }}", "bos_token": None}}, (None, None)),
+        ({"config": {"model_type": "gpt2"}}, (EOS, None)),
+        (
+            {"config": {"is_encoder_decoder": True}, "tokenizer_config": {"chat_template": "{{"}},
+            (PAD, EOS),
+        ),
+    ],
+)
+def test_a_tokenizer_that_ends_text_may_be_that_of_a_decoder(
+    tmp_path: Path, files: dict[str, object], expected: tuple[int | None, int | None]
+) -> None:
+    path = word_level(tmp_path / "tokenizer.json", "?", "<pad>", "</s>", "<s>", "a")
+    model = tokenizers.Tokenizer.from_file(str(path))
+    model.post_processor = TemplateProcessing(single="$A </s>", special_tokens=[("</s>", EOS)])
+    model.save(str(path))
+    for name, content in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    found = load([tmp_path])
+    assert (found.start_id, found.input_end_id) == expected
+
+
 def test_a_folder_says_what_ends_a_sequence_and_must_have_a_tokenizer(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()

@@ -16,24 +16,29 @@ class Ends(NamedTuple):
 
 
 def default_ends(
-    model: tokenizers.Tokenizer, eos_id: int, config: Mapping[str, Any] | None = None
+    model: tokenizers.Tokenizer,
+    eos_id: int,
+    config: Mapping[str, Any] | None = None,
+    *,
+    is_of_decoder: bool = False,
 ) -> Ends:
     """The tokens that a model was trained to read around text.
 
-    A tokenizer that ends text, as T5's does, belongs to an encoder-decoder model: its inputs end
-    like that, and its decoder begins with the token of padding. One that puts a token before text,
-    as Llama's does, gives the start token, which may be that of the end. Where it adds nothing, the
-    end-of-sequence token is also the start token, as in a GPT-2, unless its configuration has
-    another one or none (Qwen).
+    A tokenizer that ends text, as T5's does, belongs to an encoder-decoder model, unless it is
+    known otherwise: its inputs end like that, and its decoder begins with the token of padding. One
+    that puts a token before text, as Llama's does, gives the start token, which may be that of the
+    end. Where it adds nothing, the end-of-sequence token is also the start token, as in a GPT-2,
+    unless its configuration has another one or none (Qwen).
 
     Args:
         model: The tokenizer.
         eos_id: Id of the end-of-sequence token.
         config: Content of `tokenizer_config.json`, if there is one.
+        is_of_decoder: Whether the model is known to have no encoder.
     """
     config = config or {}
     before, after = _around_text(model, eos_id)
-    if not before and after == [eos_id]:
+    if not before and after == [eos_id] and not is_of_decoder:
         pad = model.token_to_id(token_text(config.get("pad_token")) or PAD_TOKEN)
         return Ends(eos_id if pad is None else pad, eos_id)
     eos = model.id_to_token(eos_id)

@@ -40,6 +40,7 @@ class TokenizerFiles:
         model: Tokenizer of the library, which neither truncates nor pads.
         config: Content of `tokenizer_config.json`, and of the older files where they count.
         templates: The folder's chat templates by name, of which "default" is the usual one.
+        is_of_decoder: Whether it is known to be the tokenizer of a model without an encoder.
     """
 
     name: str
@@ -48,6 +49,7 @@ class TokenizerFiles:
     model: tokenizers.Tokenizer
     config: Mapping[str, Any] = field(default_factory=dict)
     templates: Mapping[str, str] = field(default_factory=dict)
+    is_of_decoder: bool = False
 
 
 def read_tokenizer(paths: Sequence[Path]) -> TokenizerFiles | None:
@@ -108,8 +110,12 @@ def _read_folder(folder: Path) -> TokenizerFiles:
     with explained(f"{folder}: its files cannot be used together"):
         more_tokens = add_tokens(model, config, older_ids)
     templates = _template_files(folder) or _templates_in(config)
-    sha256 = _sha256([path], "".join(more_tokens))
-    return TokenizerFiles(folder.resolve().name, sha256, vocabulary, model, config, templates)
+    # A T5's has neither a template nor this key.
+    is_of_decoder = bool(templates) or "add_eos_token" in config
+    if model_config := _read_object(folder / "config.json"):
+        is_of_decoder = not model_config.get("is_encoder_decoder")
+    sha256, name = _sha256([path], "".join(more_tokens)), folder.resolve().name
+    return TokenizerFiles(name, sha256, vocabulary, model, config, templates, is_of_decoder)
 
 
 def _template_files(folder: Path) -> dict[str, str]:

@@ -234,7 +234,7 @@ def load_tokenizer(
     token.special = True
     model.add_tokens([token])
     with explained(f"{name}: cannot make tokens of {end}"):
-        ends = default_ends(model, ids[end], files.config)
+        ends = default_ends(model, ids[end], files.config, is_of_decoder=files.is_of_decoder)
     start_id, input_end_id = (
         default if named is None else _id_of(ids, name, option, named)
         for option, named, default in (
