@@ -200,3 +200,42 @@ def test_chats_of_older_folders_are_those_of_transformers(tmp_path: Path) -> Non
         [{"role": "user", "content": "Hello"}], add_generation_prompt=True, return_dict=False
     )
     assert ids(recipe.tokenizer, recipe.template.asking("Hello")) == theirs
+
+
+NAMES = ("eos_token", "image_token", "pause", "other")
+ADDED = {"__type": "AddedToken", **token("<new>")}
+NAMED = [
+    ({"extra_special_tokens": {"image_token": "<im>", "pause": ADDED}}, "</s> <im> <new> "),
+    ({"image_token": "[X]", "extra_special_tokens": {"image_token": "<im>"}}, "</s> <im>  "),
+    ({"additional_special_tokens": {"pause": "<im>"}}, "</s>  <im> "),
+    ({"model_specific_special_tokens": {"pause": "<im>"}, "other": "<new>"}, "</s>  <im> "),
+    ({"extra_special_tokens": ["<im>"]}, "</s>   "),
+]
+
+
+@pytest.mark.parametrize(("config", "expected"), NAMED)
+def test_a_template_sees_the_names_of_more_tokens(
+    tmp_path: Path, config: dict[str, Any], expected: str
+) -> None:
+    path = named_tokens(tmp_path, config)
+    files = read_tokenizer([path])
+    recipe = recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES)
+    assert recipe.template is not None
+    assert recipe.template.asking("x") == expected
+
+
+@pytest.mark.parametrize(("config", "expected"), NAMED)
+def test_names_of_more_tokens_are_those_of_transformers(
+    tmp_path: Path, config: dict[str, Any], expected: str
+) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs transformers: make reference")
+    theirs = transformers.AutoTokenizer.from_pretrained(named_tokens(tmp_path, config))
+    chat = [{"role": "user", "content": "x"}]
+    assert theirs.apply_chat_template(chat, tokenize=False) == expected
+
+
+def named_tokens(path: Path, config: dict[str, Any]) -> Path:
+    """A folder whose template writes tokens by their names."""
+    template = " ".join(f"{{{{ {name} }}}}" for name in NAMES)
+    of_all = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>"}
+    return folder(path, tokenizer_config={**of_all, "chat_template": template, **config})

@@ -7,11 +7,13 @@ import tokenizers
 from tokenizers import AddedToken
 
 from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.text.default_ends import token_text
 
 TABLE = "added_tokens_decoder"
 """Key of `tokenizer_config.json`: tokens by id. With it, older files do not count."""
 _NAMED = tuple(f"{kind}_token" for kind in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 _EXTRA = ("extra_special_tokens", "additional_special_tokens")
+_SPECIFIC = "model_specific_special_tokens"
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -50,6 +52,16 @@ def add_tokens(
         for token_id, token in sorted(model.get_added_tokens_decoder().items())
         if before.get(token_id) != token
     ]
+
+
+def token_names(config: Mapping[str, Any]) -> dict[str, str]:
+    """Texts of tokens by the names under which templates know them."""
+    named = {name: token for name, token in config.items() if name.endswith("_token")}
+    for key in (_SPECIFIC, *reversed(_EXTRA)):
+        if isinstance(config.get(key), dict):
+            named |= config[key]
+    texts = {name: token_text(token) for name, token in named.items()}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def _table(config: Mapping[str, Any]) -> list[AddedToken]:

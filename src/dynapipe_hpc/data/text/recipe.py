@@ -7,9 +7,9 @@ from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_text
+from dynapipe_hpc.data.text.added_tokens import token_names
 from dynapipe_hpc.data.text.chat_template import DEFAULT, ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
-from dynapipe_hpc.data.text.default_ends import token_text
 from dynapipe_hpc.data.text.open_lines import STDIN, first_line
 from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, formats_of_record
@@ -103,9 +103,7 @@ def recipe_of(
 
 
 def _template(files: TokenizerFiles | None, path: Path | None) -> ChatTemplate | None:
-    config = files.config if files else {}
-    texts = {name: token_text(token) for name, token in config.items() if name.endswith("_token")}
-    tokens = tuple(sorted((name, text) for name, text in texts.items() if text is not None))
+    tokens = tuple(sorted(token_names(files.config).items())) if files else ()
     if path is not None:
         return ChatTemplate(str(path), read_text(path), tokens)
     if files and files.templates:
