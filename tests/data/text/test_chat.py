@@ -376,6 +376,51 @@ def test_conversations_need_a_template_and_a_template_must_be_one(tmp_path: Path
         recipe_of(ByteTokenizer(), None, RecordFormat.TEXT, template=tmp_path / "t.jinja")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"eos_token": "</s>", "chat_template": "{{ 1 }}one"},
+        {"chat_template": [{"name": "default", "template": "{{ 1 }}one"}]},
+    ],
+)
+def test_the_file_of_a_template_may_be_json_that_has_one(tmp_path: Path, content: object) -> None:
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(content))
+    recipe = recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=path)
+    assert recipe.template is not None
+    assert recipe.template.asking("x") == "1one"
+
+
+def test_a_template_named_for_tools_may_be_in_the_same_json(tmp_path: Path) -> None:
+    path = tmp_path / "chat_template.json"
+    named = ("default", "tool_use")
+    templates = [{"name": name, "template": f"{{{{ 1 }}}}{name}"} for name in named]
+    path.write_text(json.dumps({"chat_template": templates}))
+    recipe = recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=path)
+    assert recipe.template is not None
+    assert recipe.template.named == (("tool_use", "{{ 1 }}tool_use"),)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"tokenizer_class": "{{ a }}"}',
+        '{"chat_template": "plain"}',
+        '{"chat_template": null}',
+        '[{"messages": "{% if a %}"}]',
+        '"{{ a }}"',
+        "A text.",
+        "",
+    ],
+)
+def test_a_file_without_jinja_is_no_template(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    message = r"tokenizer\.json: has no chat template: neither Jinja .* nor JSON with .chat_te"
+    with pytest.raises(InputError, match=message):
+        recipe_of(ByteTokenizer(), None, RecordFormat.PAIRS, template=path)
+
+
 def test_a_template_cannot_reach_out_of_its_sandbox() -> None:
     chat = Conversation([{"role": "assistant", "content": "a"}])
     for source in ("{{ messages.__class__.__mro__ }}", "{{ messages.append(1) }}"):

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.data.text.added_tokens import token_names
 from dynapipe_hpc.data.text.chat_template import DEFAULT, ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.open_lines import STDIN, first_line
 from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, formats_of_record
-from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles
+from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, read_templates
 from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
 
@@ -105,13 +104,13 @@ def recipe_of(
 def _template(files: TokenizerFiles | None, path: Path | None) -> ChatTemplate | None:
     tokens = tuple(sorted(token_names(files.config).items())) if files else ()
     if path is not None:
-        return ChatTemplate(str(path), read_text(path), tokens)
-    if files and files.templates:
-        named = {name: text for name, text in files.templates.items() if name != DEFAULT}
-        source = files.templates.get(DEFAULT, "")
-        what = f"the chat template of {files.name}"
-        return ChatTemplate(what, source, tokens, tuple(sorted(named.items())))
-    return None
+        templates, what = read_templates(path), str(path)
+    elif files and files.templates:
+        templates, what = files.templates, f"the chat template of {files.name}"
+    else:
+        return None
+    named = {name: text for name, text in templates.items() if name != DEFAULT}
+    return ChatTemplate(what, templates.get(DEFAULT, ""), tokens, tuple(sorted(named.items())))
 
 
 def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordFormat:

@@ -118,6 +118,26 @@ def _read_folder(folder: Path) -> TokenizerFiles:
     return TokenizerFiles(name, sha256, vocabulary, model, config, templates, is_of_decoder)
 
 
+def read_templates(path: Path) -> Mapping[str, str]:
+    """Chat templates by name in a file of Jinja, or of JSON, as in a folder.
+
+    Raises:
+        InputError: The file cannot be read, or has no template.
+    """
+    text = read_text(path)
+    try:
+        content = json.loads(text)
+        templates = _templates_in(content) if isinstance(content, dict) else {}
+    except (ValueError, RecursionError):
+        templates = {"default": text}
+    if not any(begin in each for each in templates.values() for begin in ("{{", "{%")):
+        raise InputError(
+            f"{path}: has no chat template: neither Jinja ({{{{ }}}} or {{% %}}) nor JSON with "
+            "'chat_template'; name another file"
+        )
+    return templates
+
+
 def _template_files(folder: Path) -> dict[str, str]:
     """Chat templates in files of their own, by name."""
     files = {path.stem: path for path in sorted((folder / TEMPLATE_FOLDER).glob("*.jinja"))}
