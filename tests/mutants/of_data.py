@@ -281,6 +281,12 @@ DATA = (
     # preference pairs
     Mutant("data/text/preferences.py", "if any(k >= n_shared for k in chat.untrained):",
            "if False:", "a turn of an answer that is only read counts", PREFERENCES),
+    Mutant("data/text/preferences.py", "        content = json.loads(value)\n",
+           "        return False\n", "JSON of messages is trained as text",
+           (f"{PREFERENCES[0]}::test_messages_in_a_text_are_not_trained_as_text",)),
+    Mutant("data/text/preferences.py", "_role(each) in KNOWN_ROLES and (\"content\" in each",
+           "(\"role\" in each", "an answer of JSON is taken for messages",
+           (f"{PREFERENCES[0]}::test_an_answer_may_be_other_json",)),
     Mutant("data/text/preferences.py", "if n_shared in (len(chosen), len(rejected)):", "if False:",
            "an answer may be empty", PREFERENCES),
     Mutant("data/text/tokenize_preferences.py",

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -335,6 +335,38 @@ def test_what_is_no_pair_is_refused(
 ) -> None:
     with pytest.raises(AssertionError, match=message):
         raise AssertionError(refusal(record, record_format, template))
+
+
+CHATS_OF_BOTH = {name: [user("p"), *BOTH[name]] for name in BOTH}
+TEXT_OF: dict[str, Callable[[list[Record]], str]] = {
+    "JSON": json.dumps,
+    "Python": str,
+    "numpy": lambda chat: f"array({[dict(reversed(each.items())) for each in chat]}, dtype=object)",
+    "an object": lambda chat: json.dumps({"tools": [], "messages": chat}),
+    "ShareGPT": lambda _: json.dumps([{"from": "human", "value": "p"}]),
+    "one message": lambda chat: json.dumps(chat[-1]),
+}
+
+
+@pytest.mark.parametrize("form", TEXT_OF)
+@pytest.mark.parametrize("name", ["chosen", "rejected", "prompt"])
+def test_messages_in_a_text_are_not_trained_as_text(form: str, name: str) -> None:
+    chat = CHATS_OF_BOTH.get(name, [user("p")])
+    record = {"prompt": "p", "chosen": "a", "rejected": "b", name: TEXT_OF[form](chat)}
+    message = f"field '{name}' is a string that holds messages, not these messages; write them as"
+    assert message in refusal(record, TEXTS)
+    assert message in refusal(record, TEXTS, CHATML)
+    other = "rejected" if name == "chosen" else "chosen"
+    assert message in refusal({**record, other: BOTH[other]}, CHATS, CHATML)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ['{"river": "Ebro"}', '[{"role": "admin"}]', '{"messages": []}', "[1", "[" * 9000, "{'a'}"],
+)
+def test_an_answer_may_be_other_json(answer: str) -> None:
+    record = {"prompt": "p", "chosen": answer, "rejected": "b"}
+    assert shown(record, TEXTS) == ["p", f"{answer}$", "b$"]
 
 
 def test_the_format_is_recognized_and_other_formats_name_it(tmp_path: Path) -> None:

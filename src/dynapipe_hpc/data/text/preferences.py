@@ -1,6 +1,8 @@
 """Preference pairs: what a record with two answers to one prompt holds, in whatever format."""
 
+import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +17,7 @@ from dynapipe_hpc.data.text.conversation import (
     question_and_answer,
 )
 from dynapipe_hpc.data.text.known_fields import check_known_fields
-from dynapipe_hpc.data.text.messages import ASSISTANT, REASONING, Fields
+from dynapipe_hpc.data.text.messages import ASSISTANT, KNOWN_ROLES, REASONING, Fields
 from dynapipe_hpc.data.text.record_fields import check_text, is_empty, kind_of, listed, text_of
 
 CHOSEN, REJECTED, PROMPT = "chosen", "rejected", "prompt"
@@ -23,6 +25,7 @@ ANSWERS = (CHOSEN, REJECTED)
 COMPLETIONS = "completions"
 """Field of rated answers, of which the best and the worst make a pair (UltraFeedback)."""
 _SCORE, _RESPONSE = "overall_score", "response"
+_PRINTED_MESSAGES = re.compile(r"\s*(array\()?(\{'messages': )?\[\{'(role|from|content|value)': ")
 _LIKE_PROMPTS = ("question", "query", "input")
 """Fields in which other data sets have the prompt, without which answers mean something else."""
 
@@ -177,6 +180,29 @@ def _check_fields(record: Mapping[str, Any], *, needs_answers: bool) -> None:
                     "both answers, 'chosen' and 'rejected'"
                 )
     check_known_fields({k: v for k, v in record.items() if k not in ANSWERS}, "record")
+    for name in (PROMPT, *ANSWERS):
+        if _holds_messages(record.get(name)):
+            raise InputError(
+                f"field '{name}' is a string that holds messages, not these messages; write them "
+                "as a list, such as json.loads makes of JSON"
+            )
+
+
+def _holds_messages(value: object) -> bool:
+    """Whether a value is a text of messages, as JSON or as Python prints them."""
+    if not isinstance(value, str):
+        return False
+    if _PRINTED_MESSAGES.match(value):
+        return True
+    try:
+        content = json.loads(value)
+    except (ValueError, RecursionError):
+        return False
+    if isinstance(content, dict):
+        content = content.get("messages", [content])
+    return isinstance(content, list) and any(
+        _role(each) in KNOWN_ROLES and ("content" in each or "value" in each) for each in content
+    )
 
 
 def _check_no_other_prompt(record: Mapping[str, Any]) -> None:
