@@ -25,6 +25,7 @@ JOINED = ("tests/data/dataset/test_joined_datasets.py",)
 MIXED_DATA = ("tests/experiment/test_mixed_data.py",)
 PAIRS = ("tests/data/dataset/test_pairs.py",)
 PREFERENCES = ("tests/data/text/test_preferences.py",)
+TEXT_PAIRS = ("tests/data/text/test_text_pairs.py",)
 LENGTHS = ("tests/data/test_multitask_lengths.py",)
 
 DATA = (
@@ -340,9 +341,18 @@ DATA = (
     Mutant("data/text/default_ends.py", "start_id = before[0] if", "start_id = eos_id if",
            "a tokenizer's own start token is not used",
            (f"{TOKENIZERS[0]}::test_a_tokenizer_says_what_comes_before_samples_and_after_inputs",)),
-    Mutant("data/text/tokenize_lines.py", "ChatSample([*ids, *input_end],",
-           "ChatSample([*ids],", "inputs do not end",
-           LINES),
+    Mutant("data/text/tokenizers.py", "([*prompt, input_end, *answer, end], len(prompt) + 1)",
+           "([*prompt, *answer, end], len(prompt))", "inputs do not end", LINES),
+    Mutant("data/text/tokenizers.py", "if (input_end := tokenizer.input_end_id) is not None:",
+           "if True:\n        input_end = tokenizer.eos_id",
+           "prompt and answer are texts apart",
+           (f"{TEXT_PAIRS[0]}::test_a_pair_is_split_as_one_text",)),
+    Mutant("data/text/tokenizers.py", "start if prompt else 0)", "start)",
+           "blanks before a text are only read",
+           (f"{TEXT_PAIRS[0]}::test_a_text_alone_is_all_trained",)),
+    Mutant("data/text/tokenizers.py", "        special_tokens=tokenizer.special_tokens,\n", "",
+           "text becomes special tokens unasked",
+           (f"{TOKENIZERS[0]}::test_answers_make_the_end_of_text_only_if_asked",)),
     # spans in the file
     Mutant("data/spans.py", "slice(int(offsets[0]), int(offsets[-1]))",
            "slice(0, int(offsets[-1] - offsets[0]))", "a shard has the spans of the first", SPANS),

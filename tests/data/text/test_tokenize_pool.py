@@ -15,7 +15,7 @@ from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_pool import open_pool
-from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
+from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, Marked
 
 LINES = Lines(TextPart(Path("a.jsonl")), 1, [b'{"inputs": "a", "targets": "b"}\n'])
 
@@ -23,9 +23,9 @@ LINES = Lines(TextPart(Path("a.jsonl")), 1, [b'{"inputs": "a", "targets": "b"}\n
 class DyingTokenizer(ByteTokenizer):
     """As when the system has run out of memory."""
 
-    def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
+    def encode_marked(self, *_: object, **__: object) -> list[Marked]:
         os.kill(os.getpid(), signal.SIGKILL)
-        return [[0] for _ in texts]
+        return []
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(ids)
@@ -98,7 +98,7 @@ def test_workers_that_cannot_be_started_are_reported() -> None:
 import tempfile
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.tokenize_pool import open_pool
-from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
+from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, Marked
 
 tempfile.tempdir = "/missing"
 with open_pool(Recipe(ByteTokenizer()), n_workers=2):

@@ -18,7 +18,12 @@ from tokenizers.processors import TemplateProcessing
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
-from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, Tokenizer, load_tokenizer
+from dynapipe_hpc.data.text.tokenizers import (
+    ByteTokenizer,
+    Tokenizer,
+    encode_answers,
+    load_tokenizer,
+)
 
 
 def word_level(path: Path, *words: str) -> Path:
@@ -320,6 +325,14 @@ def test_text_makes_the_end_of_text_only_if_asked(tmp_path: Path, form: str) -> 
     asked = load(paths, special_tokens=True)
     assert asked.encode(["a</s>b"]) == [[VOCABULARY["a"], 7, VOCABULARY["b"]]]
     assert asked.special_tokens
+
+
+def test_answers_make_the_end_of_text_only_if_asked(tmp_path: Path) -> None:
+    paths = FORMS["one file"](tmp_path)
+    plain = [VOCABULARY[letter] for letter in "ba</s>b"]
+    assert encode_answers([("b", "a</s>b")], load(paths)) == [([*plain, 7], 1)]
+    asked = load(paths, special_tokens=True)
+    assert encode_answers([("b", "a</s>b")], asked) == [([5, 4, 7, 5, 7], 1)]
 
 
 def test_text_makes_no_other_special_token_either(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.text_part import TextPart, cut
 
 MIN_PART_BYTES = 8 << 20
+_SAMPLES_VERSION = 1
+"""Grows where the same text makes other samples than before, so that older shards are not used."""
 MAX_PARTS = 1024
 _ALONE = "run dynapipe-hpc preprocess without mpiexec or srun"
 
@@ -70,7 +72,7 @@ def lay_out_shards(sources: Sequence[Path], recipe: Recipe, skip_bad: bool) -> l
     """
     stamps = [_stamp(source) for source in sources]
     part_bytes = max(MIN_PART_BYTES, sum(n_bytes for n_bytes, _ in stamps) // MAX_PARTS)
-    settings = [SCHEMA_VERSION, *recipe.settings, skip_bad]
+    settings = [SCHEMA_VERSION, _SAMPLES_VERSION, *recipe.settings, skip_bad]
     return [
         _shard(part, stamp, settings)
         for source, stamp in zip(sources, stamps, strict=True)

@@ -26,7 +26,7 @@ from dynapipe_hpc.data.text.tokenize_preferences import (
     tokens_of_rendered,
     tokens_of_texts,
 )
-from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer
+from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer, encode_answers
 from dynapipe_hpc.data.token_block import TokenBlock
 
 
@@ -185,13 +185,8 @@ def _tokenized(
         ]
     if recipe.template is None:
         pairs = [text.content for text in texts if isinstance(text.content, Pair)]
-        input_end = [] if tokenizer.input_end_id is None else [tokenizer.input_end_id]
-        inputs = tokenizer.encode([pair.inputs for pair in pairs])
-        targets = tokenizer.encode([pair.targets for pair in pairs])
-        return [
-            [ChatSample([*ids, *input_end], [*answer, tokenizer.eos_id], [])]
-            for ids, answer in zip(inputs, targets, strict=True)
-        ]
+        answers = encode_answers([(pair.inputs, pair.targets) for pair in pairs], tokenizer)
+        return [[ChatSample(ids[:start], ids[start:], [])] for ids, start in answers]
     rendered = [text.content.samples for text in texts if isinstance(text.content, TurnSamples)]
     every = [sample for samples in rendered for sample in samples]
     marked = iter(tokenizer.encode_marked([r.text for r in every], [r.spans for r in every]))

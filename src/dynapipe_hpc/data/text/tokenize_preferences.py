@@ -8,7 +8,7 @@ from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
 from dynapipe_hpc.data.text.locate_turn import start_of_turn
 from dynapipe_hpc.data.text.preferences import ChatPreference, TextPreference
 from dynapipe_hpc.data.text.tokenize_chat import check_special_tokens
-from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer
+from dynapipe_hpc.data.text.tokenizers import Tokenizer, encode_answers
 
 
 class PairSample(NamedTuple):
@@ -61,16 +61,12 @@ def tokens_of_texts(
     pairs: Sequence[TextPreference], tokenizer: Tokenizer
 ) -> list[PairSample | InputError]:
     """Tokens of pairs of texts, whose answers end with the end-of-sequence token."""
-    prompts = tokenizer.encode([pair.prompt for pair in pairs])
-    chosen = tokenizer.encode([pair.chosen for pair in pairs])
-    rejected = tokenizer.encode([pair.rejected for pair in pairs])
-    input_end = [] if tokenizer.input_end_id is None else [tokenizer.input_end_id]
-    end = tokenizer.eos_id
-    samples = (
-        PairSample([*prompt, *input_end], [*one, end], [*other, end])
-        for prompt, one, other in zip(prompts, chosen, rejected, strict=True)
-    )
-    return [_checked(sample, tokenizer) for sample in samples]
+    texts = [(pair.prompt, answer) for pair in pairs for answer in (pair.chosen, pair.rejected)]
+    found = encode_answers(texts, tokenizer)
+    return [
+        _checked(_pair_sample(*both), tokenizer)
+        for both in zip(found[::2], found[1::2], strict=True)
+    ]
 
 
 def tokens_of_rendered(
@@ -82,14 +78,17 @@ def tokens_of_rendered(
     """
     every = [text for pair in pairs for text in pair]
     marked = tokenizer.encode_marked([text.text for text in every], [text.spans for text in every])
+    starts = [(ids, start) for ids, [(start, _)] in marked]
     return [
         _checked(_pair_sample(*both), tokenizer)
-        for both in zip(marked[::2], marked[1::2], strict=True)
+        for both in zip(starts[::2], starts[1::2], strict=True)
     ]
 
 
-def _pair_sample(chosen: Marked, rejected: Marked) -> PairSample:
-    (one, [(cut, _)]), (other, [(other_cut, _)]) = chosen, rejected
+def _pair_sample(
+    chosen: tuple[Sequence[int], int], rejected: tuple[Sequence[int], int]
+) -> PairSample:
+    (one, cut), (other, other_cut) = chosen, rejected
     most = min(cut, other_cut)
     n = next((i for i in range(most) if one[i] != other[i]), most)
     return PairSample(one[:n], one[n:], other[n:])

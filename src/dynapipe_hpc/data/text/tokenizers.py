@@ -62,12 +62,19 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, without special tokens."""
 
-    def encode_marked(self, texts: Sequence[str], marked: Sequence[Sequence[Span]]) -> list[Marked]:
-        """Token ids of every text, whose special tokens count, and which of them are marked.
+    def encode_marked(
+        self,
+        texts: Sequence[str],
+        marked: Sequence[Sequence[Span]],
+        *,
+        special_tokens: bool = True,
+    ) -> list[Marked]:
+        """Token ids of every text, and which of them are marked.
 
         Args:
             texts: The texts.
             marked: Spans of characters of each text.
+            special_tokens: Whether text that spells the name of a special token becomes that token.
 
         Returns:
             Of each text its token ids, and for each span the tokens that hold its characters.
@@ -104,8 +111,15 @@ class ByteTokenizer:
         """Text of token ids; what is no UTF-8 is replaced."""
         return bytes(i for i in ids if i < self.eos_id).decode(errors="replace")
 
-    def encode_marked(self, texts: Sequence[str], marked: Sequence[Sequence[Span]]) -> list[Marked]:
+    def encode_marked(
+        self,
+        texts: Sequence[str],
+        marked: Sequence[Sequence[Span]],
+        *,
+        special_tokens: bool = True,
+    ) -> list[Marked]:
         """See `Tokenizer`."""
+        del special_tokens  # there are none
         return [
             (
                 text.encode(),
@@ -172,14 +186,20 @@ class VocabularyTokenizer:
         text: str = self.model.decode(ids, skip_special_tokens=True)
         return text
 
-    def encode_marked(self, texts: Sequence[str], marked: Sequence[Sequence[Span]]) -> list[Marked]:
+    def encode_marked(
+        self,
+        texts: Sequence[str],
+        marked: Sequence[Sequence[Span]],
+        *,
+        special_tokens: bool = True,
+    ) -> list[Marked]:
         """See `Tokenizer`.
 
         Raises:
             InputError: The tokenizer refuses a text.
         """
         with explained(f"{self.name}: cannot make tokens of the text"):
-            self.model.encode_special_tokens = False
+            self.model.encode_special_tokens = not special_tokens
             encoded = self.model.encode_batch(texts, add_special_tokens=False)
         return [
             (each.ids, [_tokens_of(each, span) for span in spans])
@@ -259,12 +279,39 @@ def load_tokenizer(
     )
 
 
+def encode_answers(
+    texts: Sequence[tuple[str, str]], tokenizer: Tokenizer
+) -> list[tuple[Sequence[int], int]]:
+    """Token ids of prompts and answers, which the end token ends, and where each answer begins.
+
+    Both are split as one text, and a token of both is of the answer. What an encoder reads is a
+    text of its own.
+    """
+    end = tokenizer.eos_id
+    if (input_end := tokenizer.input_end_id) is not None:
+        prompts = tokenizer.encode([prompt for prompt, _ in texts])
+        answers = tokenizer.encode([answer for _, answer in texts])
+        return [
+            ([*prompt, input_end, *answer, end], len(prompt) + 1)
+            for prompt, answer in zip(prompts, answers, strict=True)
+        ]
+    marked = tokenizer.encode_marked(
+        [prompt + answer for prompt, answer in texts],
+        [[(len(prompt), len(prompt) + len(answer))] for prompt, answer in texts],
+        special_tokens=tokenizer.special_tokens,
+    )
+    return [
+        ([*ids, end], start if prompt else 0)
+        for (prompt, _), (ids, [(start, _)]) in zip(texts, marked, strict=True)
+    ]
+
+
 def _tokens_of(encoded: tokenizers.Encoding, span: Span) -> Span:
-    """The tokens that hold the characters of a span; empty if none does."""
+    """The tokens that hold the characters of a span; empty, after all tokens, if none does."""
     tokens = (encoded.char_to_token(at) for at in range(*span))
     first = next((token for token in tokens if token is not None), None)
     if first is None:
-        return 0, 0
+        return len(encoded), len(encoded)
     back = (encoded.char_to_token(at) for at in reversed(range(*span)))
     last = next(token for token in back if token is not None)
     # Of a character that is several tokens, the library finds the first.

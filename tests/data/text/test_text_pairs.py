@@ -1,0 +1,119 @@
+"""Pairs of texts, whose tokens are those of both as one text, as the library splits it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import processors
+from tokenizers.models import BPE
+from tokenizers.normalizers import Prepend, Replace, Sequence
+from tokenizers.pre_tokenizers import ByteLevel
+
+from dynapipe_hpc.data.text.recipe import Recipe
+from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.text_part import Lines, TextPart
+from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines
+from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
+from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
+
+PIECES = ("?", "<s>", "</s>", "▁", "a", "b", ":", "▁a", ":b", "▁▁")
+MERGES = [("▁", "a"), (":", "b"), ("▁", "▁")]
+END = PIECES.index("</s>")
+LLAMA = Sequence([Prepend("▁"), Replace(" ", "▁")])
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer that puts a blank before text, as Llama 2's does."""
+    model = tokenizers.Tokenizer(BPE({piece: n for n, piece in enumerate(PIECES)}, MERGES))
+    model.normalizer = LLAMA
+    model.add_special_tokens(["<s>", "</s>"])
+    path = tmp_path_factory.mktemp("t") / "tokenizer.json"
+    model.save(str(path))
+    return path
+
+
+def whole(file: Path, text: str) -> list[int]:
+    ids: list[int] = tokenizers.Tokenizer.from_file(str(file)).encode(text).ids
+    return ids
+
+
+def samples(
+    record: object, tokenizer: Tokenizer, record_format: RecordFormat
+) -> Iterator[list[int]]:
+    """Tokens of the input, of the target and, of a preference pair, of the rejected answer."""
+    lines = Lines(TextPart(Path("in.jsonl")), 1, [json.dumps(record).encode()])
+    made = tokenize_lines(lines, Recipe(tokenizer, record_format))
+    assert not made.bad
+    block = made.block
+    for side in (block.inputs, block.targets, block.rejected):
+        if side is not None:
+            yield side.tokens.tolist()
+
+
+TEXT = st.text("ab :", max_size=6)
+ANSWER = st.text("ab :", min_size=1, max_size=6)
+
+
+@given(inputs=TEXT, targets=ANSWER)
+def test_a_pair_is_split_as_one_text(file: Path, inputs: str, targets: str) -> None:
+    tokenizer = load_tokenizer(read_tokenizer([file]))
+    pair = {"inputs": inputs, "targets": targets}
+    read, trained = samples(pair, tokenizer, RecordFormat.PAIRS)
+    assert read + trained == [*whole(file, inputs + targets), END]
+    # A token of both is of the target.
+    assert pieces(read) == f"▁{inputs}".replace(" ", "▁")[: len(pieces(read))] * bool(inputs)
+    assert len(inputs) - len(pieces(read)) < max(map(len, PIECES[3:]))
+
+
+@given(prompt=TEXT, chosen=ANSWER, rejected=ANSWER)
+def test_answers_are_split_with_their_prompt(
+    file: Path, prompt: str, chosen: str, rejected: str
+) -> None:
+    if chosen == rejected:
+        return
+    tokenizer = load_tokenizer(read_tokenizer([file]))
+    pair = {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+    read, *answers = samples(pair, tokenizer, RecordFormat.PREFERENCES)
+    for answer, text in zip(answers, (chosen, rejected), strict=True):
+        assert read + answer == [*whole(file, prompt + text), END]
+    assert f"▁{prompt}".replace(" ", "▁").startswith(pieces(read))
+
+
+def test_no_second_blank_is_before_an_answer(file: Path) -> None:
+    tokenizer = load_tokenizer(read_tokenizer([file]))
+    pair = {"chosen": "b: a b", "rejected": "b: a a"}
+    found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PREFERENCES)]
+    assert found == ["▁b:▁a", "▁b</s>", "▁a</s>"]
+    pair = {"inputs": "b:", "targets": " a"}
+    found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PAIRS)]
+    assert found == ["▁b:", "▁a</s>"]
+
+
+def test_an_encoder_reads_its_input_as_a_text_of_its_own(file: Path) -> None:
+    end = "</s>"
+    tokenizer = load_tokenizer(read_tokenizer([file]), end, start_token="<s>", input_end_token=end)  # noqa: S106
+    pair = {"inputs": "b:", "targets": " a"}
+    found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PAIRS)]
+    assert found == ["▁b:</s>", "▁▁a</s>"]
+
+
+@pytest.mark.parametrize("text", ["  ab", " "])
+def test_a_text_alone_is_all_trained(tmp_path: Path, text: str) -> None:
+    # Of RoBERTa's kind, whose blanks are at no character of the text.
+    vocabulary = {letter: n for n, letter in enumerate(["Ġ", "a", "b", "</s>"])}
+    model = tokenizers.Tokenizer(BPE(vocabulary, []))
+    model.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    model.post_processor = processors.ByteLevel(trim_offsets=True)
+    model.save(str(tmp_path / "t.json"))
+    tokenizer = load_tokenizer(read_tokenizer([tmp_path / "t.json"]))
+    read, trained = samples({"text": text}, tokenizer, RecordFormat.TEXT)
+    assert (read, trained) == ([], [*(" ab".index(letter) for letter in text), 3])
+
+
+def pieces(ids: list[int]) -> str:
+    return "".join(PIECES[n] for n in ids)
