@@ -216,7 +216,7 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
             "template writes otherwise when others follow is a sample of its own (--turns each)"
         )
     for note, n_records in totals.notes.items():
-        print(f"{n_records:,} conversations: {escaped(note)}")
+        print(f"{n_records:,} records: {escaped(note)}")
     if totals.n_skipped:
         first = printable(totals.first_skipped)
         print(f"skipped {totals.n_skipped:,} bad lines, the first: {first}")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,38 @@ def test_answers_are_split_with_their_prompt(
     assert f"▁{prompt}".replace(" ", "▁").startswith(pieces(read))
 
 
+TRL_PAIRS = [
+    {"prompt": "b:", "chosen": " a", "rejected": " b"},
+    {"chosen": "b: a b", "rejected": "b: a a"},
+    {"prompt": "b:", "chosen": "a", "rejected": "a a</s>"},
+    {"prompt": "b", "chosen": ": b a", "rejected": " a b"},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # theirs
+@pytest.mark.parametrize("pair", TRL_PAIRS)
+def test_tokens_of_text_pairs_are_those_of_trl(
+    file: Path, tmp_path: Path, pair: dict[str, str]
+) -> None:
+    trl = pytest.importorskip("trl", reason="needs trl")
+    datasets, transformers = pytest.importorskip("datasets"), pytest.importorskip("transformers")
+    names = {"eos_token": "</s>", "pad_token": "<s>"}
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(file), **names)
+    config = transformers.GPT2Config(vocab_size=len(PIECES), n_embd=8, n_layer=1, n_head=1)
+    models = [transformers.GPT2LMHeadModel(config) for _ in range(2)]
+    arguments = {"report_to": [], "use_cpu": True, "bf16": False}
+    [row] = trl.DPOTrainer(
+        *models,
+        args=trl.DPOConfig(output_dir=str(tmp_path), **arguments),
+        train_dataset=datasets.Dataset.from_list([pair]),
+        processing_class=theirs,
+    ).train_dataset
+    tokenizer = load_tokenizer(read_tokenizer([file]), special_tokens=True)
+    ours = list(samples(pair, tokenizer, RecordFormat.PREFERENCES))
+    assert ours == [row[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")]
+
+
 def test_no_second_blank_is_before_an_answer(file: Path) -> None:
     tokenizer = load_tokenizer(read_tokenizer([file]))
     pair = {"chosen": "b: a b", "rejected": "b: a a"}
@@ -100,6 +133,63 @@ def test_an_encoder_reads_its_input_as_a_text_of_its_own(file: Path) -> None:
     pair = {"inputs": "b:", "targets": " a"}
     found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PAIRS)]
     assert found == ["▁b:</s>", "▁▁a</s>"]
+
+
+def test_an_answer_that_ends_in_its_end_token_has_it_once(file: Path) -> None:
+    tokenizer = load_tokenizer(read_tokenizer([file]), special_tokens=True)
+    pair = {"inputs": "a</s>", "targets": "b</s>"}
+    found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PAIRS)]
+    assert found == ["▁a</s>", "▁b</s>"]
+    pair = {"prompt": "a", "chosen": "b", "rejected": ":</s>"}
+    found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PREFERENCES)]
+    assert found == ["▁a", "b</s>", ":</s>"]
+    assert [pieces(ids) for ids in samples({"text": "</s>"}, tokenizer, RecordFormat.TEXT)] == [
+        "",
+        "</s>",
+    ]
+    encoder = replace(tokenizer, input_end_id=END)  # type: ignore[type-var]
+    pair = {"inputs": "a</s>", "targets": "b</s>"}
+    found = [pieces(ids) for ids in samples(pair, encoder, RecordFormat.PAIRS)]
+    assert found == ["▁a</s></s>", "▁b</s>"]
+
+
+def test_an_answer_without_tokens_ends_although_its_prompt_does(file: Path, tmp_path: Path) -> None:
+    model = tokenizers.Tokenizer.from_file(str(file))
+    model.normalizer = Replace("b", "")
+    model.save(str(tmp_path / "t.json"))
+    tokenizer = load_tokenizer(read_tokenizer([tmp_path / "t.json"]), special_tokens=True)
+    pair = {"inputs": "a</s>", "targets": "b"}
+    found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PAIRS)]
+    assert found == ["a</s>", "</s>"]
+
+
+@pytest.mark.parametrize(
+    ("record", "record_format"),
+    [
+        ({"inputs": "a<s>", "targets": "b"}, RecordFormat.PAIRS),
+        ({"text": "b</s>"}, RecordFormat.TEXT),
+        ({"prompt": "a", "chosen": "b", "rejected": "a</s><s>"}, RecordFormat.PREFERENCES),
+    ],
+)
+def test_records_that_spell_a_special_token_are_counted(
+    file: Path, record: dict[str, str], record_format: RecordFormat
+) -> None:
+    plain = {name: value.replace("s>", "") for name, value in record.items()}
+    lines = [json.dumps(each).encode() for each in (record, plain, record)]
+    of_option = [
+        tokenize_lines(
+            Lines(TextPart(Path("in.jsonl")), 1, lines), Recipe(tokenizer, record_format)
+        )
+        for tokenizer in (
+            load_tokenizer(read_tokenizer([file]), special_tokens=special_tokens)
+            for special_tokens in (False, True)
+        )
+    ]
+    [(note, n_records)] = of_option[0].notes.items()
+    assert (n_records, of_option[1].notes) == (2, {})
+    assert (
+        note == "a special token is spelled, and stays text; --special-tokens makes it that token"
+    )
 
 
 @pytest.mark.parametrize("text", ["  ab", " "])

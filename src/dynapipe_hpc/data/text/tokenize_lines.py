@@ -29,6 +29,8 @@ from dynapipe_hpc.data.text.tokenize_preferences import (
 from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer, encode_answers
 from dynapipe_hpc.data.token_block import TokenBlock
 
+_SPELLED = "a special token is spelled, and stays text; --special-tokens makes it that token"
+
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
@@ -119,6 +121,8 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             leave_out(text.number, made)
             continue
         n_records += 1
+        if _spells_special_token(text.content, recipe.tokenizer):
+            notes[_SPELLED] += 1
         if isinstance(made, PairSample):
             samples.append((made.prompt, made.chosen, text.task))
             rejected.append(made.rejected)
@@ -141,6 +145,18 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
         rejected=rejected if recipe.format.has_pairs else None,
     )
     return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad), notes)
+
+
+def _spells_special_token(content: object, tokenizer: Tokenizer) -> bool:
+    """Whether texts that no template renders spell a special token, which is not to be one."""
+    match content:
+        case Pair(inputs=inputs, targets=targets):
+            texts = [inputs, targets]
+        case TextPreference(prompt=prompt, chosen=chosen, rejected=rejected):
+            texts = [prompt, chosen, rejected]
+        case _:
+            return False
+    return not tokenizer.special_tokens and any(map(tokenizer.special_in, texts))
 
 
 def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:

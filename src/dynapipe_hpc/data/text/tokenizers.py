@@ -287,12 +287,11 @@ def encode_answers(
     Both are split as one text, and a token of both is of the answer. What an encoder reads is a
     text of its own.
     """
-    end = tokenizer.eos_id
     if (input_end := tokenizer.input_end_id) is not None:
         prompts = tokenizer.encode([prompt for prompt, _ in texts])
         answers = tokenizer.encode([answer for _, answer in texts])
         return [
-            ([*prompt, input_end, *answer, end], len(prompt) + 1)
+            _ended([*prompt, input_end, *answer], len(prompt) + 1, tokenizer.eos_id)
             for prompt, answer in zip(prompts, answers, strict=True)
         ]
     marked = tokenizer.encode_marked(
@@ -301,9 +300,14 @@ def encode_answers(
         special_tokens=tokenizer.special_tokens,
     )
     return [
-        ([*ids, end], start if prompt else 0)
+        _ended(ids, start if prompt else 0, tokenizer.eos_id)
         for (prompt, _), (ids, [(start, _)]) in zip(texts, marked, strict=True)
     ]
+
+
+def _ended(ids: Sequence[int], start: int, end: int) -> tuple[Sequence[int], int]:
+    """An answer that ends with the end token, once, in tokens that it begins in at `start`."""
+    return (ids if start < len(ids) and ids[-1] == end else [*ids, end]), start
 
 
 def _tokens_of(encoded: tokenizers.Encoding, span: Span) -> Span:
