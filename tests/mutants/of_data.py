@@ -138,6 +138,9 @@ DATA = (
            "frames of long windows are refused", SOURCES),
     Mutant("data/text/tokenize_lines.py", "if not line.strip():", "if False:",
            "blank lines are bad", SOURCES),
+    Mutant("data/text/text_format.py", "    GIT_LFS: IS_POINTER,\n", "",
+           "a pointer of Git LFS is bad JSON",
+           (f"{SOURCES[0]}::test_a_pointer_of_git_lfs_is_named",)),
     # tokens of a folder
     Mutant("data/text/added_tokens.py", "    model.add_tokens(tokens)\n", "    pass\n",
            "tokens beside tokenizer.json are text", ADDED),

@@ -9,7 +9,12 @@ from typing import BinaryIO
 from dynapipe_hpc.data.errors import InputError
 
 MAX_BYTES = 1 << 28
-_GIT_LFS = b"version https://git-lfs.github.com/spec/"
+GIT_LFS = b"version https://git-lfs.github.com/spec/"
+"""Start of a file that stands for another."""
+IS_POINTER = (
+    "is only a pointer of Git LFS, which stands for the file in a folder that was cloned "
+    "without it; fetch the file itself: git lfs pull"
+)
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -39,16 +44,13 @@ def why_unreadable(path: Path) -> str:
     """Reason for which a file cannot be read; empty if it can."""
     try:
         with open_input(path) as file:
-            begins = file.read(len(_GIT_LFS))
+            begins = file.read(len(GIT_LFS))
     except OSError as error:
         return _reason(error)
     except ValueError as error:  # a name with a zero byte
         return str(error)
-    if begins == _GIT_LFS:
-        return (
-            "is only a pointer of Git LFS, which stands for the file in a folder that was cloned "
-            "without it; fetch the file itself: git lfs pull"
-        )
+    if begins == GIT_LFS:
+        return IS_POINTER
     return ""
 
 

@@ -123,6 +123,17 @@ def test_a_source_of_any_kind_gives_the_same_dataset(tmp_path: Path, kind: str) 
     assert format_of_sources([source], PAIR_FIELDS) is RecordFormat.PAIRS
 
 
+@pytest.mark.parametrize("name", ["train.parquet", "train.jsonl", "train.csv"])
+def test_a_pointer_of_git_lfs_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:2\nsize 1\n"
+    )
+    with pytest.raises(
+        InputError, match=rf"{name}:1: the file is only a pointer of Git LFS.*lfs pull$"
+    ):
+        preprocess([tmp_path / name], tmp_path / "x.h5", Recipe(ByteTokenizer()), ONE)
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_standard_input_gives_the_same_dataset(tmp_path: Path, packed: bool) -> None:
     text = as_text(PAIRS)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import GIT_LFS, IS_POINTER
 from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.records import PairFields, formats_of_record
 
@@ -17,6 +18,7 @@ _TABLES = {
 _PACKED = (".gz", ".zst")
 _UNPACK = "unpack it first"
 _SIGNATURES = {
+    GIT_LFS: IS_POINTER,
     b"BZh": f"is compressed with bzip2; {_UNPACK}",
     b"\xfd7zXZ": f"is compressed with xz; {_UNPACK}",
     b"PK\x03\x04": f"is a zip archive; {_UNPACK}",
