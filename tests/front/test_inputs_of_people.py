@@ -20,21 +20,34 @@ EXPECTED: dict[str, tuple[str, ...]] = {
         "adapter_config.json) beside a model",
         "an adapter of peft, for the",
     ),
+    "answers_as_json_text": ("PASS",),
     "arguments_as_json_text": ('[<call>{"name": "f", "arguments": {"x": 1}}</call>',),
     "blank_lines_and_bom": ("1 samples", "True"),
+    "character_of_several_tokens": (
+        "trained  a trout 🐟\n  read     <|endoftext|>",
+        "trained  龘\n  read     <|endoftext|>",
+    ),
     "chat_template_kwargs": (f"<|im_start|>system\\n/no_think{END}{HI}[yes{END}]",),
     "columns_system_and_history": (f"<|im_start|>system\\nbe a cat{END}{HI}[yes{END}]{USER}now?",),
     "compressed_text": ("1 samples",),
     "content_null": (f"{HI}[f{END}]<|im_start|>tool\\n1{END}{ASSISTANT}[one{END}]",),
     "content_parts": (f"{HI}[hello{END}]", "is of type 'image'"),
+    "end_token_between_prompt_and_answer": (
+        "'[user] one\\n[assistant] [two\\n][user] three\\n[assistant] [four\\n]'",
+    ),
     "file_system_without_locks": ("out37.h5: 4 samples", "out95.h5: 4 samples"),
     "generation_prompt_begins_reasoning": (f"{USER}a{END}{ASSISTANT}[b{END}]", "<think>\\n[r\\n"),
     "git_lfs_pointers": ("git lfs pull",),
     "index_left_behind": ("[0.5527, 0.1557, -0.5136]", "has its weights twice"),
+    "lfs_pointer_as_data": (
+        "train.parquet:1: the file is only a pointer",
+        "train.jsonl:1: the file",
+    ),
     "llama3_positions": ('"original_max_tokens":32',),
     "long_chats_lose_the_question": ("lose their first turns",),
     "long_tmpdir": ("4 samples",),
     "mt5": ("shared.weight [0.5527, 0.1557, -0.5136]", "lm_head.weight [1.5527", '"mt5"'),
+    "names_of_extra_tokens": ("'<sep>user: a\\n<sep>assistant: [b\\n]'",),
     "names_of_reasoning": (f"{HI}[<think>hm</think>yes{END}]",),
     "parquet_pads_with_null": ('"arguments": {"a": 1}}', '"arguments": {"b": "x"}}'),
     "prefixes_of_names": ("begin with '_orig_mod.'", "begin with 'base_model.model.'"),
@@ -44,6 +57,8 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     "sizes_left_to_the_class": ("k_proj.weight [0.0779, -0.068, 0.3216]",),
     "special_tokens_map": (f"<s>{HI}[yes{END}]",),
     "template_for_tools": ("<|im_start|>tools\\n", f"'{HI}[yes{END}]'"),
+    "template_is_json": ("PASS",),
+    "text_pairs_sentencepiece": ("PASS",),
     "tied_under_another_name": ("embed_tokens.weight [0.5527", "shared.weight [0.5527"),
     "token_that_ends_a_turn": ('"eos_token_id": [',),
     "tokens_around_text": ("start token: <e>", "'a[b<e>]'"),
@@ -68,13 +83,13 @@ def test_inputs_have_their_right_values(kind: str, tmp_path: Path) -> None:
         pytest.skip(f"needs {CASES}, which is no part of the project")
     if kind in NEEDS:
         pytest.importorskip(NEEDS[kind])
-    for name in (kind, "_lib"):  # what is shared cannot be written
+    for name in (kind, "_lib", "_common"):  # what is shared cannot be written
         shutil.copytree(CASES / name, tmp_path / name, copy_function=shutil.copyfile)
     product = Path(sys.executable).with_name("dynapipe-hpc")
     command = ["bash", str(tmp_path / kind / "run.sh")]
     done = subprocess.run(
         command,
-        env=os.environ | {"DP": str(product)},
+        env=os.environ | {"DP": str(product), "PY": sys.executable},
         capture_output=True,
         text=True,
         timeout=120,
