@@ -17,7 +17,7 @@ from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources, recipe_of
 from dynapipe_hpc.data.text.record_format import RecordFormat
-from dynapipe_hpc.data.text.records import PAIR_FIELDS
+from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields
 from dynapipe_hpc.data.text.show_samples import show_samples
 from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
@@ -335,6 +335,70 @@ def test_what_is_no_pair_is_refused(
 ) -> None:
     with pytest.raises(AssertionError, match=message):
         raise AssertionError(refusal(record, record_format, template))
+
+
+OTHER_NAMES: dict[str, Record] = {
+    "OpenAI": {
+        "input": {"messages": [user("hi")], "tools": []},
+        "preferred_output": [assistant("good")],
+        "non_preferred_output": [assistant("bad")],
+    },
+    "HelpSteer 3, the second": {
+        "context": [user("hi")],
+        "response1": "bad",
+        "response2": "good",
+        "overall_preference": 2,
+    },
+    "HelpSteer 3, the first": {
+        "context": [user("hi")],
+        "response1": "good",
+        "response2": "bad",
+        "overall_preference": -1,
+    },
+    "NeMo": {
+        "context": [user("hi")],
+        "completions": [
+            {"rank": 1, "completion": [assistant("so so")]},
+            {"rank": 2, "completion": [assistant("bad")]},
+            {"rank": 0, "completion": [assistant("good")]},
+        ],
+    },
+    "NeMo, as text": {
+        "context": "hi",
+        "completions": [
+            {"rank": 0, "completion": "good"},
+            {"rank": 1, "completion": "bad"},
+        ],
+    },
+    "StackExchange": {"question": "hi", "response_j": "good", "response_k": "bad", "qid": 3},
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_NAMES)
+def test_pairs_of_other_names_are_pairs(kind: str, tmp_path: Path) -> None:
+    record = OTHER_NAMES[kind]
+    is_text = kind in ("StackExchange", "NeMo, as text")
+    expected = TEXTS if is_text else CHATS
+    assert shown(record, expected, CHATML) == CHAT
+    if is_text:
+        assert shown(record, TEXTS) == ["hi", "good$", "bad$"]
+    (tmp_path / "in.jsonl").write_text(json.dumps(record))
+    assert format_of_sources([tmp_path / "in.jsonl"], PAIR_FIELDS) is expected
+
+
+def test_what_is_beside_a_pair_of_other_names_counts() -> None:
+    openai = OTHER_NAMES["OpenAI"]
+    with_tools = {**openai, "input": {**openai["input"], "tools": [{"name": "f"}]}}
+    assert shown(with_tools, CHATS, CHATML)[0].startswith("<tools>")
+    assert "field 'images' is not used" in refusal({**openai, "images": ["a"]}, CHATS, CHATML)
+    equal = {**OTHER_NAMES["HelpSteer 3, the first"], "overall_preference": 0}
+    assert "field 'overall_preference' is 0: nothing to pre" in refusal(equal, CHATS, CHATML)
+
+
+def test_fields_that_are_named_make_another_pair(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(json.dumps(OTHER_NAMES["StackExchange"]))
+    fields = PairFields("question", "response_j")
+    assert format_of_sources([tmp_path / "in.jsonl"], fields) is RecordFormat.PAIRS
 
 
 CHATS_OF_BOTH = {name: [user("p"), *BOTH[name]] for name in BOTH}

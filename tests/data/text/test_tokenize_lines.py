@@ -56,6 +56,11 @@ BAD_LINES = [
     (b'["a", "b"]', "not a JSON object but a list"),
     (b"null", "not a JSON object but null"),
     (b'{"input": "a", "targets": "b"}', r"'inputs' is missing \(found 'input', 'targets'\)"),
+    (
+        b'{"question": "a", "answer": "b"}',
+        r"'inputs' is missing \(found 'question', 'answer'\); name the fields of the input and the "
+        "target: --inputs-field NAME --targets-field NAME; preference pairs have 'chosen' and",
+    ),
     (b"{}", r"field 'inputs' is missing \(found no fields\)"),
     (b'{"inputs": "a"}', r"field 'targets' is missing \(found 'inputs'\)"),
     (b'{"inputs": "a", "targets": 3}', "field 'targets' is a number, not a string"),

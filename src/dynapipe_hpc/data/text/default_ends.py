@@ -20,7 +20,7 @@ def default_ends(
     eos_id: int,
     config: Mapping[str, Any] | None = None,
     *,
-    is_of_decoder: bool = False,
+    is_decoder_only: bool = False,
 ) -> Ends:
     """The tokens that a model was trained to read around text.
 
@@ -34,11 +34,11 @@ def default_ends(
         model: The tokenizer.
         eos_id: Id of the end-of-sequence token.
         config: Content of `tokenizer_config.json`, if there is one.
-        is_of_decoder: Whether the model is known to have no encoder.
+        is_decoder_only: Whether the model is known to have no encoder.
     """
     config = config or {}
     before, after = _around_text(model, eos_id)
-    if not before and after == [eos_id] and not is_of_decoder:
+    if not before and after == [eos_id] and not is_decoder_only:
         pad = model.token_to_id(token_text(config.get("pad_token")) or PAD_TOKEN)
         return Ends(eos_id if pad is None else pad, eos_id)
     eos = model.id_to_token(eos_id)

@@ -24,6 +24,7 @@ CHOSEN, REJECTED, PROMPT = "chosen", "rejected", "prompt"
 ANSWERS = (CHOSEN, REJECTED)
 COMPLETIONS = "completions"
 """Field of rated answers, of which the best and the worst make a pair (UltraFeedback)."""
+_DEGREE = "overall_preference"
 _SCORE, _RESPONSE = "overall_score", "response"
 _PRINTED_MESSAGES = re.compile(r"\s*(array\()?(\{'messages': )?\[\{'(role|from|content|value)': ")
 _LIKE_PROMPTS = ("question", "query", "input")
@@ -75,6 +76,42 @@ class ChatPreference:
         """Number of messages that both begin with: the prompt."""
         both = list(zip(self.chosen.messages, self.rejected.messages, strict=False))
         return next((k for k, (one, other) in enumerate(both) if one != other), len(both))
+
+
+def with_usual_names(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A preference pair of OpenAI, HelpSteer, NeMo or StackExchange under the names of TRL."""
+    if not record.keys().isdisjoint((PROMPT, *ANSWERS)):
+        return record
+    shared: Mapping[str, Any] = {}
+    match record:
+        case {
+            "input": {"messages": prompt} as shared,
+            "preferred_output": chosen,
+            "non_preferred_output": rejected,
+        }:
+            pass
+        case {"question": prompt, "response_j": chosen, "response_k": rejected}:
+            pass
+        case {
+            "context": prompt,
+            "response1": one,
+            "response2": two,
+            "overall_preference": int(degree),  # of the second
+        }:
+            chosen, rejected = (two, one) if degree > 0 else (one, two)
+        case {"context": prompt, "completions": list(ranked)} if _are_ranked(ranked):
+            by_rank = sorted(ranked, key=lambda each: each["rank"])
+            chosen, rejected = by_rank[0]["completion"], by_rank[-1]["completion"]
+        case _:
+            return record
+    return {**shared, **record, PROMPT: prompt, CHOSEN: chosen, REJECTED: rejected}
+
+
+def _are_ranked(answers: Sequence[Any]) -> bool:
+    return len(answers) > 1 and all(
+        isinstance(each, dict) and isinstance(each.get("rank"), int) and "completion" in each
+        for each in answers
+    )
 
 
 def are_messages(record: Mapping[str, Any]) -> bool:
@@ -180,6 +217,8 @@ def _check_fields(record: Mapping[str, Any], *, needs_answers: bool) -> None:
                     "both answers, 'chosen' and 'rejected'"
                 )
     check_known_fields({k: v for k, v in record.items() if k not in ANSWERS}, "record")
+    if record.get(_DEGREE) == 0:
+        raise InputError(f"field '{_DEGREE}' is 0: nothing to prefer")
     for name in (PROMPT, *ANSWERS):
         if _holds_messages(record.get(name)):
             raise InputError(

@@ -21,8 +21,9 @@ from dynapipe_hpc.data.text.preferences import (
     are_messages,
     chat_preference,
     text_preference,
+    with_usual_names,
 )
-from dynapipe_hpc.data.text.record_fields import text_of
+from dynapipe_hpc.data.text.record_fields import listed, text_of
 from dynapipe_hpc.data.text.record_format import RecordFormat
 
 DEFAULT_TASK = "default"
@@ -66,6 +67,8 @@ def formats_of_record(record: object, fields: PairFields) -> list[RecordFormat]:
     """The formats that the fields of a record show, likeliest first."""
     if not isinstance(record, dict):
         return []
+    if fields == PAIR_FIELDS:
+        record = with_usual_names(record)
     names = {
         RecordFormat.PAIRS: {fields.inputs, fields.targets},
         RecordFormat.MESSAGES: {"messages", CONVERSATIONS},
@@ -103,12 +106,13 @@ def sample_of(
     if record_format is RecordFormat.TEXT:
         return _pair("", text_of(record, "text"), "text", NO_CONTEXT)
     if record_format is RecordFormat.PREFERENCES:
-        return text_preference(record)
+        return text_preference(with_usual_names(record))
     if record_format is RecordFormat.CHAT_PREFERENCES:
-        return chat_preference(record)
+        return chat_preference(with_usual_names(record))
     check_known_fields(record, "record")
     match record_format:
         case RecordFormat.PAIRS:
+            _check_named(record, fields)
             inputs, targets = (text_of(record, name) for name in (fields.inputs, fields.targets))
             return _pair(inputs, targets, fields.targets, context_of(record))
         case RecordFormat.ALPACA:
@@ -137,6 +141,16 @@ def task_of(record: Mapping[str, Any]) -> str:
     if "\0" in task:
         raise InputError("field 'task' holds a zero character, which a dataset cannot store")
     return task
+
+
+def _check_named(record: Mapping[str, Any], fields: PairFields) -> None:
+    for name in (fields.inputs, fields.targets):
+        if name not in record:
+            raise InputError(
+                f"field '{name}' is missing (found {listed(record)}); name the fields of the input "
+                "and the target: --inputs-field NAME --targets-field NAME; preference pairs have "
+                "'chosen' and 'rejected'"
+            )
 
 
 def _pair(inputs: str, targets: str, name: str, context: Conversation) -> Pair:

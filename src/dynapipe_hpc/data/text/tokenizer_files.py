@@ -40,7 +40,7 @@ class TokenizerFiles:
         model: Tokenizer of the library, which neither truncates nor pads.
         config: Content of `tokenizer_config.json`, and of the older files where they count.
         templates: The folder's chat templates by name, of which "default" is the usual one.
-        is_of_decoder: Whether it is known to be the tokenizer of a model without an encoder.
+        is_decoder_only: Whether its model is known to have no encoder.
     """
 
     name: str
@@ -49,7 +49,7 @@ class TokenizerFiles:
     model: tokenizers.Tokenizer
     config: Mapping[str, Any] = field(default_factory=dict)
     templates: Mapping[str, str] = field(default_factory=dict)
-    is_of_decoder: bool = False
+    is_decoder_only: bool = False
 
 
 def read_tokenizer(paths: Sequence[Path]) -> TokenizerFiles | None:
@@ -111,11 +111,11 @@ def _read_folder(folder: Path) -> TokenizerFiles:
         more_tokens = add_tokens(model, config, older_ids)
     templates = _template_files(folder) or _templates_in(config)
     # A T5's has neither a template nor this key.
-    is_of_decoder = bool(templates) or "add_eos_token" in config
+    is_decoder_only = bool(templates) or "add_eos_token" in config
     if model_config := _read_object(folder / "config.json"):
-        is_of_decoder = not model_config.get("is_encoder_decoder")
+        is_decoder_only = not model_config.get("is_encoder_decoder")
     sha256, name = _sha256([path], "".join(more_tokens)), folder.resolve().name
-    return TokenizerFiles(name, sha256, vocabulary, model, config, templates, is_of_decoder)
+    return TokenizerFiles(name, sha256, vocabulary, model, config, templates, is_decoder_only)
 
 
 def read_templates(path: Path) -> Mapping[str, str]:

@@ -254,7 +254,7 @@ def load_tokenizer(
     token.special = True
     model.add_tokens([token])
     with explained(f"{name}: cannot make tokens of {end}"):
-        ends = default_ends(model, ids[end], files.config, is_of_decoder=files.is_of_decoder)
+        ends = default_ends(model, ids[end], files.config, is_decoder_only=files.is_decoder_only)
     start_id, input_end_id = (
         default if named is None else _id_of(ids, name, option, named)
         for option, named, default in (
@@ -291,7 +291,7 @@ def encode_answers(
         prompts = tokenizer.encode([prompt for prompt, _ in texts])
         answers = tokenizer.encode([answer for _, answer in texts])
         return [
-            _ended([*prompt, input_end, *answer], len(prompt) + 1, tokenizer.eos_id)
+            _with_end_token([*prompt, input_end, *answer], len(prompt) + 1, tokenizer.eos_id)
             for prompt, answer in zip(prompts, answers, strict=True)
         ]
     marked = tokenizer.encode_marked(
@@ -300,12 +300,12 @@ def encode_answers(
         special_tokens=tokenizer.special_tokens,
     )
     return [
-        _ended(ids, start if prompt else 0, tokenizer.eos_id)
+        _with_end_token(ids, start if prompt else 0, tokenizer.eos_id)
         for (prompt, _), (ids, [(start, _)]) in zip(texts, marked, strict=True)
     ]
 
 
-def _ended(ids: Sequence[int], start: int, end: int) -> tuple[Sequence[int], int]:
+def _with_end_token(ids: Sequence[int], start: int, end: int) -> tuple[Sequence[int], int]:
     """An answer that ends with the end token, once, in tokens that it begins in at `start`."""
     return (ids if start < len(ids) and ids[-1] == end else [*ids, end]), start
 
