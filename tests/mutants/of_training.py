@@ -70,6 +70,10 @@ TRAINING = (
            "facts", "a run that continues is compared with another model", RESUME),
     Mutant("experiment/run/resume.py", "is_kept = key == FACT and", "is_kept = False and",
            "preferences cannot continue when the model they began with goes on", RESUME),
+    Mutant("experiment/run/resume.py", 'checksum.update("".join(contents).encode())', "pass",
+           "a run continues with other tokens of equal lengths", RESUME),
+    Mutant("experiment/run/resume.py", "if all(contents):", "if True:",
+           "a dataset without checksums has one", RESUME),
     # loss
     Mutant("training/loss.py", "1 / (len(samples) * counts[s.sample_id])", "1 / len(samples)",
            "long targets count more", LOSS),

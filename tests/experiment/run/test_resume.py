@@ -3,16 +3,20 @@
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import pytest
+from tests.examples.tokenized import SAMPLES, write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.run.resume import (
     ResumePoint,
     check_facts,
     facts_of,
+    facts_of_run,
     facts_of_start,
     n_repeatable,
 )
@@ -66,3 +70,28 @@ def test_a_checkpoint_of_another_model_is_refused() -> None:
     message = "old: was written with model.norm_epsilon = 0.001, but now it is 1e-05; restore"
     with pytest.raises(InputError, match=message):
         check_facts(Path("old"), {**current, "model.norm_epsilon": 1e-3}, current)
+
+
+def facts_with(path: Path, **data: object) -> dict[str, str | int | float | bool | None]:
+    config = tiny_experiment()
+    changed = config.data.model_copy(update={"dataset": str(path), **data})
+    return dict(facts_of_run(ExperimentFiles(config.model_copy(update={"data": changed}))))
+
+
+def test_a_dataset_with_other_tokens_of_equal_lengths_is_refused(tmp_path: Path) -> None:
+    stored = facts_with(write_samples(tmp_path / "one.h5"))
+    check_facts(Path("old"), stored, facts_with(write_samples(tmp_path / "same.h5")))
+    (_, target, task), *rest = SAMPLES
+    other = facts_with(write_samples(tmp_path / "other.h5", [([1, 2, 4], target, task), *rest]))
+    key = "the hash of the tokens of data.dataset"
+    with pytest.raises(InputError, match=f"was written with {key} = "):
+        check_facts(Path("old"), stored, other)
+    older = {name: value for name, value in stored.items() if name != key}
+    check_facts(Path("old"), older, other)  # as before, where nothing is known of tokens
+
+
+def test_a_dataset_without_checksums_is_continued(tmp_path: Path) -> None:
+    path = write_samples(tmp_path / "one.h5")
+    with h5py.File(path, "r+") as file:
+        del file.attrs["content_sha256"]
+    assert "the hash of the tokens of data.dataset" not in facts_with(path)

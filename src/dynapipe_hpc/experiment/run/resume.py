@@ -174,7 +174,7 @@ def n_repeatable(output: Path, config: ExperimentConfig) -> int:
 
 
 def _samples_of(dataset: Dataset) -> Facts:
-    """Fingerprint of a dataset: lengths and tasks of its samples, and its vocabulary."""
+    """Fingerprints of a dataset: lengths and tasks of samples and the vocabulary; and tokens."""
     checksum = new_checksum()
     numbers = [dataset.input_lengths, dataset.target_lengths, dataset.task_ids]
     if dataset.has_pairs:
@@ -188,7 +188,12 @@ def _samples_of(dataset: Dataset) -> Facts:
     if len(dataset.spans.starts):
         for bounds in (dataset.spans.offsets, dataset.spans.starts, dataset.spans.ends):
             checksum.update(np.ascontiguousarray(bounds, np.int64).data)
-    return {"the hash of the samples of data.dataset": checksum.hexdigest()}
+    facts = {"the hash of the samples of data.dataset": checksum.hexdigest()}
+    contents = [part.content_sha256 for file in dataset.files for part in file.parts]
+    if all(contents):  # not in older files
+        checksum.update("".join(contents).encode())
+        facts["the hash of the tokens of data.dataset"] = checksum.hexdigest()
+    return facts
 
 
 def facts_of_start(facts: Facts, point: ResumePoint | None) -> Facts:
