@@ -22,6 +22,7 @@ from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.report.config import ReportConfig
 from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.training.config import AdafactorConfig
 
 PLACEMENT = Placement((4,))
 SAMPLES = [Sample(i, 7, 5) for i in (2, 4, 7)]
@@ -70,6 +71,31 @@ def test_a_learning_rate_that_is_rewound_is_told(tmp_path: Path, capsys: Output)
 def test_a_learning_rate_that_stays_is_not(tmp_path: Path, capsys: Output) -> None:
     out = continued_text(tmp_path / "run", trained_for(20, decay=10), capsys)
     assert out.endswith("run: continues after 10 iterations\n")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "note"),
+    [
+        ("weight_decay", 0.0, "training.weight_decay changes from 0.1 to 0.0"),
+        ("betas", (0.9, 0.99), "training.betas changes from [0.9, 0.95] to [0.9, 0.99]"),
+        ("clip_norm", 0.0, "training.clip_norm changes from 1.0 to 0.0"),
+        ("decay", "all", "training.decay changes from matrices to all"),
+        ("schedule", "linear", "training.schedule changes from cosine to linear"),
+        (
+            "adafactor",
+            AdafactorConfig(clip_threshold=2),
+            "training.adafactor.clip_threshold changes from 1.0 to 2.0",
+        ),
+    ],
+)
+def test_settings_of_updates_that_change_are_told(
+    key: str, value: object, note: str, tmp_path: Path, capsys: Output
+) -> None:
+    config = trained_for(20, decay=10)
+    training = config.training.model_copy(update={key: value})
+    config = config.model_copy(update={"training": training})
+    out = continued_text(tmp_path / "run", config, capsys)
+    assert out.endswith(f"run: continues after 10 iterations; {note}\n")
 
 
 def traced(iteration: int) -> list[RankTrace]:

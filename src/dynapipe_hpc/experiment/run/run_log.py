@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError, escaped
@@ -22,7 +23,11 @@ from dynapipe_hpc.report.iteration_record import IterationNumbers, IterationReco
 from dynapipe_hpc.report.metrics import describe_preferences, log_line, metrics
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.work_shares import PassWork
+from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.learning_rate import describe_change
+
+_SETTINGS = {"schedule", "decay_length", "min_learning_rate_ratio"}
+_SETTINGS |= {"weight_decay", "decay", "betas", "clip_norm"}
 
 
 class RunLog:
@@ -52,7 +57,7 @@ class RunLog:
         facts = (output, to_toml(config, placement), machine)
         if n_done:
             line = f"{output}: continues after {n_done} iterations"
-            print(escaped(line + _changed_rate(output, config, n_done)), flush=True)
+            print(escaped(line + _changes(output, config, n_done)), flush=True)
             self._folder = RunFolder.resume(*facts, n_done)
         else:
             self._folder = RunFolder.create(*facts, n_repeatable(output, config))
@@ -163,11 +168,23 @@ def _line_of(record: EvaluationRecord) -> str:
     )
 
 
-def _changed_rate(output: Path, config: ExperimentConfig, n_done: int) -> str:
-    """Note on the learning rate of the next step, if the configuration has changed it."""
+def _changes(output: Path, config: ExperimentConfig, n_done: int) -> str:
+    """Notes on the learning rate of the next step and on settings, if they have changed."""
     try:
-        earlier = load_config(output / "config.toml")
+        earlier = load_config(output / "config.toml").training
     except InputError:
         return ""
-    change = describe_change(n_done, earlier.training, config.training)
-    return f"; {change}" if change else ""
+    before, now = _settings(earlier), _settings(config.training)
+    notes = [describe_change(n_done, earlier, config.training)]
+    notes += [
+        f"training.{key} changes from {before[key]} to {now[key]}"
+        for key in now
+        if before[key] != now[key]
+    ]
+    return "".join(f"; {note}" for note in notes if note)
+
+
+def _settings(training: TrainingConfig) -> dict[str, Any]:
+    """Settings of updates, by key; the rate of a step does not show all of its schedule's."""
+    values = training.model_dump(mode="json", include=_SETTINGS)
+    return values | {f"adafactor.{key}": value for key, value in training.adafactor}
