@@ -20,6 +20,14 @@ def test_a_job_knows_its_number_and_its_restarts() -> None:
     )
 
 
+def test_empty_variables_count_as_absent() -> None:
+    names = ("RESTART_COUNT", "ARRAY_JOB_ID", "ARRAY_TASK_ID")
+    empty = {f"SLURM_{name}": "" for name in names}
+    assert read_slurm_job({"SLURM_JOB_ID": ""}) is None
+    assert read_slurm_job({"SLURM_JOB_ID": "12", **empty}) == JOB
+    assert read_slurm_job({"SLURM_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "2"}) == JOB
+
+
 def test_a_task_of_an_array_is_named_by_both_numbers() -> None:
     task = {"SLURM_JOB_ID": "14", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "2"}
     assert read_slurm_job(task) == SlurmJob(14, 0, "12_2")

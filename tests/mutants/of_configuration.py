@@ -4,10 +4,41 @@ from tests.mutants.mutant import Mutant
 
 KEYS = ("tests/experiment/test_config_keys.py",)
 FABRIC = ("tests/experiment/doctor/test_check_fabric.py",)
+LAUNCH = ("tests/job/test_launch_environment.py",)
+SLURM = ("tests/job/test_slurm.py",)
 COSTS = ("tests/experiment/test_check_costs.py",)
 PROPOSAL = ("tests/experiment/study/test_propose.py",)
 
 CONFIGURATION = (
+    # environment variables
+    Mutant(
+        "job/launch_environment.py",
+        "environment.get(name) or default",
+        "environment.get(name, default)",
+        "an empty variable is no number",
+        LAUNCH,
+    ),
+    Mutant(
+        "job/launch_environment.py",
+        "all(environment.get(name) for name",
+        "all(name in environment for name",
+        "empty variables are a launcher's",
+        LAUNCH,
+    ),
+    Mutant(
+        "job/launch_environment.py",
+        "in _INTERFACES.items() if environment.get(key)",
+        "in _INTERFACES.items() if key in environment",
+        "an empty variable is an interface",
+        LAUNCH,
+    ),
+    Mutant(
+        "job/slurm.py",
+        "if array and task else",
+        "if task is not None else",
+        "an empty variable is a task of an array",
+        SLURM,
+    ),
     Mutant(
         "data/config_table.py",
         "reversed(cls.__mro__)",
@@ -94,7 +125,7 @@ CONFIGURATION = (
     ),
     Mutant(
         "experiment/doctor/check_fabric.py",
-        'os.environ.get(_GPU_AWARE, "0") != "0"',
+        'os.environ.get(_GPU_AWARE, "") not in ("", "0")',
         "False",
         "MPI that may deadlock beside NCCL is not told",
         FABRIC,

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dynapipe_hpc.data.errors import InputError
+
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
@@ -24,7 +26,7 @@ class Launcher:
 
     def started(self, environment: Mapping[str, str]) -> bool:
         """Whether this launcher started a process with this environment."""
-        return all(name in environment for name in (self.rank, self.size, self.local_rank))
+        return all(environment.get(name) for name in (self.rank, self.size, self.local_rank))
 
 
 # The innermost first: an mpiexec may itself have been started by srun.
@@ -85,6 +87,19 @@ class LaunchEnvironment:
     n_cores: int
 
 
+def read_number(environment: Mapping[str, str], name: str, default: int = 0) -> int:
+    """Reads a variable that holds a number; one that scripts passed on empty counts as absent.
+
+    Raises:
+        InputError: It holds something else.
+    """
+    value = environment.get(name) or default
+    try:
+        return int(value)
+    except ValueError:
+        raise InputError(f"{name} is {value!r}, which is no number; unset it") from None
+
+
 def device_index(local_rank: int, n_devices: int) -> int:
     """Index of a rank's GPU: the ranks of a host get its `n_devices` GPUs in turn."""
     return local_rank % n_devices
@@ -96,14 +111,20 @@ def read_started(environment: Mapping[str, str], n_usable_cores: int) -> LaunchE
     Args:
         environment: Environment variables of the process.
         n_usable_cores: Number of cores that the process is bound to.
+
+    Raises:
+        InputError: A variable that must hold a number holds something else.
     """
     launcher = next((each for each in LAUNCHERS if each.started(environment)), None)
     rank, size, local_rank = (
-        (int(environment[name]) for name in (launcher.rank, launcher.size, launcher.local_rank))
+        (
+            read_number(environment, name)
+            for name in (launcher.rank, launcher.size, launcher.local_rank)
+        )
         if launcher is not None
         else (0, 1, 0)
     )
-    interface = next((name for key, name in _INTERFACES.items() if key in environment), None)
+    interface = next((name for key, name in _INTERFACES.items() if environment.get(key)), None)
     return LaunchEnvironment(
         launcher=launcher.name if launcher is not None else None,
         interface=interface,
@@ -117,7 +138,9 @@ def read_started(environment: Mapping[str, str], n_usable_cores: int) -> LaunchE
         ),
         devices=_devices(environment),
         # Without binding, only this variable tells how many cores a process may use.
-        n_cores=min(n_usable_cores, int(environment.get("SLURM_CPUS_PER_TASK", n_usable_cores))),
+        n_cores=min(
+            n_usable_cores, read_number(environment, "SLURM_CPUS_PER_TASK", n_usable_cores)
+        ),
     )
 
 

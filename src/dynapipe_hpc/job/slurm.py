@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.job.launch_environment import read_number
 
 ANSWER_WITHIN_S = 60
 
@@ -25,16 +26,19 @@ class SlurmJob:
 
 
 def read_slurm_job(environment: Mapping[str, str]) -> SlurmJob | None:
-    """The Slurm job that a process with this environment belongs to; None outside of Slurm."""
-    if "SLURM_JOB_ID" not in environment:
+    """The Slurm job that a process with this environment belongs to; None outside of Slurm.
+
+    Raises:
+        InputError: A variable that must hold a number holds something else.
+    """
+    job_id = read_number(environment, "SLURM_JOB_ID")
+    if not job_id:
         return None
-    name = environment["SLURM_JOB_ID"]
-    if "SLURM_ARRAY_TASK_ID" in environment:
-        name = f"{environment['SLURM_ARRAY_JOB_ID']}_{environment['SLURM_ARRAY_TASK_ID']}"
+    array, task = map(environment.get, ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"))
     return SlurmJob(
-        job_id=int(environment["SLURM_JOB_ID"]),
-        n_restarts=int(environment.get("SLURM_RESTART_COUNT", "0")),
-        name=name,
+        job_id=job_id,
+        n_restarts=read_number(environment, "SLURM_RESTART_COUNT"),
+        name=f"{array}_{task}" if array and task else str(job_id),
     )
 
 

@@ -53,7 +53,7 @@ def test_a_plugin_may_be_named_by_its_path(
     assert plugin.level is Level.FACT
 
 
-@pytest.mark.parametrize(("value", "is_warned_of"), [("1", True), ("0", False)])
+@pytest.mark.parametrize(("value", "is_warned_of"), [("1", True), ("0", False), ("", False)])
 def test_mpi_that_handles_memory_of_gpus_is_a_warning(
     value: str, is_warned_of: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

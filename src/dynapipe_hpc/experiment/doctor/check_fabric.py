@@ -16,7 +16,7 @@ _GPU_AWARE = "MPICH_GPU_SUPPORT_ENABLED"
 
 def check_fabric() -> Iterator[Finding]:
     """Versions of a host's fabric, and settings that make GPUs slow on it or deadlock."""
-    if os.environ.get(_GPU_AWARE, "0") != "0":
+    if os.environ.get(_GPU_AWARE, "") not in ("", "0"):
         yield Finding(
             _GPU_AWARE,
             f"{os.environ[_GPU_AWARE]}: MPI that handles memory of GPUs can deadlock beside NCCL; "

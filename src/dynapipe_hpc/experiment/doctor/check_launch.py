@@ -65,9 +65,11 @@ def _slurm(case: Case) -> Finding:
     slurm_job = read_slurm_job(os.environ)
     if slurm_job is None:
         return Finding("Slurm", "none (SLURM_JOB_ID is not set)")
-    facts = [f"{what} {os.environ[key]}" for what, key in _SLURM_FACTS.items() if key in os.environ]
+    facts = [
+        f"{what} {os.environ[key]}" for what, key in _SLURM_FACTS.items() if os.environ.get(key)
+    ]
     text = ", ".join([f"job {slurm_job.name}", f"restarts {slurm_job.n_restarts}", *facts])
-    tasks = os.environ.get("SLURM_NTASKS", str(case.job.size))
+    tasks = os.environ.get("SLURM_NTASKS") or str(case.job.size)
     if tasks == str(case.job.size):
         return Finding("Slurm", text)
     return Finding(
