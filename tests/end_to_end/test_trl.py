@@ -22,8 +22,8 @@ from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model
 from dynapipe_hpc.training.preferences import PreferenceLoss
 
-trl = pytest.importorskip("trl", reason="needs trl")
-datasets = pytest.importorskip("datasets", reason="needs datasets")
+trl = pytest.importorskip("trl", reason="needs trl: make reference")
+datasets = pytest.importorskip("datasets", reason="needs datasets: make reference")
 
 pytestmark = [
     pytest.mark.slow,

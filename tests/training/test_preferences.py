@@ -24,7 +24,7 @@ from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.training.collectives import SingleRankCollectives
-from dynapipe_hpc.training.config import PreferenceLossConfig
+from dynapipe_hpc.training.config import PreferenceLossConfig, PreferenceObjective
 from dynapipe_hpc.training.loss import token_weights
 from dynapipe_hpc.training.preferences import PreferenceLoss, losses_of_tables
 
@@ -63,8 +63,13 @@ def test_losses_are_those_of_formulas(config: PreferenceLossConfig, expected: li
     assert losses == pytest.approx(expected)
 
 
-def test_numbers_are_sums_over_pairs() -> None:
-    _, numbers = losses_of_tables(LOG_PROBS, REFERENCES, LENGTHS, PreferenceLossConfig("dpo", 0.5))
+@pytest.mark.parametrize("objective", ["dpo", "ipo"])
+@pytest.mark.parametrize("per_token", [False, True])
+def test_numbers_are_sums_over_pairs_and_of_complete_answers_in_every_loss(
+    objective: PreferenceObjective, *, per_token: bool
+) -> None:
+    config = PreferenceLossConfig(objective, 0.5, per_token=per_token)
+    _, numbers = losses_of_tables(LOG_PROBS, REFERENCES, LENGTHS, config)
     assert numbers._asdict() == pytest.approx(
         {
             "chosen_reward": 0.5 * (1 + 0),

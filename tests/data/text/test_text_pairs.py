@@ -99,7 +99,7 @@ TRL_PAIRS = [
 def test_tokens_of_text_pairs_are_those_of_trl(
     file: Path, tmp_path: Path, pair: dict[str, str]
 ) -> None:
-    trl = pytest.importorskip("trl", reason="needs trl")
+    trl = pytest.importorskip("trl", reason="needs trl: make reference")
     datasets, transformers = pytest.importorskip("datasets"), pytest.importorskip("transformers")
     names = {"eos_token": "</s>", "pad_token": "<s>"}
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(file), **names)
