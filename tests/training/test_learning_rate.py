@@ -8,7 +8,7 @@ from dynapipe_hpc.training.learning_rate import describe_change, describe_longer
 ENDED = TrainingConfig(iterations=10, learning_rate=0.5, warmup_iterations=2)
 
 
-def longer(config: TrainingConfig, **changes: int) -> TrainingConfig:
+def longer(config: TrainingConfig, **changes: object) -> TrainingConfig:
     return TrainingConfig.model_validate({**config.model_dump(), "iterations": 20, **changes})
 
 
@@ -43,3 +43,36 @@ def test_a_rate_that_jumps_where_a_run_goes_on_is_named() -> None:
         "training.decay_iterations=10 keeps it"
     )
     assert rate == pytest.approx(0.275)  # half way down
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"schedule": "constant", "decay_iterations": 10},
+        {"learning_rate": 0.7, "decay_iterations": 10},
+        {"learning_rate": 0.7},
+        {"min_learning_rate_ratio": 0.2},
+        {"warmup_iterations": 12, "decay_iterations": 20},
+        {"optimizer": "adafactor", "adafactor": {"relative_step": True}},
+    ],
+)
+def test_what_does_not_keep_the_rate_is_not_advised(changes: dict[str, object]) -> None:
+    config = longer(ENDED, **changes)
+    rate = learning_rate(10, config)
+    message = f"the learning rate of iteration 10 changes from 0.05 to {rate:.3g}"
+    assert describe_change(10, ENDED, config) == message
+
+
+def test_an_end_of_the_decay_that_is_left_out_or_moved_is_advised_again() -> None:
+    earlier = longer(ENDED, decay_iterations=8)
+    for changed in (longer(ENDED), longer(ENDED, decay_iterations=15)):
+        assert "; training.decay_iterations=8 keeps it" in describe_change(9, earlier, changed)
+
+
+def test_who_raises_iterations_is_told_only_what_is_so() -> None:
+    relative = longer(
+        ENDED, iterations=10, optimizer="adafactor", adafactor={"relative_step": True}
+    )
+    assert describe_longer(relative) == "the learning rate continues at 0.01"
+    in_warmup = longer(ENDED, iterations=10, warmup_iterations=10)
+    assert "it stays" not in describe_longer(in_warmup)

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Mapping
 
+from pydantic import ValidationError
+
 from dynapipe_hpc.training.config import Schedule, TrainingConfig
 
 DECAYS: Mapping[Schedule, Callable[[float], float]] = {
@@ -24,7 +26,7 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
     Source:
         The plateau: Hu et al., "MiniCPM", arXiv:2404.06395, section 4 (warmup-stable-decay).
     """
-    if config.optimizer == "adafactor" and config.adafactor.relative_step:
+    if _is_relative(config):
         return min(1e-2, 1 / math.sqrt(step + 1))
     if step < config.warmup_iterations:
         return config.learning_rate * (step + 1) / config.warmup_iterations
@@ -40,12 +42,15 @@ def describe_longer(config: TrainingConfig) -> str:
     """Message on the learning rate of a finished run if training.iterations is raised."""
     n = config.n_iterations
     last = learning_rate(n - 1, config)
-    if config.decay_iterations or config.schedule == "constant":
+    if config.decay_iterations or config.schedule == "constant" or _is_relative(config):
         return f"the learning rate continues at {learning_rate(n, config):.3g}"
-    return (
+    text = (
         f"the learning rate, now {last:.3g}, then follows the longer decay as if it had from "
-        f"the start; with training.decay_iterations={n} it stays at {last:.3g}"
+        "the start"
     )
+    if not _keeps(config, n, step=n, rate=last):
+        return text
+    return f"{text}; with training.decay_iterations={n} it stays at {last:.3g}"
 
 
 def describe_change(step: int, earlier: TrainingConfig, config: TrainingConfig) -> str:
@@ -53,6 +58,20 @@ def describe_change(step: int, earlier: TrainingConfig, config: TrainingConfig) 
     before, now = learning_rate(step, earlier), learning_rate(step, config)
     if before == now:
         return ""
-    by_decay = earlier.decay_iterations is None and earlier.iterations != config.iterations
-    advice = f"; training.decay_iterations={earlier.iterations} keeps it" if by_decay else ""
+    end = earlier.decay_iterations or earlier.n_iterations
+    keeps = _keeps(config, end, step=step, rate=before)
+    advice = f"; training.decay_iterations={end} keeps it" if keeps else ""
     return f"the learning rate of iteration {step} changes from {before:.3g} to {now:.3g}{advice}"
+
+
+def _keeps(config: TrainingConfig, decay_iterations: int, *, step: int, rate: float) -> bool:
+    """Whether a step has the rate if the decay ends there, which must be possible."""
+    values = config.model_dump() | {"decay_iterations": decay_iterations}
+    try:
+        return learning_rate(step, TrainingConfig.model_validate(values)) == rate
+    except ValidationError:  # the warm-up or the decay is longer
+        return False
+
+
+def _is_relative(config: TrainingConfig) -> bool:
+    return config.optimizer == "adafactor" and config.adafactor.relative_step
