@@ -1,5 +1,6 @@
 """Descriptions of a reference before a run computes it."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -54,13 +55,13 @@ def opened(folder: Path) -> Experiment:
 
 def test_the_time_of_a_reference_is_that_of_its_forward_passes(folder: Path) -> None:
     experiment = opened(folder)
-    (reference,) = reference_passes(experiment.files, experiment.files.weights_hash)
+    (reference,) = reference_passes(experiment.files, experiment.files.weights_hash, None)
     known = reference.file.read()
     batches = reference.missing(known)
     assert len(batches) > MAX_PLANNED
     planner = experiment.forward_planner
     predicted_s = sum(planner.choose(batch).best.makespan_ms for batch in batches) / 1e3
-    said = describe_reference(experiment)
+    said = describe_reference(experiment, None)
     found = re.fullmatch(
         r"24 of 24 pairs are computed before the first iteration, in about ([\d.e-]+) s, into (.*)",
         said,
@@ -75,18 +76,46 @@ def test_the_time_of_a_reference_is_that_of_its_forward_passes(folder: Path) -> 
     reference.file.write(known)
     n_left = sum(map(len, reference.missing(known)))
     assert n_left < 24
-    assert describe_reference(experiment).startswith(f"{n_left} of 24 pairs are ")
+    assert describe_reference(experiment, None).startswith(f"{n_left} of 24 pairs are ")
     known[:] = -1
     reference.file.write(known)
-    said = describe_reference(experiment)
+    said = describe_reference(experiment, None)
     assert said == f"of all 24 pairs, in {reference.file.path}"
 
 
 def test_plan_and_doctor_say_it(folder: Path, capsys: Output) -> None:
     experiment = opened(folder)
-    said = describe_reference(experiment)
+    said = describe_reference(experiment, None)
     assert f"\nreference: {said}\n" in show_plan(experiment, 0)
     assert ask(folder)
     assert f"reference {said}" in " ".join(capsys.readouterr().out.split())
     (folder / "model/model.safetensors").unlink()
     assert "\nreference: not known: " in show_plan(opened(folder), 0)
+
+
+def test_where_the_folder_of_the_dataset_is_not_writable_it_is_in_the_run_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, run = opened(folder), folder / "run"
+    weights_hash, access = experiment.files.weights_hash, os.access
+    (beside,) = reference_passes(experiment.files, weights_hash, run)
+    assert beside.file.path.parent == folder
+    known = beside.file.read()
+    known[:5] = -1
+    beside.file.write(known)
+    with monkeypatch.context() as read_only:  # as a mount, also for root
+        read_only.setattr("os.access", lambda path, mode: path != folder and access(path, mode))
+        for output in (None, run):
+            assert describe_reference(experiment, output).endswith("s, into the run folder")
+        run.mkdir()
+        (own,) = reference_passes(experiment.files, weights_hash, run)
+        assert own.file.path.parent == run
+        assert describe_reference(experiment, run).endswith(f"s, into {own.file.path}")
+        assert own.file.read()[:5].tolist() == [[-1, -1]] * 5  # what is known beside the dataset
+        known[:] = -2
+        own.file.write(known)
+    # Where that folder can be written again, the run goes on with its own.
+    (own,) = reference_passes(experiment.files, weights_hash, run)
+    assert (own.file.read() == -2).all()
+    assert describe_reference(experiment, run) == f"of all 24 pairs, in {run / own.file.path.name}"
+    assert beside.file.read()[5:].tolist() != own.file.read()[5:].tolist()

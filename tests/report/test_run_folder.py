@@ -80,7 +80,8 @@ def test_what_a_run_was_writing_when_it_was_killed_is_removed_by_the_next(tmp_pa
     RunFolder.check_new(tmp_path, 0)
     assert begun.exists()
     RunFolder.create(tmp_path, "", {}).add(record())
-    others = [tmp_path / f".{name}.{UNFINISHED}" for name in ("config.toml", "trace.json")]
+    names = ("config.toml", "trace.json", "pairs.h5.abab.reference")
+    others = [tmp_path / f".{name}.{UNFINISHED}" for name in names]
     plan = tmp_path / "plans" / f".0003.txt.{UNFINISHED}"
     plan.parent.mkdir()
     of_the_report = tmp_path / f".report.html.{UNFINISHED}"

@@ -1,10 +1,11 @@
-"""Log-probabilities of answers by a reference model, in a file beside the dataset.
+"""Log-probabilities of answers by a reference model, in a file beside the dataset or in the run.
 
 See docs/formats.md, "Reference log-probabilities".
 """
 
 import json
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Self
@@ -29,11 +30,13 @@ class ReferenceFile:
         path: The file.
         fingerprint: Hash of the reference model, the samples and how they are used.
         n_samples: Number of samples.
+        shared: File that is read as long as there is none at `path`.
     """
 
     path: Path
     fingerprint: str
     n_samples: int
+    shared: Path | None = None
 
     @classmethod
     def from_dataset(cls, dataset: Path, fingerprint: str, n_samples: int) -> Self:
@@ -41,22 +44,40 @@ class ReferenceFile:
         name = f"{dataset.name}.{fingerprint[:16]}.reference"
         return cls(dataset.with_name(name), fingerprint, n_samples)
 
+    def or_in_run(self, output: Path) -> Self:
+        """The file in a run folder, if it is there or the folder of this one is not writable."""
+        path = output / self.path.name
+        if _is_writable(self.path.parent) and not path.exists():
+            return self
+        return replace(self, path=path, shared=self.path)
+
+    @property
+    def source(self) -> Path:
+        """The file that is read."""
+        return self.shared if self.shared and not self.path.exists() else self.path
+
+    @property
+    def place(self) -> str:
+        """Name of the file in messages; a run folder may not be known, or not exist yet."""
+        return str(self.path) if _is_writable(self.path.parent) else "the run folder"
+
     def read(self) -> FloatArray:
         """Log-probabilities known so far, shape (n_samples, 2); NaN for samples that are not.
 
         Raises:
             InputError: The file cannot be read, is damaged, or is of other samples.
         """
-        if not self.path.exists():
+        source = self.source
+        if not source.exists():
             return np.full((self.n_samples, 2), np.nan)
-        line, _, data = read_input(self.path).partition(b"\n")
+        line, _, data = read_input(source).partition(b"\n")
         try:
             header = json.loads(line)
         except ValueError:
             header = None
         if header != self._header(data) or len(data) != 16 * self.n_samples:
             raise InputError(
-                f"{self.path}: is damaged, or of other samples or another model; remove it, and it "
+                f"{source}: is damaged, or of other samples or another model; remove it, and it "
                 "is computed again"
             )
         return np.frombuffer(data, _ORDER).astype(np.float64).reshape(-1, 2)
@@ -81,3 +102,7 @@ class ReferenceFile:
             "n_samples": self.n_samples,
             "checksum": blake2b(data, digest_size=16).hexdigest(),
         }
+
+
+def _is_writable(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -54,12 +55,15 @@ class ReferencePass(NamedTuple):
         )
 
 
-def reference_passes(files: ExperimentFiles, weights_hash: str) -> list[ReferencePass]:
+def reference_passes(
+    files: ExperimentFiles, weights_hash: str, output: Path | None
+) -> list[ReferencePass]:
     """References of the dataset that is trained on, and of the one evaluated if that is another.
 
     Args:
         files: Files of an experiment, which trains on preference pairs.
         weights_hash: Hash of the weights that the run began with.
+        output: The run folder; None if it is not known.
 
     Raises:
         InputError: A dataset cannot be used.
@@ -73,16 +77,18 @@ def reference_passes(files: ExperimentFiles, weights_hash: str) -> list[Referenc
     if evaluation is not None and evaluation.dataset is not dataset:
         file = _file(config, weights_hash, evaluation.dataset, evaluation.samples)
         passes.append(ReferencePass(evaluation.dataset, evaluation.batches, file))
-    return passes
+    if output is None:
+        return passes
+    return [each._replace(file=each.file.or_in_run(output)) for each in passes]
 
 
-def describe_reference(experiment: Experiment) -> str:
+def describe_reference(experiment: Experiment, output: Path | None) -> str:
     """Pairs whose reference is still to be computed, and about how long that takes.
 
     Raises:
         InputError: The model or a file cannot be used, or pairs cannot be planned.
     """
-    passes = reference_passes(experiment.files, experiment.files.weights_hash)
+    passes = reference_passes(experiment.files, experiment.files.weights_hash, output)
     return "; ".join(_describe(experiment, each) for each in passes)
 
 
@@ -93,16 +99,16 @@ def ids_of(samples: Sequence[Sample]) -> list[int]:
 
 def _describe(experiment: Experiment, reference: ReferencePass) -> str:
     missing = reference.missing(reference.file.read())
-    n_pairs, path = reference.n_pairs, reference.file.path
+    n_pairs = reference.n_pairs
     if not missing:
-        return f"of all {n_pairs:,} pairs, in {path}"
+        return f"of all {n_pairs:,} pairs, in {reference.file.source}"
     planned = missing[:: -(-len(missing) // MAX_PLANNED)]
     planner = experiment.forward_planner
     planned_ms = sum(planner.choose(batch).best.makespan_ms for batch in planned)
     about_s = planned_ms / 1e3 * _n_tokens(missing) / _n_tokens(planned)
     return (
         f"{sum(map(len, missing)):,} of {n_pairs:,} pairs are computed before the first "
-        f"iteration, in about {about_s:,.1f} s, into {path}"
+        f"iteration, in about {about_s:,.1f} s, into {reference.file.place}"
     )
 
 

@@ -29,7 +29,16 @@ TRACE = "trace.json"
 ENDED = "ended.json"
 LOCK = ".lock"
 """Name of the lock that a run holds while it writes; not part of the results."""
-_WRITTEN = ("config.toml", "machine.json", MIXTURE, ITERATIONS, EVALUATIONS, TRACE, ENDED)
+_WRITTEN = (
+    "config.toml",
+    "machine.json",
+    MIXTURE,
+    ITERATIONS,
+    EVALUATIONS,
+    TRACE,
+    ENDED,
+    "*.reference",
+)
 
 
 class RunFolder:

@@ -47,7 +47,7 @@ def check_config(case: Case) -> Iterator[Finding]:
         return
     yield _checked("first plan", partial(_first_plan, experiment))
     if files.config.training.preference_loss and not _is_problem(results["weights"]):
-        yield _checked("reference", partial(describe_reference, experiment))
+        yield _checked("reference", partial(describe_reference, experiment, case.output))
 
 
 def _circumstances(files: ExperimentFiles, n_ranks: int) -> Iterator[Finding]:

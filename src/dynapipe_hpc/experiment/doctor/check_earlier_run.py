@@ -76,9 +76,9 @@ def _described(
     RunFolder.check_resumable(output)
     yield Finding("start", f"{output}: continues after {n_done} iterations")
     if files.config.training.preference_loss:
-        passes = reference_passes(files, str(facts_of_start(facts, point)[FACT]))
+        passes = reference_passes(files, str(facts_of_start(facts, point)[FACT]), output)
         for reference in passes:
             if reference.missing(reference.file.read()):
                 raise reference.lack_error()
-        paths = ", ".join(str(reference.file.path) for reference in passes)
+        paths = ", ".join(str(reference.file.source) for reference in passes)
         yield Finding("reference", f"of the model that the run began with, in {paths}")

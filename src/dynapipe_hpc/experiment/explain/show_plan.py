@@ -104,7 +104,7 @@ def _reference(experiment: Experiment) -> Iterator[str]:
     config = experiment.config
     if config.training.preference_loss and config.model.init_from:
         try:
-            text = describe_reference(experiment)
+            text = describe_reference(experiment, None)
         except InputError as error:  # plans need no weights
             text = f"not known: {error}"
         yield f"reference: {text}"

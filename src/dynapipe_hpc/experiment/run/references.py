@@ -1,6 +1,7 @@
 """The reference of preferences: log-probabilities of answers by the model before training."""
 
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ def train_preferences(
     *,
     weights_hash: str,
     begins: bool,
+    output: Path,
 ) -> References | int:
     """Lets the stage of this rank train on preference pairs; all ranks together.
 
@@ -45,6 +47,7 @@ def train_preferences(
         config: Kind and settings of the loss.
         weights_hash: Hash of the weights that the run began with.
         begins: Whether the run begins, rather than continues.
+        output: The run folder.
 
     Returns:
         The reference; or the signal if the run was asked to stop meanwhile.
@@ -53,7 +56,7 @@ def train_preferences(
         SystemExit: As for `find_reference`.
     """
     with rank.job.fail_together():
-        passes = reference_passes(experiment.files, weights_hash)
+        passes = reference_passes(experiment.files, weights_hash, output)
     tables = []
     for each in passes:
         table = find_reference(rank, experiment, each, begins=begins)
@@ -70,7 +73,7 @@ def find_reference(
 ) -> FloatArray | int:
     """Log-probabilities of the answers of pairs by the model before training; all together.
 
-    They are read from the file beside the dataset. What is missing there is computed by plans of
+    They are read from a file. What is missing there is computed by plans of
     forward passes and written to it, so that an interrupted run continues from there.
 
     Args:

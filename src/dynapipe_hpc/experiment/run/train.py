@@ -101,6 +101,7 @@ def train_experiment(
             preferences,
             weights_hash=start.weights_hash,
             begins=start.point is None,
+            output=output,
         )
         if isinstance(references, int):
             return references
