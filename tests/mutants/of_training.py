@@ -84,6 +84,9 @@ TRAINING = (
            "preferences cannot continue when the model they began with goes on", RESUME),
     Mutant("experiment/run/resume.py", 'checksum.update("".join(contents).encode())', "pass",
            "a run continues with other tokens of equal lengths", RESUME),
+    Mutant("experiment/run/resume.py", "in {**stored, **_BEFORE, **stored, **model}.items()",
+           "in {**_BEFORE, **stored, **model}.items()",
+           "the message names a key that was not changed", RESUME),
     Mutant("experiment/run/resume.py", "if all(contents):", "if True:",
            "a dataset without checksums has one", RESUME),
     # loss

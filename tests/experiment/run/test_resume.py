@@ -95,3 +95,13 @@ def test_a_dataset_without_checksums_is_continued(tmp_path: Path) -> None:
     with h5py.File(path, "r+") as file:
         del file.attrs["content_sha256"]
     assert "the hash of the tokens of data.dataset" not in facts_with(path)
+
+
+def test_a_smaller_limit_is_named_rather_than_what_becomes_of_samples_beyond_it(
+    tmp_path: Path,
+) -> None:
+    path = write_samples(tmp_path / "one.h5")
+    stored, current = facts_with(path), facts_with(path, max_tokens=4)
+    assert "data.long_samples" in current.keys() - stored.keys()
+    with pytest.raises(InputError, match=r"data\.max_tokens = 32, but now it is 4; restore"):
+        check_facts(Path("old"), stored, current)

@@ -222,7 +222,8 @@ def check_facts(path: Path, stored: Facts, current: Facts) -> None:
     # What a checkpoint leaves out of its model, or what is null there, has the default.
     sizes = shape_of(path, stored).sizes if "model.n_layers" in stored else {}
     model = {f"model.{key}": value for key, value in sizes.items()}
-    for key, value in {**_BEFORE, **stored, **model}.items():
+    # Stored facts first: what is not stored may differ as a consequence of one of them.
+    for key, value in {**stored, **_BEFORE, **stored, **model}.items():
         # Only adapters need the weights again; preferences have a file.
         is_kept = key == FACT and current.get("model.lora") is None
         decides_nothing = is_kept or (key in _BEFORE and key not in current)
