@@ -196,3 +196,22 @@ def test_a_run_continues_with_the_reference_it_began_with(folder: Path) -> None:
     assert "reference:" not in call(folder, 4, *half, *whole)
     states = [read_checkpoint(folder / name, 6) for name in ("whole", "half")]
     assert not different(*states)
+
+
+def test_pairs_to_evaluate_may_be_added_once_another_run_has_made_their_reference(
+    folder: Path,
+) -> None:
+    write_pairs(folder / "added.h5", PAIRS[::-4], N_IDS)
+    pairs = {"iterations": 2, "objective": "dpo", "decay_iterations": 4}
+    others: dict[str, Any] = {"model": {"init_from": "first"}, "checkpoint": {"every": 1}}
+    write(folder, "without.toml", tables("pairs.h5", pairs, **others))
+    evaluation = {"dataset": "added.h5", "every": 2, "tokens": 1000}
+    longer = pairs | {"iterations": 4}
+    write(folder, "with.toml", tables("pairs.h5", longer, **others, evaluation=evaluation))
+    call(folder, 4, "run", "without.toml", "-o", "added")
+    advice = "start the same configuration in another run folder, which makes it before its first"
+    assert advice in refusal(folder, 4, "run", "with.toml", "-o", "added")
+    assert "reference: 15 pairs in" in call(folder, 4, "run", "with.toml", "-o", "maker")
+    assert "continues after 2 iterations" in call(folder, 4, "run", "with.toml", "-o", "added")
+    evaluated = [lines(folder / name / "evaluations.jsonl")[-1] for name in ("added", "maker")]
+    assert evaluated[0]["loss"] == pytest.approx(evaluated[1]["loss"], rel=1e-11)

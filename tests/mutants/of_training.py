@@ -76,6 +76,8 @@ TRAINING = (
     Mutant("experiment/reference_pass.py", "s, into {reference.file.place}",
            "s, into {reference.file.path}", "a reference is said to be made where it cannot be",
            REFERENCE_PASS),
+    Mutant("experiment/reference_pass.py", "if self.file.shared else", "if False else",
+           "the file of another run is not where this one looks for it", REFERENCE_PASS),
     Mutant("experiment/reference_pass.py", ".any()]", ".all()]",
            "a reference lacks pairs of a batch begun", REFERENCE_PASS),
     Mutant("experiment/run/resume.py", "{**facts, FACT: began_with} if began_with else facts",

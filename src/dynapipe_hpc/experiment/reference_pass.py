@@ -49,9 +49,11 @@ class ReferencePass(NamedTuple):
 
     def lack_error(self) -> InputError:
         """The error that a run cannot continue, as the file is not complete."""
+        copied = ", and copy it from there" if self.file.shared else ""
         return InputError(
             f"{self.file.path}: lacks log-probabilities by the model before training, which this "
-            "run no longer has; restore the file, or name another run folder"
+            "run no longer has; restore the file, or start the same configuration in another run "
+            f"folder, which makes it before its first iteration{copied}"
         )
 
 
