@@ -62,6 +62,7 @@ SEVERAL = [
 RECORDS.append({**RECORDS[0], "chosen": SEVERAL})
 LOSSES = {
     "sigmoid": PreferenceLossConfig("dpo", BETA),
+    "sigmoid_norm": PreferenceLossConfig("dpo", BETA, per_token=True),
     "ipo": PreferenceLossConfig("ipo", BETA, per_token=True),
 }
 Pairs = list[tuple[list[int], list[int], list[int]]]
@@ -108,20 +109,21 @@ def ours(folder: Path) -> Pairs:
     return pairs
 
 
-def trainer_of(folder: Path, loss_type: str) -> Any:
+def trainer_of(folder: Path, loss_type: Any, **settings: Any) -> Any:
     model = transformers.GPT2LMHeadModel.from_pretrained(folder / "theirs", dtype=torch.float64)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "tokenizer")
     tokenizer.pad_token = SPECIAL[1]
     return trl.DPOTrainer(
         model,
         args=trl.DPOConfig(
-            output_dir=str(folder / loss_type),
+            output_dir=str(folder / "output"),
             loss_type=loss_type,
             beta=BETA,
             per_device_train_batch_size=len(RECORDS),
             report_to=[],
             use_cpu=True,
             bf16=False,
+            **settings,
         ),
         train_dataset=datasets.Dataset.from_list(RECORDS),
         processing_class=tokenizer,
@@ -163,18 +165,26 @@ def our_loss(
     return objective.loss(losses, batch.tokens), objective
 
 
+def random_references(n_pairs: int) -> torch.Tensor:
+    stream = torch.Generator().manual_seed(1)
+    return -20 * torch.rand(n_pairs, 2, dtype=torch.float64, generator=stream)
+
+
+def their_loss(trainer: Any, references: torch.Tensor) -> Any:
+    batch = trainer.data_collator(list(trainer.train_dataset))
+    batch |= {"ref_chosen_logps": references[:, 0], "ref_rejected_logps": references[:, 1]}
+    trainer.precompute_ref_logps = True
+    trainer.model.train()  # without dropout, for metrics of this name
+    return trainer.compute_loss(trainer.model, batch)
+
+
 @pytest.mark.parametrize("loss_type", LOSSES)
 def test_tokens_losses_gradients_and_metrics_are_those_of_trl(folder: Path, loss_type: str) -> None:
     trainer, pairs = trainer_of(folder, loss_type), ours(folder)
     theirs = [tuple(row[k] for k in COLUMNS) for row in trainer.train_dataset]
     assert pairs == theirs
-    batch = trainer.data_collator(list(trainer.train_dataset))
-    stream = torch.Generator().manual_seed(1)
-    references = -20 * torch.rand(len(pairs), 2, dtype=torch.float64, generator=stream)
-    batch |= {"ref_chosen_logps": references[:, 0], "ref_rejected_logps": references[:, 1]}
-    trainer.precompute_ref_logps = True
-    trainer.model.train()  # without dropout, for metrics of this name
-    expected = trainer.compute_loss(trainer.model, batch)
+    references = random_references(len(pairs))
+    expected = their_loss(trainer, references)
     expected.backward()
 
     module = load_model(find_origin(folder / "theirs")).double()
@@ -198,3 +208,24 @@ def test_tokens_losses_gradients_and_metrics_are_those_of_trl(folder: Path, loss
         ("logps/rejected", numbers.rejected_log_prob),
     ):
         assert number / n == pytest.approx(float(np.mean(metrics[name])), rel=THEIR_PRECISION), name
+
+
+def test_where_losses_are_not_those_of_trl_the_page_says_so(folder: Path) -> None:
+    pairs = ours(folder)
+    references = random_references(len(pairs))
+    module = load_model(find_origin(folder / "theirs")).double()
+
+    def loss_of(**settings: float) -> float:
+        config = LOSSES["sigmoid"]._replace(**settings)  # type: ignore[arg-type]
+        return our_loss(module, pairs, config, references)[0].item()
+
+    smoothed = trainer_of(folder, "sigmoid", label_smoothing=0.2)
+    ignored = their_loss(smoothed, references).item()
+    assert ignored == pytest.approx(loss_of(), rel=THEIR_PRECISION)
+    assert ignored != pytest.approx(loss_of(label_smoothing=0.2), rel=1e-2)
+    both = trainer_of(folder, ["sigmoid", "sft"], loss_weights=[1.0, 0.5])
+    by_token = their_loss(both, references).item()
+    assert by_token != pytest.approx(loss_of(sft_weight=0.5), rel=1e-4)
+    page = (Path(__file__).parents[2] / "docs" / "preferences.md").read_text()
+    assert "TRL 1.16 ignores `label_smoothing` in `sigmoid`" in page
+    assert "mean over the tokens of a batch" in page
