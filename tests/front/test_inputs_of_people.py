@@ -32,6 +32,7 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     "compressed_text": ("1 samples",),
     "content_null": (f"{HI}[f{END}]<|im_start|>tool\\n1{END}{ASSISTANT}[one{END}]",),
     "content_parts": (f"{HI}[hello{END}]", "is of type 'image'"),
+    "empty_slurm_variables": ("PASS",),
     "end_token_between_prompt_and_answer": (
         "'[user] one\\n[assistant] [two\\n][user] three\\n[assistant] [four\\n]'",
     ),
@@ -52,6 +53,9 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     "parquet_pads_with_null": ('"arguments": {"a": 1}}', '"arguments": {"b": "x"}}'),
     "prefixes_of_names": ("begin with '_orig_mod.'", "begin with 'base_model.model.'"),
     "prompt_and_completion_as_messages": (f"{HI}[yes{END}]",),
+    "reference_beside_read_only": ("PASS\n",),
+    "resume_advice_on_learning_rate": ("PASS",),
+    "resume_same_lengths": ("was written with the hash of the tokens of data.dataset", "PASS"),
     "rotary_buffer_of_the_model": ("embed_tokens.weight [0.5527, 0.1557, -0.5136]",),
     "sharegpt_function_call": ('[<call>{"name": "w", "arguments": {"c": 1}}</call>', "'Human'"),
     "sizes_left_to_the_class": ("k_proj.weight [0.0779, -0.068, 0.3216]",),
