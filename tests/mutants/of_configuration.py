@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant
 KEYS = ("tests/experiment/test_config_keys.py",)
 FABRIC = ("tests/experiment/doctor/test_check_fabric.py",)
 LAUNCH = ("tests/job/test_launch_environment.py",)
+EXAMINE = "tests/experiment/doctor/test_examine.py"
 SLURM = ("tests/job/test_slurm.py",)
 COSTS = ("tests/experiment/test_check_costs.py",)
 PROPOSAL = ("tests/experiment/study/test_propose.py",)
@@ -31,6 +32,13 @@ CONFIGURATION = (
         "in _INTERFACES.items() if key in environment",
         "an empty variable is an interface",
         LAUNCH,
+    ),
+    Mutant(
+        "experiment/doctor/check_launch.py",
+        "in _SLURM_FACTS.items() if os.environ.get(key)",
+        "in _SLURM_FACTS.items() if key in os.environ",
+        "doctor prints facts that are empty",
+        (f"{EXAMINE}::test_empty_variables_of_slurm_are_no_facts",),
     ),
     Mutant(
         "job/slurm.py",

@@ -48,6 +48,16 @@ def test_a_machine_alone_is_looked_at_without_a_configuration(
     assert "1 MiB written, synchronised and renamed in" in said
 
 
+def test_empty_variables_of_slurm_are_no_facts(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    for name in ("SLURM_NTASKS", "SLURM_CPUS_PER_TASK", "SLURM_RESTART_COUNT"):
+        monkeypatch.setenv(name, "")
+    assert examine(Case.from_arguments(ALONE, None, [], tmp_path))
+    assert re.search("Slurm +job 7, restarts 0\n", capsys.readouterr().out)
+
+
 def test_a_configuration_that_goes_with_all_has_no_problem(folder: Path, capsys: Output) -> None:
     assert ask(folder)
     said = capsys.readouterr().out
