@@ -20,6 +20,7 @@ EXPECTED: dict[str, tuple[str, ...]] = {
         "adapter_config.json) beside a model",
         "an adapter of peft, for the",
     ),
+    "adapter_without_base_name": ("PASS",),
     "answers_as_json_text": ("PASS",),
     "arguments_as_json_text": ('[<call>{"name": "f", "arguments": {"x": 1}}</call>',),
     "blank_lines_and_bom": ("1 samples", "True"),
@@ -77,7 +78,12 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     "type_of_weights_in_config": ("BF16", '"torch_dtype": "bfloat16"'),
 }
 """Contents of the outputs of a folder's `run.sh`, by folder."""
-NEEDS = {"compressed_text": "zstandard", "parquet_pads_with_null": "pyarrow"}
+NEEDS = {
+    "adapter_without_base_name": "peft",
+    "compressed_text": "zstandard",
+    "parquet_pads_with_null": "pyarrow",
+    "reference_beside_read_only": "transformers",
+}
 
 
 @pytest.mark.slow
