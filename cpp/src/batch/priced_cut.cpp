@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include "dynapipe/schedule/pipeline_ends.hpp"
 
@@ -11,29 +12,14 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-}  // namespace
-
-PricedCutter::PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes,
-                           const Link& link, std::optional<std::uint32_t> only_mode)
-    : windows_(windows),
-      first_mode_(only_mode.value_or(0)),
-      end_mode_(only_mode ? *only_mode + 1 : static_cast<std::uint32_t>(windows.n_modes)),
-      ratings_(windows.costs.n_microbatches()),
-      longest_(windows.n_rows()),
-      front_(windows.n_samples() + 1) {
-    rate(limit_bytes, link);
-    collect_uses();
-    cost_.resize(begin_.back());
-    use_.resize(begin_.back());
-    end_ms_.resize(windows_.n_rows() * kMaxEndSize);
-}
-
-void PricedCutter::rate(std::span<const double> limit_bytes, const Link& link) {
-    const StageCosts& costs = windows_.costs;
+std::vector<Rating> ratings_of(const WindowCosts& windows, std::span<const double> limit_bytes,
+                               const Link& link) {
+    const StageCosts& costs = windows.costs;
+    std::vector<Rating> ratings(costs.n_microbatches());
     const std::vector<double> limit_of_kinds = least_of_kinds(costs, limit_bytes);
     std::vector<double> stage_ms(costs.n_kinds), send_ms(costs.n_kinds);
-    for (std::size_t i = 0; i < ratings_.size(); ++i) {
-        Rating& rating = ratings_[i];
+    for (std::size_t i = 0; i < ratings.size(); ++i) {
+        Rating& rating = ratings[i];
         for (std::size_t kind = 0; kind < costs.n_kinds; ++kind) {
             const PassCosts& cost = costs.entries[i * costs.n_kinds + kind];
             stage_ms[kind] = cost.forward_ms + cost.backward_ms;
@@ -54,6 +40,32 @@ void PricedCutter::rate(std::span<const double> limit_bytes, const Link& link) {
         }
         rating.fill_ms = all_ms - rating.work_ms;
     }
+    return ratings;
+}
+
+}  // namespace
+
+PricedCutter::PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes,
+                           const Link& link)
+    : PricedCutter(windows, ratings_of(windows, limit_bytes, link), 0,
+                   static_cast<std::uint32_t>(windows.n_modes)) {}
+
+PricedCutter::PricedCutter(const WindowCosts& windows, std::vector<Rating> ratings,
+                           std::uint32_t first_mode, std::uint32_t end_mode)
+    : windows_(windows),
+      first_mode_(first_mode),
+      end_mode_(end_mode),
+      ratings_(std::move(ratings)),
+      longest_(windows.n_rows()),
+      front_(windows.n_samples() + 1) {
+    collect_uses();
+    cost_.resize(begin_.back());
+    use_.resize(begin_.back());
+    end_ms_.resize(windows_.n_rows() * kMaxEndSize);
+}
+
+PricedCutter PricedCutter::of_mode(std::uint32_t mode) const {
+    return {windows_, ratings_, mode, mode + 1};
 }
 
 void PricedCutter::collect_uses() {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <optional>
 #include <stdexcept>
 
 #include "dynapipe/batch/balance_work.hpp"
@@ -20,6 +19,9 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr std::array kInFlightPerStage = {1.0, 1.25};
 /// Limits on windows, as shares of the longest window of the best cut.
 constexpr std::array kLongestShares = {0.85, 0.7, 0.5};
+
+/// Memory prices of windows that all run in one mode.
+constexpr std::array kPricesOfMode = {0.0, 0.6, 3.0};
 
 using Windows = std::vector<Window>;
 
@@ -378,10 +380,7 @@ void keep_best(std::vector<ConstructedPlan>& plans, std::vector<ConstructedPlan>
 std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
                                              std::span<const double> slowness, std::size_t n_kept,
                                              std::size_t max_effort, std::size_t max_to_refine) {
-    const auto cutter_of = [&](std::optional<std::uint32_t> mode) {
-        return PricedCutter(simulator.windows(), simulator.limit_bytes(), simulator.link(), mode);
-    };
-    PricedCutter cutter = cutter_of(std::nullopt);
+    PricedCutter cutter(simulator.windows(), simulator.limit_bytes(), simulator.link());
     const std::vector<PricedCut> cuts = priced_cuts(cutter, slowness.size());
     const auto built = [&](std::span<const Precedence> precedences) {
         Builder builder(simulator, cutter, slowness, precedences, n_kept, max_effort,
@@ -396,10 +395,10 @@ std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
         if (simulator.effort() >= max_effort) {
             break;
         }
-        PricedCutter of_mode = cutter_of(mode);
-        Builder builder(simulator, of_mode, slowness, kFirstInFirstOut, n_kept, max_effort,
-                        max_to_refine);
-        keep_best(plans, builder.run_prices(priced_cuts(of_mode, slowness.size())), n_kept);
+        PricedCutter of_mode = cutter.of_mode(mode);
+        Builder builder(simulator, of_mode, slowness, kFirstInFirstOut, 1, max_effort, 1);
+        keep_best(plans, builder.run_prices(priced_cuts(of_mode, slowness.size(), kPricesOfMode)),
+                  n_kept);
     }
     if (overtaking_helps(simulator, slowness, plans)) {
         std::vector<ConstructedPlan> others = built(kOvertaking);

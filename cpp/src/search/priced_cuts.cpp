@@ -26,9 +26,10 @@ double even_share_ms(const Cut& cut, const PricedCutter& cutter, std::size_t n_r
 
 }  // namespace
 
-std::vector<PricedCut> priced_cuts(PricedCutter& cutter, std::size_t n_replicas) {
+std::vector<PricedCut> priced_cuts(PricedCutter& cutter, std::size_t n_replicas,
+                                   std::span<const double> prices) {
     std::vector<PricedCut> cuts;
-    for (const double price : kMemoryPrices) {
+    for (const double price : prices) {
         const CutRule rule{.memory_price = price};
         Cut cut = cutter.cut(rule, 2 * n_replicas);
         const double estimate_ms = even_share_ms(cut, cutter, n_replicas);

@@ -9,7 +9,7 @@ from tests.planner.test_kernel_inputs import CELLS, LINK, ROWS, SPANS
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.batch.windows.window_lookup import WindowLookup
-from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, SliceMemory, StageCosts
 
 KINDS = np.array([0, 2, 2, 1, 2], np.int32)
 ROOM = np.array([30.0, 40.0, 25.0, 35.0, 50.0])
@@ -90,6 +90,14 @@ def test_a_kind_has_the_least_room_of_its_stages() -> None:
     cost = Mock(kind_of_stage=KINDS)
     lookup = WindowLookup(Mock(), np.arange(1), cost, ROOM)
     assert lookup.room_of_kinds.tolist() == [30, 35, 25]
+
+
+def test_slices_keep_what_the_first_stage_of_a_kind_does() -> None:
+    kept = np.array([7.0, 7.0, 3.0, 5.0, 3.0])
+    kinds = np.array([2, 2, 0, 1, 0], np.int32)
+    memory = SliceMemory(kept, 2 * kept, 3 * kept)
+    assert memory.of_kinds(kinds).kept.tolist() == [3, 5, 7]
+    assert memory.of_kinds(None) is memory
 
 
 @pytest.mark.parametrize("kinds", [[0, 3], [-1], [], [0, 2]])

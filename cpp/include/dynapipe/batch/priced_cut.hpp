@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,9 +44,10 @@ struct Cut {
 /// price suits a batch. A limit on what each keeps bounds the number in flight more directly.
 class PricedCutter {
   public:
-    /// @param only_mode  the only mode of windows; all are used without it.
-    PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link,
-                 std::optional<std::uint32_t> only_mode = std::nullopt);
+    PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link);
+
+    /// The same for windows of one mode.
+    [[nodiscard]] PricedCutter of_mode(std::uint32_t mode) const;
 
     /// The cheapest cut within the limits of a rule, exactly: dynamic programming over the samples.
     ///
@@ -89,7 +89,8 @@ class PricedCutter {
     [[nodiscard]] const Rating& of(const Window& window) const {
         return ratings_[microbatch(window)];
     }
-    void rate(std::span<const double> limit_bytes, const Link& link);
+    PricedCutter(const WindowCosts& windows, std::vector<Rating> ratings, std::uint32_t first_mode,
+                 std::uint32_t end_mode);
     void collect_uses();
     void add_uses(std::size_t first, bool all);
     [[nodiscard]] bool is_worth_a_look(std::size_t first, std::size_t size, std::size_t mode) const;

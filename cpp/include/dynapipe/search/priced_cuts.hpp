@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "dynapipe/batch/priced_cut.hpp"
@@ -14,7 +15,8 @@ struct PricedCut {
     double estimate_ms;  ///< what a replica would take if all had as much to do
 };
 
-/// Cuts at all of `kMemoryPrices`, the most promising first.
-std::vector<PricedCut> priced_cuts(PricedCutter& cutter, std::size_t n_replicas);
+/// Cuts at memory prices, the most promising first.
+std::vector<PricedCut> priced_cuts(PricedCutter& cutter, std::size_t n_replicas,
+                                   std::span<const double> prices = kMemoryPrices);
 
 }  // namespace dynapipe

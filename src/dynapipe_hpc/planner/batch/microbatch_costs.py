@@ -14,6 +14,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
     Counts,
     FloatArray,
     IntArray,
+    SliceMemory,
     StageCosts,
 )
 
@@ -40,13 +41,24 @@ def microbatch_costs(microbatches: Sequence[MicroBatch], cost: CostModel) -> Sta
     keeps_all = np.array([microbatches[place].recompute is Recompute.NONE for place in of_slices])
     table = costs.table
     table[of_slices] = with_slice_memory(
-        table[of_slices], spans, later[of_slices], cost, keeps_all=keeps_all
+        table[of_slices],
+        spans,
+        later[of_slices],
+        cost.slice_memory,
+        cache_cost=cost.cache_cost,
+        keeps_all=keeps_all,
     )
     return StageCosts(table, later_slices=later)
 
 
 def with_slice_memory(
-    table: FloatArray, parts: IntArray, later: Counts, cost: CostModel, *, keeps_all: BoolArray
+    table: FloatArray,
+    parts: IntArray,
+    later: Counts,
+    memory: SliceMemory,
+    *,
+    cache_cost: Cost,
+    keeps_all: BoolArray,
 ) -> FloatArray:
     """Costs of slices with the memory that they share.
 
@@ -56,14 +68,16 @@ def with_slice_memory(
     needs most.
 
     Args:
-        table: Costs of slices as if they were rows, shape (n_slices, n_stages, len(Cost)).
+        table: Costs of slices as if they were rows, shape (n_slices, n_stages, len(Cost)), or with
+            kinds of stages in their place.
         parts: Begin, end and number of tokens of the sample of each, shape (n_slices, 3); those of
             a sample follow each other.
         later: Number of slices of its sample that follow each.
-        cost: Cost model that they come from.
+        memory: What tokens of slices keep, of the same stages or kinds.
+        cache_cost: What their keys and values count to.
         keeps_all: Whether nothing of a slice is recomputed, shape (n_slices,).
     """
-    table, memory = table.copy(), cost.slice_memory
+    table = table.copy()
     begin, end, n_tokens = parts.T[..., None]
     n_own, is_last = end - begin, (later == 0)[:, None]
     stored = table[..., Cost.STORED_BYTES] - np.where(keeps_all[:, None], n_own * memory.spared, 0)
@@ -73,8 +87,8 @@ def with_slice_memory(
     n_slices = later[firsts].astype(np.int64) + 1
     for shared in SHARED:
         table[..., shared] = np.maximum.reduceat(table[..., shared], firsts).repeat(n_slices, 0)
-    holding = slice(None) if cost.cache_cost in SHARED else firsts
-    table[holding, :, cost.cache_cost] += n_tokens[holding] * memory.kept
+    holding = slice(None) if cache_cost in SHARED else firsts
+    table[holding, :, cache_cost] += n_tokens[holding] * memory.kept
     return table
 
 

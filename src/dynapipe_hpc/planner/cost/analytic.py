@@ -16,6 +16,7 @@ from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     FloatArray,
+    Kinds,
     Shapes,
     SliceMemory,
     StageCosts,
@@ -28,7 +29,7 @@ from dynapipe_hpc.planner.cost.model_state import (
     state_factor_of_rank,
 )
 from dynapipe_hpc.planner.cost.slice_memory import slice_memory
-from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
+from dynapipe_hpc.planner.cost.stage_parts import StageKinds, boundary_sizes, parts_of_stages
 from dynapipe_hpc.planner.cost.tokens import Tokens
 
 BEGINNING_SHARE = 0.25
@@ -76,13 +77,13 @@ class AnalyticCost(CostModel):
         self._cluster = cluster
         self._is_encoder_decoder = shape.has_target_rows
         sizes = boundary_sizes(shape, placement, cluster.n_stream_shards)
-        self._boundaries = sizes * config.element_bytes
         parameter_bytes = {
             kind: weights.n_numbers * config.element_bytes
             for kind, weights in shape.weights(cluster.n_shards).items()
         }
         self._held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
-        self._counts = parts_of_stages(shape, placement)
+        counts = parts_of_stages(shape, placement)
+        self._stages = StageKinds.from_counts(counts, sizes * config.element_bytes)
         self._window = min(part.window for part in parts.values())
         self._slice_memory = slice_memory(
             shape, placement, cluster.n_shards, element_bytes=config.element_bytes
@@ -112,6 +113,11 @@ class AnalyticCost(CostModel):
     def recompute_modes(self) -> tuple[Recompute, ...]:
         """Modes that the configuration names."""
         return self._config.recompute_modes
+
+    @property
+    def kind_of_stage(self) -> Kinds:
+        """Kind of each stage, shape (n_stages,): many hold the same layers."""
+        return self._stages.kind_of_stage
 
     @property
     def static_bytes(self) -> FloatArray:
@@ -163,13 +169,13 @@ class AnalyticCost(CostModel):
                 for e in estimates.values()
             ]
         )
-        counts = np.array([self._counts[kind] for kind in estimates])
+        counts = np.array([self._stages.counts[kind] for kind in estimates])
         added = _Layer(*np.einsum("kqm,ks->qms", layers, counts))
         held = (counts > 0)[:, np.newaxis, np.newaxis]
         forward_bytes, backward_bytes = np.max(layers[:, _SHARED, :, np.newaxis] * held, axis=0)
         sides = (shapes.row_tokens, shapes.target_tokens)
         tokens = np.stack([shapes.n_rows * side for side in sides], axis=1)
-        return StageCosts.from_times(
+        costs = StageCosts.from_times(
             forward_ms=added.forward_ms,
             backward_ms=added.backward_ms,
             weight_ms=added.weight_ms,
@@ -177,9 +183,10 @@ class AnalyticCost(CostModel):
             stored_bytes=added.stored_bytes,
             forward_transient_bytes=forward_bytes,
             backward_transient_bytes=backward_bytes + added.sum_bytes,
-            boundary_bytes=tokens @ self._boundaries.T,
+            boundary_bytes=tokens @ self._stages.boundaries.T,
             out=out,
         )
+        return StageCosts(costs.table, self.kind_of_stage)
 
     def _layer(self, estimate: LayerEstimate, tokens: Tokens) -> "_Layer":
         config = self._config

@@ -272,6 +272,13 @@ class SliceMemory(NamedTuple):
         """Nothing, where samples are not sliced."""
         return cls(*np.zeros((3, n_stages)))
 
+    def of_kinds(self, kind_of_stage: Kinds | None) -> "SliceMemory":
+        """The same per kind of stage."""
+        if kind_of_stage is None:
+            return self
+        _, first = np.unique(kind_of_stage, return_index=True)
+        return SliceMemory(*(of_stages[first] for of_stages in self))
+
 
 class CostModel(Protocol):
     """A prediction of the time and memory of micro-batches, by their shapes.

@@ -105,7 +105,7 @@ class _Slices(NamedTuple):
         shapes = sliced_shapes(row_tokens, parts[:, :2], 0, cost.known_rows)
         packed = cost.of_layout(Layout.PACKED)
         of_recompute = {
-            recompute: packed.stage_costs(shapes, recompute).table
+            recompute: packed.stage_costs(shapes, recompute).of_kinds
             for recompute in cost.recompute_modes
         }
         tables: list[FloatArray] = []
@@ -117,7 +117,16 @@ class _Slices(NamedTuple):
             if is_kept.any():
                 table = np.where(is_kept[:, None, None], of_recompute[Recompute.NONE], table)
             keeps_all = is_kept | (recompute is Recompute.NONE)
-            tables.append(with_slice_memory(table, parts, later, cost, keeps_all=keeps_all))
+            tables.append(
+                with_slice_memory(
+                    table,
+                    parts,
+                    later,
+                    cost.slice_memory.of_kinds(cost.kind_of_stage),
+                    cache_cost=cost.cache_cost,
+                    keeps_all=keeps_all,
+                )
+            )
             modes += [
                 ExecutionMode(Layout.PACKED, recompute, *numbers)
                 for numbers in zip(n_slices.tolist(), n_kept.tolist(), strict=True)
@@ -134,8 +143,8 @@ class _Slices(NamedTuple):
             begins,
             np.tile(later, n_tables),
             shapes.take(np.tile(np.arange(len(parts)), n_tables)),
-            StageCosts(table),
-            StageCosts(together),
+            StageCosts(table, cost.kind_of_stage),
+            StageCosts(together, cost.kind_of_stage),
         )
 
     @property
@@ -195,9 +204,7 @@ def _joined(
         cells=np.concatenate([table.cells, (n_costs + np.flatnonzero(usable)).astype(np.int32)]),
         spans=np.concatenate([spans, slice_spans]),
         shapes=Shapes(*_chained([table.shapes, slices.shapes.take(begins), slices.shapes])),
-        costs=StageCosts(
-            np.concatenate([table.costs.table, slices.together.table, slices.costs.table])
-        ),
+        costs=StageCosts.joined([table.costs, slices.together, slices.costs]),
         ratings=Ratings(*_chained([table.ratings, slices.ratings])),
         sliced=SliceCells(
             first_slice.astype(np.int32),
