@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.examples.decoder_shapes import decoder_shapes
 from tests.oracles.best_division import least_ms
 
@@ -122,7 +124,13 @@ def test_stages_share_time_and_memory_and_the_width_is_sent() -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda _n, _m: 0.0, r"pass_ms\(1, 16\) of the cost function is 0.0; return a number"),
+        (lambda _n, _m: 0.0, r"pass_ms\(1, 16\) of .* 0.0; return a number from 1e-100 to 1e\+100"),
+        (lambda _n, _m: 1e-101, r"pass_ms\(1, 16\) of the cost function is 1e-101; return"),
+        (lambda _n, _m: 1e101, r"pass_ms\(1, 16\) of the cost function is 1e\+101; return"),
+        (
+            lambda _n, _m: 10**400,
+            r"pass_ms\(1, 16\) of the cost function is a number of hundreds of digits",
+        ),
         (lambda _n, _m: math.nan, r"pass_ms\(1, 16\) of the cost function is nan"),
         (lambda _n, _m: "fast", r"pass_ms\(1, 16\) of the cost function is 'fast'"),
         (lambda _n, _m: None, r"pass_ms\(1, 16\) of the cost function is None"),
@@ -145,7 +153,7 @@ def test_costs_may_not_fall_with_rows_of_another_length_between() -> None:
 
 
 def test_negative_memory_is_refused_and_too_much_of_it_names_the_sample() -> None:
-    with pytest.raises(InputError, match=r"kept_bytes\(1, 8\) .* is -1; .* not below 0"):
+    with pytest.raises(InputError, match=r"kept_bytes\(1, 8\) .* is -1; return a number from 0 "):
         plan_iteration([5, 5], FunctionCost(quadratic_ms, lambda _n, _m: -1), REPLICAS)
     with pytest.raises(InputError, match=r"sample 1 .* needs 168 bytes on stage 0"):
         plan_iteration([5, 161], FunctionCost(quadratic_ms, tokens), REPLICAS)
@@ -163,5 +171,32 @@ def test_what_does_not_go_with_functions_is_refused() -> None:
         FunctionCost(quadratic_ms, stage_shares=(0.5, 0.6))
     with pytest.raises(InputError, match=r"stage_shares are \(1.5, -0.5\); give one above 0"):
         FunctionCost(quadratic_ms, stage_shares=(1.5, -0.5))
+    with pytest.raises(InputError, match=r"stage_shares are \(1, 1e-101\); .* none below 1e-100"):
+        FunctionCost(quadratic_ms, stage_shares=(1, 1e-101))
     with pytest.raises(InputError, match="hidden_size is 0, but must be at least 1"):
         FunctionCost(quadratic_ms, hidden_size=0)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 1000), min_size=2, max_size=12),
+    exponents=st.lists(st.floats(-110, 110), min_size=2, max_size=2).map(sorted),
+    share_exponents=st.lists(st.floats(-110, 0), min_size=1, max_size=4),
+    kept=st.floats(0, 1e308),
+)
+def test_costs_are_planned_or_refused(
+    lengths: list[int], exponents: list[float], share_exponents: list[float], kept: float
+) -> None:
+    small, large = (10**exponent for exponent in exponents)
+    shares = [10**exponent for exponent in share_exponents]
+    try:
+        cost = FunctionCost(
+            lambda n, m: n * (small if m < 500 else large),
+            lambda n, _m: n * kept,
+            tuple(share / sum(shares) for share in shares),
+        )
+        plans = plan_iteration(
+            lengths, cost, Cluster(n_stages=len(shares), device_memory_bytes=2**40), effort=2000
+        )
+    except InputError:
+        return
+    assert 0 < plans[0].prediction.iteration_ms < math.inf

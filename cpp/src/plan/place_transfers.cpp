@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <queue>
+#include <stdexcept>
 #include <utility>
 
 namespace dynapipe {
@@ -148,18 +149,57 @@ class Stage {
     std::deque<Row> sent_;  ///< waits for sends that the stage has started
 };
 
-/// When a pass ends, and its place in the order, in which stages follow each other.
-using End = std::pair<double, std::size_t>;
-
-std::vector<End> by_end(std::span<const double> end_ms) {
-    std::vector<End> ends;
-    ends.reserve(end_ms.size());
-    for (std::size_t place = 0; place < end_ms.size(); ++place) {
-        ends.emplace_back(end_ms[place], place);
+/// The passes of all stages by end, but each behind those it depends on, where ends are equal.
+class VisitOrder {
+  public:
+    VisitOrder(std::span<const PassCode> order, std::span<const double> end_ms,
+               std::size_t n_stages)
+        : order_(order), end_ms_(end_ms), n_passes_(order.size() / n_stages) {
+        for (std::size_t s = 0; s < n_stages; ++s) {
+            next_.push_back(s * n_passes_);
+            is_done_.emplace_back(n_passes_ * kKinds);
+        }
     }
-    std::sort(ends.begin(), ends.end());
-    return ends;
-}
+
+    /// The place of the next pass, on the first stage that has one that ends as early.
+    std::size_t take() {
+        std::optional<std::size_t> first;
+        for (std::size_t s = 0; s < next_.size(); ++s) {
+            if (is_ready(s) && (!first || end_ms_[next_[s]] < end_ms_[next_[*first]])) {
+                first = s;
+            }
+        }
+        if (!first) {
+            throw std::invalid_argument("the order of the passes has a deadlock");
+        }
+        const std::size_t place = next_[*first]++;
+        is_done_[*first][static_cast<std::size_t>(order_[place])] = true;
+        return place;
+    }
+
+  private:
+    [[nodiscard]] bool is_ready(std::size_t s) const {
+        if (next_[s] == (s + 1) * n_passes_) {
+            return false;
+        }
+        const PassCode code = order_[next_[s]];
+        switch (kind_of(code)) {
+            case PassKind::kForward:
+                return s == 0 || is_done_[s - 1][static_cast<std::size_t>(code)];
+            case PassKind::kBackward:
+                return s + 1 == next_.size() || is_done_[s + 1][static_cast<std::size_t>(code)];
+            case PassKind::kWeight:
+                break;
+        }
+        return true;
+    }
+
+    std::span<const PassCode> order_;
+    std::span<const double> end_ms_;
+    std::size_t n_passes_;
+    std::vector<std::size_t> next_;           ///< place of each stage's next pass
+    std::vector<std::vector<bool>> is_done_;  ///< per stage, by code
+};
 
 }  // namespace
 
@@ -174,7 +214,9 @@ std::vector<std::vector<Row>> place_transfers(std::span<const PassCode> order,
         stages.emplace_back(s > 0 ? Peer(peers[s - 1]) : Peer(),
                             s + 1 < n_stages ? Peer(peers[s + 1]) : Peer(), passes, n_microbatches);
     }
-    for (const auto& [_, place] : by_end(end_ms)) {
+    VisitOrder visits(order, end_ms, n_stages);
+    for (std::size_t k = 0; k < order.size(); ++k) {
+        const std::size_t place = visits.take();
         const std::size_t s = place / n_passes;
         const auto i = static_cast<std::uint32_t>(microbatch_of(order[place]));
         switch (kind_of(order[place])) {

@@ -19,6 +19,7 @@ from tests.examples.schedule_text import parse_schedule
 from tests.examples.stage_costs import drawn_costs, no_limit, with_columns
 from tests.oracles.place_transfers import place_transfers as place_one_by_one
 
+from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.plan.instruction import StartReceive, StartSend
@@ -53,6 +54,17 @@ def test_a_receive_comes_before_the_pass_that_runs_when_the_tensor_is_produced()
     plans = placed(parse_schedule("F0 F1 B0 B1 \n F0 B0 F1 B1"), [[1, 1, 2, 2], [3, 2, 3, 2]])
     assert grid(plans).splitlines()[1].startswith("rank 1 | a0<0@0 a1<0@1 L0 a0<! F0 B0 g0>0 L1")
     check_plans(plans)
+
+
+@given(drawn_schedules(may_evaluate=True))
+def test_passes_that_end_together_come_behind_those_they_depend_on(schedule: Schedule) -> None:
+    check_plans(placed(schedule, [[0.0] * len(row) for row in schedule.passes]))
+
+
+def test_an_order_with_a_deadlock_is_refused() -> None:
+    codes, end_ms = np.array([[1, 0], [0, 1]], np.int32), np.zeros((2, 2))
+    with pytest.raises(ValueError, match="the order of the passes has a deadlock"):
+        _kernels.place_transfers(codes, end_ms, np.array([0, 1], np.uint32))
 
 
 def test_a_single_stage_only_loads_and_computes() -> None:

@@ -11,12 +11,12 @@ namespace dynapipe {
 
 /// Derives the instructions of every stage of one replica from a simulated schedule.
 ///
-/// Visits the passes by simulated end, and by stage where ends are equal. Each pass is appended to
-/// its stage's list, and then the transfer of its result is started on both sides. The two sides of
-/// every pair therefore start their transfers in the same order. If passes are executed in the
-/// order of the visits, every wait finds its transfer complete, so the plan cannot deadlock. A pass
-/// is appended when it ends, so a receive that starts during the pass is listed before it: a rank
-/// posts the receive before the pass keeps it busy.
+/// Visits the passes by simulated end; where ends are equal, a pass behind those it depends on,
+/// then by stage. Each pass is appended to its stage's list, and then the transfer of its result is
+/// started on both sides. The two sides of every pair therefore start their transfers in the same
+/// order. If passes are executed in the order of the visits, every wait finds its transfer
+/// complete, so the plan cannot deadlock. A pass is appended when it ends, so a receive that starts
+/// during the pass is listed before it: a rank posts the receive before the pass keeps it busy.
 ///
 /// Waits come as late as possible: for a receive, before the pass that reads it; for a sent
 /// activation, before the micro-batch's backward pass; for a sent gradient, before a third one
@@ -27,15 +27,15 @@ namespace dynapipe {
 /// for a sent activation before a third one would be in flight, or at the end.
 ///
 /// @param order   row-major (n_stages, n_passes): each pass exactly once on every stage, forward
-/// and
-///                backward, or only forward.
-/// @param end_ms  likewise: simulated ends of the passes; every forward and backward pass takes
-///                time.
+///                and backward, or only forward.
+/// @param end_ms  likewise: simulated ends of the passes.
 /// @param peers   (n_stages,): the rank of each stage.
 /// @return        the rows of each stage, which end with ReduceGradients and StepOptimizer if there
 ///                are backward passes.
 ///
-/// Time O(n log n) for a total of n passes on all stages.
+/// Time O(n * n_stages) for a total of n passes on all stages.
+///
+/// @throws std::invalid_argument  the order has a deadlock.
 ///
 /// Source: Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, communication
 /// planning.

@@ -22,7 +22,7 @@ def place_transfers(
 
     Args:
         schedule: The passes of every stage.
-        timeline: Times of the passes; all but weight-gradient passes take time.
+        timeline: Times of the passes.
         peers: Rank of each stage.
 
     Returns:

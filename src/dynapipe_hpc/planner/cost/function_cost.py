@@ -1,6 +1,7 @@
 """Costs that a function of one's own says."""
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
@@ -24,6 +25,10 @@ OfRows = Callable[[float, float], float]
 BACKWARD_SHARE = 2 / 3
 """Part of the time of both passes that the backward pass takes."""
 FLOAT32_BYTES = 4
+Limits = tuple[float, float]
+PASS_MS: Limits = (1e-100, 1e100)
+"""Limits of times whose shares are no zeros, and whose sums are finite."""
+MIN_SHARE = 1e-100
 
 
 def _nothing(_n_rows: float, _row_tokens: float) -> float:
@@ -42,7 +47,8 @@ class FunctionCost(CostModel):
     cannot run. The gradient all-reduce and the update take no time here, as no plan changes them.
 
     Attributes:
-        pass_ms: Time of the forward and the backward pass together, through all stages; > 0.
+        pass_ms: Time of the forward and the backward pass together, through all stages, from 1e-100
+            to 1e100 ms.
         kept_bytes: Memory that the micro-batch keeps between the two, on all stages together. As
             only its ratio to `Cluster.device_memory_bytes` counts, tokens do as well as bytes.
         stage_shares: Share of both that each stage has; one stage if left out.
@@ -58,13 +64,17 @@ class FunctionCost(CostModel):
         """Refuses shares of no model.
 
         Raises:
-            InputError: A share is not above 0, they do not add up to 1, or the width is below 1.
+            InputError: A share is below 1e-100, they do not add up to 1, or the width is below 1.
         """
         shares = self.stage_shares
-        if not shares or not min(shares) > 0 or not math.isclose(sum(shares), 1, rel_tol=1e-6):
+        if (
+            not shares
+            or not min(shares) >= MIN_SHARE
+            or not math.isclose(sum(shares), 1, rel_tol=1e-6)
+        ):
             raise InputError(
-                f"stage_shares are {quoted(shares)}; give one above 0 for every stage, which "
-                "together are 1"
+                f"stage_shares are {quoted(shares)}; give one above 0 for every stage, none "
+                f"below {MIN_SHARE:g}, which together are 1"
             )
         if self.hidden_size < 1:
             raise InputError(f"hidden_size is {quoted(self.hidden_size)}, but must be at least 1")
@@ -135,8 +145,8 @@ class FunctionCost(CostModel):
         sizes = np.stack([shapes.n_rows, shapes.row_tokens], axis=1).astype(np.float64)
         distinct, which = np.unique(sizes, axis=0, return_inverse=True)
         which = which.reshape(-1)
-        both_ms = _values("pass_ms", self.pass_ms, distinct, least=math.ulp(0.0))[which]
-        kept = _values("kept_bytes", self.kept_bytes, distinct, least=0.0)[which]
+        both_ms = _values("pass_ms", self.pass_ms, distinct, PASS_MS)[which]
+        kept = _values("kept_bytes", self.kept_bytes, distinct, (0.0, sys.float_info.max))[which]
         runs = np.isfinite(both_ms) & np.isfinite(kept)
         shares = np.array(self.stage_shares)
         stage_ms = np.where(runs, both_ms, np.inf)[:, np.newaxis] * shares
@@ -156,27 +166,27 @@ class FunctionCost(CostModel):
         )
 
 
-def _values(name: str, function: OfRows, sizes: FloatArray, least: float) -> FloatArray:
+def _values(name: str, function: OfRows, sizes: FloatArray, limits: Limits) -> FloatArray:
     """Results of a cost function for distinct sizes, which ascend by rows, then by length."""
-    values = np.array([_value(name, function, n, m, least=least) for n, m in sizes.tolist()])
+    values = np.array([_value(name, function, size, limits) for size in sizes.tolist()])
     by_rows = np.arange(len(sizes))
     for same, order in ((0, by_rows), (1, np.lexsort(sizes.T))):
         _check_never_falls(name, sizes[order], values[order], same)
     return values
 
 
-def _value(name: str, function: OfRows, n_rows: float, row_tokens: float, *, least: float) -> float:
-    n, tokens = (int(size) if size.is_integer() else size for size in (n_rows, row_tokens))
+def _value(name: str, function: OfRows, size: list[float], limits: Limits) -> float:
+    n, tokens = (int(each) if each.is_integer() else each for each in size)
     answer = function(n, tokens)
     try:
         value = float(answer)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = math.nan
-    if not value >= least:
-        at_least = "a number above 0" if least else "a number that is not below 0"
+    least, most = limits
+    if not (least <= value <= most or value == math.inf):
         raise InputError(
-            f"{name}({n:g}, {tokens:g}) of the cost function is {quoted(answer)}; return "
-            f"{at_least}, or inf for a micro-batch that cannot run"
+            f"{name}({n:g}, {tokens:g}) of the cost function is {quoted(answer)}; return a number "
+            f"from {least:g} to {most:g}, or inf for a micro-batch that cannot run"
         )
     return value
 
