@@ -294,6 +294,12 @@ PLAN = (
            "columns[:, 0] > n_microbatches", "a micro-batch too many",
            (f"{CODEC[0]}::test_wrong_content_is_named",)),
     # the check of plans
+    Mutant("plan/check.py", "m.sample_ids[_is_slice(m) :]", "set(m.sample_ids)",
+           "a sample in two rows", CHECK),
+    Mutant("plan/check.py", "m.sample_ids[0] for m in plan.microbatches if _is_slice(m)", "",
+           "a sample whole and in slices", SLICES),
+    Mutant("plan/check.py", "    _check_samples(pipelines)\n", "", "a sample on two replicas",
+           (f"{CHECK[0]}::test_replicas_share_no_sample",)),
     Mutant("plan/check.py", "        _check_account(plan)\n", "", "memory not accounted",
            (f"{CHECK[1]}::test_the_memory_account_covers_every_micro_batch",)),
     Mutant("plan/check.py", "if len({plan.rank for plan in plans}) < len(plans):", "if False:",

@@ -13,7 +13,7 @@ from tests.oracles.check_pipeline import error_of
 from tests.oracles.check_transfers import check_transfers
 from tests.oracles.execute_plans import plans_execute
 
-from dynapipe_hpc.data.microbatch import DenseRows, PaddedRows
+from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows
 from dynapipe_hpc.plan.check import PlanError, check_plans
 from dynapipe_hpc.plan.instruction import Instruction, Payload, StartReceive, StartSend
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
@@ -48,6 +48,27 @@ def second_pipeline() -> list[RankPlan]:
         replace(plan, rank=2 + plan.stage, replica=1, microbatches=microbatches)
         for plan in plans_of_grid(grid, n_microbatches=2)
     ]
+
+
+@pytest.mark.parametrize(
+    "rows", [PaddedRows((7, 7), 8), DenseRows(((7,), (8, 7)), 16), PaddedRows((9, 8), 8)]
+)
+def test_a_sample_that_occurs_twice_is_refused(
+    second_pipeline: list[RankPlan], rows: MicroBatch
+) -> None:
+    microbatches = (second_pipeline[0].microbatches[1], rows)
+    broken = [replace(plan, microbatches=microbatches) for plan in second_pipeline]
+    with pytest.raises(PlanError, match=r"sample [789] occurs twice, on replicas 1 and 1"):
+        check_plans(broken)
+
+
+def test_replicas_share_no_sample(
+    pipeline: list[RankPlan], second_pipeline: list[RankPlan]
+) -> None:
+    check_plans(pipeline + second_pipeline)
+    shared = (PaddedRows((1,), 8), PaddedRows((2,), 8))
+    with pytest.raises(PlanError, match="sample 1 occurs twice, on replicas 0 and 1"):
+        check_plans(pipeline + [replace(plan, microbatches=shared) for plan in second_pipeline])
 
 
 def test_right_plans_pass(pipeline: list[RankPlan]) -> None:

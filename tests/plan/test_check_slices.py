@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.examples.example_plans import Groups, microbatches_of, plans_of_grid
 
-from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Slice
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows, Slice
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.errors import PlanError
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -74,3 +74,19 @@ def test_every_sample_has_slices_of_its_own() -> None:
     microbatches = (part(0, 8, 16, 3), part(0, 8, 12, 4), part(8, 16, 16, 3), part(8, 12, 12, 4))
     (plan,) = plans_of_grid("rank 0 | L0 F0 L1 F1 L3 F3 B3 L2 F2 B2 B0 B1 reduce step", 4)
     check_plans([replace(plan, microbatches=microbatches)])
+
+
+@pytest.mark.parametrize(
+    "microbatches",
+    [
+        (part(0, 8, 16, 3), part(8, 16, 16, 3), PaddedRows((3,), 16)),
+        (part(0, 8, 16, 3), PackedRow((3, 4), 16, (0, 8, 16), slice=Slice(8, 16, 16)),
+         PaddedRows((4,), 16)),
+        (part(0, 8, 16, 3), PackedRow((3, 3), 16, (0, 8, 16), slice=Slice(8, 16, 16)),
+         PaddedRows((4,), 16)),
+    ],
+)  # fmt: skip
+def test_a_sample_is_there_once_whole_or_in_slices(microbatches: tuple[MicroBatch, ...]) -> None:
+    broken = replace(plans("F0 F1 F2 B2 B1 B0")[0], microbatches=microbatches)
+    with pytest.raises(PlanError, match=r"sample \d occurs twice, on replicas 0 and 0"):
+        check_plans([broken])

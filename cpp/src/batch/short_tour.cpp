@@ -10,6 +10,7 @@ namespace dynapipe {
 namespace {
 
 constexpr int kMaxRounds = 100;
+constexpr std::size_t kMaxAhead = 2000;  // points among which the nearest is looked for
 
 class Tour {
   public:
@@ -20,6 +21,10 @@ class Tour {
 
     /// Begins at one end and goes to the nearest point; the first of several equally near.
     void visit_nearest() {
+        if (order_.size() > kMaxAhead) {
+            std::stable_sort(order_.begin(), order_.end(),
+                             [this](auto a, auto b) { return sum(a) > sum(b); });
+        }
         std::size_t next = 0;
         for (std::size_t i = 1; i < order_.size(); ++i) {
             next = sum(order_[i]) > sum(order_[next]) ? i : next;
@@ -27,7 +32,8 @@ class Tour {
         for (std::size_t done = 0; done < order_.size(); ++done) {
             std::swap(order_[done], order_[next]);
             std::int64_t least = std::numeric_limits<std::int64_t>::max();
-            for (std::size_t i = done + 1; i < order_.size(); ++i) {
+            const std::size_t end = std::min(order_.size(), done + 1 + kMaxAhead);
+            for (std::size_t i = done + 1; i < end; ++i) {
                 const std::int64_t away = distance(order_[done], order_[i]);
                 if (away < least) {
                     least = away;

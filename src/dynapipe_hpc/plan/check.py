@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -21,7 +21,7 @@ def check_plans(plans: Sequence[RankPlan]) -> None:
     All plans belong to one iteration, and the stages of a replica form one pipeline over the same
     micro-batches. On each rank, every micro-batch takes every step once and after the steps that
     it depends on, peers are the neighbouring stages, a receive slot has one user at a time, and
-    memory stays within its limit. The slices of a sample make up the
+    memory stays within its limit. No sample occurs twice. The slices of a sample make up the
     whole sample, on one replica; their forward passes run in ascending order, their backward passes
     in descending order. No two ranks disagree on the order of their transfers, and no
     rank waits forever if transfers behave like NCCL's, even if every start of one blocks until the
@@ -53,6 +53,7 @@ def check_plans(plans: Sequence[RankPlan]) -> None:
             f"iteration {plans[0].iteration}: replica {trains.index(True)} has backward passes, "
             f"but replica {trains.index(False)} has only forward passes"
         )
+    _check_samples(pipelines)
 
 
 def _pipeline(plans: Iterable[RankPlan], replica: int) -> list[RankPlan]:
@@ -116,6 +117,26 @@ def _earlier_slices(plan: RankPlan) -> list[int]:
         for (_, before), (_, index) in pairwise(parts):
             earlier[index] = before
     return earlier
+
+
+def _check_samples(pipelines: Sequence[Sequence[RankPlan]]) -> None:
+    """Raises where a sample occurs twice, other than in its slices."""
+    replica_of: dict[int, int] = {}
+    for plan, *_ in pipelines:
+        sliced = {m.sample_ids[0] for m in plan.microbatches if _is_slice(m)}
+        whole = chain.from_iterable(m.sample_ids[_is_slice(m) :] for m in plan.microbatches)
+        for sample_id in chain(sliced, whole):
+            if sample_id in replica_of:
+                raise PlanError(
+                    f"iteration {plan.iteration}: sample {sample_id} occurs twice, on replicas "
+                    f"{replica_of[sample_id]} and {plan.replica}"
+                )
+            replica_of[sample_id] = plan.replica
+
+
+def _is_slice(microbatch: MicroBatch) -> bool:
+    """Whether the first sample of a micro-batch is there in part."""
+    return isinstance(microbatch, PackedRow) and microbatch.slice is not None
 
 
 def _check_account(plan: RankPlan) -> None:
