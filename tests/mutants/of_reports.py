@@ -195,4 +195,16 @@ REPORTS = (
            "a disk that hangs keeps a job from ending", ENDS),
     Mutant("experiment/run/explain_run.py", "if holder.is_alive() or silent_s < PATIENCE_S:",
            "if True:", "a run of a host that failed still executes", ENDS),
+    Mutant("experiment/run/explain_run.py", "(ended is None or is_earlier)", "ended is None",
+           "the end of an earlier start is that of a run that starts again", ENDS),
+    Mutant("experiment/run/explain_run.py", "ended.time_utc < holder.since", "True",
+           "a run that has failed still executes while its lock is there", ENDS),
+    Mutant("experiment/run/explain_run.py",
+           "holder, silent_s = writer_of(folder), _silent_s(folder / LOCK)\n"
+           "    ended = EndRecord.read(folder)\n",
+           "ended = EndRecord.read(folder)\n"
+           "    holder, silent_s = writer_of(folder), _silent_s(folder / LOCK)\n",
+           "a run that ends while it is looked at was killed", ENDS),
+    Mutant("experiment/run/explain_run.py", "suppress(FileNotFoundError)", "suppress()",
+           "a lock file that goes while it is looked at ends explain", ENDS),
 )  # fmt: skip

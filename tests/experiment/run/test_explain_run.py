@@ -14,7 +14,8 @@ from tests.examples.example_runs import record
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.lock.run_lock import RunLock
+from dynapipe_hpc.experiment.lock.lock_holder import LockHolder
+from dynapipe_hpc.experiment.lock.run_lock import RunLock, writer_of
 from dynapipe_hpc.experiment.run.end_record import EndRecord, recorder_of
 from dynapipe_hpc.experiment.run.explain_run import explain_run
 from dynapipe_hpc.job.ending import Ending
@@ -27,6 +28,8 @@ HANG = (
     "ranks  hosts  process\n"
     "3      n2     stopped"
 )
+
+WITHOUT_TIME = '{"how": "failed", "exit_code": 1, "message": "", "time": "noon", "host": "n1"}'
 
 
 @pytest.fixture
@@ -118,6 +121,50 @@ def test_a_run_on_another_host_lives_if_it_gives_signs(
     assert explain_run(run).startswith(told)
 
 
+def test_the_end_of_an_earlier_start_is_not_that_of_a_run_that_starts_again(run: Path) -> None:
+    ended(run, JobOutcome.FAILED, 1, "the disk is gone")
+    path = run / "ended.json"
+    path.write_text(
+        json.dumps(json.loads(path.read_text()) | {"time": "2026-05-04T03:02:01.000+02:00"})
+    )
+    lock = RunLock(run)
+    lock.acquire()
+    lines = explain_run(run).splitlines()
+    lock.release()
+    assert lines[0].startswith(f"still running: process {os.getpid()} on ")
+
+
+def test_an_end_counts_while_its_process_still_holds_the_lock(run: Path) -> None:
+    lock = RunLock(run)
+    lock.acquire()
+    lines = ended(run, JobOutcome.FAILED, 1, "the disk is gone")
+    lock.release()
+    assert lines[0].startswith("failed: ")
+
+
+def test_a_run_that_ends_while_it_is_looked_at_was_not_killed(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = RunLock(run)
+    lock.acquire()
+
+    def look_after_the_end(folder: Path) -> LockHolder | None:
+        ending = Ending()
+        ending.recorder = recorder_of(run)
+        ending.record(JobOutcome.COMPLETED, 0, "all iterations are done")
+        lock.release()
+        return writer_of(folder)
+
+    monkeypatch.setattr("dynapipe_hpc.experiment.run.explain_run.writer_of", look_after_the_end)
+    assert explain_run(run).startswith("completed: ")
+
+
+def test_a_lock_file_that_goes_while_it_is_looked_at_is_no_error(run: Path) -> None:
+    (run / ".lock").mkdir()
+    (run / ".lock" / "0.json").symlink_to("gone")
+    assert explain_run(run).startswith("killed: ")
+
+
 def test_a_run_without_checkpoints_starts_again(tmp_path: Path) -> None:
     RunFolder.create(tmp_path, "", {})
     assert explain_run(tmp_path).splitlines()[-2:] == [
@@ -149,7 +196,7 @@ def test_a_disk_that_hangs_does_not_keep_a_job_from_ending() -> None:
     hanging.set()
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"how": "well"}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"how": "well"}', WITHOUT_TIME])
 def test_a_damaged_record_is_named(run: Path, text: str) -> None:
     (run / "ended.json").write_text(text)
     with pytest.raises(InputError, match=r"ended.json: not the record of an end .*remove the file"):

@@ -12,6 +12,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.job.process_identity import ProcessIdentity
 
+SINCE = "%Y-%m-%d %H:%M:%S UTC"
+"""Format of times, which compare as texts."""
 _MAX_BYTES = 4096
 _MAX_PROCESSES = 2**22  # of Linux
 
@@ -35,7 +37,7 @@ class LockHolder:
     @classmethod
     def this_process(cls, job: str) -> Self:
         """This process as a holder since now."""
-        since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        since = datetime.now(UTC).strftime(SINCE)
         return cls(platform.node(), job, since, ProcessIdentity.of_this_process())
 
     def __str__(self) -> str:

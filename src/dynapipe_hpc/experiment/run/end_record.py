@@ -9,6 +9,7 @@ from typing import Self
 
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_input
+from dynapipe_hpc.experiment.lock.lock_holder import SINCE
 from dynapipe_hpc.job.job_outcome import JobOutcome, Recorder
 from dynapipe_hpc.report.run_folder import ENDED, write_atomically
 
@@ -45,17 +46,24 @@ class EndRecord:
             return None
         try:
             fields = json.loads(read_input(path, _MAX_BYTES))
-            return cls(
+            ended = cls(
                 JobOutcome(fields["how"]),
                 int(fields["exit_code"]),
                 str(fields["message"]),
                 str(fields["time"]),
                 str(fields["host"]),
             )
+            _ = ended.time_utc  # raises ValueError if it is no time
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise InputError(
                 f"{path}: not the record of an end ({quoted(error)}); remove the file"
             ) from error
+        return ended
+
+    @property
+    def time_utc(self) -> str:
+        """The time as locks say since when they are held."""
+        return datetime.fromisoformat(self.time).astimezone(UTC).strftime(SINCE)
 
 
 def recorder_of(folder: Path) -> Recorder:

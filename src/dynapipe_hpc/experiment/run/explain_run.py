@@ -4,6 +4,7 @@ import math
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from dynapipe_hpc.data.input_file import why_unreadable
@@ -73,9 +74,11 @@ def _check(folder: Path) -> None:
 
 
 def _end(folder: Path) -> Iterator[str]:
-    ended, holder = EndRecord.read(folder), writer_of(folder)
-    if holder is not None and ended is None:
-        silent_s = _silent_s(folder / LOCK)
+    # The lock first: a run that ends meanwhile has then recorded it.
+    holder, silent_s = writer_of(folder), _silent_s(folder / LOCK)
+    ended = EndRecord.read(folder)
+    is_earlier = ended is not None and holder is not None and ended.time_utc < holder.since
+    if holder is not None and silent_s is not None and (ended is None or is_earlier):
         if holder.is_alive() or silent_s < PATIENCE_S:
             yield f"still running: {holder}"
             yield "next: wait, or send SIGUSR1 to a rank to stop it after the current iteration"
@@ -98,10 +101,13 @@ def _end(folder: Path) -> Iterator[str]:
     yield f"next: {_advice(ended)}"
 
 
-def _silent_s(lock: Path) -> float:
-    """Time since the holder of a lock touched it, by the clocks of its host and this one."""
-    touched_s = [path.stat().st_mtime for path in lock.glob("*.json")]
-    return max(0.0, time.time() - max(touched_s, default=0.0))
+def _silent_s(lock: Path) -> float | None:
+    """Time since the holder touched a lock, by its host's clock and ours; None if it is gone."""
+    touched_s = list[float]()
+    for path in lock.glob("*.json"):
+        with suppress(FileNotFoundError):
+            touched_s.append(path.stat().st_mtime)
+    return max(0.0, time.time() - max(touched_s)) if touched_s else None
 
 
 def _advice(ended: EndRecord) -> str:
