@@ -207,4 +207,12 @@ REPORTS = (
            "a run that ends while it is looked at was killed", ENDS),
     Mutant("experiment/run/explain_run.py", "suppress(FileNotFoundError)", "suppress()",
            "a lock file that goes while it is looked at ends explain", ENDS),
+    Mutant("experiment/study/simulate.py", "            if ranks.is_first:\n                lock.check()\n",
+           "", "a simulation whose lock is lost writes on",
+           ("tests/experiment/study/test_simulate.py"
+            "::test_a_simulation_whose_lock_is_lost_writes_no_more",)),
+    Mutant("cli/open_ranks.py", "    os._exit(1)\n", "",
+           "a process alone runs on after an error of a thread",
+           ("tests/experiment/study/test_simulate.py"
+            "::test_an_error_of_a_thread_ends_a_process_that_needs_no_mpi",)),
 )  # fmt: skip

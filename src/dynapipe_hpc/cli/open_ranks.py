@@ -1,11 +1,13 @@
 """The ranks of a study, as they were started."""
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from dynapipe_hpc.job.launch_environment import read_started
+from dynapipe_hpc.job.print_error import print_error
 
 if TYPE_CHECKING:
     from dynapipe_hpc.job.ranks import Ranks
@@ -18,9 +20,19 @@ def open_ranks() -> "Iterator[Ranks]":
     if started.launcher is None and started.interface is None:
         from dynapipe_hpc.job.ranks import Alone
 
-        yield Alone()
+        # As under MPI: what runs on after a thread has failed may write what it must not.
+        threading.excepthook, hook = _end, threading.excepthook
+        try:
+            yield Alone()
+        finally:
+            threading.excepthook = hook
         return
     from dynapipe_hpc.job.job import open_job
 
     with open_job() as job:
         yield job
+
+
+def _end(uncaught: threading.ExceptHookArgs) -> None:
+    print_error(str(uncaught.exc_value))
+    os._exit(1)

@@ -1,6 +1,8 @@
 """Whole runs are planned by every method, in any number of starts."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,7 @@ from tests.examples.measured_layers import SHAPE, linear_table
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import ConfigError, to_toml
@@ -214,3 +216,27 @@ def test_two_simulations_do_not_write_one_folder(tmp_path: Path) -> None:
         assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock"}
     simulated(study(METHODS[0]), tmp_path / "out")
     assert not (tmp_path / "out" / ".lock").exists()
+
+
+def test_a_simulation_whose_lock_is_lost_writes_no_more(tmp_path: Path) -> None:
+    def lose(_: float) -> None:
+        for path in (tmp_path / "sim" / ".lock").iterdir():
+            path.unlink()
+
+    with pytest.raises(RunError, match="the lock of this run is gone"):
+        simulate(Alone(), ExperimentFiles(study(*METHODS)), tmp_path / "sim", lose)
+    written = [path.read_text().count("\n") for path in (tmp_path / "sim").rglob("*.jsonl")]
+    assert sum(written) == 1
+
+
+def test_an_error_of_a_thread_ends_a_process_that_needs_no_mpi() -> None:
+    program = (
+        "import threading, time; from dynapipe_hpc.cli.open_ranks import open_ranks\n"
+        "from dynapipe_hpc.data.errors import RunError\n"
+        "def fail(): raise RunError('the lock is gone')\n"
+        "with open_ranks(): threading.Thread(target=fail).start(); time.sleep(50)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=40
+    )
+    assert (done.returncode, done.stderr) == (1, "dynapipe-hpc: the lock is gone\n")

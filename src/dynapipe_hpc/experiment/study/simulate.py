@@ -15,6 +15,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.lock.locked import locked
+from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.experiment.study.variants import methods_of
 from dynapipe_hpc.job.freed_memory import keep_freed_memory
@@ -114,8 +115,9 @@ def simulate(
     with ranks.fail_together():
         methods = methods_of(files.config)
         variants = {each.method: files.variant(each.of(files.config)) for each in methods}
-    with locked(ranks, output):
-        return _simulate(ranks, files, variants, SimulationFolder(output), on_share=on_share)
+    with locked(ranks, output) as lock:
+        folder = SimulationFolder(output)
+        return _simulate(ranks, files, variants, folder, lock=lock, on_share=on_share)
 
 
 def _simulate(
@@ -124,6 +126,7 @@ def _simulate(
     variants: Mapping[str, ExperimentFiles],
     folder: SimulationFolder,
     *,
+    lock: RunLock,
     on_share: Callable[[float], None],
 ) -> list[Planned]:
     done: dict[tuple[str, int], Planned] = {}
@@ -155,12 +158,15 @@ def _simulate(
                 # The first plan also makes tables of costs, which runs do once, not every time.
                 planners[name].plan(iteration, samples)
             own_part.append(planners[name].plan(iteration, samples))
+            if ranks.is_first:
+                lock.check()
             folder.add(ranks.rank, own_part[-1])
             on_share(len(own_part) / len(mine))
     done |= {each.record.key: each for of_rank in ranks.gather(own_part) for each in of_rank}
     results = [done[key] for key in every] if ranks.is_first else []
     with ranks.fail_together():
         if ranks.is_first:
+            lock.check()
             folder.end(results)
     return results
 
