@@ -215,4 +215,8 @@ REPORTS = (
            "a process alone runs on after an error of a thread",
            ("tests/experiment/study/test_simulate.py"
             "::test_an_error_of_a_thread_ends_a_process_that_needs_no_mpi",)),
+    Mutant("report/run_folder.py", "        _remove_plans(path, 0)\n", "",
+           "a run that starts over keeps plans of the start before", LINES_OF_RUNS),
+    Mutant("report/run_folder.py", "int(text.stem) >= n_kept", "True",
+           "a run that resumes loses plans of iterations that count", LINES_OF_RUNS),
 )  # fmt: skip

@@ -234,6 +234,16 @@ def test_a_run_that_got_not_far_can_be_begun_again(tmp_path: Path) -> None:
     assert not (tmp_path / "x" / "trace.json").exists()
 
 
+def test_plans_of_an_earlier_start_are_removed_with_its_iterations(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "x", 3, n_traced=3)
+    (folder.path / "plans" / "notes.txt").write_text("by hand")
+    RunFolder.resume(folder.path, "", {}, 2)
+    names = sorted(path.name for path in (folder.path / "plans").iterdir())
+    assert names == ["0000.txt", "0001.txt", "notes.txt"]
+    RunFolder.create(folder.path, "", {}, n_repeatable=9)
+    assert [path.name for path in (folder.path / "plans").iterdir()] == ["notes.txt"]
+
+
 @pytest.mark.parametrize("n_done", [1, 2, 3])
 def test_a_run_goes_on_behind_what_counts(tmp_path: Path, n_done: int) -> None:
     write_run(tmp_path / "whole", 3, n_traced=3)

@@ -81,6 +81,7 @@ class RunFolder:
         _prepare(path, n_repeatable)
         for name in (EVALUATIONS, TRACE, ENDED):
             (path / name).unlink(missing_ok=True)
+        _remove_plans(path, 0)
         folder = cls(path, config_toml, machine)
         # First, because it marks a run that failed early, whose folder may be used again.
         folder._iterations.begin()
@@ -100,6 +101,7 @@ class RunFolder:
         folder._iterations.cut(n_done)
         folder._evaluations.cut(n_done + 1)
         folder._trace.cut(n_done)
+        _remove_plans(path, n_done)
         with writing(path / ENDED):
             (path / ENDED).unlink(missing_ok=True)
         folder._write_facts()
@@ -260,6 +262,14 @@ def _remove_unfinished(path: Path) -> None:
     """Removes temporary files that a killed run has left; those of the report are not its own."""
     remove_unfinished(path, *_WRITTEN)
     remove_unfinished(path / "plans", "*")
+
+
+def _remove_plans(path: Path, n_kept: int) -> None:
+    """Removes the texts of plans from iteration `n_kept` on."""
+    for text in (path / "plans").glob("*.txt"):
+        if text.stem.isdecimal() and int(text.stem) >= n_kept:
+            with writing(text):
+                text.unlink()
 
 
 def _prepare(path: Path, n_repeatable: int) -> None:
