@@ -219,4 +219,8 @@ REPORTS = (
            "a run that starts over keeps plans of the start before", LINES_OF_RUNS),
     Mutant("report/run_folder.py", "int(text.stem) >= n_kept", "True",
            "a run that resumes loses plans of iterations that count", LINES_OF_RUNS),
+    Mutant("report/trace_file.py", "[*_events(timeline, self._end_ms), *names]",
+           "_events(timeline, self._end_ms)", "ranks that join later have no name", TRACE),
+    Mutant("report/trace_file.py", "if rank not in self._named_ranks", "",
+           "every iteration names all ranks again", TRACE),
 )  # fmt: skip

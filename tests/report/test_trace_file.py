@@ -214,3 +214,22 @@ def test_activations_are_counted_from_forward_to_the_end_of_backward(tmp_path: P
         (e["ts"], e["args"]["bytes"]) for e in events(tmp_path) if e["ph"] == "C" and e["pid"] == 4
     ]
     assert counted[:4] == [(24e3, 10), (40e3, 0), (96e3, 10), (112e3, 0)]
+
+
+def test_ranks_that_join_later_have_names(tmp_path: Path) -> None:
+    path, both = tmp_path / "trace.json", example(0)
+    planned, measured = (
+        tuple(bar for bar in side if bar.rank == 0) for side in (both.planned, both.measured)
+    )
+    alone = replace(both, planned=planned, measured=measured)
+    TraceFile(path).add(alone)
+    trace = TraceFile(path)
+    trace.cut(1)
+    trace.add(example(1))
+    trace.add(example(2))
+    trace.close()
+    named = [event for event in json.loads(path.read_text()) if event["name"] == "process_name"]
+    assert [event["args"]["name"] for event in named] == [
+        "rank 0 planned", "rank 0 measured", "rank 1 planned", "rank 1 measured",
+    ]  # fmt: skip
+    assert list(trace.timelines()) == [alone, example(1), example(2)]

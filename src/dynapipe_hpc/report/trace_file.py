@@ -44,13 +44,17 @@ class TraceFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._end_ms = 0.0
+        self._named_ranks = set[int]()
 
     def add(self, timeline: IterationTimeline) -> None:
         """Appends an iteration, which starts at the end of the one before."""
         with self.path.open("a", encoding="utf-8") as file:
+            names = _names(rank for rank in timeline.ranks if rank not in self._named_ranks)
             if not file.tell():
-                file.write("[" + _line(_names(timeline.ranks)))
-            file.write("," + _line(_events(timeline, self._end_ms)))
+                file.write("[" + _line(names))
+                names = []  # those of ranks that join when a run resumes are in its next line
+            file.write("," + _line([*_events(timeline, self._end_ms), *names]))
+        self._named_ranks |= set(timeline.ranks)
         self._end_ms += max(timeline.planned_ms, timeline.measured_ms)
 
     def close(self) -> None:
@@ -72,7 +76,7 @@ class TraceFile:
             for timeline in self.timelines():
                 if timeline.iteration < n_kept:
                     new.add(timeline)
-        self._end_ms = new._end_ms
+        self._end_ms, self._named_ranks = new._end_ms, new._named_ranks
         if not self._end_ms:
             self.path.unlink()
 
@@ -240,6 +244,7 @@ def _us(at_ms: float) -> float:
 
 
 def _from_events(events: list[Event]) -> IterationTimeline:
+    events = [event for event in events if event["ph"] != "M"]
     span, *_ = (event for event in events if event["cat"] == "iteration")
     start_us = _time(span["ts"])
     slices = [event for event in events if event["ph"] == "X" and event["cat"] != "iteration"]
