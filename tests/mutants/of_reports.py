@@ -223,4 +223,7 @@ REPORTS = (
            "_events(timeline, self._end_ms)", "ranks that join later have no name", TRACE),
     Mutant("report/trace_file.py", "if rank not in self._named_ranks", "",
            "every iteration names all ranks again", TRACE),
+    Mutant("experiment/run/checkpoints.py", "        self._error.result()\n        try:", "        try:",
+           "room is asked before old checkpoints are removed, and a lost lock is forgotten",
+           ("tests/experiment/run/test_checkpoints.py",)),
 )  # fmt: skip

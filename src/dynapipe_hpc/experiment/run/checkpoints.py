@@ -175,6 +175,8 @@ class Checkpoints:
         self._pending = _Pending(n_done, counters, self._costs.state, outcome)
 
     def _lacks_room(self, n_done: int) -> bool:
+        # When it is complete, the one before has removed old ones; or this raises that it failed.
+        self._error.result()
         try:
             self._folder.check_room(self._n_bytes)
         except RunError as error:
@@ -200,8 +202,6 @@ class Checkpoints:
         # Otherwise a rank that continues would wait for the others inside an instruction.
         self._job.barrier()
         if self._job.is_first:
-            if self._error.done():
-                self._error.result()  # re-raises an unexpected error
             self._error = self._writer.submit(self._complete, pending, outcomes)
 
     def _complete(self, pending: _Pending, outcomes: list[_Outcome]) -> str:

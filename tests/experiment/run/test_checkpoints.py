@@ -1,0 +1,44 @@
+"""Checkpoints one after the other on a rank; tests/mpi has those of several."""
+
+import time
+from pathlib import Path
+
+import pytest
+from tests.mpi.test_checkpoints import Training
+
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
+
+
+def test_room_is_asked_for_when_old_checkpoints_have_been_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = CheckpointConfig(every=1, keep_last=1)
+    training = Training(tmp_path, config, lambda: time.sleep(0.1))
+    names_when_asked = list[list[str]]()
+
+    def ask(_: int) -> None:
+        names_when_asked.append([each.name for each in training.folder.complete()])
+
+    monkeypatch.setattr(training.folder, "check_room", ask)
+    for n_done in (1, 2, 3):
+        training.checkpoints.save_if_due(n_done)
+    training.checkpoints.finish()
+    assert names_when_asked == [[], ["000001"], ["000002"]]
+
+
+def test_a_lost_lock_ends_a_run_that_has_no_room_for_the_next_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose() -> None:
+        time.sleep(0.1)
+        raise RunError("the lock is gone")
+
+    def refuse(_: int) -> None:
+        raise RunError("no room")
+
+    training = Training(tmp_path, CheckpointConfig(every=1), lose)
+    training.checkpoints.save_if_due(1)
+    monkeypatch.setattr(training.folder, "check_room", refuse)
+    with pytest.raises(RunError, match="the lock is gone"):
+        training.checkpoints.save_now(2)
