@@ -226,4 +226,9 @@ REPORTS = (
     Mutant("experiment/run/checkpoints.py", "        self._error.result()\n        try:", "        try:",
            "room is asked before old checkpoints are removed, and a lost lock is forgotten",
            ("tests/experiment/run/test_checkpoints.py",)),
+    Mutant("experiment/doctor/check_folder.py", "            written = folder\n",
+           "            written = case.job.broadcast(folder)\n",
+           "ranks meet more often where the folder can be written",
+           ("tests/experiment/doctor/test_examine.py"
+            "::test_ranks_meet_once_though_the_folder_cannot_be_removed",)),
 )  # fmt: skip

@@ -3,8 +3,10 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from mpi4py import MPI
 from tests.examples.measured_layers import linear_table
 from tests.examples.tokenized import write_samples
 from tests.jobs.asked_doctor import ALONE, ask
@@ -12,12 +14,15 @@ from tests.jobs.lock_processes import holding
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.doctor.case import Case
+from dynapipe_hpc.experiment.doctor.check_folder import check_folder
 from dynapipe_hpc.experiment.doctor.examine import examine
 from dynapipe_hpc.experiment.doctor.finding import Level
 from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import fingerprint_of
 
+T = TypeVar("T")
 Output = pytest.CaptureFixture[str]
 
 
@@ -56,6 +61,28 @@ def test_empty_variables_of_slurm_are_no_facts(
         monkeypatch.setenv(name, "")
     assert examine(Case.from_arguments(ALONE, None, [], tmp_path))
     assert re.search("Slurm +job 7, restarts 0\n", capsys.readouterr().out)
+
+
+def test_ranks_meet_once_though_the_folder_cannot_be_removed(tmp_path: Path) -> None:
+    n_broadcasts = 0
+
+    class Spoiling(Job):
+        """A job in which somebody puts a link in the place of the folder."""
+
+        def broadcast(self, value: T) -> T:
+            nonlocal n_broadcasts
+            n_broadcasts += 1
+            return value
+
+        def barrier(self) -> None:
+            for each in tmp_path.glob(".dynapipe-hpc-*"):
+                each.rename(tmp_path / "moved")
+                each.symlink_to("moved")
+
+    case = Case.from_arguments(Spoiling(MPI.COMM_WORLD), None, [], tmp_path)
+    levels = {each.subject: each.level for each in check_folder(case)}
+    assert (n_broadcasts, levels["cleaning up"]) == (1, Level.WARNING)
+    assert levels["writing"] is Level.FACT
 
 
 def test_a_configuration_that_goes_with_all_has_no_problem(folder: Path, capsys: Output) -> None:

@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.doctor.case import Case
@@ -19,25 +19,29 @@ _LITTLE_BYTES = 1e9
 
 def check_folder(case: Case) -> Iterator[Finding]:
     """Writes and renames a file, and looks for it from every rank (collective)."""
-    place = _existing(case.folder)
+    place, folder, written = _existing(case.folder), None, Path()
+    if case.job.is_first:
+        try:
+            folder = Path(mkdtemp(prefix=".dynapipe-hpc-", dir=place))
+            yield _written(folder, place)
+            written = folder
+        except OSError as error:
+            remedy = "name another folder with -o, or change its permissions"
+            yield Finding("writing", f"{place}: {error.strerror}; {remedy}", Level.PROBLEM)
+    # Outside of `try`: ranks that meet more often than others wait forever.
+    written = case.job.broadcast(written)
     if not case.job.is_first:
-        written = case.job.broadcast(Path())
         yield from _check_is_visible(written)
-        case.job.barrier()
-        return
-    try:
-        with TemporaryDirectory(prefix=".dynapipe-hpc-", dir=place) as folder:
-            yield _written(Path(folder), place)
-            case.job.broadcast(Path(folder))
-            case.job.barrier()
-    except OSError as error:
-        case.job.broadcast(Path())
-        case.job.barrier()
-        remedy = "name another folder with -o, or change its permissions"
-        yield Finding("writing", f"{place}: {error.strerror}; {remedy}", Level.PROBLEM)
-        return
-    yield _free(place)
-    yield from _lock(case.folder)
+    case.job.barrier()
+    if folder is not None:
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            text = f"{folder}: cannot be removed: {error.strerror or error}; remove it"
+            yield Finding("cleaning up", text, Level.WARNING)
+    if case.job.is_first and written != Path():
+        yield _free(place)
+        yield from _lock(case.folder)
 
 
 def _existing(folder: Path) -> Path:
