@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.examples.any_decoders import saved_decoder
+from tests.examples.tokenized import write_samples
 
 from dynapipe_hpc.cli.main import main
 
@@ -83,3 +84,19 @@ def test_layers_are_built_to_see_what_they_need(
     path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "stablelm"}))
     assert main(["inspect", str(tmp_path)]) == 2
     assert "StableLmForCausalLM of transformers has other weights" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--show", "-1"], "--show -1: at least one sample is needed"),
+        (["--tokenizer", "NOTHING"], "--tokenizer is used with --show only; add --show N"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")])
+    assert main(["inspect", str(dataset), *options]) == 2
+    said = capsys.readouterr()
+    assert (told in said.err, said.out) == (True, "")

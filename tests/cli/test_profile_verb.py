@@ -61,3 +61,20 @@ def test_neither_a_table_nor_an_input_is_overwritten(
     assert f"{profiles}: is both an input and the output" in capsys.readouterr().err
     assert main([*importing, str(table), "--force"]) == 0
     assert read_table(table).model["hidden_size"] == 4096
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--parameters", "p.csv"], "--parameters is used with --from-csv only"),
+        (
+            ["--from-csv", "a.csv", "--microbatch-tokens", "9"],
+            "--microbatch-tokens is used without --from-csv only",
+        ),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", str(CONFIG), *options, "-o", str(tmp_path / "a.h5")]) == 2
+    assert told in capsys.readouterr().err

@@ -231,4 +231,15 @@ REPORTS = (
            "ranks meet more often where the folder can be written",
            ("tests/experiment/doctor/test_examine.py"
             "::test_ranks_meet_once_though_the_folder_cannot_be_removed",)),
+    Mutant("cli/inspect.py", "arguments.show < 1", "False",
+           "inspect ignores a negative number of samples", ("tests/cli/test_inspect_verb.py",)),
+    Mutant("cli/inspect.py", "arguments.tokenizer and not arguments.show", "False",
+           "inspect ignores a tokenizer", ("tests/cli/test_inspect_verb.py",)),
+    Mutant("cli/profile.py", "arguments.parameters and not arguments.from_csv", "False",
+           "profile ignores sizes of weights",
+           ("tests/cli/test_profile_verb.py::test_an_option_that_would_do_nothing_is_refused",)),
+    Mutant("cli/grid_search.py", "arguments.best is not None and not arguments.runs", "False",
+           "grid-search ignores a number of runs",
+           ("tests/experiment/study/test_grid_search.py"
+            "::test_a_number_of_runs_without_a_folder_for_them_is_refused",)),
 )  # fmt: skip

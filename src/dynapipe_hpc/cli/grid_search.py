@@ -44,7 +44,7 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
         help="new folder for configurations of the best points, and their list variants.txt",
     )
     parser.add_argument(
-        "--best", metavar="N", type=int, default=3, help="points per method in --runs (default 3)"
+        "--best", metavar="N", type=int, help="points per method in --runs (default 3)"
     )
     parser.set_defaults(run=run)
 
@@ -66,8 +66,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.batches < 1:
         raise InputError(f"--batches {arguments.batches}: at least one batch is needed")
-    if arguments.best < 1:
-        raise InputError(f"--best {arguments.best}: at least one point is needed")
+    if arguments.best is not None and not arguments.runs:
+        raise InputError("--best is used with --runs only; name a folder, or leave it out")
+    n_best = 3 if arguments.best is None else arguments.best
+    if n_best < 1:
+        raise InputError(f"--best {n_best}: at least one point is needed")
     with open_ranks() as ranks:
         with ranks.fail_together():
             files = ExperimentFiles(load_config(arguments.config, arguments.overrides))
@@ -85,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
             if ranks.is_first and arguments.output:
                 write_grid(arguments.output, outcomes)
             if ranks.is_first and arguments.runs:
-                chosen = write_runs(arguments.runs, files.config, outcomes, arguments.best)
+                chosen = write_runs(arguments.runs, files.config, outcomes, n_best)
                 variants = escaped(str(arguments.runs / VARIANTS))
                 print(f"{variants}: {len(chosen)} runs, for slurm/grid_search.sbatch")
     return 0

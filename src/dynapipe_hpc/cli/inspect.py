@@ -38,7 +38,6 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
     parser.add_argument(
         "--show",
         type=int,
-        default=0,
         metavar="N",
         help="also print the first N samples of a dataset, and which of their tokens are trained",
     )
@@ -55,12 +54,16 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the description."""
+    if arguments.show is not None and arguments.show < 1:
+        raise InputError(f"--show {arguments.show}: at least one sample is needed")
     if os.path.isdir(arguments.file):  # noqa: PTH112 - Path.is_dir fails on long names
         _check_for_files_only(arguments)
         from dynapipe_hpc.training.huggingface.describe_model import describe_model
 
         print(escaped(describe_model(arguments.file)))
         return 0
+    if arguments.tokenizer and not arguments.show:
+        raise InputError("--tokenizer is used with --show only; add --show N, or leave it out")
     # Imported here, because it loads HDF5, which other verbs do not need.
     from dynapipe_hpc.experiment.explain.describe_file import (
         describe_file,
@@ -73,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.config is not None:
         described = describe_for(load_config(arguments.config), arguments.file)
         print(f"\n{escaped(described)}")
-    if arguments.show > 0:
+    if arguments.show:
         from dynapipe_hpc.data.text.show_samples import show_samples
         from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dynapipe_hpc.cli.config_arguments import add_config_arguments
 from dynapipe_hpc.cli.help_text import examples
-from dynapipe_hpc.data.errors import escaped
+from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.data.output_file import check_output
 
 REPETITION_S = 18.0
@@ -58,6 +58,10 @@ def register(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> No
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the cost table and prints a description of it."""
+    if arguments.parameters and not arguments.from_csv:
+        raise InputError("--parameters is used with --from-csv only; name both, or leave it out")
+    if arguments.microbatch_tokens is not None and arguments.from_csv:
+        raise InputError("--microbatch-tokens is used without --from-csv only; leave out one")
     return _measure(arguments) if arguments.from_csv is None else _import(arguments)
 
 

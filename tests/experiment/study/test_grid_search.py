@@ -149,3 +149,10 @@ def test_what_cannot_run_is_said_before_the_search(
     assert "data.lengths: draws lengths of samples that have no tokens" in capsys.readouterr().err
     with pytest.raises(InputError, match="has spaces, at which"):
         check_runs(Path("my runs"), tiny_experiment())
+
+
+def test_a_number_of_runs_without_a_folder_for_them_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["grid-search", "none.toml", "--best", "2"]) == 2
+    assert "--best is used with --runs only" in capsys.readouterr().err
