@@ -155,7 +155,7 @@ def test_a_run_that_ends_while_it_is_looked_at_was_not_killed(
         lock.release()
         return writer_of(folder)
 
-    monkeypatch.setattr("dynapipe_hpc.experiment.run.explain_run.writer_of", look_after_the_end)
+    monkeypatch.setitem(explain_run.__globals__, "writer_of", look_after_the_end)
     assert explain_run(run).startswith("completed: ")
 
 

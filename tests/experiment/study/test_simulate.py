@@ -1,8 +1,8 @@
 """Whole runs are planned by every method, in any number of starts."""
 
 import json
-import subprocess
-import sys
+import os
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from tests.examples.measured_layers import SHAPE, linear_table
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.cli.open_ranks import open_ranks
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
@@ -229,14 +230,16 @@ def test_a_simulation_whose_lock_is_lost_writes_no_more(tmp_path: Path) -> None:
     assert sum(written) == 1
 
 
-def test_an_error_of_a_thread_ends_a_process_that_needs_no_mpi() -> None:
-    program = (
-        "import threading, time; from dynapipe_hpc.cli.open_ranks import open_ranks\n"
-        "from dynapipe_hpc.data.errors import RunError\n"
-        "def fail(): raise RunError('the lock is gone')\n"
-        "with open_ranks(): threading.Thread(target=fail).start(); time.sleep(50)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=40
-    )
-    assert (done.returncode, done.stderr) == (1, "dynapipe-hpc: the lock is gone\n")
+def test_an_error_of_a_thread_ends_a_process_that_needs_no_mpi(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise RunError("the lock is gone")
+
+    exit_codes = list[int]()
+    monkeypatch.setattr(os, "_exit", exit_codes.append)
+    with open_ranks():
+        thread = threading.Thread(target=fail)
+        thread.start()
+        thread.join()
+    assert (exit_codes, capsys.readouterr().err) == ([1], "dynapipe-hpc: the lock is gone\n")
