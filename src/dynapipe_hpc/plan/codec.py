@@ -25,8 +25,6 @@ from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 __all__ = ["VERSION", "PlanFormatError", "decode", "encode_plans", "plans_hash"]
 
 VERSION = 7
-_VERSION_WITHOUT_PAIRS = 6
-"""Version of plans without preference pairs, whose packed samples have two numbers, not four."""
 _MAGIC = b"DYNAPLAN"
 _HEADER = struct.Struct("<8sI8s")  # magic word, version, checksum of all that follows
 _NUMBERS = struct.Struct("<16Qd")  # ten of the plan, six counts, the iteration's time
@@ -37,8 +35,7 @@ _NO_BRANCH = Branch(0, 0)
 _LARGEST = 2**63 - 1
 _MAX_RANK = 2**32 - 1
 # Bytes per micro-batch, memory of a micro-batch, row, sample, packed sample, pass and instruction.
-_ENTRY_BYTES = (_MICROBATCH.size, 3 * 8, 4, 8, 2 * 4, 2 * 8, 4 * COLUMNS)
-_ENTRY_BYTES_OF_PAIRS = (*_ENTRY_BYTES[:4], 4 * 4, *_ENTRY_BYTES[5:])
+_ENTRY_BYTES = (_MICROBATCH.size, 3 * 8, 4, 8, 4 * 4, 2 * 8, 4 * COLUMNS)
 
 
 def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:
@@ -61,8 +58,8 @@ def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:
     for one in hashes:
         one.update(of_all)
     return [
-        b"".join((_HEADER.pack(_MAGIC, _version(plan), one.digest()), *body, of_all))
-        for plan, one, body in zip(plans, hashes, bodies, strict=True)
+        b"".join((_HEADER.pack(_MAGIC, VERSION, one.digest()), *body, of_all))
+        for one, body in zip(hashes, bodies, strict=True)
     ]
 
 
@@ -72,8 +69,7 @@ def decode(data: bytes) -> RankPlan:
     Raises:
         PlanFormatError: The bytes are truncated, damaged, of another version or not a plan.
     """
-    version, body = _checked_body(data)
-    has_pairs = version == VERSION
+    body = _checked_body(data)
     numbers = _NUMBERS.unpack_from(body)
     _check_range(numbers[:10])
     iteration, rank, replica, stage, hidden_size, limit, static, before, after, parts = numbers[:10]
@@ -83,19 +79,15 @@ def decode(data: bytes) -> RankPlan:
         raise PlanFormatError(
             f"the plan divides tokens among {parts} shards; it takes one at least"
         )
-    tables = _tables(body, numbers[10:16], has_pairs=has_pairs)
-    microbatches, sizes, *laid_out, passes, instructions = tables
+    microbatches, sizes, *laid_out, passes, instructions = _tables(body, numbers[10:16])
     shapes = list(_MICROBATCH.iter_unpack(microbatches))
-    laid_out_microbatches = tuple(_microbatches(shapes, *laid_out, has_pairs=has_pairs))
-    if has_pairs and not _has_pairs(laid_out_microbatches):
-        raise PlanFormatError(f"the plan has format version {VERSION}, but no preference pair")
     return RankPlan(
         iteration,
         rank,
         replica,
         stage,
         hidden_size,
-        laid_out_microbatches,
+        tuple(_microbatches(shapes, *laid_out)),
         InstructionRows.unpack(instructions, len(shapes)),
         MemoryPlan(limit, static, *_columns(sizes, len(shapes))),
         Prediction(numbers[16], PassSpans.unpack(passes)),
@@ -137,16 +129,6 @@ def _bodies(plans: Sequence[RankPlan]) -> list[tuple[bytes, ...]]:
     return bodies
 
 
-def _has_pairs(microbatches: Sequence[MicroBatch]) -> bool:
-    """Whether some hold preference pairs."""
-    return any(isinstance(m, PackedRow) and m.branches for m in microbatches)
-
-
-def _version(plan: RankPlan) -> int:
-    """Format version of the bytes of a plan."""
-    return VERSION if _has_pairs(plan.microbatches) else _VERSION_WITHOUT_PAIRS
-
-
 def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes, bytes, bytes]:
     """The tables of micro-batches, rows, samples and packed samples."""
     rows = [row for microbatch in microbatches for row in microbatch.rows]
@@ -158,22 +140,18 @@ def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes
         for m in microbatches
     ]
     packed = [m for m in microbatches if isinstance(m, PackedRow)]
-    has_pairs = _has_pairs(microbatches)
     return (
         b"".join(shapes),
         struct.pack(f"<{len(rows)}I", *map(len, rows)),
         struct.pack(f"<{len(samples)}Q", *samples),
-        b"".join(_packed_samples(m, has_pairs=has_pairs) for m in packed),
+        b"".join(map(_packed_samples, packed)),
     )
 
 
-def _packed_samples(microbatch: PackedRow, *, has_pairs: bool) -> bytes:
-    """Ends of the samples of a row and, in a plan with pairs, their branches."""
-    ends = _ends(microbatch)
-    if not has_pairs:
-        return b"".join(struct.pack("<2I", *end) for end in ends)
+def _packed_samples(microbatch: PackedRow) -> bytes:
+    """Ends of the samples of a row, and their branches."""
     branches = microbatch.branches or (_NO_BRANCH,) * len(microbatch.sample_ids)
-    entries = zip(ends, branches, strict=True)
+    entries = zip(_ends(microbatch), branches, strict=True)
     return b"".join(struct.pack("<4I", *end, *branch) for end, branch in entries)
 
 
@@ -192,13 +170,12 @@ def _ends(microbatch: PackedRow) -> Iterator[tuple[int, int]]:
 def _body(plan: RankPlan, microbatch_tables: tuple[bytes, ...]) -> tuple[bytes, ...]:
     microbatches, row_sizes, samples, packed = microbatch_tables
     n, passes_ms = len(plan.microbatches), plan.prediction.passes_ms
-    packed_bytes = _ENTRY_BYTES_OF_PAIRS[4] if _has_pairs(plan.microbatches) else _ENTRY_BYTES[4]
     numbers = _NUMBERS.pack(
         *(plan.iteration, plan.rank, plan.replica, plan.stage, plan.hidden_size),
         *plan.memory.bounds,
         *plan.boundaries,
         plan.n_stream_shards,
-        *(n, len(row_sizes) // 4, len(samples) // 8, len(packed) // packed_bytes),
+        *(n, len(row_sizes) // 4, len(samples) // 8, len(packed) // _ENTRY_BYTES[4]),
         *(len(passes_ms), len(plan.instructions)),
         plan.prediction.iteration_ms,
     )
@@ -207,30 +184,28 @@ def _body(plan: RankPlan, microbatch_tables: tuple[bytes, ...]) -> tuple[bytes, 
     return (numbers, *tables, plan.instructions.pack())
 
 
-def _checked_body(data: bytes) -> tuple[int, memoryview]:
-    """The format version, and the bytes between header and hash, after checking them."""
+def _checked_body(data: bytes) -> memoryview:
+    """The bytes between header and hash, after checking them."""
     if len(data) < _HEADER.size + _NUMBERS.size + _HASH_BYTES or not data.startswith(_MAGIC):
         raise PlanFormatError(f"these {len(data)} bytes are not a plan, or are damaged")
     _, version, checksum = _HEADER.unpack_from(data)
-    if version not in (_VERSION_WITHOUT_PAIRS, VERSION):
+    if version != VERSION:
         raise PlanFormatError(
             f"the plan has format version {version}, but this release reads "
-            f"{_VERSION_WITHOUT_PAIRS} and {VERSION}; "
-            "read it with the release that wrote it"
+            f"{VERSION}; read it with the release that wrote it"
         )
     content = memoryview(data)[_HEADER.size :]
     if blake2b(content, digest_size=_HASH_BYTES).digest() != checksum:
         raise PlanFormatError(
             f"the plan is truncated or damaged: its {len(data)} bytes fail the checksum"
         )
-    return version, content[:-_HASH_BYTES]
+    return content[:-_HASH_BYTES]
 
 
-def _tables(body: memoryview, counts: tuple[int, ...], *, has_pairs: bool) -> list[memoryview]:
+def _tables(body: memoryview, counts: tuple[int, ...]) -> list[memoryview]:
     """The tables after the numbers, in the order of `_ENTRY_BYTES`."""
     n_entries = (counts[0], *counts)  # the memory table has one entry per micro-batch, too
-    entry_bytes = _ENTRY_BYTES_OF_PAIRS if has_pairs else _ENTRY_BYTES
-    sizes = (n * size for n, size in zip(n_entries, entry_bytes, strict=True))
+    sizes = (n * size for n, size in zip(n_entries, _ENTRY_BYTES, strict=True))
     ends = list(accumulate(sizes, initial=_NUMBERS.size))
     if ends[-1] != len(body):
         raise PlanFormatError(f"the plan's tables need {ends[-1]} bytes, but it has {len(body)}")
@@ -254,11 +229,9 @@ def _microbatches(
     row_sizes: memoryview,
     samples: memoryview,
     packed: memoryview,
-    *,
-    has_pairs: bool,
 ) -> Iterator[MicroBatch]:
     sample_rows = _sample_rows(row_sizes, samples, [n_rows for n_rows, *_ in shapes])
-    ends = struct.iter_unpack("<4I" if has_pairs else "<2I", packed)
+    ends = struct.iter_unpack("<4I", packed)
     for rows, shape in zip(sample_rows, shapes, strict=True):
         _, row_tokens, target_tokens, mode, layout, begin, n_tokens = shape
         try:
