@@ -26,7 +26,7 @@ from measured import print_table, write_json
 COLUMNS = {"tokens/s": "{:.0f}", "real": "{:.2f}", "best": "{:.0f}"}
 N_ROWS = (1, 2, 3, 4, 8)
 SHARES = (0, 1 / 8, 1 / 4, 1 / 2, 1)  # of data.max_tokens; 0: as long as the longest sample
-OF_TOKENS = ("token_budget", "packed_next_fit", "packed_first_fit", "packed_balanced")
+OF_TOKENS = ("token_budget", "packed_next_fit", "packed_balanced")
 BUDGETS = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 1, 5 / 4, 3 / 2, 2, 3)  # of data.max_tokens
 
 Row = dict[str, float]

@@ -240,11 +240,9 @@ def shapes(folder: Path) -> Measured:
 RULES: dict[str, Row] = {
     "naive padding": {"rule": "naive_padding"},
     "dense packing": {"rule": "dense_packing"},
-    "length grouped": {"rule": "length_grouped"},
     "token budget": {"rule": "token_budget"},
     "authors": {"rule": "authors"},
     "packed next fit": {"rule": "packed_next_fit"},
-    "packed first fit": {"rule": "packed_first_fit"},
     "packed balanced": {"rule": "packed_balanced"},
     "packed balanced, adaptive": {"rule": "packed_balanced"},
 }

@@ -48,8 +48,8 @@ DIVISIONS: dict[str, dict[str, int]] = {
     "2 stages x 2 replicas": {"cluster.n_stages": 2, "cluster.n_replicas": 2},
     "4 stages": {"cluster.n_stages": 4, "cluster.n_replicas": 1},
 }
-PADDED = ("naive_padding", "dense_packing", "length_grouped", "token_budget")
-PACKED = ("packed_next_fit", "packed_first_fit", "packed_balanced")
+PADDED = ("naive_padding", "dense_packing", "token_budget")
+PACKED = ("packed_next_fit", "packed_balanced")
 OURS, BEST = "dynamic", "best rule"
 COLUMNS = {
     "tokens/s": "{:.0f}",

@@ -44,6 +44,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.baselines.config import (
     BaselineConfig,
     PackedBalancedConfig,
@@ -57,11 +58,7 @@ from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
-from dynapipe_hpc.planner.from_config import (
-    baseline_chooser,
-    dynamic_chooser,
-    schedule_rules,
-)
+from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.lower_bound import lower_bound
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -286,9 +283,7 @@ def by_rule(
 ) -> float:
     """Predicted time by a rule at its best setting."""
     rules = schedule_rules(SPLIT_BACKWARD)
-    longest = max(sample.tokens for sample in samples)
-    chooser = baseline_chooser(rule, rules, cost, cluster, max_tokens=longest)
-    return chooser.choose(samples).best.iteration_ms
+    return Baseline(rule, rules, cost, cluster).choose(samples).best.iteration_ms
 
 
 def work_ms(choice: Choice, cost: AnalyticCost) -> float:

@@ -34,14 +34,16 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.fixed_rows import NaivePadding
-from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
-from dynapipe_hpc.planner.batch.batch_rule import BatchRule
+from dynapipe_hpc.planner.baselines.baseline import Baseline
+from dynapipe_hpc.planner.baselines.config import (
+    BaselineConfig,
+    NaivePaddingConfig,
+    TokenBudgetConfig,
+)
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.row_length import padded_microbatch
-from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile, ProfileTable
@@ -159,15 +161,17 @@ def measure(devices: Devices, samples: Sequence[Sample]) -> Row:
     def with_effort(n: int) -> float:
         return choose_ms(devices.planner(search=SearchConfig(effort=n)), samples)
 
-    def by_rule(rule: BatchRule) -> BestOfRules:
-        return BestOfRules([rule], RULES, planner.cost, planner.cluster)
-
-    padding: list[BatchRule] = [NaivePadding(2**k) for k in range(5)]
-    padding += [TokenBudget(2**k) for k in range(8, 18)]
+    padding: list[BaselineConfig] = [
+        NaivePaddingConfig(rule="naive_padding", rows_per_microbatch=2**k) for k in range(5)
+    ]
+    padding += [
+        TokenBudgetConfig(rule="token_budget", tokens_per_microbatch=2**k) for k in range(8, 18)
+    ]
+    choosers = [Baseline(each, RULES, planner.cost, planner.cluster) for each in padding]
     others_ms = {
         "rules": with_effort(0),
         "padding": min(
-            choose_ms(replace(planner, chooser=by_rule(rule)), samples) for rule in padding
+            choose_ms(replace(planner, chooser=chooser), samples) for chooser in choosers
         ),
         "modes": choose_ms(devices.planner(ONE_FOR_ALL), samples),
         "1f1b": one_f_one_b_ms(planner, choice),

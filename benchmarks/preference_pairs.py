@@ -31,9 +31,9 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.tokens.iteration_tokens import IntegerArray, IterationTokens
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.baselines.config import (
     PackedBalancedConfig,
-    PackedFirstFitConfig,
     PackedNextFitConfig,
 )
 from dynapipe_hpc.planner.batch.config import DynamicConfig
@@ -41,7 +41,7 @@ from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
 from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.from_config import baseline_chooser, dynamic_chooser, schedule_rules
+from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
 from dynapipe_hpc.training.config import PreferenceLossConfig
@@ -57,7 +57,6 @@ N_TIMES, N_PAIRS, PAIR_TOKENS, N_BATCHES = 9, 3, 1024, 8
 DPO = PreferenceLossConfig("dpo", 0.1)
 RULES = (
     PackedBalancedConfig(rule="packed_balanced", tokens_per_microbatch="tuned"),
-    PackedFirstFitConfig(rule="packed_first_fit", tokens_per_microbatch="tuned"),
     PackedNextFitConfig(rule="packed_next_fit", tokens_per_microbatch="tuned"),
 )
 POINTS = [(65536, 4, 1), (262144, 8, 1), (262144, 4, 4)]
@@ -161,10 +160,7 @@ def planned(batch_tokens: int, n_stages: int, n_replicas: int) -> dict[str, floa
     for samples in batches(batch_tokens):
         choice = dynamic.choose(samples)
         work = work_ms(choice, cost, cluster)
-        others = (
-            baseline_chooser(rule, rules, cost, cluster, max_tokens=MAX_TOKENS).choose(samples)
-            for rule in RULES
-        )
+        others = (Baseline(rule, rules, cost, cluster).choose(samples) for rule in RULES)
         of_rules.append(min(other.best.iteration_ms for other in others) / work)
         of_plans.append(choice.best.iteration_ms / work)
     gains = [a / b for a, b in zip(of_rules, of_plans, strict=True)]

@@ -5,56 +5,50 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples.baselines import budget
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
 from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
-from dynapipe_hpc.planner.baselines.config import AuthorsConfig
-from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
-from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
-from dynapipe_hpc.planner.batch.packed_balanced import PackedBalanced
-from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
+from dynapipe_hpc.planner.baselines.baseline import Baseline
+from dynapipe_hpc.planner.baselines.config import AuthorsConfig, PackedBalancedConfig
+from dynapipe_hpc.planner.baselines.every_mode import OneModeSearch
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Candidate
 from dynapipe_hpc.planner.choose.chooser import Chooser
-from dynapipe_hpc.planner.cost.derived_cost import OneMode
+from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.search.config import SearchConfig
 
 COST = LinearCost(recomputes=True)
-BATCH_RULES, SCHEDULE_RULES = [TokenBudget(128), TokenBudget(512)], [one_f_one_b, adaptive]
+SCHEDULE_RULES = [one_f_one_b, adaptive]
 
 
-def search(cluster: Cluster) -> Chooser:
+def search(cluster: Cluster, cost: CostModel = COST) -> Chooser:
     config = SearchConfig(effort=7_000)
-    return BestOfSearch(SCHEDULE_RULES, config, COST, cluster)
-
-
-def rules(cluster: Cluster) -> Chooser:
-    return BestOfRules(BATCH_RULES, SCHEDULE_RULES, COST, cluster)
+    return BestOfSearch(SCHEDULE_RULES, config, cost, cluster)
 
 
 def one_mode(cluster: Cluster) -> Chooser:
-    of_modes = {
-        mode: BestOfRules(BATCH_RULES, SCHEDULE_RULES, OneMode(COST, mode), cluster)
-        for mode in COST.recompute_modes
-    }
-    return OneModeForAll(of_modes, only_first=False)
+    return OneModeSearch(lambda cost: search(cluster, cost), COST, only_first=False)
+
+
+def baseline(cluster: Cluster) -> Chooser:
+    return Baseline(budget(128), SCHEDULE_RULES, COST, cluster)
+
+
+def tuned(cluster: Cluster) -> Chooser:
+    return Baseline(PackedBalancedConfig(rule="packed_balanced"), SCHEDULE_RULES, COST, cluster)
 
 
 def authors(cluster: Cluster) -> Chooser:
     return AuthorsPlanner.from_config(AuthorsConfig(rule="authors", interval_ms=0), COST, cluster)
 
 
-def assigned(cluster: Cluster) -> Chooser:
-    return AsAssigned(PackedBalanced(120), SCHEDULE_RULES, COST, cluster)
-
-
-CHOOSERS = [search, rules, one_mode, authors, assigned]
+CHOOSERS = [search, one_mode, baseline, tuned, authors]
 every_chooser = pytest.mark.parametrize("chooser_for", CHOOSERS)
 
 

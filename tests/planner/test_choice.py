@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.examples.baselines import EveryChooser, budget, dense, naive
 from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
@@ -12,10 +13,7 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.experiment.explain.explain_plan import explain_choice
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
-from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
-from dynapipe_hpc.planner.batch.batch_rule import BatchRule
-from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
+from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.from_config import RULES
@@ -29,24 +27,22 @@ from dynapipe_hpc.planner.search.config import SearchConfig
 SAMPLES = samples_of([96, 96, 40, 8, 8, 90, 50])
 
 
-BUDGETS = [TokenBudget(104), TokenBudget(105)]
-
-
 def planner_of(memory_bytes: int) -> Planner:
     """Tries three ways, all scheduled by 1F1B."""
     cost, cluster = LinearCost(), Cluster(n_stages=2, device_memory_bytes=memory_bytes)
-    ways: list[BatchRule] = [NaivePadding(1), DensePacking(96, 1), *BUDGETS]
-    return Planner(
-        BestOfRules(ways, [RULES["1f1b"]], cost, cluster), cost, cluster, 8, rows_only(cluster)
-    )
+    ways = [
+        Baseline(config, [RULES["1f1b"]], cost, cluster)
+        for config in (naive(1), dense(96, 1), budget(104))
+    ]
+    return Planner(EveryChooser(ways), cost, cluster, 8, rows_only(cluster))
 
 
-def test_every_way_is_a_candidate_and_those_that_agree_are_one() -> None:
+def test_every_way_is_a_candidate() -> None:
     choice = planner_of(10_000).choose(SAMPLES)
     assert [candidate.way for candidate in choice.candidates] == [
-        "naive padding, 1 rows",
-        "dense packing, 1 rows of 96 tokens",
-        "token budget, 104 tokens = token budget, 105 tokens",
+        "naive padding, 1 rows, recompute none",
+        "dense packing, 1 rows of 96 tokens, recompute none",
+        "token budget, 104 tokens, recompute none",
     ]
     assert choice.best.makespan_ms == min(c.makespan_ms for c in choice.candidates)
 
@@ -87,7 +83,9 @@ def test_what_cannot_run_was_tried_and_has_a_reason() -> None:
     assert choice.best in choice.candidates
     header, *lines = explain_choice(choice)
     assert header.startswith("candidates: ")
-    assert re.match(r"  naive padding, 1 rows +\| infeasible: 1F1B needs 480 bytes", lines[0])
+    assert re.match(
+        r"  naive padding, 1 rows, recompute none +\| infeasible: 1F1B needs 480 bytes", lines[0]
+    )
     assert sum(line.startswith("*") for line in lines) == 1
 
 

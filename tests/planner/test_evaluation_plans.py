@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples.baselines import naive
 from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
@@ -15,12 +16,10 @@ from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.text import grid
-from dynapipe_hpc.planner.baselines.fixed_rows import NaivePadding
-from dynapipe_hpc.planner.batch.batch_rule import BatchRule
+from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
 
@@ -28,8 +27,7 @@ NO_DELAY = Link(latency_ms=0.0, bytes_per_ms=1e12)
 
 
 def planner_of(cluster: Cluster, cost: LinearCost) -> Planner:
-    rules: list[BatchRule] = [NaivePadding(1)]
-    trained = BestOfRules(rules, [RULES["1f1b"]], cost, cluster)
+    trained = Baseline(naive(1), [RULES["1f1b"]], cost, cluster)
     planner = Planner(trained, cost, cluster, 8, rows_only(cluster))
     return planner.of_evaluation(DynamicConfig())
 

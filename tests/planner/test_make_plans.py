@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples.baselines import EveryChooser, budget, dense, naive
 from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
@@ -16,11 +17,9 @@ from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan
-from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding
-from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
-from dynapipe_hpc.planner.batch.batch_rule import BatchRule
+from dynapipe_hpc.planner.baselines.baseline import Baseline
+from dynapipe_hpc.planner.baselines.config import BaselineConfig
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
-from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
@@ -32,21 +31,20 @@ ROOMY = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=1_000_000)
 
 def planner_of(
     cluster: Cluster = ROOMY,
-    batch_rules: Sequence[BatchRule] = (TokenBudget(256),),
+    baselines: Sequence[BaselineConfig] = (budget(256),),
     schedules: Sequence[RuleName] = ("1f1b", "cyclic"),
 ) -> Planner:
-    return planner_with(LinearCost(), cluster, batch_rules, [RULES[name] for name in schedules])
+    return planner_with(LinearCost(), cluster, baselines, [RULES[name] for name in schedules])
 
 
 def planner_with(
     cost: CostModel,
     cluster: Cluster,
-    batch_rules: Sequence[BatchRule],
+    baselines: Sequence[BaselineConfig],
     schedules: Sequence[ScheduleRule],
 ) -> Planner:
-    return Planner(
-        BestOfRules(batch_rules, schedules, cost, cluster), cost, cluster, 8, rows_only(cluster)
-    )
+    choosers = [Baseline(config, schedules, cost, cluster) for config in baselines]
+    return Planner(EveryChooser(choosers), cost, cluster, 8, rows_only(cluster))
 
 
 def iteration_ms(planner: Planner, lengths: Sequence[int]) -> float:
@@ -62,7 +60,7 @@ def samples_run(plans: Sequence[RankPlan]) -> Counter[int]:
 def test_every_sample_is_run_once_by_one_replica(lengths: list[int], n_stages: int) -> None:
     cluster = ROOMY.model_copy(update={"n_stages": n_stages})
     cost = LinearCost((1.0,) * n_stages, (0.01,) * n_stages)
-    planner = planner_with(cost, cluster, [TokenBudget(256)], [RULES["cyclic"]])
+    planner = planner_with(cost, cluster, [budget(256)], [RULES["cyclic"]])
     plans = planner.make_plans(3, samples_of(lengths))
     check_plans(plans)
     assert [plan.rank for plan in plans] == list(range(cluster.n_ranks))
@@ -72,7 +70,7 @@ def test_every_sample_is_run_once_by_one_replica(lengths: list[int], n_stages: i
 
 def test_plans_hold_the_memory_that_costs_say() -> None:
     cost, rules = LinearCost(token_bytes=3.5, model_bytes=70_000.0), [RULES["cyclic"]]
-    planner = planner_with(cost, ROOMY, [TokenBudget(256)], rules)
+    planner = planner_with(cost, ROOMY, [budget(256)], rules)
     for plan in planner.make_plans(0, samples_of([5, 100, 7, 64, 64, 9, 200])):
         tokens = [m.padded_tokens for m in plan.microbatches]
         assert plan.memory == MemoryPlan(
@@ -87,7 +85,7 @@ def test_plans_hold_the_memory_that_costs_say() -> None:
 @pytest.mark.parametrize(("spread", "n_parts"), [(False, 1), (True, 3)])
 def test_shards_that_divide_tokens_receive_their_own(spread: bool, n_parts: int) -> None:
     changes = {"n_shards": 3, "sequence_parallel": spread}
-    planner = planner_of(ROOMY.model_copy(update=changes), [NaivePadding(1)])
+    planner = planner_of(ROOMY.model_copy(update=changes), [naive(1)])
     for plan in planner.make_plans(0, samples_of([5, 100, 7, 64])):
         assert plan.n_stream_shards == n_parts
         (m,) = {m.row_tokens for m in plan.microbatches}
@@ -103,9 +101,9 @@ def test_the_same_samples_give_the_same_bytes() -> None:
 
 def test_of_several_ways_the_fastest_is_taken() -> None:
     lengths = [120, 8, 8, 60, 16, 90, 33, 8, 8, 8, 150]
-    rules: list[BatchRule] = [NaivePadding(1), DensePacking(200, 1), TokenBudget(256)]
-    alone = [iteration_ms(planner_of(batch_rules=[rule]), lengths) for rule in rules]
-    assert iteration_ms(planner_of(batch_rules=rules), lengths) == min(alone)
+    baselines: list[BaselineConfig] = [naive(1), dense(200, 1), budget(256)]
+    alone = [iteration_ms(planner_of(baselines=[each]), lengths) for each in baselines]
+    assert iteration_ms(planner_of(baselines=baselines), lengths) == min(alone)
     schedules: list[RuleName] = ["1f1b", "cyclic"]
     alone = [iteration_ms(planner_of(schedules=[name]), lengths) for name in schedules]
     assert iteration_ms(planner_of(), lengths) == min(alone)
@@ -117,8 +115,8 @@ def test_a_way_that_does_not_keep_within_memory_is_passed_over() -> None:
     cluster = Cluster(n_stages=2, device_memory_bytes=400)
     samples = samples_of([96] * 4)
     with pytest.raises(InfeasibleScheduleError, match="1F1B needs 480 bytes"):
-        planner_of(cluster, [NaivePadding(1)], ["1f1b"]).make_plans(0, samples)
-    plans = planner_of(cluster, [NaivePadding(1)]).make_plans(0, samples)
+        planner_of(cluster, [naive(1)], ["1f1b"]).make_plans(0, samples)
+    plans = planner_of(cluster, [naive(1)]).make_plans(0, samples)
     assert max(peak_bytes(plan) for plan in plans) <= 400
 
 

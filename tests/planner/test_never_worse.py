@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.examples.baselines import budget, naive
 from tests.examples.equal_shares import equal_shares, rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
@@ -16,11 +17,9 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.fixed_rows import NaivePadding
-from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
-from dynapipe_hpc.planner.batch.batch_rule import BatchRule
+from dynapipe_hpc.planner.baselines.baseline import Baseline
+from dynapipe_hpc.planner.baselines.config import BaselineConfig
 from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
-from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
@@ -64,9 +63,9 @@ class Case:
             dynamic_chooser(batch, search, rules, cost=self.cost, cluster=self.cluster)
         )
 
-    def planner_by(self, rule: BatchRule) -> Planner:
+    def planner_by(self, config: BaselineConfig) -> Planner:
         rules = schedule_rules(ScheduleConfig())
-        return self.planner_with(BestOfRules([rule], rules, self.cost, self.cluster))
+        return self.planner_with(Baseline(config, rules, self.cost, self.cluster))
 
     def planner_with(self, chooser: Chooser) -> Planner:
         return Planner(chooser, self.cost, self.cluster, 8, rows_only(self.cluster))
@@ -169,12 +168,12 @@ def test_no_restriction_of_the_default_search_gives_a_better_plan(name: str) -> 
     effort = SearchConfig().effort
     pipelines = planner.choose(samples).pipelines
     found_ms = predicted_ms(planner, pipelines)
-    baselines = (NaivePadding(1), TokenBudget(512))
     restricted = {
         "no search": case.planner(0),
         "best of the modes": case.planner(choice="per_iteration"),
         "half the effort": case.planner(effort // 2),
-        **{str(rule): case.planner_by(rule) for rule in baselines},
+        "naive padding": case.planner_by(naive(1)),
+        "token budget": case.planner_by(budget(512)),
     }
     others_ms = {name: planned_ms(other, samples) for name, other in restricted.items()}
     others_ms["1F1B"] = one_f_one_b_ms(planner, pipelines)

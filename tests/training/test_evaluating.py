@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.examples.baselines import naive
 from tests.examples.equal_shares import equal_shares
 from tests.examples.linear_cost import LinearCost
 from tests.examples.training_case import (
@@ -31,10 +32,10 @@ from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.models import linear_cross_entropy
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.batch.slice_rule import SliceSetting
-from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.token_loader import Collate, TokenLoader
@@ -65,7 +66,7 @@ def planner_of(
     )
     boundaries = equal_shares(shape, cluster).boundaries(shape)
     trained = Planner(
-        BestOfRules([], [], cost, cluster), cost, cluster, shape.hidden_size, boundaries
+        Baseline(naive(1), [], cost, cluster), cost, cluster, shape.hidden_size, boundaries
     )
     return trained.of_evaluation(DynamicConfig(layouts=(layout,), slices=slices))
 

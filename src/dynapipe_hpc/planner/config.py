@@ -10,10 +10,8 @@ from dynapipe_hpc.planner.baselines.config import (
     AuthorsConfig,
     BaselineConfig,
     DensePackingConfig,
-    LengthGroupedConfig,
     NaivePaddingConfig,
     PackedBalancedConfig,
-    PackedFirstFitConfig,
     PackedNextFitConfig,
     TokenBudgetConfig,
 )
@@ -33,10 +31,8 @@ BatchConfig = Annotated[
 EVERY_BATCH_RULE: tuple[BatchConfig, ...] = (
     DynamicConfig(),
     PackedBalancedConfig(rule="packed_balanced"),
-    PackedFirstFitConfig(rule="packed_first_fit"),
     PackedNextFitConfig(rule="packed_next_fit"),
     TokenBudgetConfig(rule="token_budget"),
-    LengthGroupedConfig(rule="length_grouped"),
     NaivePaddingConfig(rule="naive_padding"),
     DensePackingConfig(rule="dense_packing"),
     AuthorsConfig(rule="authors"),
@@ -109,7 +105,7 @@ class PlannerConfig(ConfigTable):
         match self.batch:
             case DynamicConfig() as batch:
                 return batch.layouts_to_choose
-            case PackedBalancedConfig() | PackedFirstFitConfig() | PackedNextFitConfig():
+            case PackedBalancedConfig() | PackedNextFitConfig():
                 return (Layout.PACKED,)
             case _:
                 return (Layout.PADDED,)

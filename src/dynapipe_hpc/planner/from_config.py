@@ -1,46 +1,18 @@
 """The rules and choosers that the [planner] table names, baselines included."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import assert_never
+from collections.abc import Mapping, Sequence
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.as_assigned import AsAssigned
 from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
 from dynapipe_hpc.planner.baselines.authors.authors_accounting import AUTHORS
-from dynapipe_hpc.planner.baselines.config import (
-    AuthorsConfig,
-    BaselineConfig,
-    DensePackingConfig,
-    LengthGroupedConfig,
-    NaivePaddingConfig,
-    PackedBalancedConfig,
-    PackedFirstFitConfig,
-    PackedNextFitConfig,
-    TokenBudgetConfig,
-)
-from dynapipe_hpc.planner.baselines.fixed_rows import DensePacking, NaivePadding, check_row_tokens
-from dynapipe_hpc.planner.baselines.gpipe import gpipe
-from dynapipe_hpc.planner.baselines.length_grouped import LengthGrouped
-from dynapipe_hpc.planner.baselines.one_mode import OneModeForAll
-from dynapipe_hpc.planner.baselines.packed.packed_first_fit import PackedFirstFit
-from dynapipe_hpc.planner.baselines.packed.packed_next_fit import PackedNextFit
-from dynapipe_hpc.planner.baselines.replica_rule import ReplicaRule
-from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
-from dynapipe_hpc.planner.baselines.tuned import (
-    Settings,
-    Tuned,
-    budgets,
-    packed_budgets,
-    row_counts,
-)
-from dynapipe_hpc.planner.batch.batch_rule import BatchRule
+from dynapipe_hpc.planner.baselines.baseline import Baseline
+from dynapipe_hpc.planner.baselines.config import AuthorsConfig, DensePackingConfig
+from dynapipe_hpc.planner.baselines.every_mode import OneModeSearch
+from dynapipe_hpc.planner.baselines.padded_rows import check_row_tokens
 from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.batch.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.batch.slice_rule import SliceRule
-from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.choose.forward_windows import ForwardWindows
@@ -48,7 +20,6 @@ from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.derived_cost import OneMode
 from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
 from dynapipe_hpc.planner.cost.table.load_table import load_table
@@ -62,11 +33,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
 from dynapipe_hpc.planner.search.config import SearchConfig
 
-ChooserWith = Callable[[CostModel, int], Chooser]
-"""A baseline for a cost model, with a setting."""
-
 RULES: Mapping[RuleName, ScheduleRule] = {
-    "gpipe": gpipe,
     "1f1b": one_f_one_b,
     "cyclic": cyclic,
     "adaptive": adaptive,
@@ -177,7 +144,7 @@ def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens
         max_tokens: The longest row that costs are known of, data.max_tokens.
 
     Raises:
-        InputError: Packed rows are to be longer.
+        InputError: Dense rows are to be longer.
     """
     rules = schedule_rules(config.schedule)
     match config.batch:
@@ -186,7 +153,9 @@ def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens
         case AuthorsConfig() as batch:
             return AuthorsPlanner.from_config(batch, cost, cluster)
         case batch:
-            return baseline_chooser(batch, rules, cost, cluster, max_tokens=max_tokens)
+            if isinstance(batch, DensePackingConfig):
+                check_row_tokens(batch, max_tokens)
+            return Baseline(batch, rules, cost, cluster)
 
 
 def evaluation_chooser(batch: DynamicConfig, cost: ForwardOnly, cluster: Cluster) -> Chooser:
@@ -232,62 +201,4 @@ def dynamic_chooser(
 
     if batch.recompute_choice == "per_microbatch":
         return choose_with(cost)
-    of_modes = {mode: choose_with(OneMode(cost, mode)) for mode in cost.recompute_modes}
-    return OneModeForAll(of_modes, only_first=batch.recompute_choice == "first_feasible")
-
-
-def baseline_chooser(
-    config: BaselineConfig,
-    rules: Sequence[ScheduleRule],
-    cost: CostModel,
-    cluster: Cluster,
-    *,
-    max_tokens: int,
-) -> Chooser:
-    """A baseline with its setting or, if that is "tuned", with the best one, in its best mode.
-
-    Args:
-        config: The [planner.batch] table.
-        rules: Schedule rules to try.
-        cost: Predicts time and memory.
-        cluster: What plans are for.
-        max_tokens: The longest row that costs are known of, data.max_tokens.
-
-    Raises:
-        InputError: Dense rows are to be longer.
-    """
-
-    def unassigned(rule_with: Callable[[int], BatchRule]) -> ChooserWith:
-        return lambda cost, setting: BestOfRules([rule_with(setting)], rules, cost, cluster)
-
-    def packed(rule_with: Callable[[int], ReplicaRule]) -> ChooserWith:
-        return lambda cost, setting: AsAssigned(rule_with(setting), rules, cost, cluster)
-
-    settings: Settings
-    match config:
-        case DensePackingConfig():
-            check_row_tokens(config, max_tokens)
-            dense = partial(DensePacking, config.row_tokens, target_tokens=config.target_tokens)
-            chooser_with, settings = unassigned(dense), row_counts
-        case NaivePaddingConfig():
-            chooser_with, settings = unassigned(NaivePadding), row_counts
-        case LengthGroupedConfig():
-            chooser_with, settings = unassigned(LengthGrouped), row_counts
-        case TokenBudgetConfig():
-            chooser_with, settings = unassigned(TokenBudget), budgets
-        case PackedNextFitConfig():
-            chooser_with, settings = packed(PackedNextFit), packed_budgets
-        case PackedFirstFitConfig():
-            chooser_with, settings = packed(PackedFirstFit), packed_budgets
-        case PackedBalancedConfig():
-            chooser_with, settings = packed(PackedBalanced), packed_budgets
-        case _:
-            assert_never(config)
-
-    def in_mode(cost: CostModel) -> Chooser:
-        if config.setting == "tuned":
-            return Tuned(partial(chooser_with, cost), settings, cost, cluster)
-        return chooser_with(cost, config.setting)
-
-    of_modes = {mode: in_mode(OneMode(cost, mode)) for mode in cost.recompute_modes}
-    return OneModeForAll(of_modes, only_first=False)
+    return OneModeSearch(choose_with, cost, only_first=batch.recompute_choice == "first_feasible")

@@ -8,9 +8,9 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.experiment.explain.explain_plan import explain_gain
 from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.planner.baselines.gpipe import gpipe
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
+from dynapipe_hpc.planner.schedule.cyclic import cyclic
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
@@ -26,7 +26,7 @@ def gain(rows: Sequence[MicroBatch], rule: ScheduleRule, memory_bytes: int) -> s
 
 
 def test_as_long_as_1f1b_is_no_gain() -> None:
-    assert gain(ROWS, gpipe, 1000) == (
+    assert gain(ROWS, cyclic, 1000) == (
         "the same micro-batches in 1F1B: 24.0 ms, 0.0 % more than the 24.0 ms of the plan"
     )
 

@@ -212,7 +212,7 @@ def test_slices_of_a_sample_are_measured_in_their_order() -> None:
     assert all(ms > 0 for pair in times for ms in pair)
 
 
-@pytest.mark.parametrize("rule", ["packed_next_fit", "packed_first_fit", "packed_balanced"])
+@pytest.mark.parametrize("rule", ["packed_next_fit", "packed_balanced"])
 def test_baselines_of_packed_rows_need_them_measured(rule: str) -> None:
     tables = CONFIG.model_dump()
     tables["planner"]["batch"] = {"rule": rule}

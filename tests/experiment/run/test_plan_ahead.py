@@ -8,6 +8,7 @@ from itertools import pairwise, product
 from queue import Queue
 
 import pytest
+from tests.examples.baselines import budget
 from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
@@ -16,15 +17,14 @@ from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead, PlanningFacts
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
-from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
+from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.store.local import LocalPlanStore
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=1_000_000)
-CHOOSER = BestOfRules([TokenBudget(256)], [RULES["1f1b"]], LinearCost(), CLUSTER)
+CHOOSER = Baseline(budget(256), [RULES["1f1b"]], LinearCost(), CLUSTER)
 PLANNER = Planner(CHOOSER, LinearCost(), CLUSTER, 8, rows_only(CLUSTER))
 
 

@@ -8,8 +8,9 @@ from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.packed.packed_next_fit import PackedNextFit, next_fit
+from dynapipe_hpc.planner.baselines.packed_rows import deal, next_fit, packed_next_fit
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
+from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 
 ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
 
@@ -30,7 +31,7 @@ def test_two_bins_in_a_row_hold_more_than_one_can(sizes: list[int], capacity: in
 
 
 def test_samples_lie_end_to_end_in_order_of_arrival() -> None:
-    (found,) = PackedNextFit(20)(samples_of([9, 11, 7, 5, 30]), LinearCost(), ROOMY)
+    (found,) = packed_next_fit(samples_of([9, 11, 7, 5, 30]), LinearCost(), ROOMY, 20)
     assert found == [
         PackedRow((0, 1), 24, offsets=(0, 9, 20)),
         PackedRow((2, 3), 16, offsets=(0, 7, 12)),
@@ -40,7 +41,7 @@ def test_samples_lie_end_to_end_in_order_of_arrival() -> None:
 
 def test_the_last_rows_are_split_until_every_replica_has_as_many() -> None:
     replicas = Cluster(n_replicas=4, n_stages=2, device_memory_bytes=10**9)
-    found = PackedNextFit(24)(samples_of([8, 8, 8, 8, 8, 24]), LinearCost(), replicas)
+    found = packed_next_fit(samples_of([8, 8, 8, 8, 8, 24]), LinearCost(), replicas, 24)
     # Rows (0 1 2), (3 4) and (5), of which the second gives its last sample.
     assert [[m.sample_ids for m in replica] for replica in found] == [
         [(0, 1, 2)],
@@ -56,4 +57,21 @@ def test_what_does_not_fit_is_named_with_the_way_out() -> None:
         DoesNotFitError,
         match=r"a micro-batch of 1 x 64 tokens .* lower planner\.batch\.tokens_per_microbatch or",
     ):
-        PackedNextFit(64)(samples_of([30, 30]), LinearCost(), small)
+        packed_next_fit(samples_of([30, 30]), LinearCost(), small, 64)
+
+
+def test_rows_are_dealt_in_turns() -> None:
+    assert deal([[0], [1, 2], [3], [4]], 2) == [[[0], [3]], [[1, 2], [4]]]
+
+
+def test_last_items_of_the_last_rows_become_rows_until_all_replicas_have_as_many() -> None:
+    rows = [[0, 1, 2], [3], [4, 5]]
+    assert deal(rows, 5) == [[[0, 1]], [[3]], [[4]], [[5]], [[2]]]
+    assert rows == [[0, 1, 2], [3], [4, 5]]
+    assert deal([[0, 1, 2]], 2) == [[[0, 1]], [[2]]]
+
+
+def test_no_row_gives_its_last_item() -> None:
+    assert deal([[0], [1], [2]], 2) == [[[0], [2]], [[1]]]
+    with pytest.raises(TooFewMicroBatchesError, match="1 micro-batches for 2 replicas"):
+        deal([[0]], 2)

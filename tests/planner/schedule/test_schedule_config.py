@@ -3,7 +3,6 @@
 import pytest
 from pydantic import ValidationError
 
-from dynapipe_hpc.planner.baselines.gpipe import gpipe
 from dynapipe_hpc.planner.from_config import schedule_rules
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
@@ -28,7 +27,7 @@ def test_split_backward_passes_are_compared_with_schedules_that_keep_them_whole(
 
 
 def test_named_rules_are_tried_in_their_order() -> None:
-    assert schedule_rules(ScheduleConfig(rules=("cyclic", "gpipe"))) == [cyclic, gpipe]
+    assert schedule_rules(ScheduleConfig(rules=("cyclic", "1f1b"))) == [cyclic, one_f_one_b]
 
 
 @pytest.mark.parametrize(("rule", "split"), [("cyclic", True), ("zb_h1", False)])
@@ -40,6 +39,6 @@ def test_rules_that_do_not_go_with_split_backward_are_refused(rule: str, split: 
 
 def test_an_unknown_rule_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        ValidationError, match="Input should be 'gpipe', '1f1b', 'cyclic', 'adaptive' or 'zb_h1'"
+        ValidationError, match="Input should be '1f1b', 'cyclic', 'adaptive' or 'zb_h1'"
     ):
         ScheduleConfig.model_validate({"rules": ["1f2b"]})

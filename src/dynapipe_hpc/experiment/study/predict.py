@@ -58,9 +58,6 @@ class Pruned:
 
 Outcome = VariantPrediction | Refusal | Pruned
 
-_FIXED = {"1f1b", "gpipe"}
-"""Schedule rules that order passes without regard to their memory."""
-
 
 def predict(
     files: ExperimentFiles, variants: Iterable[Variant], n_batches: int
@@ -100,7 +97,7 @@ def _why_needless(variant: Variant, known: Sequence[Outcome]) -> str:
     keep more the larger they are.
     """
     setting, modes = variant.setting, variant.planner.cost.recompute_modes
-    is_fixed = set(variant.planner.schedule.chosen_rules) <= _FIXED
+    is_fixed = set(variant.planner.schedule.chosen_rules) == {"1f1b"}
     for other in known:
         its_modes = other.variant.planner.cost.recompute_modes
         if (

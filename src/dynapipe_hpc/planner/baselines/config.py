@@ -71,12 +71,6 @@ class NaivePaddingConfig(RowCountConfig):
     rule: Literal["naive_padding"]
 
 
-class LengthGroupedConfig(RowCountConfig):
-    """Samples by length, a fixed number per micro-batch, padded to its longest."""
-
-    rule: Literal["length_grouped"]
-
-
 class TokenBudgetConfig(TokenCountConfig):
     """Samples by length, as many per micro-batch as keep within a number of padded tokens."""
 
@@ -87,12 +81,6 @@ class PackedNextFitConfig(TokenCountConfig):
     """One packed row per micro-batch, in order of arrival, as full as the next sample allows."""
 
     rule: Literal["packed_next_fit"]
-
-
-class PackedFirstFitConfig(TokenCountConfig):
-    """One packed row per micro-batch, the longest samples first, each where there is room."""
-
-    rule: Literal["packed_first_fit"]
 
 
 class PackedBalancedConfig(TokenCountConfig):
@@ -124,10 +112,8 @@ class AuthorsConfig(ConfigTable):
 BaselineConfig = (
     DensePackingConfig
     | NaivePaddingConfig
-    | LengthGroupedConfig
     | TokenBudgetConfig
     | PackedNextFitConfig
-    | PackedFirstFitConfig
     | PackedBalancedConfig
 )
 """Tables of baselines that form micro-batches and leave their schedule open."""

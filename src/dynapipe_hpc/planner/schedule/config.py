@@ -6,15 +6,13 @@ from pydantic import model_validator
 
 from dynapipe_hpc.data.config_table import ConfigTable
 
-RuleName = Literal["gpipe", "1f1b", "cyclic", "adaptive", "zb_h1"]
+RuleName = Literal["1f1b", "cyclic", "adaptive", "zb_h1"]
 
-WHOLE: tuple[RuleName, ...] = ("gpipe", "1f1b", "cyclic", "adaptive")
+WHOLE: tuple[RuleName, ...] = ("1f1b", "cyclic", "adaptive")
 """Rules that keep backward passes whole."""
 
 SPLIT: tuple[RuleName, ...] = ("1f1b", "zb_h1", "adaptive")
 """Rules to choose from where backward passes may be split; 1F1B keeps them whole."""
-
-_BASELINES = ("gpipe",)
 
 
 class ScheduleConfig(ConfigTable):
@@ -22,9 +20,8 @@ class ScheduleConfig(ConfigTable):
 
     Attributes:
         rules: Rules to try; the schedule that ends first in the simulation is used. If empty,
-            1f1b, cyclic and adaptive, or with split_backward 1f1b, zb_h1 and adaptive. gpipe, a
-            baseline, is tried only if named. zb_h1 needs split_backward; gpipe and cyclic exclude
-            it.
+            1f1b, cyclic and adaptive, or with split_backward 1f1b, zb_h1 and adaptive. zb_h1 needs
+            split_backward; cyclic excludes it.
         split_backward: Whether weight gradients of linear layers may have separate passes, which
             run while a stage would be idle. Those of blocks that are recomputed never have.
     """
@@ -35,7 +32,7 @@ class ScheduleConfig(ConfigTable):
     @property
     def chosen_rules(self) -> tuple[RuleName, ...]:
         """The names of the rules to try."""
-        return self.rules or tuple(name for name in self._known if name not in _BASELINES)
+        return self.rules or self._known
 
     @property
     def _known(self) -> tuple[RuleName, ...]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynapipe_hpc.planner.batch.balanced_groups import (
+from dynapipe_hpc.planner.baselines.packed_rows import (
     MIN_GAIN,
     balanced_groups,
     lower_by_swaps,

@@ -11,13 +11,13 @@ from tests.examples.stage_costs import with_columns
 from dynapipe_hpc.data.microbatch import Layout, PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.memory import DoesNotFitError
-from dynapipe_hpc.planner.batch.packed_balanced import (
-    PackedBalanced,
+from dynapipe_hpc.planner.baselines.packed_rows import (
+    packed_balanced,
     packed_work,
     pair_work,
     small_at_both_ends,
 )
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
 
@@ -89,7 +89,7 @@ def test_a_long_sample_has_as_much_work_as_many_more_tokens_of_short_ones() -> N
     samples = samples_of([32, 16, 16, 16, 16])
 
     def sizes(cost: LinearCost) -> list[int]:
-        (found,) = PackedBalanced(48)(samples, cost, ROOMY)
+        (found,) = packed_balanced(samples, cost, ROOMY, 48)
         return sorted(len(m.sample_ids) for m in found)
 
     assert sizes(PairCost()) == [2, 3]  # 48 tokens each
@@ -97,7 +97,7 @@ def test_a_long_sample_has_as_much_work_as_many_more_tokens_of_short_ones() -> N
 
 
 def test_every_replica_has_as_many_micro_batches_as_the_one_with_the_most_tokens_needs() -> None:
-    found = PackedBalanced(44)(samples_of([48, 8, 8, 8, 8, 8]), LinearCost(), TWO)
+    found = packed_balanced(samples_of([48, 8, 8, 8, 8, 8]), LinearCost(), TWO, 44)
     # 48 tokens need two, which the one sample of that replica cannot form.
     assert found[0] == [PackedRow((0,), 48, offsets=(0, 48))]
     assert [m.row_tokens for m in found[1]] == [24, 16]
@@ -105,14 +105,14 @@ def test_every_replica_has_as_many_micro_batches_as_the_one_with_the_most_tokens
 
 @pytest.mark.parametrize(("tokens", "n"), [(1000, 1), (64, 1), (63, 2), (32, 2), (31, 3), (1, 8)])
 def test_there_are_as_many_micro_batches_as_budgets_in_the_tokens(tokens: int, n: int) -> None:
-    (found,) = PackedBalanced(tokens)(samples_of([8] * 8), LinearCost(), ROOMY)
+    (found,) = packed_balanced(samples_of([8] * 8), LinearCost(), ROOMY, tokens)
     assert len(found) == n
 
 
 def test_small_ones_are_at_both_ends() -> None:
     work = np.array([3.0, 9.0, 1.0, 7.0, 5.0])
     assert small_at_both_ends(work) == [2, 4, 1, 3, 0]
-    (found,) = PackedBalanced(12)(samples_of([8, 40, 16, 32, 24]), LinearCost(), ROOMY)
+    (found,) = packed_balanced(samples_of([8, 40, 16, 32, 24]), LinearCost(), ROOMY, 12)
     assert [m.row_tokens for m in found] == [8, 24, 40, 32, 16]
 
 
@@ -130,9 +130,9 @@ def test_work_rises_to_the_largest_and_falls_after_it(work: list[int]) -> None:
 def test_a_micro_batch_that_does_not_fit_is_an_error_with_a_way_out() -> None:
     small = Cluster(n_stages=2, device_memory_bytes=100)
     with pytest.raises(DoesNotFitError, match=r"1 x 64 .* lower planner.batch.tokens_per_micro"):
-        PackedBalanced(64)(samples_of([30, 30]), LinearCost(), small)
+        packed_balanced(samples_of([30, 30]), LinearCost(), small, 64)
 
 
 def test_fewer_samples_than_replicas_are_an_error() -> None:
     with pytest.raises(TooFewMicroBatchesError, match="for 2 replicas"):
-        PackedBalanced(64)(samples_of([30]), LinearCost(), TWO)
+        packed_balanced(samples_of([30]), LinearCost(), TWO, 64)

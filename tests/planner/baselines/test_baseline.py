@@ -1,59 +1,58 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
+from tests.examples.baselines import budget, naive
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.fixed_rows import NaivePadding
-from dynapipe_hpc.planner.baselines.token_budget import TokenBudget
-from dynapipe_hpc.planner.baselines.tuned import (
-    Settings,
-    Tuned,
-    budgets,
-    packed_budgets,
-    row_counts,
+from dynapipe_hpc.planner.baselines.baseline import Baseline, budgets, packed_budgets, row_counts
+from dynapipe_hpc.planner.baselines.config import (
+    BaselineConfig,
+    NaivePaddingConfig,
+    PackedNextFitConfig,
+    TokenBudgetConfig,
 )
-from dynapipe_hpc.planner.batch.batch_rule import BatchRule
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
-from dynapipe_hpc.planner.choose.best_of_rules import BestOfRules
+from dynapipe_hpc.planner.choose.choice import Infeasible
+from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
 COST = LinearCost(launch_ms=(3.0, 2.0), token_ms=(0.05, 0.04))
 ROOMY = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=10**9)
 SAMPLES = samples_of([200, 10, 64, 33, 8, 120, 9, 40, 64, 16, 12])
 
 
-def tuned(
-    rule_with: Callable[[int], BatchRule],
-    settings: Settings,
+PADDING = NaivePaddingConfig(rule="naive_padding")
+BUDGET = TokenBudgetConfig(rule="token_budget")
+NEXT_FIT = PackedNextFitConfig(rule="packed_next_fit", tokens_per_microbatch=40)
+
+
+def planned_by(
+    config: BaselineConfig,
     cost: LinearCost = COST,
     cluster: Cluster = ROOMY,
-) -> Tuned:
-    def chooser_with(setting: int) -> BestOfRules:
-        return BestOfRules([rule_with(setting)], [one_f_one_b], cost, cluster)
-
-    return Tuned(chooser_with, settings, cost, cluster)
+    rules: Sequence[ScheduleRule] = (one_f_one_b,),
+) -> Baseline:
+    return Baseline(config, rules, cost, cluster)
 
 
-def ms_with(rule: NaivePadding | TokenBudget, samples: Sequence[Sample] = SAMPLES) -> float:
-    return BestOfRules([rule], [one_f_one_b], COST, ROOMY).choose(samples).best.iteration_ms
+def ms_with(config: BaselineConfig) -> float:
+    return planned_by(config).choose(SAMPLES).best.iteration_ms
 
 
 def test_the_best_of_every_number_of_rows_is_found() -> None:
     # Row counts of 1, 2, 3, 4 and 6 are all there are that differ for 11 samples on 2 replicas.
-    found = tuned(NaivePadding, row_counts).choose(SAMPLES)
-    assert found.best.iteration_ms == min(ms_with(NaivePadding(n)) for n in (1, 2, 3, 4, 6))
+    assert ms_with(PADDING) == min(ms_with(naive(n)) for n in (1, 2, 3, 4, 6))
 
 
 def test_no_power_of_two_is_a_better_budget() -> None:
-    found = tuned(TokenBudget, budgets).choose(SAMPLES)
-    assert found.best.iteration_ms <= min(ms_with(TokenBudget(25 * 2**k)) for k in range(8))
+    assert ms_with(BUDGET) <= min(ms_with(budget(25 * 2**k)) for k in range(8))
 
 
 def test_every_batch_has_its_own_best_setting() -> None:
-    found = tuned(TokenBudget, budgets)
+    found = planned_by(BUDGET)
     short, long = (found.choose(samples_of([n] * 16)).best.way for n in (8, 800))
     assert short != long
 
@@ -96,13 +95,35 @@ def test_packed_budgets_reach_the_tokens_of_a_replica(
 def test_settings_that_do_not_fit_are_left_out() -> None:
     # 2 bytes of a token are kept, and 1 more is needed while it is computed.
     small = Cluster(n_stages=2, device_memory_bytes=3 * 64)
-    found = tuned(NaivePadding, row_counts, LinearCost(), small)
+    found = planned_by(PADDING, LinearCost(), small)
     tried = [each.way for each in found.choose(samples_of([32] * 4)).tried]
-    assert tried == ["naive padding, 1 rows", "naive padding, 2 rows"]
+    assert tried == [f"naive padding, {n} rows, recompute none" for n in (1, 2)]
 
 
 def test_if_none_fits_the_smallest_is_named() -> None:
     small = Cluster(n_stages=2, device_memory_bytes=100)
-    found = tuned(NaivePadding, row_counts, LinearCost(), small)
+    found = planned_by(PADDING, LinearCost(), small)
     with pytest.raises(DoesNotFitError, match="a micro-batch of 1 x 64 tokens"):
         found.choose(samples_of([64] * 4))
+
+
+THREE = samples_of([40, 16, 80])  # in turns: 40 and 80 to the first replica, 16 to the second
+
+
+def test_replicas_and_order_are_those_of_the_rule() -> None:
+    cluster = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=10**9)
+    best = planned_by(NEXT_FIT, LinearCost(), cluster).choose(THREE).best
+    assert best.way == "packed next fit, 40 tokens, recompute none"
+    found = [[m.row_tokens for m in pipeline.microbatches] for pipeline in best.pipelines]
+    assert found == [[40, 80], [16]]
+    assert {pipeline.rule for pipeline in best.pipelines} == {one_f_one_b}
+
+
+def test_every_schedule_rule_is_tried() -> None:
+    # 1F1B keeps both micro-batches on the first stage, which has room for one of them.
+    cluster = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=3 * 80)
+    (tried,) = planned_by(NEXT_FIT, LinearCost(), cluster).choose(THREE).tried
+    assert isinstance(tried, Infeasible)
+    assert tried.reason.startswith("1F1B needs")
+    both = planned_by(NEXT_FIT, LinearCost(), cluster, [one_f_one_b, adaptive]).choose(THREE).best
+    assert [pipeline.rule for pipeline in both.pipelines] == [adaptive, one_f_one_b]

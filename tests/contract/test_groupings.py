@@ -1,4 +1,4 @@
-"""Contract of every replica rule, see `ReplicaRule`; here those that pack."""
+"""Contract of every way to group samples, see `Grouping`."""
 
 from dataclasses import replace
 from itertools import accumulate, pairwise
@@ -12,35 +12,58 @@ from tests.examples.linear_cost import LinearCost
 from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.packed.packed_first_fit import PackedFirstFit
-from dynapipe_hpc.planner.baselines.packed.packed_next_fit import PackedNextFit
-from dynapipe_hpc.planner.baselines.replica_rule import ReplicaRule
+from dynapipe_hpc.planner.baselines.grouping import Grouping
+from dynapipe_hpc.planner.baselines.packed_rows import packed_balanced, packed_next_fit
+from dynapipe_hpc.planner.baselines.padded_rows import dense_packing, naive_padding, token_budget
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
-from dynapipe_hpc.planner.batch.packed_balanced import PackedBalanced
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 
-RULES: dict[str, ReplicaRule] = {
-    "next fit": PackedNextFit(tokens_per_microbatch=100),
-    "first fit": PackedFirstFit(tokens_per_microbatch=100),
-    "balanced": PackedBalanced(tokens_per_microbatch=100),
+PADDED: dict[str, tuple[Grouping, int]] = {
+    "dense packing": (dense_packing, 2),
+    "naive padding": (naive_padding, 3),
+    "token budget": (token_budget, 128),
+}
+PACKED: dict[str, tuple[Grouping, int]] = {
+    "next fit": (packed_next_fit, 100),
+    "balanced": (packed_balanced, 100),
 }
 
 COST = LinearCost(launch_ms=(1.0, 0.5, 2.0), token_ms=(0.01, 0.02, 0.01), model_bytes=10.0)
 BYTES_PER_TOKEN = 3  # LinearCost: 2 stored and at most 1 transient
 
-every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
+EVERY = PADDED | PACKED
+every_grouping = pytest.mark.parametrize(("grouping", "setting"), EVERY.values(), ids=EVERY.keys())
+every_packing = pytest.mark.parametrize(("grouping", "setting"), PACKED.values(), ids=PACKED.keys())
 lengths = st.lists(st.integers(1, 128), min_size=1, max_size=30)
 pairs = st.lists(st.tuples(st.integers(0, 100), st.integers(1, 60)), min_size=1, max_size=20)
 
 
-@every_rule
+@every_grouping
 @given(lengths=lengths, n_replicas=st.integers(1, 3))
-def test_every_sample_lies_once_in_a_row_where_its_offsets_say(
-    rule: ReplicaRule, lengths: list[int], n_replicas: int
+def test_every_sample_is_there_once_in_a_row_that_holds_it(
+    grouping: Grouping, setting: int, lengths: list[int], n_replicas: int
 ) -> None:
     assume(len(lengths) >= n_replicas)
     cluster = Cluster(n_replicas=n_replicas, n_stages=3, device_memory_bytes=10**9)
-    replicas = rule(samples_of(lengths), COST, cluster)
+    replicas = grouping(samples_of(lengths), COST, cluster, setting)
+    assert len(replicas) == n_replicas
+    assert all(replicas)
+    microbatches = [m for replica in replicas for m in replica]
+    assert sorted(i for m in microbatches for i in m.sample_ids) == list(range(len(lengths)))
+    for m in microbatches:
+        assert m.row_tokens % 8 == 0
+        assert all(m.rows)
+        assert max(sum(lengths[i] for i in row) for row in m.rows) <= m.row_tokens
+
+
+@every_packing
+@given(lengths=lengths, n_replicas=st.integers(1, 3))
+def test_every_sample_lies_once_in_a_row_where_its_offsets_say(
+    grouping: Grouping, setting: int, lengths: list[int], n_replicas: int
+) -> None:
+    assume(len(lengths) >= n_replicas)
+    cluster = Cluster(n_replicas=n_replicas, n_stages=3, device_memory_bytes=10**9)
+    replicas = grouping(samples_of(lengths), COST, cluster, setting)
     assert len(replicas) == n_replicas
     assert all(replicas)
     microbatches = [m for replica in replicas for m in replica]
@@ -54,17 +77,18 @@ def test_every_sample_lies_once_in_a_row_where_its_offsets_say(
         assert (m.row_tokens % 8, m.target_tokens, m.target_offsets) == (0, 0, ())
 
 
-@every_rule
+@every_packing
 @given(pairs=pairs, n_replicas=st.integers(1, 3))
 def test_both_sides_of_every_pair_lie_where_their_offsets_say(
-    rule: ReplicaRule,
+    grouping: Grouping,
+    setting: int,
     pairs: list[tuple[int, int]],
     n_replicas: int,
 ) -> None:
     assume(len(pairs) >= n_replicas)
     cluster = Cluster(n_replicas=n_replicas, n_stages=3, device_memory_bytes=10**9)
     samples = [Sample(i, *pair) for i, pair in enumerate(pairs)]
-    replicas = rule(samples, replace(COST, has_targets=True), cluster)
+    replicas = grouping(samples, replace(COST, has_targets=True), cluster, setting)
     microbatches = [m for replica in replicas for m in replica]
     assert all(replicas)
     assert sorted(i for m in microbatches for i in m.sample_ids) == list(range(len(pairs)))
@@ -77,55 +101,58 @@ def test_both_sides_of_every_pair_lie_where_their_offsets_say(
         ):
             assert offsets == tuple(accumulate(side, initial=0))
             assert n_tokens == -(-offsets[-1] // 8) * 8
-        if len(row) > 1 and not isinstance(rule, PackedBalanced):
+        if len(row) > 1 and grouping is not packed_balanced:
             assert m.offsets[-1] + m.target_offsets[-1] <= 100
 
 
-@every_rule
+@every_packing
 @given(lengths=lengths, n_replicas=st.integers(2, 4))
 def test_replicas_have_as_many_micro_batches_unless_one_has_too_few_samples(
-    rule: ReplicaRule, lengths: list[int], n_replicas: int
+    grouping: Grouping, setting: int, lengths: list[int], n_replicas: int
 ) -> None:
     assume(len(lengths) >= n_replicas)
     cluster = Cluster(n_replicas=n_replicas, n_stages=3, device_memory_bytes=10**9)
-    found = sorted(rule(samples_of(lengths), COST, cluster), key=len)
+    found = sorted(grouping(samples_of(lengths), COST, cluster, setting), key=len)
     if len(found[0]) < len(found[-1]):
         assert all(len(m.sample_ids) == 1 for m in found[0])
 
 
-@every_rule
+@every_grouping
 @given(lengths=lengths, room_tokens=st.integers(1, 300))
 def test_micro_batches_fit_or_an_error_says_which_does_not(
-    rule: ReplicaRule, lengths: list[int], room_tokens: int
+    grouping: Grouping, setting: int, lengths: list[int], room_tokens: int
 ) -> None:
     memory_bytes = 10 + BYTES_PER_TOKEN * room_tokens
     cluster = Cluster(n_stages=3, device_memory_bytes=memory_bytes)
     try:
-        (found,) = rule(samples_of(lengths), COST, cluster)
+        (found,) = grouping(samples_of(lengths), COST, cluster, setting)
     except DoesNotFitError as error:
         assert f"cluster.device_memory_bytes is {memory_bytes:,}" in str(error)
-        assert "lower planner.batch.tokens_per_microbatch" in str(error)
+        unit = "rows" if grouping in (dense_packing, naive_padding) else "tokens"
+        assert f"lower planner.batch.{unit}_per_microbatch" in str(error)
     else:
         assert all(m.padded_tokens <= room_tokens for m in found)
 
 
-@every_rule
-def test_what_the_cost_model_does_not_know_is_an_error_of_its_own(rule: ReplicaRule) -> None:
+@every_grouping
+def test_what_the_cost_model_does_not_know_is_an_error_of_its_own(
+    grouping: Grouping, setting: int
+) -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
     cost = LinearCost(launch_ms=(1.0,) * 3, token_ms=(0.01,) * 3, longest_row=32)
     with pytest.raises(NotMeasuredError, match="outside of what the cost model knows"):
-        rule(samples_of([120]), cost, cluster)
+        grouping(samples_of([120]), cost, cluster, setting)
 
 
-@every_rule
-def test_fewer_samples_than_replicas_are_an_error(rule: ReplicaRule) -> None:
+@every_grouping
+def test_fewer_samples_than_replicas_are_an_error(grouping: Grouping, setting: int) -> None:
     cluster = Cluster(n_replicas=3, n_stages=3, device_memory_bytes=10**9)
     with pytest.raises(TooFewMicroBatchesError, match="2 micro-batches for 3 replicas"):
-        rule(samples_of([5, 64]), COST, cluster)
+        grouping(samples_of([5, 64]), COST, cluster, setting)
 
 
-@every_rule
-def test_equal_input_gives_equal_micro_batches(rule: ReplicaRule) -> None:
+@every_grouping
+def test_equal_input_gives_equal_micro_batches(grouping: Grouping, setting: int) -> None:
     cluster = Cluster(n_replicas=2, n_stages=3, device_memory_bytes=10**9)
     samples = samples_of([7, 64, 33, 33, 9, 1, 50])
-    assert rule(samples, COST, cluster) == rule(samples, COST, cluster)
+    assert grouping(samples, COST, cluster, setting) == grouping(samples, COST, cluster, setting)

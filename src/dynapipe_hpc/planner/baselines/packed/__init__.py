@@ -1,1 +1,0 @@
-"""Rules that lay samples end to end, as today's frameworks do."""

@@ -1,0 +1,203 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import LinearCost
+
+from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.grouping import Grouping
+from dynapipe_hpc.planner.baselines.padded_rows import (
+    dense_packing,
+    first_fit_decreasing,
+    naive_padding,
+    token_budget,
+)
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
+from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
+from dynapipe_hpc.planner.cost.cost_model import CostModel
+
+ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
+
+
+def dense(rows: tuple[tuple[int, ...], ...], row_tokens: int, target_tokens: int = 0) -> MicroBatch:
+    return DenseRows(rows, row_tokens, target_tokens=target_tokens)
+
+
+def packed(
+    samples: list[Sample],
+    cost: CostModel,
+    row_tokens: int,
+    rows_per_microbatch: int,
+    target_tokens: int = 0,
+) -> list[MicroBatch]:
+    """Dense packing on one replica."""
+    (found,) = dense_packing(
+        samples,
+        cost,
+        ROOMY,
+        rows_per_microbatch,
+        row_tokens=row_tokens,
+        target_tokens=target_tokens,
+    )
+    return found
+
+
+def test_the_longest_samples_come_first_and_each_goes_where_there_is_room() -> None:
+    samples = samples_of([10, 4, 3, 9, 1, 16, 2])
+    assert packed(samples, LinearCost(), 16, 2) == [
+        dense(((5,), (0, 1, 6)), 16),
+        dense(((3, 2, 4),), 16),
+    ]
+
+
+def test_rows_are_as_long_as_the_longest_sample_of_the_iteration() -> None:
+    found = packed(samples_of([20, 8, 17, 3]), LinearCost(), 0, 1)
+    assert found == [dense(((0, 3),), 24), dense(((2,),), 24), dense(((1,),), 24)]
+    (longer,) = packed(samples_of([20, 8, 17, 3]), LinearCost(), 60, 1)
+    assert longer == dense(((0, 2, 1, 3),), 64)
+
+
+def test_a_global_batch_of_full_rows_needs_no_more_rows_than_it_fills() -> None:
+    lengths = [1000, 40, 1048, 2008, 900, 100, 1900, 1100, 48, 948]
+    samples = samples_of(lengths)
+    found = packed(samples, LinearCost(), 2048, 1)
+    assert len(found) == -(-sum(lengths) // 2048) == 5
+
+
+def test_packing_leaves_what_is_left_over_to_the_last_micro_batch() -> None:
+    found = packed(samples_of([8, 8, 8]), LinearCost(), 8, 2)
+    assert [m.rows for m in found] == [((0,), (1,)), ((2,),)]
+
+
+BASELINES: dict[str, tuple[Grouping, int]] = {
+    "dense packing": (dense_packing, 2),
+    "naive padding": (naive_padding, 8),
+    "token budget": (token_budget, 10_000),
+}
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("n_replicas", [1, 3, 4, 6])
+def test_every_replica_has_a_micro_batch(name: str, n_replicas: int) -> None:
+    cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=10**9)
+    grouping, setting = BASELINES[name]
+    found = grouping(samples_of([8, 30, 5, 7, 2, 11]), LinearCost(), cluster, setting)
+    assert len(found) == n_replicas
+    assert sorted(i for replica in found for m in replica for i in m.sample_ids) == list(range(6))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_of_fewer_samples_than_replicas_each_is_alone(name: str) -> None:
+    cluster = Cluster(n_replicas=4, n_stages=2, device_memory_bytes=10**9)
+    grouping, setting = BASELINES[name]
+    with pytest.raises(TooFewMicroBatchesError, match="3 micro-batches for 4 replicas"):
+        grouping(samples_of([8, 30, 5]), LinearCost(), cluster, setting)
+
+
+def test_naive_padding_pads_all_to_the_longest_in_order_of_arrival() -> None:
+    samples = samples_of([3, 30, 5, 7, 2])
+    (found,) = naive_padding(samples, LinearCost(), ROOMY, 2)
+    assert found == [
+        PaddedRows((0, 1), 32),
+        PaddedRows((2, 3), 32),
+        PaddedRows((4,), 32),
+    ]
+
+
+def test_a_micro_batch_that_does_not_fit_is_named_with_the_way_out() -> None:
+    small = Cluster(n_stages=2, device_memory_bytes=100)
+    with pytest.raises(
+        DoesNotFitError,
+        match=r"a micro-batch of 2 x 32 tokens needs 192 bytes on stage 0, .* is 100; "
+        r"raise it, add stages, allow .full. in planner\.cost\.recompute, "
+        r"or lower planner\.batch\.rows_per_microbatch",
+    ):
+        naive_padding(samples_of([3, 30]), LinearCost(), small, 2)
+    with pytest.raises(NotMeasuredError, match="2 x 32 tokens lies outside of what"):
+        naive_padding(samples_of([3, 30]), LinearCost(longest_row=16), small, 2)
+
+
+TWO_SIDED = LinearCost(has_targets=True)
+
+
+def test_a_sample_goes_where_both_of_its_sides_have_room() -> None:
+    sizes = [(10, 4), (4, 3), (1, 9), (9, 1), (1, 6)]
+    samples = [Sample(i, *tokens) for i, tokens in enumerate(sizes)]
+    assert packed(samples, TWO_SIDED, 15, 2) == [
+        dense(((0, 2, 1), (3, 4)), 16, target_tokens=16),
+    ]
+
+
+def test_rows_of_targets_have_a_length_of_their_own() -> None:
+    samples = [Sample(i, 20, 3) for i in range(4)]
+    assert {m.target_tokens for m in packed(samples, TWO_SIDED, 0, 1)} == {8}
+    (found,) = packed(samples, TWO_SIDED, 80, 1, target_tokens=12)
+    assert found == dense(((0, 1, 2, 3),), 80, target_tokens=16)
+
+
+def test_naive_padding_pads_inputs_and_targets_to_the_longest_of_each() -> None:
+    samples = [Sample(0, 20, 3), Sample(1, 1, 9), Sample(2, 0, 1)]
+    (found,) = naive_padding(samples, TWO_SIDED, ROOMY, 2)
+    assert found == [
+        PaddedRows((0, 1), 24, target_tokens=16),
+        PaddedRows((2,), 24, target_tokens=16),
+    ]
+
+
+def test_samples_of_alike_length_fill_micro_batches_up_to_the_budget() -> None:
+    (found,) = token_budget(samples_of([3, 30, 16, 15, 7, 2, 8]), LinearCost(), ROOMY, 32)
+    assert [(m.row_tokens, m.n_rows) for m in found] == [(32, 1), (16, 2), (8, 4)]
+    assert all(m.padded_tokens <= 32 for m in found)
+
+
+def test_a_sample_beyond_the_budget_is_alone() -> None:
+    (found,) = token_budget(samples_of([40, 8, 8]), LinearCost(), ROOMY, 16)
+    assert found == [PaddedRows((0,), 40), PaddedRows((2, 1), 8)]
+
+
+def test_both_sides_count() -> None:
+    samples = [Sample(i, n, m) for i, (n, m) in enumerate([(16, 6), (16, 30), (8, 6)])]
+    (found,) = token_budget(samples, LinearCost(has_targets=True), ROOMY, 48)
+    assert [(m.row_tokens, m.target_tokens, m.n_rows) for m in found] == [(16, 32, 1), (16, 8, 2)]
+
+
+def test_a_budget_that_does_not_fit_is_named_with_the_way_out() -> None:
+    small = Cluster(n_stages=2, device_memory_bytes=100)
+    with pytest.raises(DoesNotFitError, match=r"lower planner\.batch\.tokens_per_microbatch or"):
+        token_budget(samples_of([30, 30]), LinearCost(), small, 64)
+
+
+ITEMS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), min_size=1, max_size=8)
+
+
+@given(ITEMS)
+def test_every_item_is_in_one_bin_and_no_bin_is_overfull(items: list[tuple[int, int]]) -> None:
+    bins = first_fit_decreasing(np.array(items), np.array([20, 9]))
+    assert sorted(i for found in bins for i in found) == list(range(len(items)))
+    for found in bins:
+        assert sum(items[i][0] for i in found) <= 20
+        assert sum(items[i][1] for i in found) <= 9
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=7))
+def test_in_one_dimension_bins_are_at_most_11_for_9_of_the_best(sizes: list[int]) -> None:
+    bins = first_fit_decreasing(np.array(sizes)[:, None], np.array([20]))
+    assert len(bins) <= 11 / 9 * fewest_bins(sizes, 20) + 6 / 9
+
+
+def fewest_bins(sizes: list[int], capacity: int) -> int:
+    """By trying every way to put one item after the other."""
+
+    def fewest(at: int, free: tuple[int, ...]) -> int:
+        if at == len(sizes):
+            return len(free)
+        ways = [fewest(at + 1, (*free, capacity - sizes[at]))]
+        for i, room in enumerate(free):
+            if room >= sizes[at]:
+                ways.append(fewest(at + 1, (*free[:i], room - sizes[at], *free[i + 1 :])))
+        return min(ways)
+
+    return fewest(0, ())
