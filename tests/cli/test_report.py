@@ -1,6 +1,5 @@
 """`dynapipe-hpc report` as it is called."""
 
-import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -8,15 +7,11 @@ from pathlib import Path
 import pytest
 from tests.examples.example_runs import write_run
 
-from dynapipe_hpc.cli import report
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.cli.main import main
 
 
 def call(*arguments: str | Path) -> int:
-    parser = argparse.ArgumentParser()
-    report.register(parser.add_subparsers())
-    parsed = parser.parse_args(["report", *map(str, arguments)])
-    return int(parsed.run(parsed))
+    return main(["report", *map(str, arguments)])
 
 
 def test_the_table_is_printed_and_the_page_written(
@@ -44,16 +39,18 @@ def test_an_earlier_report_among_the_runs_is_passed_over(tmp_path: Path) -> None
     assert call(*sorted(tmp_path.iterdir())) == 0
 
 
-def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_does_not_exist_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_run(tmp_path / "x", 1)
-    with pytest.raises(InputError, match="typo is not a run folder"):
-        call(tmp_path / "x", tmp_path / "typo")
+    assert call(tmp_path / "x", tmp_path / "typo") == 2
+    assert "typo is not a run folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("heavy", ["torch", "mpi4py", "matplotlib"])
 def test_writing_run_folders_loads_nothing_heavy(heavy: str) -> None:
     code = (
-        "import sys, dynapipe_hpc.report.run_folder, dynapipe_hpc.cli.report; "
+        "import sys, dynapipe_hpc.report.run_folder, dynapipe_hpc.cli.run_verbs; "
         f"sys.exit({heavy!r} in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""The command `dynapipe-hpc`: one verb per file of this package."""
+"""The command `dynapipe-hpc`: all verbs."""
 
 import argparse
 import io
@@ -9,55 +9,34 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from dynapipe_hpc import __version__
-from dynapipe_hpc.cli import (
-    completion,
-    config,
-    demo_corpus,
-    doctor,
-    explain,
-    export_model,
-    generate,
-    grid_search,
-    import_model,
-    init,
-    inspect,
-    plan,
-    preprocess,
-    profile,
-    report,
-    run,
-    simulate,
-    slurm_scripts,
-    tune,
-    watch,
-)
-from dynapipe_hpc.cli.help_text import HelpFormatter, examples
+from dynapipe_hpc.cli import data_verbs, model_verbs, plan_verbs, run_verbs
+from dynapipe_hpc.cli.verb import HelpFormatter, epilog
 from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import InputError, RunError, printable
 from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.job.print_error import print_error
 
 VERBS = (
-    doctor,
-    preprocess,
-    inspect,
-    init,
-    import_model,
-    config,
-    profile,
-    plan,
-    tune,
-    grid_search,
-    simulate,
-    run,
-    watch,
-    explain,
-    report,
-    export_model,
-    generate,
-    demo_corpus,
-    slurm_scripts,
-    completion,
+    run_verbs.doctor,
+    data_verbs.preprocess,
+    data_verbs.inspect,
+    plan_verbs.init,
+    model_verbs.import_,
+    plan_verbs.config,
+    plan_verbs.profile,
+    plan_verbs.plan,
+    plan_verbs.tune,
+    plan_verbs.grid_search,
+    plan_verbs.simulate,
+    run_verbs.run,
+    run_verbs.watch,
+    run_verbs.explain,
+    run_verbs.report,
+    model_verbs.export,
+    model_verbs.generate,
+    data_verbs.demo_corpus,
+    run_verbs.slurm_scripts,
+    run_verbs.completion,
 )
 
 
@@ -122,7 +101,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="dynapipe-hpc",
         description="Trains language models on samples of very different lengths.",
-        epilog=examples("dynapipe-hpc doctor", "dynapipe-hpc run --help"),
+        epilog=epilog("dynapipe-hpc doctor", "dynapipe-hpc run --help"),
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)

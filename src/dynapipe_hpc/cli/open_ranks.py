@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     from dynapipe_hpc.job.ranks import Ranks
 
 
+def is_started_alone() -> bool:
+    """Whether no launcher started this process."""
+    started = read_started(os.environ, n_usable_cores=1)
+    return started.launcher is None and started.interface is None
+
+
 @contextmanager
 def open_ranks() -> "Iterator[Ranks]":
     """The ranks that a launcher started; one alone needs no MPI, which login nodes often lack."""
-    started = read_started(os.environ, n_usable_cores=1)
-    if started.launcher is None and started.interface is None:
+    if is_started_alone():
         from dynapipe_hpc.job.ranks import Alone
 
         # As under MPI: what runs on after a thread has failed may write what it must not.

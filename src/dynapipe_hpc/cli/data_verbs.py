@@ -1,0 +1,298 @@
+"""Verbs about samples: preprocess, inspect, demo-corpus."""
+
+import argparse
+import os.path
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from dynapipe_hpc.cli.open_ranks import is_started_alone
+from dynapipe_hpc.cli.verb import option, switch, verb
+from dynapipe_hpc.data.errors import InputError, escaped, printable
+from dynapipe_hpc.data.output_file import check_output
+from dynapipe_hpc.data.text.record_format import RecordFormat
+
+if TYPE_CHECKING:
+    from dynapipe_hpc.data.text.preprocess import PreprocessTotals
+    from dynapipe_hpc.data.text.recipe import Recipe
+    from dynapipe_hpc.data.text.tokenizers import Tokenizer
+
+
+@verb(
+    "tokenize text into a dataset; alone, or with mpiexec or srun",
+    "Tokenizes records (JSON lines, plain or compressed; Parquet or Arrow tables; - for standard "
+    "input): pairs of an input and a target, Alpaca's instructions, conversations, preference "
+    "pairs or plain text; data/README.md describes them. With mpiexec or srun, the ranks share the "
+    "work, OUT.h5 is an index of the shards in OUT.h5.shards, and the same command, started again, "
+    "continues where it stopped.",
+    option("sources IN", nargs="+"),
+    option("output OUT.h5"),
+    option(
+        "--tokenizer PATH",
+        "the folder of a Hugging Face model; or its tokenizer.json; or, given twice, VOCAB.json "
+        "and MERGES.txt; without it, bytes",
+        action="append",
+        default=[],
+    ),
+    option(
+        "--format FORMAT",
+        f"shape of the records: {', '.join(RecordFormat)}; default: what the first line shows, or "
+        "pairs from a pipe",
+        str,
+        choices=[each.value for each in RecordFormat],
+    ),
+    option("--inputs-field NAME", "the field of a pair's input; default: inputs", str),
+    option("--targets-field NAME", "the field of a pair's target; default: targets", str),
+    option(
+        "--template FILE",
+        "chat template (Jinja) of conversations, or of pairs as messages; default: of "
+        "conversations the tokenizer folder's own, of pairs none",
+    ),
+    option(
+        "--turns",
+        "samples of a conversation in which the template writes a turn differently when others "
+        "follow, for example without its reasoning; each = one sample per such turn, as the model "
+        "sees it when it answers; last = one of the whole text, of which the last turn is trained; "
+        "whole = one of the whole text, with all turns trained as they stand there; default: each",
+        str,
+        choices=("each", "last", "whole"),
+        default="each",
+    ),
+    option("--eos TOKEN", "the token that ends a target", str),
+    option(
+        "--start TOKEN",
+        "the token that a model reads before every sample, or none; default: the one that the "
+        "tokenizer puts before text, else the token that ends a target",
+        str,
+    ),
+    option(
+        "--inputs-end TOKEN",
+        "the token that ends an input, or none; default: none, but </s> for a T5's tokenizer",
+        str,
+    ),
+    switch(
+        "--special-tokens",
+        "turn text such as <|endoftext|> into special tokens; without it, it is plain text",
+    ),
+    switch("--skip-bad", "leave bad lines out"),
+    switch("--force", "replace OUT.h5 if it is a dataset"),
+    option(
+        "--workers N",
+        "number of processes per rank that tokenize; default: one per core",
+        int,
+        default=0,
+    ),
+    examples=[
+        "dynapipe-hpc preprocess corpus.jsonl corpus.h5",
+        "dynapipe-hpc preprocess chats.parquet chats.h5 --tokenizer Qwen2.5-7B-Instruct/",
+        "mpiexec -n 8 dynapipe-hpc preprocess part-*.jsonl corpus.h5 --workers 1",
+    ],
+)
+def preprocess(arguments: argparse.Namespace) -> int:
+    return _run_alone(arguments) if is_started_alone() else _run_together(arguments)
+
+
+def _run_alone(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.cli.progress import text_progress
+    from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess, total_bytes
+
+    # Batch systems send SIGTERM before they kill; unwinding leaves no partial file.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    start_s = time.perf_counter()
+    options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
+    recipe = _load_recipe(arguments)
+    with text_progress(total_bytes(arguments.sources)) as progress:
+        totals = preprocess(
+            arguments.sources,
+            arguments.output,
+            recipe,
+            options,
+            on_progress=lambda done: progress.show(done.n_bytes, done.n_tokens),
+        )
+    _tell(f"{arguments.output}:", recipe.tokenizer, totals, start_s)
+    return 0
+
+
+def _run_together(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.cli.progress import share_progress
+    from dynapipe_hpc.data.text.preprocess import PreprocessOptions
+    from dynapipe_hpc.experiment.preprocess.preprocess_job import preprocess_together
+    from dynapipe_hpc.job.job import open_job
+
+    start_s = time.perf_counter()
+    with open_job() as job:
+        with job.fail_together():
+            options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
+            recipe = _load_recipe(arguments)
+        with share_progress("preprocess", shown=job.is_first) as on_share:
+            made = preprocess_together(
+                job, arguments.sources, arguments.output, recipe, options=options, on_share=on_share
+            )
+        if job.is_first:
+            total = f"{made.n_samples:,} samples in {made.n_shards:,} shards"
+            what = f"{arguments.output}: {total}, {made.n_reused:,} of them by an earlier job; made"
+            _tell(what, recipe.tokenizer, made.totals, start_s)
+    return 0
+
+
+def _load_recipe(arguments: argparse.Namespace) -> "Recipe":
+    from dynapipe_hpc.data.text.chat_turns import Turns
+    from dynapipe_hpc.data.text.recipe import format_of_sources, recipe_of
+    from dynapipe_hpc.data.text.records import PairFields
+    from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
+    from dynapipe_hpc.data.text.tokenizers import load_tokenizer
+
+    named = {side: getattr(arguments, f"{side}_field") for side in ("inputs", "targets")}
+    fields = PairFields(**{side: name for side, name in named.items() if name})
+    if arguments.format:
+        record_format = RecordFormat(arguments.format)
+    else:
+        record_format = format_of_sources(arguments.sources, fields)
+    if fields != PairFields() and record_format not in (RecordFormat.PAIRS, RecordFormat.MESSAGES):
+        raise InputError(f"--inputs-field and --targets-field: {record_format} has its own fields")
+    files = read_tokenizer(arguments.tokenizer)
+    tokenizer = load_tokenizer(
+        files,
+        arguments.eos,
+        start_token=arguments.start,
+        input_end_token=arguments.inputs_end,
+        special_tokens=arguments.special_tokens,
+    )
+    return recipe_of(
+        tokenizer,
+        files,
+        record_format,
+        fields=fields,
+        template=arguments.template,
+        turns=Turns(arguments.turns),
+        names_start=arguments.start is not None,
+    )
+
+
+def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s: float) -> None:
+    elapsed_s = time.perf_counter() - start_s
+    summary = (
+        f"{what} {totals.n_samples:,} samples, {totals.n_tokens:,} tokens of "
+        f"{tokenizer.name} in {elapsed_s:.1f} s ({totals.n_tokens / elapsed_s:,.0f} tokens/s)"
+    )
+    print(escaped(summary))
+    if totals.n_samples > totals.n_records:
+        print(
+            f"{totals.n_samples:,} samples of {totals.n_records:,} conversations: a turn that the "
+            "template writes otherwise when others follow is a sample of its own (--turns each)"
+        )
+    for note, n_records in totals.notes.items():
+        print(f"{n_records:,} records: {escaped(note)}")
+    if totals.n_skipped:
+        first = printable(totals.first_skipped)
+        print(f"skipped {totals.n_skipped:,} bad lines, the first: {first}")
+
+
+@verb(
+    "show what is in a dataset, a cost table or the folder of a model",
+    "Prints counts, length percentiles per task and a histogram of lengths of a dataset, or the "
+    "layers, ranges and link of a cost table. With --config, also the longest samples of a dataset "
+    "that fit in memory, per recompute mode, or whether a cost table fits the experiment. Of the "
+    "folder of a model, prints the families that can train it, or why none can.",
+    option("file PATH", "file, or folder of a model"),
+    option("--config CONFIG", "also show what fits this experiment (TOML)"),
+    switch("--verify", "also read all samples or costs and compare them with their checksums"),
+    option(
+        "--show N",
+        "also print the first N samples of a dataset, and which of their tokens are trained",
+        int,
+        accepts=lambda n: n >= 1,
+        rule="at least one sample is needed",
+    ),
+    option(
+        "--tokenizer PATH",
+        "with --show, print text instead of token ids; as for preprocess",
+        action="append",
+        default=[],
+    ),
+    examples=[
+        "dynapipe-hpc inspect corpus.h5 --verify --show 3 --tokenizer tokenizer.json",
+        "dynapipe-hpc inspect corpus.h5 --config configs/tiny_cpu.toml",
+        "dynapipe-hpc inspect models/gemma-2-2b",
+    ],
+)
+def inspect(arguments: argparse.Namespace) -> int:
+    if os.path.isdir(arguments.file):  # noqa: PTH112 - Path.is_dir fails on long names
+        _check_for_files_only(arguments)
+        from dynapipe_hpc.training.huggingface.describe_model import describe_model
+
+        print(escaped(describe_model(arguments.file)))
+        return 0
+    if arguments.tokenizer and not arguments.show:
+        raise InputError("--tokenizer is used with --show only; add --show N, or leave it out")
+    from dynapipe_hpc.experiment.explain.describe_file import (
+        describe_file,
+        describe_for,
+        verify_file,
+    )
+    from dynapipe_hpc.experiment.load import load_config
+
+    print(escaped(describe_file(arguments.file)))
+    if arguments.config is not None:
+        described = describe_for(load_config(arguments.config), arguments.file)
+        print(f"\n{escaped(described)}")
+    if arguments.show:
+        from dynapipe_hpc.data.text.show_samples import show_samples
+        from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
+
+        tokenizer = read_tokenizer(arguments.tokenizer)
+        print(f"\n{show_samples(arguments.file, arguments.show, tokenizer)}")
+    if arguments.verify:
+        print(f"\n{verify_file(arguments.file)}")
+    return 0
+
+
+def _check_for_files_only(arguments: argparse.Namespace) -> None:
+    """Refuses options that say nothing of the folder of a model."""
+    names = [f"--{n}" for n in ("config", "verify", "show", "tokenizer") if getattr(arguments, n)]
+    if names:
+        raise InputError(
+            f"{arguments.file}: is a folder, but {', '.join(names)} of inspect "
+            "can be used with files only; leave out what does not apply"
+        )
+
+
+@verb(
+    "make a corpus of instruction tasks to try everything with",
+    "Writes JSON lines of small tasks whose lengths are as uneven as in real data.",
+    option("output OUT.jsonl"),
+    option("--samples N", kind=int, default=10_000),
+    option("--seed S", kind=int, default=0),
+    option(
+        "--max-bytes B",
+        "longest sample in bytes (default 8192); no effect with --chat or --preferences",
+        int,
+        default=8192,
+    ),
+    switch("--chat", "make conversations (lists of messages) instead", group="kinds"),
+    switch(
+        "--preferences",
+        "make conversations with a right and a wrong last answer instead",
+        group="kinds",
+    ),
+    switch("--force", "replace OUT.jsonl if it is a demo corpus"),
+    examples=[
+        "dynapipe-hpc demo-corpus corpus.jsonl --samples 4000 --seed 1",
+        "dynapipe-hpc demo-corpus chat.jsonl --samples 4000 --chat",
+    ],
+)
+def demo_corpus(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.data.demo.corpus import DEMO_CORPUS, write_demo_corpus
+
+    check_output(arguments.output, [], DEMO_CORPUS, arguments.force)
+    write_demo_corpus(
+        arguments.output,
+        arguments.samples,
+        arguments.seed,
+        arguments.max_bytes,
+        chat=arguments.chat,
+        preferences=arguments.preferences,
+    )
+    print(escaped(f"{arguments.output}: {arguments.samples:,} samples"))
+    return 0

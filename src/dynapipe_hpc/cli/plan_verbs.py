@@ -1,0 +1,395 @@
+"""Verbs about plans and what they are made from: config, init, profile, plan and predictions."""
+
+import argparse
+from pathlib import Path
+
+from dynapipe_hpc.cli.open_ranks import open_ranks
+from dynapipe_hpc.cli.verb import BATCHES, CONFIG, SET, option, output, switch, verb
+from dynapipe_hpc.data.errors import InputError, escaped
+from dynapipe_hpc.data.output_file import check_output
+
+_REPETITION_S = 18.0
+
+
+@verb(
+    "describe the keys of a configuration",
+    "Prints the keys of a configuration with default, type, limits and unit: all, those of a "
+    "table, or one key with its whole description.",
+    option("key KEY", "a table or key (default: all tables)", str, nargs="?", default=""),
+    switch("--schema", "print a JSON Schema, for editors", group="form"),
+    switch("--markdown", "print the reference as a page", group="form"),
+    examples=[
+        "dynapipe-hpc config planner.cost",
+        "dynapipe-hpc config cluster.device_memory_bytes",
+        "dynapipe-hpc config --schema",
+    ],
+)
+def config(arguments: argparse.Namespace) -> int:
+    import json
+
+    from dynapipe_hpc.experiment.explain.describe_keys import (
+        config_page,
+        describe_keys,
+        editor_schema,
+    )
+
+    if arguments.key and (arguments.schema or arguments.markdown):
+        raise InputError(f"KEY '{arguments.key}' cannot be combined with --schema or --markdown")
+    if arguments.schema:
+        print(json.dumps(editor_schema(), indent=2))
+    elif arguments.markdown:
+        print(config_page(), end="")
+    else:
+        for line in describe_keys(arguments.key):
+            print(escaped(line))
+    return 0
+
+
+@verb(
+    "write a first configuration for a dataset",
+    "Writes a commented configuration for DATASET on N ranks, with lengths and vocabulary of the "
+    "dataset, and a division of the model over ranks that fits into their memory, as a plan of the "
+    "first iteration has shown.",
+    option("dataset DATASET", "dataset (HDF5)"),
+    option(
+        "--ranks N",
+        "number of ranks",
+        int,
+        required=True,
+        accepts=lambda n: 1 <= n <= 2**20,
+        rule=f"must be from 1 to {2**20:,}",
+    ),
+    option(
+        "--memory SIZE",
+        "memory that one rank may use (cluster.device_memory_bytes), such as 76GB",
+        str,
+        required=True,
+    ),
+    option("--model FOLDER", "model, checkpoint or run to start from"),
+    output("FILE", "configuration to write", required=True),
+    examples=[
+        "dynapipe-hpc init data/demo.h5 --ranks 4 --memory 2GB -o first.toml",
+        "dynapipe-hpc init data/chat.h5 --ranks 8 --memory 76GB --model models/gpt2 -o a.toml",
+    ],
+)
+def init(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.experiment.study.propose import Wish, propose
+
+    wish = Wish(arguments.dataset, arguments.ranks, arguments.memory, arguments.model)
+    cluster = propose(wish, arguments.output)
+    print(
+        escaped(
+            f"{arguments.output}: {cluster.n_replicas} replicas x {cluster.n_stages} stages x "
+            f"{cluster.n_shards} shards; see dynapipe-hpc plan {arguments.output} --explain"
+        )
+    )
+    return 0
+
+
+@verb(
+    "measure what layers cost; start it with mpiexec, like the run",
+    "Measures time and memory of the layers of CONFIG on this machine, and writes the cost table "
+    "that planner.cost.path names. With as many ranks as the run, it also measures transfers, "
+    "all-reduces and how much ranks slow each other down. Completes a TABLE.h5 that was "
+    "interrupted or lacks modes of planner.cost.recompute.",
+    CONFIG,
+    SET,
+    output("TABLE.h5", "the cost table", required=True),
+    switch("--force", "measure everything again if TABLE.h5 is a cost table"),
+    option(
+        "--microbatch-tokens N",
+        "largest micro-batch to measure, in padded tokens; default: a replica's share of a global "
+        "batch in two micro-batches per stage, but at least the longest row",
+        int,
+    ),
+    option(
+        "--from-csv PROFILE.csv",
+        "import measurements of the model of CONFIG instead, in the paper's CSV format",
+    ),
+    option(
+        "--parameters PARAMETERS.csv",
+        "sizes of weights for --from-csv; default: PROFILE_parameters.csv in its folder",
+    ),
+    examples=[
+        "mpiexec -n 4 dynapipe-hpc profile configs/tiny_cpu.toml -o costs.h5",
+        "dynapipe-hpc profile configs/tiny_cpu.toml -o costs.h5 --from-csv measured.csv",
+    ],
+)
+def profile(arguments: argparse.Namespace) -> int:
+    if arguments.parameters and not arguments.from_csv:
+        raise InputError("--parameters is used with --from-csv only; name both, or leave it out")
+    if arguments.microbatch_tokens is not None and arguments.from_csv:
+        raise InputError("--microbatch-tokens is used without --from-csv only; leave out one")
+    return _measure(arguments) if arguments.from_csv is None else _import(arguments)
+
+
+def _measure(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.cli.progress import share_progress
+    from dynapipe_hpc.experiment.check_torch import check_torch
+    from dynapipe_hpc.experiment.checks import check_profile
+    from dynapipe_hpc.experiment.files import ExperimentFiles
+    from dynapipe_hpc.experiment.load import load_config
+    from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+    from dynapipe_hpc.job.job import open_job
+    from dynapipe_hpc.planner.cost.table.describe_table import describe_table
+    from dynapipe_hpc.planner.cost.table.profile_file import TABLE, read_table, write_table
+
+    output: Path = arguments.output
+    with open_job() as job:
+        with job.fail_together():
+            config = load_config(arguments.config, arguments.overrides)
+            grid = ProfileGrid.from_config(config, arguments.microbatch_tokens)
+            check_profile(ExperimentFiles(config), job.size)
+            if job.is_first:
+                check_output(output, [arguments.config], TABLE, force=True)
+        with job.fail_together():
+            check_torch()
+        # Loads torch only after every check that does not need it.
+        from dynapipe_hpc.experiment.profile.begun_table import begun_table
+        from dynapipe_hpc.experiment.profile.profile import profile
+        from dynapipe_hpc.experiment.rank.host_device import find_host_device, slices_obstacle
+
+        begun, obstacle = None, ""
+        with job.fail_together():
+            if job.is_first:
+                obstacle = slices_obstacle(config, find_host_device(config))
+        # All ranks measure the same.
+        if job.broadcast(obstacle):
+            config = config.without_slices()
+        with job.fail_together():
+            if job.is_first and not arguments.force:
+                begun = begun_table(output, config, grid, job.size)
+        with share_progress("profile", shown=job.is_first) as on_progress:
+            for table in profile(
+                job,
+                config,
+                grid,
+                repetition_s=_REPETITION_S,
+                on_progress=on_progress,
+                begun=begun,
+                beside=output,
+            ):
+                with job.fail_together():
+                    if table is not None:
+                        write_table(table, output)
+        if job.is_first:
+            print(escaped(describe_table(read_table(output), output)))
+    return 0
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.experiment.load import load_config
+    from dynapipe_hpc.planner.cost.table.describe_table import describe_table
+    from dynapipe_hpc.planner.cost.table.import_csv import import_csv
+    from dynapipe_hpc.planner.cost.table.load_table import parameters_beside
+    from dynapipe_hpc.planner.cost.table.profile_file import TABLE, write_table
+
+    config = load_config(arguments.config, arguments.overrides)
+    profiles: Path = arguments.from_csv
+    parameters: Path = arguments.parameters or parameters_beside(profiles)
+    inputs = [arguments.config, profiles, parameters]
+    check_output(arguments.output, inputs, TABLE, arguments.force)
+    table = import_csv(profiles, parameters, config.model)
+    write_table(table, arguments.output)
+    print(escaped(describe_table(table, arguments.output)))
+    return 0
+
+
+_PROFILE = option("--profile TABLE", "cost table to use instead")
+
+
+@verb(
+    "show the plan of an iteration without running it",
+    "Plans one iteration of CONFIG on this machine alone and prints it; or, with --lengths and "
+    "--json, every batch of a file of sample lengths, without a dataset.",
+    CONFIG,
+    SET,
+    option(
+        "--iteration K",
+        "iteration, from 0 (default 0)",
+        int,
+        default=0,
+        accepts=lambda k: k >= 0,
+        rule="iterations count from 0",
+    ),
+    switch("--explain", "list the alternatives and why this plan was chosen"),
+    switch("--show", "draw the timeline, and say what its time goes into"),
+    option("--svg FILE.svg", "also write a drawing of the plan"),
+    option("--html FILE.html", "also write a page: drawing, reasons, micro-batches"),
+    option("--profile TABLE", "cost table to use instead (HDF5, or CSV as for profile --from-csv)"),
+    option("--lengths FILE.json", "plan these batches; needs --json"),
+    option("--json OUT.json", "file for the plans of --lengths"),
+    examples=[
+        "dynapipe-hpc plan configs/tiny_cpu.toml --iteration 3 --explain",
+        "dynapipe-hpc plan configs/tiny_cpu.toml --show --html plan.html",
+        "dynapipe-hpc plan configs/tiny_cpu.toml --lengths lengths.json --json plans.json",
+    ],
+)
+def plan(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.experiment.experiment import open_experiment
+    from dynapipe_hpc.experiment.explain.plan_lengths import plan_lengths
+    from dynapipe_hpc.experiment.explain.show_plan import show_plan
+    from dynapipe_hpc.experiment.files import ExperimentFiles
+    from dynapipe_hpc.experiment.load import load_config, with_cost_table
+
+    _check_plan(arguments)
+    config = load_config(arguments.config, arguments.overrides)
+    if arguments.profile is not None:
+        config = with_cost_table(config, arguments.profile)
+    files = ExperimentFiles(config)
+    if arguments.lengths is None:
+        experiment = open_experiment(files)
+        if config.training.iterations is None:
+            print(escaped(f"iterations: {files.describe_iterations()}"))
+        iteration, explain = arguments.iteration, arguments.explain
+        shown = show_plan(
+            experiment,
+            iteration,
+            explain,
+            timeline=arguments.show,
+            svg=arguments.svg,
+            html=arguments.html,
+        )
+        print(escaped(shown))
+        return 0
+    for line in plan_lengths(files, arguments.lengths, arguments.json):
+        print(escaped(line))
+    return 0
+
+
+def _check_plan(arguments: argparse.Namespace) -> None:
+    if (arguments.lengths is None) != (arguments.json is None):
+        raise InputError("--lengths and --json belong together; give both or neither")
+    drawn = (arguments.show, arguments.svg, arguments.html)
+    of_one = (arguments.explain, arguments.iteration, *drawn)
+    if arguments.lengths is not None and any(of_one):
+        raise InputError(
+            "--explain, --iteration, --show, --svg and --html do not go with --lengths; "
+            "leave one out"
+        )
+
+
+@verb(
+    "predict which batch rule and which parallel layout is fastest",
+    "Plans the first batches of CONFIG by every batch rule, each at its best setting, on every "
+    "division of the model over as many ranks (replicas x stages x shards, ZeRO), and prints the "
+    "predicted real tokens per second. It uses the dataset and the costs of CONFIG; nothing runs.",
+    CONFIG,
+    SET,
+    BATCHES,
+    _PROFILE,
+    examples=[
+        "dynapipe-hpc tune configs/tiny_cpu.toml",
+        "dynapipe-hpc tune configs/tiny_cpu.toml --batches 20 --set cluster.n_replicas=4",
+    ],
+)
+def tune(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.experiment.files import ExperimentFiles
+    from dynapipe_hpc.experiment.load import load_config, with_cost_table
+    from dynapipe_hpc.experiment.study.describe_outcomes import describe_tuning
+    from dynapipe_hpc.experiment.study.predict import predict
+    from dynapipe_hpc.experiment.study.variants import variants
+
+    config = load_config(arguments.config, arguments.overrides)
+    if arguments.profile is not None:
+        config = with_cost_table(config, arguments.profile)
+    outcomes = list(predict(ExperimentFiles(config), variants(config), arguments.batches))
+    for line in describe_tuning(outcomes):
+        print(escaped(line))
+    return 0
+
+
+@verb(
+    "predict the best parallel layout and settings of each of several methods",
+    "Plans the first batches of CONFIG by every method of its [study] table, with replicas, stages "
+    "and shards in powers of two, and baselines with every micro-batch size and mode of "
+    "recomputation, and prints the best of each. Several ranks share the points. Nothing runs; "
+    "--runs writes the best points for a job array that runs them.",
+    CONFIG,
+    SET,
+    BATCHES,
+    output("GRID.csv", "CSV file of all grid points, with the reason for each that cannot run"),
+    option(
+        "--runs FOLDER",
+        "new folder for configurations of the best points, and their list variants.txt",
+    ),
+    option(
+        "--best N",
+        "points per method in --runs (default 3)",
+        int,
+        accepts=lambda n: n >= 1,
+        rule="at least one point is needed",
+    ),
+    examples=[
+        "dynapipe-hpc grid-search configs/studies/packing.toml -o grid.csv",
+        "mpiexec -n 8 dynapipe-hpc grid-search configs/studies/packing.toml -o grid.csv",
+    ],
+)
+def grid_search(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.cli.progress import share_progress
+    from dynapipe_hpc.experiment.files import ExperimentFiles
+    from dynapipe_hpc.experiment.load import load_config
+    from dynapipe_hpc.experiment.study.describe_outcomes import describe_grid
+    from dynapipe_hpc.experiment.study.grid_search import (
+        GRID,
+        VARIANTS,
+        check_runs,
+        grid_search,
+        write_grid,
+        write_runs,
+    )
+
+    if arguments.best is not None and not arguments.runs:
+        raise InputError("--best is used with --runs only; name a folder, or leave it out")
+    with open_ranks() as ranks:
+        with ranks.fail_together():
+            files = ExperimentFiles(load_config(arguments.config, arguments.overrides))
+            if ranks.is_first and arguments.output:
+                # They can be made again.
+                check_output(arguments.output, [arguments.config], GRID, force=True)
+            if arguments.runs:
+                check_runs(arguments.runs, files.config)
+        with share_progress("grid-search", shown=ranks.is_first) as on_share:
+            outcomes = grid_search(ranks, files, arguments.batches, on_share)
+        if ranks.is_first:
+            for line in describe_grid(outcomes):
+                print(escaped(line))
+        with ranks.fail_together():
+            if ranks.is_first and arguments.output:
+                write_grid(arguments.output, outcomes)
+            if ranks.is_first and arguments.runs:
+                chosen = write_runs(arguments.runs, files.config, outcomes, arguments.best or 3)
+                variants = escaped(str(arguments.runs / VARIANTS))
+                print(f"{variants}: {len(chosen)} runs, for slurm/grid_search.sbatch")
+    return 0
+
+
+@verb(
+    "predict whole runs by several methods, without running them",
+    "Plans every iteration of CONFIG by every method of its [study] table, from its costs, and "
+    "prints what is predicted. Several ranks share the iterations; the number of ranks changes "
+    "nothing else. Start the same command again to continue after an interruption.",
+    CONFIG,
+    SET,
+    output("FOLDER", "folder of the results", required=True),
+    examples=[
+        "dynapipe-hpc simulate configs/studies/packing.toml -o studies/packing",
+        "mpiexec -n 8 dynapipe-hpc simulate configs/studies/packing.toml -o studies/packing",
+    ],
+)
+def simulate(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.cli.progress import share_progress
+    from dynapipe_hpc.experiment.files import ExperimentFiles
+    from dynapipe_hpc.experiment.load import load_config
+    from dynapipe_hpc.experiment.study.describe_simulation import describe_simulation
+    from dynapipe_hpc.experiment.study.simulate import simulate
+
+    with open_ranks() as ranks:
+        with ranks.fail_together():
+            files = ExperimentFiles(load_config(arguments.config, arguments.overrides))
+        with share_progress("simulate", shown=ranks.is_first) as on_share:
+            planned = simulate(ranks, files, arguments.output, on_share)
+        if ranks.is_first:
+            for line in describe_simulation(planned):
+                print(escaped(line))
+    return 0

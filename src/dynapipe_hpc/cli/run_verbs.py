@@ -1,0 +1,196 @@
+"""Verbs about runs and the place where they run: doctor, run, watch, explain, report and others."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from dynapipe_hpc.cli.verb import CONFIG, RUN, SET, option, output, verb
+from dynapipe_hpc.data.errors import escaped, printable
+from dynapipe_hpc.data.input_file import why_unreadable
+
+_HOME, _TO_END_OF_LINE, _TO_END = "\x1b[H", "\x1b[K", "\x1b[J"
+_OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
+
+
+@verb(
+    "check that a run would work here; launch it exactly like the run",
+    "Checks launcher, MPI, one-sided access between all ranks, software, devices, memory and the "
+    "run folder, and whether CONFIG fits them and an earlier run in the folder, which is left as "
+    "it is. Prints one fact per line, and for each problem how to fix it. Exits with 2 if there is "
+    "a problem, 0 otherwise.",
+    option("config CONFIG", "configuration file", nargs="?"),
+    SET,
+    output("FOLDER", "run folder, new or to continue (default: a new one in runs)"),
+    examples=[
+        "dynapipe-hpc doctor",
+        "mpiexec -n 4 dynapipe-hpc doctor configs/tiny_cpu.toml -o runs/tiny",
+    ],
+)
+def doctor(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.experiment.doctor.case import Case
+    from dynapipe_hpc.experiment.doctor.examine import examine
+    from dynapipe_hpc.job.job import open_job
+
+    with open_job() as job:
+        case = Case.from_arguments(job, arguments.config, arguments.overrides, arguments.output)
+        is_well = examine(case)
+        case.close()
+        return 0 if is_well else 2
+
+
+def _folder(name: str) -> Path:
+    # `Path("")` is the current folder.
+    if not name:
+        raise argparse.ArgumentTypeError("is empty; name a folder")
+    return Path(name)
+
+
+@verb(
+    "train; start it with mpiexec or srun, one process per rank",
+    "Trains according to CONFIG, with one MPI rank per shard, stage and replica.",
+    CONFIG,
+    SET,
+    option(
+        "-o --output FOLDER",
+        "run folder; a run with checkpoints resumes from the newest",
+        _folder,
+        required=True,
+    ),
+    examples=[
+        "mpiexec -n 4 dynapipe-hpc run configs/tiny_cpu.toml -o runs/tiny",
+        "srun dynapipe-hpc run configs/tiny_cpu.toml -o runs/2 --set training.seed=2",
+    ],
+)
+def run(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.job.job import open_job
+
+    with open_job() as job:
+        # After MPI, whose checks of the launcher come before anything large is loaded.
+        from dynapipe_hpc.experiment.run.start import start_experiment
+
+        experiment = start_experiment(job, arguments.config, arguments.overrides)
+        # Loads torch only after every check that does not need it.
+        from dynapipe_hpc.experiment.run.run import run_experiment
+
+        return run_experiment(job, experiment, arguments.output)
+
+
+@verb(
+    "show progress, numbers and ranks of a run while it executes",
+    "Shows a run from its run folder alone, in any terminal that sees it, and again every few "
+    "seconds until Ctrl-C; the run itself is not affected. Without a terminal it is printed once.",
+    RUN,
+    option(
+        "--every SECONDS",
+        "refresh interval in seconds (default 2)",
+        float,
+        default=2.0,
+        accepts=lambda s: 0.1 <= s <= 3600,
+        rule="must be 0.1 to 3600 seconds",
+    ),
+    examples=["dynapipe-hpc watch runs/tiny", "dynapipe-hpc watch runs/tiny --every 10"],
+)
+def watch(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.experiment.run.live_view import live_view
+
+    shown = [printable(line) for line in live_view(arguments.folder)]
+    if not sys.stdout.isatty():
+        print("\n".join(shown))
+        return 0
+    sys.stdout.write(_OTHER_SCREEN)
+    try:
+        while True:
+            text = "".join(f"{line}{_TO_END_OF_LINE}\n" for line in shown)
+            sys.stdout.write(f"{_HOME}{text}{_TO_END}")
+            sys.stdout.flush()
+            time.sleep(arguments.every)
+            shown = [printable(line) for line in live_view(arguments.folder)]
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        sys.stdout.write(_FIRST_SCREEN)
+        print("\n".join(shown))
+
+
+@verb(
+    "say how a run ended, how far it came and what to try next",
+    "Says from the run folder alone what ended a run (its last message, a signal, a kill), or that "
+    "it still runs; which iteration and checkpoint were the last; and what to try next.",
+    RUN,
+    examples=["dynapipe-hpc explain runs/tiny"],
+)
+def explain(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.experiment.run.explain_run import explain_run
+
+    for line in explain_run(arguments.folder).splitlines():
+        print(printable(line))
+    return 0
+
+
+@verb(
+    "compare runs: prints a table, writes figures and timelines as an HTML page",
+    "Prints the results of runs side by side and writes an HTML page.",
+    option("runs RUN", "folder of a run", nargs="+"),
+    output(
+        "OUT.html", "page to write (default: report.html in the run's folder, or next to the runs)"
+    ),
+    option(
+        "--baseline NAME",
+        "name of the run that the others are compared with (default: the first)",
+        str,
+    ),
+    examples=[
+        "dynapipe-hpc report runs/tiny",
+        "dynapipe-hpc report runs/dense runs/dynamic --baseline dense -o comparison.html",
+    ],
+)
+def report(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.report.comparison import compare, text_table
+    from dynapipe_hpc.report.html import default_page, write_page
+    from dynapipe_hpc.report.run_folder import RunFolder
+
+    # `runs/*` also matches files next to the runs, such as an earlier report.
+    folders = [path for path in arguments.runs if why_unreadable(path)]
+    runs = [RunFolder.open(path) for path in folders or arguments.runs]
+    comparison = compare(runs, arguments.baseline)
+    print(escaped(text_table(comparison)))
+    page = arguments.output or default_page(runs)
+    write_page(runs, comparison, page)
+    print(f"\nreport: {escaped(str(page))}")
+    return 0
+
+
+@verb(
+    "copy batch scripts and example configurations to start from",
+    "Copies the folders slurm and configs into DIR, to be changed and submitted from there, and "
+    "the programs that slurm/smoke.sbatch runs. Never overwrites anything.",
+    option("folder DIR", "folder, new or existing"),
+    examples=["dynapipe-hpc slurm-scripts job", "dynapipe-hpc slurm-scripts ."],
+)
+def slurm_scripts(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.job.starter_files import copy_starter_files
+
+    names = copy_starter_files(arguments.folder)
+    print(escaped(f"{arguments.folder}: {', '.join(names)}; slurm/README.md says how to submit"))
+    return 0
+
+
+@verb(
+    "print a script that completes commands in a shell",
+    "Prints a script that completes verbs, options and file names. Load it where your shell "
+    "starts: in bash with source, in zsh as the file _dynapipe-hpc in a folder of fpath.",
+    option("shell", "the shell", str, choices=("bash", "zsh")),
+    examples=["dynapipe-hpc completion bash", "dynapipe-hpc completion zsh"],
+)
+def completion(arguments: argparse.Namespace) -> int:
+    import shtab
+
+    command: argparse.ArgumentParser = arguments.command
+    (verbs,) = [a for a in command._actions if isinstance(a, argparse._SubParsersAction)]
+    for each in verbs.choices.values():
+        for action in each._actions:
+            if action.type is Path:
+                action.complete = shtab.FILE
+    print(shtab.complete(command, arguments.shell))
+    return 0

@@ -1,0 +1,131 @@
+"""Verbs of the command line: name, help, accepted arguments, and the function that runs."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dynapipe_hpc.data.errors import InputError
+
+_EXAMPLES = "examples:"
+
+
+class Argument(NamedTuple):
+    """An argument of a verb, with settings as `argparse` has them; see `option` and `switch`."""
+
+    flags: Sequence[str]
+    settings: dict[str, Any]
+    accepts: Callable[[Any], bool] = lambda _: True
+    rule: str = ""
+    group: str = ""
+
+    def check(self, arguments: argparse.Namespace) -> None:
+        """Raises an `InputError` if a value was given that is not accepted."""
+        value = getattr(arguments, self.flags[-1].lstrip("-").replace("-", "_"), None)
+        if value is not None and not self.accepts(value):
+            raise InputError(f"{self.flags[-1]} {value}: {self.rule}")
+
+
+class Verb(NamedTuple):
+    """A verb; see `verb`."""
+
+    name: str
+    summary: str
+    description: str
+    examples: Sequence[str]
+    arguments: Sequence[Argument]
+    function: Callable[[argparse.Namespace], int]
+
+    def register(self, verbs: "argparse._SubParsersAction[Any]") -> None:
+        """Adds the verb to a parser."""
+        parser: argparse.ArgumentParser = verbs.add_parser(
+            self.name,
+            help=self.summary,
+            description=self.description,
+            epilog=epilog(*self.examples),
+        )
+        groups: dict[str, argparse._MutuallyExclusiveGroup] = {}
+        for each in self.arguments:
+            if each.group and each.group not in groups:
+                groups[each.group] = parser.add_mutually_exclusive_group()
+            groups.get(each.group, parser).add_argument(*each.flags, **each.settings)
+        parser.set_defaults(run=self.run)
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Checks the values of arguments, and returns the exit code."""
+        for each in self.arguments:
+            each.check(arguments)
+        return self.function(arguments)
+
+
+def verb(
+    summary: str, description: str, *arguments: Argument, examples: Sequence[str]
+) -> Callable[[Callable[[argparse.Namespace], int]], Verb]:
+    """Makes a verb of a function, after which it is named; help ends with `examples`."""
+
+    def make(function: Callable[[argparse.Namespace], int]) -> Verb:
+        name = function.__name__.rstrip("_").replace("_", "-")
+        return Verb(name, summary, description, examples, arguments, function)
+
+    return make
+
+
+def option(
+    names: str,
+    text: str | None = None,
+    kind: Callable[[str], Any] = Path,
+    *,
+    accepts: Callable[[Any], bool] = lambda _: True,
+    rule: str = "",
+    **settings: Any,
+) -> Argument:
+    """An argument with a value that `accepts`, or the message has the `rule`.
+
+    Its names end with a word for the value in help, as in `-o --output FILE`.
+    """
+    flags = [each for each in names.split() if each[0] == "-"] or names.split()[:1]
+    metavar = " ".join(names.split()[len(flags) :]) or None
+    settings = {"metavar": metavar, "type": kind, "help": text, **settings}
+    return Argument(flags, settings, accepts, rule)
+
+
+def switch(flag: str, text: str, *, group: str = "") -> Argument:
+    """An argument without a value."""
+    return Argument([flag], {"action": "store_true", "help": text}, group=group)
+
+
+def epilog(*commands: str) -> str:
+    """The end of a help text: commands to try, one per line."""
+    return "\n  ".join((_EXAMPLES, *commands))
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """A help formatter that wraps paragraphs but leaves examples as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith(_EXAMPLES) else super()._fill_text(text, width, indent)
+
+
+CONFIG = option("config CONFIG", "configuration file (TOML)")
+SET = option(
+    "--set TABLE.KEY=VALUE",
+    "replace one value of the configuration; may be given several times",
+    str,
+    dest="overrides",
+    action="append",
+    default=[],
+)
+RUN = option("folder RUN", "folder of a run")
+BATCHES = option(
+    "--batches N",
+    "global batches to plan (default 5)",
+    int,
+    default=5,
+    accepts=lambda n: n >= 1,
+    rule="at least one batch is needed",
+)
+
+
+def output(metavar: str, text: str, **settings: Any) -> Argument:
+    """The argument that names what a verb writes."""
+    return option(f"-o --output {metavar}", text, **settings)
