@@ -45,7 +45,7 @@ from a100_inputs import (
 )
 from dynapipe_hpc.data.multitask_lengths import draw_lengths
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.job.freed_memory import keep_freed_memory
+from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans

@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from mpi4py import MPI
 
-from dynapipe_hpc.job.freed_memory import keep_freed_memory
+from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.huggingface.origin import find_origin

@@ -1,6 +1,6 @@
 import pytest
 
-from dynapipe_hpc.job.cores import crowding, shortage
+from dynapipe_hpc.job.machine import crowding, shortage
 
 
 @pytest.mark.parametrize(("n_cores", "threads"), [(2, 1), (8, 1), (5, 4)])

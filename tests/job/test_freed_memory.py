@@ -5,7 +5,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
-MODULE = "dynapipe_hpc.job.freed_memory"
+MODULE = "dynapipe_hpc.job.process"
 IN_A_NEW_PROCESS = """
 import marshal, resource, sys
 exec(marshal.loads(sys.stdin.buffer.read()))

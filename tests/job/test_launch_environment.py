@@ -3,7 +3,7 @@
 import pytest
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.job.launch_environment import LaunchEnvironment, device_index, read_started
+from dynapipe_hpc.job.launch import LaunchEnvironment, device_index, read_started
 
 CORES = 8
 BATCH = {

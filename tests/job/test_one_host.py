@@ -10,8 +10,8 @@ import pytest
 from tests.jobs.command_line import BIN, ROOT
 from tests.jobs.listening import open_to_others
 
-from dynapipe_hpc.job.launch_environment import read_started
-from dynapipe_hpc.job.one_host import prefer_loopback, shared_memory_only
+from dynapipe_hpc.job.launch import read_started
+from dynapipe_hpc.job.mpi_settings import prefer_loopback, shared_memory_only
 
 SAY_WHERE_IT_LISTENS = """
 import os

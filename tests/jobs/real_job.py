@@ -14,7 +14,7 @@ from uuid import uuid4
 from tests.jobs.command_line import BIN, ROOT
 from tests.jobs.mpi_implementations import LIBRARY, OPEN_MPI
 
-from dynapipe_hpc.job.process_identity import state_of
+from dynapipe_hpc.job.process import state_of
 
 RUN = (str(BIN / "dynapipe-hpc"), "run", "config.toml")
 _SETTINGS = {"OMP_NUM_THREADS": "1"}

@@ -20,8 +20,8 @@ from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 from dynapipe_hpc.experiment.preprocess.preprocess_job import Preprocessed, preprocess_together
-from dynapipe_hpc.job.end_stopped import STOPPED
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.slurm import STOPPED
 
 pytestmark = pytest.mark.mpi
 

@@ -13,7 +13,7 @@ from dynapipe_hpc.experiment.watch.position import Phase, Standing
 from dynapipe_hpc.experiment.watch.rank_status import RankStatus
 from dynapipe_hpc.job.ending import Ending
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.process_identity import state_of
+from dynapipe_hpc.job.process import state_of
 from dynapipe_hpc.plan.codec import encode_plans
 
 pytestmark = pytest.mark.mpi

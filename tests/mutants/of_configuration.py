@@ -13,21 +13,21 @@ PROPOSAL = ("tests/experiment/study/test_propose.py",)
 CONFIGURATION = (
     # environment variables
     Mutant(
-        "job/launch_environment.py",
+        "job/launch.py",
         "environment.get(name) or default",
         "environment.get(name, default)",
         "an empty variable is no number",
         LAUNCH,
     ),
     Mutant(
-        "job/launch_environment.py",
+        "job/launch.py",
         "all(environment.get(name) for name",
         "all(name in environment for name",
         "empty variables are a launcher's",
         LAUNCH,
     ),
     Mutant(
-        "job/launch_environment.py",
+        "job/launch.py",
         "in _INTERFACES.items() if environment.get(key)",
         "in _INTERFACES.items() if key in environment",
         "an empty variable is an interface",

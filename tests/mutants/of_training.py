@@ -235,9 +235,9 @@ TRAINING = (
     Mutant("planner/cost/table/profile_file.py", '{"layout": PADDED, **_plain(group)}',
            "_plain(group)", "tables without layouts cannot be read", PROFILE_FILE),
     # profiles of split backward passes
-    Mutant("job/freed_memory.py", "set_parameter(_MMAP_MAX, 0)", "set_parameter(_MMAP_MAX, 9)",
+    Mutant("job/process.py", "set_parameter(_MMAP_MAX, 0)", "set_parameter(_MMAP_MAX, 9)",
            "large tensors are mapped anew in every pass", FREED),
-    Mutant("job/freed_memory.py", "and set_parameter(_TRIM_THRESHOLD, _NEVER)", "",
+    Mutant("job/process.py", "and set_parameter(_TRIM_THRESHOLD, _NEVER)", "",
            "what is free at the end of the heap is returned in every pass", FREED),
     Mutant("experiment/profile/stack.py", "if not self._shape.n_layers:", "if False:",
            "embedding and head are run twice",

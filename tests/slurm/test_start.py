@@ -77,7 +77,7 @@ def test_ranks_that_cannot_meet_do_not_start(
 TWO_EACH = ["--nodes=2", "--ntasks-per-node=2", "--cpus-per-task=1"]
 PLACE = """
 import os
-from dynapipe_hpc.job.launch_environment import device_index, read_started
+from dynapipe_hpc.job.launch import device_index, read_started
 
 cores = os.sched_getaffinity(0)
 started = read_started(os.environ, len(cores))

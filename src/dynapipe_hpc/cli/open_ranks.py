@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from dynapipe_hpc.job.launch_environment import read_started
+from dynapipe_hpc.job.launch import read_started
 from dynapipe_hpc.job.print_error import print_error
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.sizes_of_origin import lacking_origin_error
-from dynapipe_hpc.job.open_mpi.settings import permission_for_root
+from dynapipe_hpc.job.mpi_settings import permission_for_root
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.from_config import costs_of
 

@@ -1,21 +1,67 @@
-"""Ending all ranks of a job from one rank, with one message."""
+"""The end of all ranks of a job from one rank, with one message; signals that ask for it."""
 
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from signal import Signals
 from threading import Lock, Thread
 from typing import NoReturn
 
+import numpy as np
+
 from dynapipe_hpc.data.errors import InputError, RunError, escaped
-from dynapipe_hpc.job.first_claim import FirstClaim
-from dynapipe_hpc.job.job_outcome import JobOutcome, Recorder, record_nothing
 from dynapipe_hpc.job.print_error import print_error
+from dynapipe_hpc.job.ranks import JobOutcome, Recorder, record_nothing
 from dynapipe_hpc.job.world import MPI
+
+_MAX_ASK_S = 1.0
+
+
+class FirstClaim:
+    """A word that can be claimed once, with one atomic access, by one rank of the world.
+
+    It has an MPI window of its own: accesses to a rank that hangs block all others that are made
+    to the same window.
+    """
+
+    def __init__(self, owner: int) -> None:
+        """Makes the word in the memory of rank `owner`; called by all ranks together."""
+        self._owner = owner
+        is_own = MPI.COMM_WORLD.Get_rank() == owner
+        self._window = MPI.Win.Allocate(8 if is_own else 0, 1, comm=MPI.COMM_WORLD)
+        self._window.Lock_all()
+        if is_own:
+            self._window.Accumulate(np.zeros(1, np.int64), owner, 0, MPI.REPLACE)
+            self._window.Flush(owner)
+        MPI.COMM_WORLD.Barrier()
+
+    def claim(self) -> bool | None:
+        """Whether no rank has claimed the word before; None if its owner does not answer."""
+        answers: list[bool] = []
+        # In a thread, because the owner may be the rank that hangs.
+        asking = Thread(target=lambda: answers.append(self._swap()), daemon=True)
+        asking.start()
+        asking.join(_MAX_ASK_S)
+        return answers[0] if answers else None
+
+    def close(self) -> None:
+        """Releases the word; called by all ranks together."""
+        MPI.COMM_WORLD.Barrier()
+        self._window.Unlock_all()
+        self._window.Free()
+
+    def _swap(self) -> bool:
+        claim = np.zeros(1, np.int64)
+        with suppress(MPI.Exception):
+            self._window.Fetch_and_op(np.ones(1, np.int64), claim, self._owner, 0, MPI.REPLACE)
+            self._window.Flush(self._owner)
+        return not claim[0]
+
 
 INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
 _MAX_WAIT_S = 10.0
@@ -135,3 +181,62 @@ def _abort(exit_code: int) -> NoReturn:
     signal.alarm(int(_MAX_WAIT_S))
     MPI.COMM_WORLD.Abort(exit_code)
     raise AssertionError("MPI_Abort returned")
+
+
+_ONE_REQUEST_S = 2.0
+
+
+class StopRequests:
+    """Requests to stop that this process has received as signals.
+
+    SIGUSR1 and SIGTERM ask the process to stop at the next good point. A second SIGTERM, and
+    SIGINT, end the job immediately, and so does any signal while requests are not observed. A
+    signal that arrives twice, as from Slurm and from `srun`, counts once.
+
+    Attributes:
+        asked: The first signal that asked to stop; 0 if none has.
+    """
+
+    def __init__(self) -> None:
+        """Changes nothing about signals until `listen`."""
+        self.asked = 0
+        self._is_observed = False
+        self._first_s = 0.0
+
+    @contextmanager
+    def observed(self) -> Iterator[None]:
+        """Marks a block that checks `asked` from time to time."""
+        self._is_observed = True
+        try:
+            yield
+        finally:
+            self._is_observed = False
+
+    def listen(self, ending: Ending) -> None:
+        """Answers signals from now on, even while the main thread is inside C code."""
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        signal.set_wakeup_fd(writing)
+        for number in (Signals.SIGINT, Signals.SIGTERM, Signals.SIGUSR1):
+            signal.signal(number, lambda *_: None)
+        answering = threading.Thread(
+            target=self._answer_all, args=(reading, ending), name="signals", daemon=True
+        )
+        answering.start()
+
+    def _answer_all(self, reading: int, ending: Ending) -> None:
+        while True:
+            number = Signals(os.read(reading, 1)[0])
+            if self._ends(number):
+                ending.interrupt(number)
+            if not self.asked:
+                self.asked, self._first_s = number, time.monotonic()
+
+    def _ends(self, number: Signals) -> bool:
+        if number is Signals.SIGINT:
+            return True
+        if self.asked and time.monotonic() - self._first_s < _ONE_REQUEST_S:
+            return False
+        # Slurm sends SIGTERM some time before it kills, perhaps after SIGUSR1.
+        is_second = number is Signals.SIGTERM and self.asked == Signals.SIGTERM
+        return is_second or not self._is_observed

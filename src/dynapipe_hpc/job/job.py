@@ -1,7 +1,7 @@
 """The ranks of an MPI job: collectives, agreement on errors, and a common end."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -9,10 +9,9 @@ from typing import TypeVar
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.job.ending import Ending
-from dynapipe_hpc.job.job_outcome import JobOutcome
+from dynapipe_hpc.job.ending import Ending, StopRequests
 from dynapipe_hpc.job.print_error import print_error
-from dynapipe_hpc.job.stop_requests import StopRequests
+from dynapipe_hpc.job.ranks import JobOutcome
 from dynapipe_hpc.job.world import MPI
 
 T = TypeVar("T")
@@ -165,3 +164,39 @@ def _end_on_errors_of_threads(job: Job) -> None:
         job.ending.end(uncaught.exc_value or uncaught.exc_type())
 
     threading.excepthook = end
+
+
+class _EndsEarly(Exception):  # noqa: N818 - not this rank's error
+    """Another rank failed, and reports the error itself; or a rank was asked to stop."""
+
+
+@contextmanager
+def fail_early(job: Job) -> Iterator[Callable[[], None]]:
+    """Ends the block on all ranks soon after an InputError, RunError or OSError on one of them.
+
+    Used inside `Job.fail_together`, where failed ranks would wait for those that still work. Called
+    by all ranks together. The caller has to handle a request to stop after the block.
+
+    Yields:
+        A function to call from time to time; it ends the block if another rank failed or any rank
+        was asked to stop.
+    """
+    peers = job.comm.Dup()
+
+    def check() -> None:
+        if job.stop.asked or peers.iprobe():
+            raise _EndsEarly
+
+    def tell() -> None:
+        for rank in range(job.size):
+            if rank != job.rank:
+                peers.send(None, rank)  # so small that the send does not block
+
+    try:
+        yield check
+    except _EndsEarly:
+        if job.stop.asked:
+            tell()
+    except (InputError, RunError, OSError):
+        tell()
+        raise

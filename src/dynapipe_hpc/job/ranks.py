@@ -1,7 +1,8 @@
-"""The processes that share work, with MPI or without."""
+"""The processes that share work, with MPI or without, and ways in which they end."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from enum import StrEnum
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -57,3 +58,20 @@ class Alone:
     def fail_together(self) -> Iterator[None]:
         """Nothing to agree on; errors go their way."""
         yield
+
+
+class JobOutcome(StrEnum):
+    """Outcome of a job."""
+
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+
+Recorder = Callable[[JobOutcome, int, str], None]
+"""Writes down how the job ends, with its exit code and a message."""
+
+
+def record_nothing(how: JobOutcome, exit_code: int, message: str) -> None:
+    """The recorder of a job whose end nobody asks about."""

@@ -1,11 +1,15 @@
-"""The Slurm job that this process belongs to."""
+"""The Slurm job that this process belongs to, and the end of a job that was asked to stop."""
 
+import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from signal import Signals
 
 from dynapipe_hpc.data.errors import RunError
-from dynapipe_hpc.job.launch_environment import read_number
+from dynapipe_hpc.job.launch import read_number
+from dynapipe_hpc.job.print_error import print_error
+from dynapipe_hpc.job.ranks import Ranks
 
 ANSWER_WITHIN_S = 60
 
@@ -61,3 +65,25 @@ def requeue(job: SlurmJob) -> None:
 
 def _refused(job: SlurmJob, reason: str) -> str:
     return f"Slurm did not requeue job {job.name}: {reason}; submit it again to continue"
+
+
+STOPPED = 75
+"""Exit code of a stopped job (EX_TEMPFAIL of sysexits.h): the same command continues it."""
+
+
+def end_stopped(job: Ranks, stop_signal: int) -> int:
+    """Reports which signal stopped the run; after SIGUSR1, requeues a Slurm job.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        RunError: Slurm did not requeue the job.
+    """
+    if job.is_first:
+        name = Signals(stop_signal).name
+        print_error(f"stopped by {name}; start again to continue")
+        slurm_job = read_slurm_job(os.environ)
+        if stop_signal == Signals.SIGUSR1 and slurm_job is not None:
+            requeue(slurm_job)
+    return STOPPED

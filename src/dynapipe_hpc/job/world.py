@@ -13,10 +13,13 @@ from typing import NoReturn
 import mpi4py
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.job.launch_environment import read_started
-from dynapipe_hpc.job.mismatch import check_interface, check_threads, check_world
-from dynapipe_hpc.job.one_host import prefer_loopback, shared_memory_only
-from dynapipe_hpc.job.open_mpi.settings import is_own_open_mpi, open_mpi_settings
+from dynapipe_hpc.job.launch import check_interface, check_threads, check_world, read_started
+from dynapipe_hpc.job.mpi_settings import (
+    is_own_open_mpi,
+    open_mpi_settings,
+    prefer_loopback,
+    shared_memory_only,
+)
 from dynapipe_hpc.job.print_error import print_error
 
 __all__ = ["MPI", "STARTED"]

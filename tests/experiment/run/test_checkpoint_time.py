@@ -27,7 +27,7 @@ def test_one_long_iteration_does_not_end_a_run() -> None:
 ASKED_TWICE = """
 import os, signal, time
 from dynapipe_hpc.job.ending import Ending
-from dynapipe_hpc.job.stop_requests import StopRequests
+from dynapipe_hpc.job.ending import StopRequests
 
 stop = StopRequests()
 stop.listen(Ending())

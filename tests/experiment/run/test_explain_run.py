@@ -19,7 +19,7 @@ from dynapipe_hpc.experiment.lock.run_lock import RunLock, writer_of
 from dynapipe_hpc.experiment.run.end_record import EndRecord, recorder_of
 from dynapipe_hpc.experiment.run.explain_run import explain_run
 from dynapipe_hpc.job.ending import Ending
-from dynapipe_hpc.job.job_outcome import JobOutcome
+from dynapipe_hpc.job.ranks import JobOutcome
 from dynapipe_hpc.report.run_folder import RunFolder
 
 HANG = (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.finding import Finding, Level
-from dynapipe_hpc.job.cores import crowded_hosts, shortage
-from dynapipe_hpc.job.mismatch import library_name
-from dynapipe_hpc.job.open_mpi.settings import (
+from dynapipe_hpc.job.launch import library_name
+from dynapipe_hpc.job.machine import crowded_hosts, shortage
+from dynapipe_hpc.job.mpi_settings import (
     OF_LAUNCHER,
     has_settings,
     is_own_open_mpi,

@@ -15,7 +15,7 @@ from dynapipe_hpc.experiment.rank.host_device import (
     slow_dtype,
     slow_packed_rows,
 )
-from dynapipe_hpc.job.launch_environment import device_index
+from dynapipe_hpc.job.launch import device_index
 from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
 from dynapipe_hpc.training.allocated_memory import MARGIN_BYTES, PLANNED_SHARE, reserved_bytes
 

@@ -10,7 +10,7 @@ from typing import Self
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input
-from dynapipe_hpc.job.process_identity import ProcessIdentity
+from dynapipe_hpc.job.process import ProcessIdentity
 
 SINCE = "%Y-%m-%d %H:%M:%S UTC"
 """Format of times, which compare as texts."""

@@ -18,9 +18,8 @@ from dynapipe_hpc.data.text.preprocess import (
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.shard import Shard, lay_out_shards, shard_folder, share_out
 from dynapipe_hpc.experiment.preprocess.shard_maker import Made, OnShare, ShardMaker, workers_of
-from dynapipe_hpc.job.end_stopped import end_stopped
-from dynapipe_hpc.job.fail_early import fail_early
-from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.job import Job, fail_early
+from dynapipe_hpc.job.slurm import end_stopped
 
 
 @dataclass(frozen=True, slots=True)

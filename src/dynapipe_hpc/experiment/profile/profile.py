@@ -21,8 +21,8 @@ from dynapipe_hpc.experiment.profile.update import measure_update
 from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer
 from dynapipe_hpc.experiment.rank.channels import Channels, connect
 from dynapipe_hpc.experiment.rank.devices import RankDevice, dtype_of, find_device
-from dynapipe_hpc.job.freed_memory import keep_freed_memory
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.models.tied_weights import Tied, tied_weights
 from dynapipe_hpc.planner.cost.model_state import state_factor
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable, fingerprint_of

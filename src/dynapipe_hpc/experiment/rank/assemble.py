@@ -16,8 +16,8 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.channels import Channels, connect
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice, clock_of, dtype_of, reserve_memory
-from dynapipe_hpc.job.freed_memory import keep_freed_memory
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.tied_weights import Tied, tied_weights

@@ -12,7 +12,7 @@ from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.cuda_clock import CudaClock
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.launch_environment import device_index
+from dynapipe_hpc.job.launch import device_index
 from dynapipe_hpc.job.world import STARTED
 from dynapipe_hpc.training.allocated_memory import reserve, reserved_bytes
 

@@ -11,7 +11,7 @@ from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.experiment.lock.run_lock import writer_of
 from dynapipe_hpc.experiment.lock.signs_of_life import PATIENCE_S
 from dynapipe_hpc.experiment.run.end_record import EndRecord
-from dynapipe_hpc.job.job_outcome import JobOutcome
+from dynapipe_hpc.job.ranks import JobOutcome
 from dynapipe_hpc.report.amounts import duration
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.not_a_run import not_a_run_error

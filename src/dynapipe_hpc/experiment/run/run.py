@@ -26,9 +26,9 @@ from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.experiment.run.watched_store import closing_together, open_store
 from dynapipe_hpc.experiment.watch.device_progress import progress_of
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
-from dynapipe_hpc.job.end_stopped import STOPPED, end_stopped
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.job_outcome import JobOutcome
+from dynapipe_hpc.job.ranks import JobOutcome
+from dynapipe_hpc.job.slurm import STOPPED, end_stopped
 
 
 def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:

@@ -9,7 +9,7 @@ from dynapipe_hpc.experiment.run.iteration_result import IterationResult
 from dynapipe_hpc.experiment.run.log import Log
 from dynapipe_hpc.experiment.run.online_costs import Costs
 from dynapipe_hpc.experiment.run.traces import Traces
-from dynapipe_hpc.job.stop_requests import StopRequests
+from dynapipe_hpc.job.ending import StopRequests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

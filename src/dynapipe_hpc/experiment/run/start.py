@@ -9,8 +9,8 @@ from dynapipe_hpc.experiment.experiment import Experiment, open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.place_layers import place_layers
-from dynapipe_hpc.job.cores import crowded_hosts, shortage
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.machine import crowded_hosts, shortage
 from dynapipe_hpc.job.print_error import warn
 from dynapipe_hpc.job.world import STARTED
 

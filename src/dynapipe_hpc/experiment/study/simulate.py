@@ -18,7 +18,7 @@ from dynapipe_hpc.experiment.lock.locked import locked
 from dynapipe_hpc.experiment.lock.run_lock import RunLock
 from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.experiment.study.variants import methods_of
-from dynapipe_hpc.job.freed_memory import keep_freed_memory
+from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.choose.choice import Choice

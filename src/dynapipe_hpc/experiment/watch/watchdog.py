@@ -16,7 +16,7 @@ from dynapipe_hpc.experiment.watch.position import Phase, Standing
 from dynapipe_hpc.experiment.watch.rank_status import RankStatus, suspect_of, whereabouts_of
 from dynapipe_hpc.experiment.watch.table import table_of
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.process_identity import state_of
+from dynapipe_hpc.job.process import state_of
 
 _TICK_S = 0.25
 _MAX_TICK_S = 1.0

@@ -7,7 +7,7 @@ from shutil import copy
 
 import pytest
 
-from dynapipe_hpc.job.open_mpi.settings import (
+from dynapipe_hpc.job.mpi_settings import (
     OF_LAUNCHER,
     OF_RANKS,
     has_settings,
@@ -16,7 +16,7 @@ from dynapipe_hpc.job.open_mpi.settings import (
 
 LOAD_ANOTHER_MPI = """
 import ctypes, os, sys
-from dynapipe_hpc.job.open_mpi.settings import is_own_open_mpi, permission_for_root
+from dynapipe_hpc.job.mpi_settings import is_own_open_mpi, permission_for_root
 
 os.geteuid = lambda: 0
 sys.prefix = sys.argv[1]

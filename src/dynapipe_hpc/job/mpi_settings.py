@@ -1,13 +1,52 @@
-"""Settings of Open MPI, and its installation inside a virtual environment."""
+"""Settings with which MPI starts: of one host, and of Open MPI in a virtual environment."""
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 
-OF_RANKS = Path(__file__).with_name("openmpi-mca-params.conf")
-OF_LAUNCHER = Path(__file__).with_name("prte-mca-params.conf")
+from dynapipe_hpc.job.launch import LaunchEnvironment
+
+Environment = MutableMapping[str, str]
+
+
+@contextmanager
+def shared_memory_only(started: LaunchEnvironment, environment: Environment) -> Iterator[None]:
+    """Lets MPI start without the network if the job runs on one host.
+
+    Otherwise ranks would listen for connections, with Open MPI on all interfaces. A process alone
+    does without shared memory too, because without a launcher nothing would remove the segment of
+    16.8 MB that Open MPI leaves. Variables that users have set are kept. The environment is
+    restored afterwards, since processes that this one starts may belong to other jobs.
+
+    Args:
+        started: How this process was started.
+        environment: Environment variables, which MPI and UCX read when MPI starts.
+    """
+    settings = {
+        # The name of shared memory in Open MPI 3 and 4; 5 accepts it too, but `sm` is a stub there.
+        "OMPI_MCA_btl": "self,vader" if started.size > 1 else "self",
+        "UCX_TLS": "self,sm",  # MPICH, and Open MPI over UCX
+    }
+    added = settings.keys() - environment.keys() if started.is_on_one_host else set()
+    environment.update({name: settings[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            del environment[name]
+
+
+def prefer_loopback(started: LaunchEnvironment, environment: Environment) -> None:
+    """Makes NCCL and gloo use the loopback interface if the job runs on one host."""
+    if started.is_on_one_host:
+        environment.setdefault("NCCL_SOCKET_IFNAME", "lo")
+        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
+OF_RANKS = Path(__file__).parent / "open_mpi" / "openmpi-mca-params.conf"
+OF_LAUNCHER = Path(__file__).parent / "open_mpi" / "prte-mca-params.conf"
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
 
