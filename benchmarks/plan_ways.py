@@ -29,8 +29,7 @@ from mpi4py import MPI
 
 from dynapipe_hpc.job.host_memory import HostMemory
 from dynapipe_hpc.job.machine import machine_facts
-from dynapipe_hpc.store.mpi import MpiPlanStore
-from dynapipe_hpc.store.outbox import Outbox
+from dynapipe_hpc.store.mpi import MpiPlanStore, Outbox
 from dynapipe_hpc.store.polling import poll
 from dynapipe_hpc.store.ring_layout import HEADER, WORD, MessageKind, RingLayout
 

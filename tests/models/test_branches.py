@@ -9,8 +9,7 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.attention_context import AttentionContext
-from dynapipe_hpc.models.branches import Branches
+from dynapipe_hpc.models.attention_context import AttentionContext, Branches
 from dynapipe_hpc.models.tokens.documents import Documents
 
 PAIRS = [

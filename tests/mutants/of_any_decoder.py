@@ -209,7 +209,7 @@ ANY_DECODER = (
         (f"{STAGE[0]}::{ANSWERS}[starcoder2]",),
     ),
     Mutant(
-        "models/branches.py",
+        "models/attention_context.py",
         "attention_on_cpu(q, k, v, window)",
         "attention_on_cpu(q, k, v, window and window + 1)",
         "windows of rejected answers one key too wide",
@@ -572,14 +572,14 @@ ANY_DECODER = (
         MERGED,
     ),
     Mutant(
-        "training/huggingface/rope.py",
+        "training/huggingface/llama.py",
         "        is_mistral\n",
         "        False\n",
         "rows beyond the window of a Mistral",
         WINDOWS,
     ),
     Mutant(
-        "training/huggingface/rope.py",
+        "training/huggingface/llama.py",
         "and sliding_layers(settings.values, settings.integer",
         "and 1 + (settings.integer",
         "rows held to a window that no layer has",
@@ -804,7 +804,7 @@ ANY_DECODER = (
         (f"{PARTS[0]}::{WAITS}",),
     ),
     Mutant(
-        "planner/cost/layer_estimates.py",
+        "planner/cost/analytic.py",
         "(deferred.per_own + deferred.per_source) // 2",
         "deferred.per_own // 2",
         "gradients of keys and values of the other side",

@@ -23,7 +23,7 @@ EVALUATION = (
            "training continues with the samples of the evaluation",
            (f"{EVALUATING[0]}::test_training_does_not_notice_an_evaluation",)),
     Mutant("planner/batch/microbatch_costs.py",
-           "slice(None) if cost.cache_cost in SHARED else firsts", "firsts",
+           "slice(None) if cache_cost in SHARED else firsts", "firsts",
            "an evaluation forgets keys and values after the first slice",
            (f"{EVALUATING[0]}::test_samples_that_do_not_fit_are_evaluated_as_slices",)),
     Mutant("planner/cost/forward_only.py", "return Cost.FORWARD_TRANSIENT_BYTES",

@@ -105,7 +105,7 @@ MODELS = (
            "weights of every slice are those of the first", SLICED),
     Mutant("models/tokens/dropout_keys.py", "range(first, first + end - start)",
            "range(end - start)", "dropout of slices begins anew", SLICED),
-    Mutant("training/sliced_samples.py", "if part and part.begin == 0:\n            self._forget",
+    Mutant("training/module_stage.py", "if part and part.begin == 0:\n            self._forget",
            "if part:\n            self._forget", "keys and values are freed too early", SLICED),
     Mutant("models/attention.py", "enable_cudnn_sdp(False)", "enable_cudnn_sdp(True)",
            "a kernel that builds a plan for every shape", ATTENTION),
@@ -193,9 +193,9 @@ MODELS = (
            "scores are divided", T5),
     Mutant("models/t5_layers.py", "key, value = both", "value, key = both",
            "values before keys", T5),
-    Mutant("models/t5_feed_forward.py", "functional.relu(", "functional.gelu(",
+    Mutant("models/t5_layers.py", "functional.relu(", "functional.gelu(",
            "another activation", T5),
-    Mutant("models/t5_feed_forward.py", ", approximate=\"tanh\")", ")",
+    Mutant("models/t5_layers.py", ", approximate=\"tanh\")", ")",
            "the exact GELU as a gate", T5),
     Mutant("models/gated_feed_forward.py", "gate, values = both", "values, gate = both",
            "the gate is the other half", T5),
@@ -245,7 +245,7 @@ MODELS = (
            ("tests/end_to_end/test_dropout_exactness.py"
             "::test_weights_are_those_of_the_unsplit_model"
             "[2 stages x 1 replicas x 2 shards, spread-t5-gated]",)),
-    Mutant("models/t5_feed_forward.py", "self._first_column = shards.shard * ",
+    Mutant("models/t5_layers.py", "self._first_column = shards.shard * ",
            "self._first_column = 0 * ", "all shards drop as the first",
            ("tests/end_to_end/test_dropout_exactness.py"
             "::test_weights_are_those_of_the_unsplit_model"
@@ -450,7 +450,7 @@ MODELS = (
             "::test_what_recomputation_adds_to_scores_is_seen_by_whoever_counts_what_is_kept",)),
     Mutant("models/recompute.py", ", deferring(None):", ":",
            "what is recomputed is kept for gradients of weights", DEFERRED),
-    Mutant("models/t5_feed_forward.py",
+    Mutant("models/t5_layers.py",
            "with deferring(None):\n            output: Tensor = self.output(functional.r",
            "if True:\n            output: Tensor = self.output(functional.r",
            "a ReLU's output and the gradient of its input wait together", WAITING),

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from dynapipe_hpc.data.microbatch import PackedRow
+from dynapipe_hpc.plan.check import excerpt, picture
 from dynapipe_hpc.plan.errors import PlanError
-from dynapipe_hpc.plan.excerpt import excerpt, picture
 from dynapipe_hpc.plan.instruction import (
     Backward,
     BackwardInput,

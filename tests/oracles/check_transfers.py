@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from dynapipe_hpc.plan.check import excerpt, picture
 from dynapipe_hpc.plan.errors import PlanError
-from dynapipe_hpc.plan.excerpt import excerpt, picture
 from dynapipe_hpc.plan.instruction import Payload, StartReceive, StartSend, WaitReceive, WaitSend
 from dynapipe_hpc.plan.rank_plan import RankPlan
 

@@ -1,4 +1,4 @@
-from dynapipe_hpc.store.outbox import Outbox
+from dynapipe_hpc.store.mpi import Outbox
 from dynapipe_hpc.store.ring_layout import HEADER, WORD, MessageKind, RingLayout
 
 LAYOUT = RingLayout(n_ranks=2, n_entries=1, message_bytes=8)

@@ -29,8 +29,8 @@ from dynapipe_hpc.training.adamw import STATE_KINDS
 from dynapipe_hpc.training.checkpoint.boxes import Box, boxes_of, overlap
 from dynapipe_hpc.training.checkpoint.files import DamagedError
 from dynapipe_hpc.training.checkpoint.part_files import check_part
+from dynapipe_hpc.training.checkpoint.parts import placed
 from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader, read_parts
-from dynapipe_hpc.training.checkpoint.shard_boxes import placed
 from dynapipe_hpc.training.checkpoint.state import TrainingState
 from dynapipe_hpc.training.checkpoint.write_parts import write_parts
 from dynapipe_hpc.training.config import TrainingConfig

@@ -1,19 +1,174 @@
 """Context of the attention of decoder-only models: all that keys and values pass through."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from itertools import pairwise
+from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow
 from dynapipe_hpc.models.attention import causal_attention, scaled
-from dynapipe_hpc.models.branches import Branches
-from dynapipe_hpc.models.cached_attention import cached_attention
+from dynapipe_hpc.models.cached_attention import (
+    attention_on_cpu,
+    cached_attention,
+    gradients_on_cpu,
+)
+from dynapipe_hpc.models.flash_attention import FlashSizes, flash_backward, flash_forward
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.slice_documents import SliceDocuments
 from dynapipe_hpc.models.tokens.documents import Documents
+from dynapipe_hpc.models.tokens.to_device import to_device
+
+
+@dataclass(frozen=True, eq=False)
+class Branches:
+    """Texts of a packed row of preference pairs, in which the prompt of a pair is there once.
+
+    A prompt with its chosen answer attends to itself. A rejected answer attends to the prompt and
+    to itself, at the positions that it has behind a copy of the prompt.
+
+    Attributes:
+        texts: Documents of the row: prompts with chosen answers, rejected answers, and fill.
+        sources: Documents that they attend to: themselves, with the prompt before a rejected one.
+        source_tokens: Position in the row of every token of `sources`, int64.
+        positions: Position of every token in its text, shape (row_tokens,), int64.
+    """
+
+    texts: Documents
+    sources: Documents
+    source_tokens: Tensor
+    positions: Tensor
+
+    @classmethod
+    def from_microbatch(cls, microbatch: PackedRow) -> Self:
+        """The branches of a row of preference pairs, on the host."""
+        *begins, end = microbatch.offsets
+        bounds = [bound for pair in zip(begins, _begins(microbatch), strict=True) for bound in pair]
+        texts = Documents.between((*bounds, end), microbatch.row_tokens)
+        prompt_of = {
+            branch.begin: range(begin, begin + branch.prompt_tokens)
+            for begin, branch in zip(begins, microbatch.branches, strict=True)
+        }
+        spans = [range(start, stop) for start, stop in pairwise(texts.offsets)]
+        prompts = [prompt_of.get(span.start, range(0)) for span in spans]
+        sources = [[*prompt, *span] for prompt, span in zip(prompts, spans, strict=True)]
+        positions = [
+            np.arange(len(prompt), len(prompt) + len(span))
+            for prompt, span in zip(prompts, spans, strict=True)
+        ]
+        return cls(
+            texts,
+            Documents.from_lengths([len(tokens) for tokens in sources]),
+            torch.from_numpy(np.concatenate([np.array(tokens, np.int64) for tokens in sources])),
+            torch.from_numpy(np.concatenate(positions)),
+        )
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, window: int | None = None
+    ) -> Tensor:
+        """Mixed values of all tokens, of the shape of `query`.
+
+        Args:
+            query: What attends, shape (1, tokens, heads, head size).
+            key: What is attended to, shape (1, tokens, key heads, head size).
+            value: What is weighted, of the shape of `key`.
+            window: Number of keys that a query sees at most, itself included; None for all.
+        """
+        mixed: Tensor = _BranchedAttention.apply(  # type: ignore[no-untyped-call]
+            query[0], key[0], value[0], self, window
+        )
+        return mixed[None]
+
+    def to(self, device: torch.device) -> Self:
+        """The same on a device, or itself."""
+        if self.positions.device == device:
+            return self
+        return type(self)(
+            self.texts.to(device),
+            self.sources.to(device),
+            to_device(self.source_tokens, device),
+            to_device(self.positions, device),
+        )
+
+
+def _begins(microbatch: PackedRow) -> list[int]:
+    """Positions at which rejected answers begin."""
+    return [branch.begin for branch in microbatch.branches]
+
+
+class _BranchedAttention(torch.autograd.Function):
+    """The kernels for both directions; keys and values of prompts are kept once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        branches: Branches,
+        window: int | None,
+    ) -> Tensor:
+        keys, values = sources = _sources(key, value, branches)
+        if query.is_cuda:
+            sizes = FlashSizes.from_documents(branches.texts, branches.sources, window)
+            mixed, *left = flash_forward(query, keys, values, sizes)
+        else:
+            split = _split(query, sources, branches)
+            parts = [attention_on_cpu(q, k, v, window) for q, k, v in split]
+            mixed = torch.cat([part for part, _ in parts])
+            left = [scores for _, scores in parts]
+        ctx.branches, ctx.window = branches, window
+        ctx.save_for_backward(query, key, value, mixed, *left)
+        return mixed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, mixed, *left = ctx.saved_tensors
+        branches: Branches = ctx.branches
+        sources = _sources(key, value, branches)
+        if query.is_cuda:
+            sizes = FlashSizes.from_documents(branches.texts, branches.sources, ctx.window)
+            of_query, *of_sources = flash_backward(
+                gradient, (query, *sources), (mixed, *left), sizes
+            )
+        else:
+            parts = [
+                gradients_on_cpu(towards, inputs, (out, scores), ctx.window)
+                for inputs, towards, out, scores in zip(
+                    _split(query, sources, branches),
+                    torch.split(gradient, branches.texts.lengths),
+                    torch.split(mixed, branches.texts.lengths),
+                    left,
+                    strict=True,
+                )
+            ]
+            of_query, *of_sources = map(torch.cat, zip(*parts, strict=True))
+        # A prompt is a source of two texts at most, and sums of two terms have no order.
+        of_key, of_value = (
+            torch.zeros_like(side).index_add_(0, branches.source_tokens, of_side)
+            for side, of_side in zip((key, value), of_sources, strict=True)
+        )
+        return of_query, of_key, of_value, None, None
+
+
+def _sources(key: Tensor, value: Tensor, branches: Branches) -> tuple[Tensor, Tensor]:
+    """Keys and values of all sources, those of prompts once more."""
+    tokens = branches.source_tokens
+    return key.index_select(0, tokens), value.index_select(0, tokens)
+
+
+def _split(
+    query: Tensor, sources: Sequence[Tensor], branches: Branches
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Queries, keys and values of every text."""
+    keys, values = (torch.split(side, branches.sources.lengths) for side in sources)
+    return zip(torch.split(query, branches.texts.lengths), keys, values, strict=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

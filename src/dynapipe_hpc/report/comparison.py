@@ -2,20 +2,18 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.report.evaluation_lines import evaluation_lines
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
-from dynapipe_hpc.report.gain import Gain, gain
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.mixture_file import read_mixture
 from dynapipe_hpc.report.rank_time import Use
 from dynapipe_hpc.report.recorded import n_warm_up, read_recorded
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.report.setting_differences import choices, differences
 from dynapipe_hpc.report.settings import (
     has_measured_costs,
     is_dynamic,
@@ -25,6 +23,151 @@ from dynapipe_hpc.report.settings import (
 from dynapipe_hpc.report.throughput import RunSummary, largest_loss_difference, summarise
 from dynapipe_hpc.report.time_use import TimeUse, time_use
 from dynapipe_hpc.report.timeline import IterationTimeline
+
+# Runs are compared to judge layouts and planners, so other settings of these tables may differ.
+_EQUAL_TABLES = ("data.", "model.")
+_EQUAL_KEYS = ("training.dtype", "training.threads", "training.loss_weighting")
+_CHOSEN_TABLES = ("planner.", "cluster.", "executor.", "training.")
+_CHOSEN_KEYS = ("model.layers_per_stage",)
+_LEFT_OUT = {"data.verify", *_CHOSEN_KEYS}
+_FACTS = ("ranks", "device", "processor")
+
+
+def differences(runs: Sequence[RunFolder], names: Sequence[str]) -> tuple[str, ...]:
+    """Lines about facts that should be equal but are not: data, model, dtype, ranks, devices.
+
+    Args:
+        runs: The runs.
+        names: Names of the runs, in the same order.
+    """
+    return _lines([dict(_facts(run)) for run in runs], names, missing="not known")
+
+
+def choices(runs: Sequence[RunFolder], names: Sequence[str]) -> tuple[str, ...]:
+    """Lines about other settings in which runs differ: how they are planned, placed and trained.
+
+    Runs that do not have a setting are left out of its line.
+
+    Args:
+        runs: The runs.
+        names: Names of the runs, in the same order.
+    """
+    return _lines([dict(_choices(run)) for run in runs], names, missing="")
+
+
+def _facts(run: RunFolder) -> Iterator[tuple[str, str]]:
+    for name, value in settings_of(run).items():
+        if (name.startswith(_EQUAL_TABLES) and name not in _LEFT_OUT) or name in _EQUAL_KEYS:
+            yield name, str(value)
+    for name in _FACTS:
+        if name in run.machine:
+            yield name, str(run.machine[name])
+
+
+def _choices(run: RunFolder) -> Iterator[tuple[str, str]]:
+    for name, value in settings_of(run).items():
+        is_chosen = name.startswith(_CHOSEN_TABLES) or name in _CHOSEN_KEYS
+        if is_chosen and name not in _EQUAL_KEYS:
+            yield name, str(value)
+
+
+def _lines(
+    runs: Sequence[Mapping[str, str]], names: Sequence[str], *, missing: str
+) -> tuple[str, ...]:
+    keys = dict.fromkeys(key for run in runs for key in run)
+    lines = (_line(key, [run.get(key, missing) for run in runs], names) for key in keys)
+    return tuple(line for line in lines if line)
+
+
+def _line(key: str, values: Sequence[str], names: Sequence[str]) -> str:
+    """A line that says which runs have which value; empty if all have the same."""
+    named: dict[str, list[str]] = {}
+    for value, name in zip(values, names, strict=True):
+        named.setdefault(value, []).append(name)
+    if len(named) == 1:
+        return ""
+    parts = [f"{value} in {', '.join(n)}" for value, n in named.items() if value]
+    return f"{key}: {'; '.join(parts)}"
+
+
+MIN_SHARE = 0.01
+"""Smallest difference that is told, as a fraction of the other run's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The real tokens per second of a run over those of the best other run.
+
+    Attributes:
+        claim: Sentence with the ratio.
+        why: Clause on the uses of time that differ in traced iterations after the warm-up; empty
+            if none does, or if they are not known.
+    """
+
+    claim: str
+    why: str
+
+    def __str__(self) -> str:
+        """Claim and reason in one sentence."""
+        return f"{self.claim}: {self.why}" if self.why else self.claim
+
+
+def gain(
+    summaries: Sequence[RunSummary], times: Sequence[TimeUse | None], subject: int | None
+) -> Gain | None:
+    """Compares a run with the best of the others.
+
+    Args:
+        summaries: Summaries of the runs.
+        times: Use of time of each run, where known.
+        subject: Index of the run; the fastest if None.
+
+    Returns:
+        None if there is one run only.
+    """
+    if len(summaries) == 1:
+        return None
+    by_speed = sorted(range(len(summaries)), key=lambda i: -summaries[i].real_tokens_per_s)
+    subject = by_speed[0] if subject is None else subject
+    best = next(i for i in by_speed if i != subject)
+    winner, other = summaries[subject], summaries[best]
+    ratio = winner.real_tokens_per_s / other.real_tokens_per_s
+    others = "the best of the other runs" if len(summaries) > 2 else "the other run"
+    claim = (
+        f"{winner.name} processes {ratio:.2f}x the real tokens per second of {other.name}, {others}"
+    )
+    of_own, of_other = times[subject], times[best]
+    if of_own is None or of_other is None or of_own.in_warm_up or of_other.in_warm_up:
+        return Gain(claim, "")
+    return Gain(claim, _why(of_own, of_other, other.name))
+
+
+def _why(subject_use: TimeUse, other: TimeUse, other_name: str) -> str:
+    """Uses on which a real token takes less or more time than in the other run."""
+    scale = other.real_tokens / subject_use.real_tokens / other.iteration_ms
+    changes = {use: subject_use.times_ms[use] * scale - other.share(use) for use in Use}
+    by_sign = {"less": _large(changes, -1), "more": _large(changes, 1)}
+    parts = [f"{word} on {_listed(uses)}" for word, uses in by_sign.items() if uses]
+    if not parts:
+        return ""
+    n = min(subject_use.n_iterations, other.n_iterations)
+    traced = f"{n} traced iterations" if n > 1 else "one traced iteration"
+    return (
+        f"per token of {traced} it spends {' and '.join(parts)}; "
+        f"shares are of the time of {other_name}"
+    )
+
+
+def _large(changes: Mapping[Use, float], sign: int) -> list[tuple[Use, float]]:
+    """Uses with a change of this sign that is large enough to be told, the largest first."""
+    sizes = [(use, sign * change) for use, change in changes.items()]
+    large = [(use, size) for use, size in sizes if size >= MIN_SHARE]
+    return sorted(large, key=lambda each: -each[1])
+
+
+def _listed(uses: Sequence[tuple[Use, float]]) -> str:
+    return ", ".join(f"{use} ({100 * size:.0f} %)" for use, size in uses)
+
 
 MIB = 2**20
 LARGE_ERROR = 0.3

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.models.sharding.adapters import has_adapters
@@ -13,7 +15,6 @@ from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.flat_parameters import FlatParameters
-from dynapipe_hpc.training.gradient_norm import square_sum
 from dynapipe_hpc.training.learning_rate import learning_rate
 from dynapipe_hpc.training.loss_scale import LossScale
 from dynapipe_hpc.training.overlapped_reduce import OverlappedGradientReduce
@@ -21,6 +22,38 @@ from dynapipe_hpc.training.step import PendingStep
 from dynapipe_hpc.training.tied_copies import NOTHING_TIED, TiedCopies, borrowed
 from dynapipe_hpc.training.update_rule import Factor, FlatState, UpdateRule
 from dynapipe_hpc.training.zero_partition import ZeroPartition
+
+_PIECE = 1 << 24  # numbers whose norm is computed at once
+
+
+def square_sum(
+    parameters: FlatParameters, share: ZeroPartition, collectives: Collectives
+) -> Tensor:
+    """Squared norm of the model's gradient, a float64 scalar; all ranks of a replica together."""
+    total = share.sum_by_part(
+        parameters.gradients, partial(_square_sum_of, parameters, collectives.shard)
+    )
+    collectives.sum_within_replica(total)
+    return total[0]
+
+
+def _square_sum_of(parameters: FlatParameters, shard: int, extent: slice) -> Tensor:
+    """Squared norm of some gradients; weights that all shards hold count on the first only."""
+    gradients, unsplit = parameters.gradients, parameters.unsplit
+    if shard == 0:
+        return _square_sum(gradients[extent])
+    before = gradients[extent.start : max(extent.start, min(extent.stop, unsplit.start))]
+    after = gradients[min(extent.stop, max(extent.start, unsplit.stop)) : extent.stop]
+    return _square_sum(before) + _square_sum(after)
+
+
+def _square_sum(values: Tensor) -> Tensor:
+    """Squared norm in float64, computed in pieces because torch copies its input to float64."""
+    total = torch.zeros((), dtype=torch.float64, device=values.device)
+    for start in range(0, len(values), _PIECE):
+        norm = torch.linalg.vector_norm(values[start : start + _PIECE], dtype=torch.float64)
+        total += norm.square()
+    return total
 
 
 class Optimizer:

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.planner.batch.order import halved, order_samples, orders
-from dynapipe_hpc.planner.batch.order_in_plane import tour
+from dynapipe_hpc.planner.batch.order import halved, order_samples, orders, tour
 
 
 def test_the_longest_comes_first_and_equal_ones_by_id() -> None:

@@ -6,14 +6,42 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import TypedDict
 
 from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.demo import documents as demo_documents
 from dynapipe_hpc.data.demo import tasks as demo_tasks
-from dynapipe_hpc.data.demo.chats import CHAT, demo_chats
-from dynapipe_hpc.data.demo.preferences import PREFERENCE, demo_preferences
+from dynapipe_hpc.data.demo.chats import CHAT, MAX_BYTES, MIN_BYTES, TASKS, DemoTurn, demo_chats
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.output_file import FileKind
+
+PREFERENCE = "preference"
+"""Name of the task that all pairs are of."""
+
+
+class Preference(TypedDict):
+    """Messages of a prompt, and two answers, of one message each."""
+
+    prompt: list[DemoTurn]
+    chosen: list[DemoTurn]
+    rejected: list[DemoTurn]
+    task: str
+
+
+def demo_preferences(n_samples: int, seed: int) -> Iterator[Preference]:
+    """Makes pairs; each depends on its number and `seed` alone.
+
+    The prompt and the right answer are a conversation; the wrong answer is one to another question.
+    """
+    for i, chat in enumerate(demo_chats(n_samples, seed)):
+        *prompt, right = chat["messages"]
+        rng = Random(f"preference {seed}/{i}")  # noqa: S311 (not a secret)
+        wrong = right["content"]
+        while wrong == right["content"]:
+            _, wrong = rng.choice(TASKS)(rng, rng.randint(MIN_BYTES, MAX_BYTES))
+        rejected: DemoTurn = {"role": right["role"], "content": wrong}
+        yield {"prompt": prompt, "chosen": [right], "rejected": [rejected], "task": PREFERENCE}
+
 
 # Most samples are short and a few are very long, as in collections of instruction tasks: length
 # in bytes is log-normal with (share, median, sigma).

@@ -1,19 +1,77 @@
 """Chat templates: from a conversation to text, and to the parts of it that are marked."""
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache
 from typing import Any, NamedTuple, Self
 
 import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.text.conversation import Conversation
-from dynapipe_hpc.data.text.messages import ASSISTANT, REASONING, Fields, Parts
+from dynapipe_hpc.data.text.messages import ASSISTANT, REASONING, Arguments, Fields, Parts
 from dynapipe_hpc.data.text.record_fields import texts_in
-from dynapipe_hpc.data.text.template_environment import BEGIN, END, compiled
-from dynapipe_hpc.data.text.template_forms import forms_of
+
+BEGIN, END = "\0\1", "\0\2"
+"""Marks around generated text; no message holds a zero character."""
+
+
+class TemplateRefusesError(jinja2.TemplateError):
+    """A template called `raise_exception`."""
+
+
+class _Generation(Extension):
+    """The block `{% generation %}`, around what the assistant writes."""
+
+    tags = {"generation"}  # noqa: RUF012 (as the library declares it)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """A call that marks the body of the block."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_marked"), [], [], body).set_lineno(line)
+
+    @staticmethod
+    def _marked(caller: Callable[[], str]) -> str:
+        return f"{BEGIN}{caller()}{END}"
+
+
+@cache
+def compiled(source: str) -> jinja2.Template:
+    """A template, compiled once per process.
+
+    Raises:
+        jinja2.TemplateError: It is not a template.
+    """
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = _now
+    return environment.from_string(source)
+
+
+def _to_json(value: Any, **settings: Any) -> str:
+    """JSON without HTML's escapes, which Jinja's own filter writes."""
+    return json.dumps(value, **{"ensure_ascii": False, **settings})
+
+
+def _refuse(message: str) -> str:
+    raise TemplateRefusesError(message)
+
+
+def _now(form: str) -> str:
+    return datetime.now(UTC).astimezone().strftime(form)
+
 
 DEFAULT, TOOL_USE = "default", "tool_use"
 """Names of templates, of which a tokenizer may have several."""
@@ -248,3 +306,43 @@ def _without_marks(marked: str) -> Rendered:
             parts.append(part)
             n += len(part)
     return Rendered("".join(parts), spans)
+
+
+def forms_of(messages: list[Fields]) -> list[list[Fields]]:
+    """The messages in every form that a template may take, likeliest first.
+
+    Content is a list of parts, or their joined text; arguments of calls are an object, or JSON in a
+    string; content that is not there is missing, or null.
+    """
+    forms = [messages]
+    for change in (_with_joined_parts, _with_written_arguments, _with_null_content):
+        changed = [[change(message) for message in form] for form in forms]
+        forms += [new for new, form in zip(changed, forms, strict=True) if new != form]
+    return forms
+
+
+def _with_joined_parts(message: Fields) -> Fields:
+    content = message.get("content")
+    if not isinstance(content, Parts) or content.other_types:
+        return message
+    return {**message, "content": "".join(part["text"] for part in content)}
+
+
+def _with_written_arguments(message: Fields) -> Fields:
+    if "tool_calls" not in message:
+        return message
+    return {**message, "tool_calls": [_written(call) for call in message["tool_calls"]]}
+
+
+def _written(value: Any) -> Any:
+    match value:
+        case Arguments():
+            return value.as_json_text
+        case dict():
+            return {name: _written(each) for name, each in value.items()}
+        case _:
+            return value
+
+
+def _with_null_content(message: Fields) -> Fields:
+    return {"content": None, **message}

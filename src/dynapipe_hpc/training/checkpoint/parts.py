@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from dynapipe_hpc.models.sharding.split import WHOLE, splits_of
-from dynapipe_hpc.training.checkpoint.boxes import boxes_of
-from dynapipe_hpc.training.checkpoint.shard_boxes import placed
+from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
+from dynapipe_hpc.training.checkpoint.boxes import Box, boxes_of
 from dynapipe_hpc.training.flat_parameters import FlatView
 from dynapipe_hpc.training.update_rule import FlatState, Segment
 
@@ -74,3 +73,35 @@ def parts_of(views: Sequence[FlatView], state: FlatState) -> list[StatePart]:
         for view in views
         for part in view_parts(view, kind, segment)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class BoxPair:
+    """A box of a shard, and where it is in the whole weight."""
+
+    of_shard: Box
+    of_unsplit: Box
+
+
+def placed(box: Box, split: Split, shape: Sequence[int]) -> Iterator[BoxPair]:
+    """A box of a shard of the given shape, cut so that each part is a box of the whole weight.
+
+    What the shard is filled up with has no place there.
+    """
+    d = split.dimension
+    width = shape[d] // split.n_blocks
+    n_real = width if split.whole_size is None else split.whole_size - split.shard * width
+    for block in range(split.n_blocks):
+        start = max(box.offsets[d], block * width)
+        stop = min(box.offsets[d] + box.sizes[d], block * width + min(width, n_real))
+        if start < stop:
+            before = block * width * (split.n_shards - 1) + split.shard * width
+            of_shard = _along(box, d, start, stop - start)
+            yield BoxPair(of_shard, _along(box, d, before + start, stop - start))
+
+
+def _along(box: Box, dimension: int, offset: int, size: int) -> Box:
+    """The box with another extent along a dimension."""
+    offsets, sizes = list(box.offsets), list(box.sizes)
+    offsets[dimension], sizes[dimension] = offset, size
+    return Box(tuple(offsets), tuple(sizes))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dynapipe_hpc.planner.cost.table.stacked_peak import transient_of_stack
+from dynapipe_hpc.planner.cost.table.import_csv import transient_of_stack
 
 ROWS, LENGTHS = np.array([1, 2, 4, 8]), np.array([16, 32])
 TOKENS = np.outer(ROWS, LENGTHS).astype(np.float64)
