@@ -95,7 +95,7 @@ MODEL_FOLDERS = (
         SETTINGS,
     ),
     Mutant(
-        f"{HUGGINGFACE}/rope.py",
+        f"{HUGGINGFACE}/llama.py",
         "    if settings.get(name) is not None:\n        return settings.integer(name)\n",
         "",
         "rows of the pretraining are looked for in one place",
