@@ -16,7 +16,7 @@ import numpy as np
 
 from dynapipe_hpc.data.errors import InputError, RunError, escaped
 from dynapipe_hpc.job.print_error import print_error
-from dynapipe_hpc.job.ranks import JobOutcome, Recorder, record_nothing
+from dynapipe_hpc.job.ranks import JobOutcome, Recorder
 from dynapipe_hpc.job.world import MPI
 
 _MAX_ASK_S = 1.0
@@ -30,7 +30,6 @@ class FirstClaim:
     """
 
     def __init__(self, owner: int) -> None:
-        """Makes the word in the memory of rank `owner`; called by all ranks together."""
         self._owner = owner
         is_own = MPI.COMM_WORLD.Get_rank() == owner
         self._window = MPI.Win.Allocate(8 if is_own else 0, 1, comm=MPI.COMM_WORLD)
@@ -50,7 +49,6 @@ class FirstClaim:
         return answers[0] if answers else None
 
     def close(self) -> None:
-        """Releases the word; called by all ranks together."""
         MPI.COMM_WORLD.Barrier()
         self._window.Unlock_all()
         self._window.Free()
@@ -77,17 +75,14 @@ class Ending:
     A failure on one rank soon causes failures on others. One word in the first rank's memory,
     which ranks swap atomically, decides who may print the message. If the first rank does not
     answer, a word on another host decides. If that does not answer either, one message too many is
-    better than none.
-
-    Attributes:
-        recorder: Writes down how the job ends, besides the message.
+    better than none. The `recorder` writes down how the job ends, besides the message.
     """
 
     def __init__(self) -> None:
         """Decides among the threads of this process only, until `open` is called."""
         self._words: list[FirstClaim] = []
         self._lock = Lock()
-        self.recorder: Recorder = record_nothing
+        self.recorder: Recorder | None = None
 
     def open(self) -> None:
         """Decides among all ranks from now on; called by all ranks together."""
@@ -138,18 +133,15 @@ class Ending:
     def _start_to_record(self, how: JobOutcome, exit_code: int, message: str) -> Thread:
         def record() -> None:
             with suppress(InputError, RunError, OSError):
-                self.recorder(how, exit_code, message)
+                if self.recorder is not None:
+                    self.recorder(how, exit_code, message)
 
         recording = Thread(target=record, name="record of the end", daemon=True)
         recording.start()
         return recording
 
     def wait_unless_first(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Returns on the first rank that calls it; on others waits for the end of the job.
-
-        Args:
-            meanwhile: What to do again and again while waiting.
-        """
+        """Returns on the first rank; others call `meanwhile` until the end of the job."""
         if self.claim():
             return
         end_s = time.monotonic() + _MAX_WAIT_S
@@ -187,18 +179,14 @@ _ONE_REQUEST_S = 2.0
 
 
 class StopRequests:
-    """Requests to stop that this process has received as signals.
+    """Requests to stop that this process has received as signals; `asked` is the first, or 0.
 
     SIGUSR1 and SIGTERM ask the process to stop at the next good point. A second SIGTERM, and
     SIGINT, end the job immediately, and so does any signal while requests are not observed. A
     signal that arrives twice, as from Slurm and from `srun`, counts once.
-
-    Attributes:
-        asked: The first signal that asked to stop; 0 if none has.
     """
 
     def __init__(self) -> None:
-        """Changes nothing about signals until `listen`."""
         self.asked = 0
         self._is_observed = False
         self._first_s = 0.0

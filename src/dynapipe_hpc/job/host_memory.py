@@ -15,11 +15,7 @@ class HostMemory:
     """
 
     def __init__(self, comm: MPI.Intracomm, n_bytes: int) -> None:
-        """Opens `n_bytes` (>= 0) owned by this rank, of any content; the host's ranks together.
-
-        Args:
-            comm: The ranks of one host; this object frees it.
-            n_bytes: Size of this rank's part.
+        """Opens `n_bytes` of any content on each rank of `comm`, which this object frees.
 
         Raises:
             RunError: MPI keeps a second copy of shared memory; on all ranks.
@@ -31,16 +27,13 @@ class HostMemory:
         self._parts = [_part_of(self._window, owner) for owner in range(comm.Get_size())]
 
     def part(self, owner: int) -> memoryview:
-        """The bytes that a rank of the host owns."""
         return self._parts[owner]
 
     def read(self, owner: int, offset: int, n_bytes: int) -> bytes:
-        """The `n_bytes` bytes at `offset` in the part of a rank."""
         self._window.Sync()
         return bytes(self._parts[owner][offset : offset + n_bytes])
 
     def write(self, owner: int, offset: int, message: bytes) -> None:
-        """Sets the bytes at `offset` in the part of a rank."""
         self._parts[owner][offset : offset + len(message)] = message
         self._window.Sync()
 
@@ -53,11 +46,7 @@ class HostMemory:
 
 
 def check_unified(window: MPI.Win) -> None:
-    """Checks that loads find what other ranks have written, without a copy to be updated.
-
-    Raises:
-        RunError: They need not.
-    """
+    """Raises `RunError` unless loads find what other ranks have written, without an update."""
     if window.model != MPI.WIN_UNIFIED:
         raise RunError(
             "this MPI library keeps a second copy of memory that ranks share (its model of MPI "

@@ -19,13 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A rank's view of its MPI job; a process started alone is a job of one rank.
-
-    Attributes:
-        comm: Communicator of all ranks of the job.
-        ending: Way to end the complete job when this rank cannot continue.
-        stop: Requests to stop that this process has received.
-    """
+    """A rank's view of its MPI job; a process started alone is a job of one rank."""
 
     comm: MPI.Intracomm
     ending: Ending = field(default_factory=Ending)
@@ -33,12 +27,10 @@ class Job:
 
     @property
     def rank(self) -> int:
-        """Rank of this process."""
         return self.comm.Get_rank()
 
     @property
     def size(self) -> int:
-        """Number of processes."""
         return self.comm.Get_size()
 
     @property
@@ -110,11 +102,7 @@ class Job:
 
     @contextmanager
     def fail_together(self) -> Iterator[None]:
-        """Runs a block on all ranks, which all end if any of them raises an error for the user.
-
-        Raises:
-            SystemExit: On every rank; the first one has printed each rank's error.
-        """
+        """Runs a block on all ranks, which all exit if any of them raises an error for the user."""
         own_error: Exception | None = None
         try:
             yield
@@ -172,14 +160,11 @@ class _EndsEarly(Exception):  # noqa: N818 - not this rank's error
 
 @contextmanager
 def fail_early(job: Job) -> Iterator[Callable[[], None]]:
-    """Ends the block on all ranks soon after an InputError, RunError or OSError on one of them.
+    """Ends the block on all ranks soon after an error for the user on one of them.
 
     Used inside `Job.fail_together`, where failed ranks would wait for those that still work. Called
-    by all ranks together. The caller has to handle a request to stop after the block.
-
-    Yields:
-        A function to call from time to time; it ends the block if another rank failed or any rank
-        was asked to stop.
+    by all ranks together. The block calls what it gets from time to time; that ends it if another
+    rank failed or any rank was asked to stop, which the caller has to handle after the block.
     """
     peers = job.comm.Dup()
 

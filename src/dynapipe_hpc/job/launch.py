@@ -8,15 +8,7 @@ from dynapipe_hpc.data.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """A program that starts the processes of a job.
-
-    Attributes:
-        name: Name of the launcher in messages.
-        rank: Variable that holds the rank of the process.
-        size: Variable that holds the number of processes.
-        local_rank: Variable that holds the rank of the process on its host.
-        local_size: Variable that holds the number of processes on this host.
-    """
+    """A program that starts processes, and the variables by which it tells them who they are."""
 
     name: str
     rank: str
@@ -25,7 +17,6 @@ class Launcher:
     local_size: str
 
     def started(self, environment: Mapping[str, str]) -> bool:
-        """Whether this launcher started a process with this environment."""
         return all(environment.get(name) for name in (self.rank, self.size, self.local_rank))
 
 
@@ -64,18 +55,7 @@ _INTERFACES = {
 
 @dataclass(frozen=True, slots=True)
 class LaunchEnvironment:
-    """Facts that the launcher told this process.
-
-    Attributes:
-        launcher: Name of the launcher; None for a process started alone.
-        interface: Interface by which the processes can meet (PMIx, PMI, ...); None for none.
-        rank: Rank of this process.
-        size: Number of processes.
-        local_rank: Rank of this process on its host.
-        is_on_one_host: Whether the launcher says that all processes are on this host.
-        devices: Names of the GPUs that it may use; None if nothing limits them.
-        n_cores: Number of processor cores that it may use.
-    """
+    """Facts that the launcher told this process; None where there is none or no limit."""
 
     launcher: str | None
     interface: str | None
@@ -88,11 +68,7 @@ class LaunchEnvironment:
 
 
 def read_number(environment: Mapping[str, str], name: str, default: int = 0) -> int:
-    """Reads a variable that holds a number; one that scripts passed on empty counts as absent.
-
-    Raises:
-        InputError: It holds something else.
-    """
+    """Reads a variable, or raises `InputError`; one that scripts passed on empty is absent."""
     value = environment.get(name) or default
     try:
         return int(value)
@@ -106,15 +82,7 @@ def device_index(local_rank: int, n_devices: int) -> int:
 
 
 def read_started(environment: Mapping[str, str], n_usable_cores: int) -> LaunchEnvironment:
-    """Reads the environment of a process.
-
-    Args:
-        environment: Environment variables of the process.
-        n_usable_cores: Number of cores that the process is bound to.
-
-    Raises:
-        InputError: A variable that must hold a number holds something else.
-    """
+    """Reads how a process was started; raises `InputError` of a number that is none."""
     launcher = next((each for each in LAUNCHERS if each.started(environment)), None)
     rank, size, local_rank = (
         (
@@ -166,15 +134,7 @@ def library_name(version: str) -> str:
 
 
 def check_interface(started: LaunchEnvironment, version: str) -> None:
-    """Checks, before MPI starts, that the library supports the launcher's interface.
-
-    Args:
-        started: How this process was started.
-        version: Version text of the MPI library.
-
-    Raises:
-        InputError: MPICH was built without PMIx, and the launcher offers nothing else.
-    """
+    """Checks, before MPI starts, that the library supports the launcher's interface."""
     is_plain_mpich = version.startswith("MPICH") and "pmix" not in version
     if started.interface == "PMIx" and is_plain_mpich:
         raise InputError(
@@ -184,16 +144,7 @@ def check_interface(started: LaunchEnvironment, version: str) -> None:
 
 
 def check_world(started: LaunchEnvironment, size: int, version: str) -> None:
-    """Checks, after MPI has started, that the processes form one job, not many of one process.
-
-    Args:
-        started: How this process was started.
-        size: Number of processes according to MPI.
-        version: Version text of the MPI library.
-
-    Raises:
-        InputError: Several processes were started, and this one is alone.
-    """
+    """Checks, after MPI has started, that processes form one job, not many of one process."""
     if size == 1 and started.size > 1:
         offered = f"which offers {started.interface or 'no PMI'}"
         raise InputError(
@@ -204,15 +155,7 @@ def check_world(started: LaunchEnvironment, size: int, version: str) -> None:
 
 
 def check_threads(level: str, version: str) -> None:
-    """Checks, after MPI has started, that several threads may communicate at the same time.
-
-    Args:
-        level: Thread level that MPI grants, such as "serialized".
-        version: Version text of the MPI library.
-
-    Raises:
-        InputError: The level is below "multiple".
-    """
+    """Checks that MPI grants `level` "multiple": several threads communicate at a time."""
     if level != "multiple":
         raise InputError(
             "ranks plan and watch on threads beside execution, which needs MPI_THREAD_MULTIPLE, "

@@ -70,12 +70,7 @@ PLANNER_THREADS = 1
 
 
 def shortage(n_cores: int, threads: int) -> str | None:
-    """Warning about ranks whose planner has no core of its own; None if it has one.
-
-    Args:
-        n_cores: Number of cores that each rank may use.
-        threads: Number of processor threads of a rank's computations, `training.threads`.
-    """
+    """Warning about ranks whose planner has no core of its own; None if it has one."""
     n_wanted = threads + PLANNER_THREADS
     if n_cores >= n_wanted:
         return None
@@ -87,13 +82,7 @@ def shortage(n_cores: int, threads: int) -> str | None:
 
 
 def crowding(n_ranks: int, threads: int, n_cores: int) -> str | None:
-    """Warning about a host whose ranks compute on more threads than it has cores; None if not.
-
-    Args:
-        n_ranks: Number of ranks on the host.
-        threads: Number of processor threads of a rank's computations, `training.threads`.
-        n_cores: Number of cores of the host that any of them may use.
-    """
+    """Warning about a host whose ranks compute on more threads than it has cores, or None."""
     if n_ranks * threads <= n_cores:
         return None
     return (
@@ -103,10 +92,7 @@ def crowding(n_ranks: int, threads: int, n_cores: int) -> str | None:
 
 
 def crowded_hosts(job: Job, threads: int) -> list[str]:
-    """A warning per crowded host (see `crowding`), on the first rank; an empty list elsewhere.
-
-    Called by all ranks together.
-    """
+    """A warning per crowded host, on the first rank; called by all ranks together."""
     on_host = job.on_this_host()
     cores = set[int]().union(*on_host.gather(os.sched_getaffinity(0)))
     crowding_note = crowding(on_host.size, threads, len(cores)) if on_host.is_first else None

@@ -15,14 +15,10 @@ Environment = MutableMapping[str, str]
 def shared_memory_only(started: LaunchEnvironment, environment: Environment) -> Iterator[None]:
     """Lets MPI start without the network if the job runs on one host.
 
-    Otherwise ranks would listen for connections, with Open MPI on all interfaces. A process alone
-    does without shared memory too, because without a launcher nothing would remove the segment of
-    16.8 MB that Open MPI leaves. Variables that users have set are kept. The environment is
-    restored afterwards, since processes that this one starts may belong to other jobs.
-
-    Args:
-        started: How this process was started.
-        environment: Environment variables, which MPI and UCX read when MPI starts.
+    Otherwise ranks listen for connections, with Open MPI on all interfaces. A process alone does
+    without shared memory too: without a launcher nothing would remove the segment of 16.8 MB that
+    Open MPI leaves. Variables that users have set are kept, and the environment is restored, since
+    processes that this one starts may belong to other jobs.
     """
     settings = {
         # The name of shared memory in Open MPI 3 and 4; 5 accepts it too, but `sm` is a stub there.
@@ -71,11 +67,7 @@ def has_settings(file: Path) -> bool:
 
 
 def permission_for_root() -> str:
-    """Hint on what root has to type before Open MPI starts ranks, to append to a remedy.
-
-    It is empty for other users, with another MPI library, and if it has been typed. The launcher
-    refuses root before it starts any rank, so no rank could give this hint.
-    """
+    """Hint on what root has to type before Open MPI starts ranks, which no rank could give."""
     if os.geteuid() or not _is_open_mpi() or all(name in os.environ for name in _ROOT):
         return ""
     return f"; as root, first: export {' '.join(f'{name}=1' for name in _ROOT)}"
@@ -85,12 +77,9 @@ def permission_for_root() -> str:
 def open_mpi_settings(*, is_own: bool) -> Iterator[None]:
     """Sets environment variables for the block that starts MPI, and restores them after it.
 
-    Open MPI does not start without HOME, which containers and services may lack. The virtual
-    environment's own Open MPI is told where it is, because it would look where it was
-    built, and reads the settings of this package after those of the user and the environment.
-
-    Args:
-        is_own: Whether the MPI library is the virtual environment's own Open MPI.
+    Open MPI does not start without HOME, which containers and services may lack. That of the
+    virtual environment (`is_own`) would look where it was built, so it is told where it is, and
+    reads the settings of this package after those of the user and the environment.
     """
     home = _home()
     variables = {"HOME": home}

@@ -12,15 +12,7 @@ _STATES = {"T": "stopped", "t": "stopped", "D": "waits for a disk", "Z": "gone",
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """Identity of a process, unique over hosts and reboots.
-
-    Attributes:
-        boot: Boot id of the kernel; empty where the kernel does not give one.
-        names: PID namespace; empty where the kernel does not give one.
-        pid: Process id.
-        started: Start time of the process in clock ticks after boot; empty where the kernel does
-            not give one.
-    """
+    """Identity of a process, unique over hosts and reboots; empty where the kernel gives none."""
 
     boot: str
     names: str
@@ -29,7 +21,6 @@ class ProcessIdentity:
 
     @classmethod
     def of_this_process(cls) -> Self:
-        """The identity of this process."""
         pid = os.getpid()
         return cls(_boot(), _names(), pid, _started(pid))
 

@@ -12,14 +12,10 @@ class Ranks(Protocol):
     """The ranks of a job, as far as they need no MPI; `Job` is one of them, and `Alone` another."""
 
     @property
-    def rank(self) -> int:
-        """Rank of this process."""
-        ...
+    def rank(self) -> int: ...
 
     @property
-    def size(self) -> int:
-        """Number of processes."""
-        ...
+    def size(self) -> int: ...
 
     @property
     def is_first(self) -> bool:
@@ -47,22 +43,17 @@ class Alone:
     is_first = True
 
     def gather(self, value: T) -> list[T]:
-        """A list of the value."""
         return [value]
 
     def broadcast(self, value: T) -> T:
-        """The value."""
         return value
 
     @contextmanager
     def fail_together(self) -> Iterator[None]:
-        """Nothing to agree on; errors go their way."""
         yield
 
 
 class JobOutcome(StrEnum):
-    """Outcome of a job."""
-
     COMPLETED = "completed"
     STOPPED = "stopped"
     INTERRUPTED = "interrupted"
@@ -71,7 +62,3 @@ class JobOutcome(StrEnum):
 
 Recorder = Callable[[JobOutcome, int, str], None]
 """Writes down how the job ends, with its exit code and a message."""
-
-
-def record_nothing(how: JobOutcome, exit_code: int, message: str) -> None:
-    """The recorder of a job whose end nobody asks about."""

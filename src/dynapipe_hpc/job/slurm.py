@@ -16,13 +16,7 @@ ANSWER_WITHIN_S = 60
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A Slurm job, as its processes see it.
-
-    Attributes:
-        job_id: Slurm's job number; each task of an array has its own.
-        n_restarts: Number of earlier starts.
-        name: Job number as users see it; for a task of an array, ARRAY_TASK.
-    """
+    """A Slurm job; its name is its number as users see it, of an array ARRAY_TASK."""
 
     job_id: int
     n_restarts: int
@@ -30,11 +24,7 @@ class SlurmJob:
 
 
 def read_slurm_job(environment: Mapping[str, str]) -> SlurmJob | None:
-    """The Slurm job that a process with this environment belongs to; None outside of Slurm.
-
-    Raises:
-        InputError: A variable that must hold a number holds something else.
-    """
+    """The Slurm job of a process with this environment; None outside of Slurm."""
     job_id = read_number(environment, "SLURM_JOB_ID")
     if not job_id:
         return None
@@ -47,11 +37,7 @@ def read_slurm_job(environment: Mapping[str, str]) -> SlurmJob | None:
 
 
 def requeue(job: SlurmJob) -> None:
-    """Requeues the job, which ends its processes.
-
-    Raises:
-        RunError: Slurm refuses, or does not answer.
-    """
+    """Requeues the job, which ends its processes; raises `RunError` if Slurm does not."""
     command = ["scontrol", "requeue", str(job.job_id)]
     try:
         subprocess.run(  # noqa: S603 - a number
@@ -72,14 +58,7 @@ STOPPED = 75
 
 
 def end_stopped(job: Ranks, stop_signal: int) -> int:
-    """Reports which signal stopped the run; after SIGUSR1, requeues a Slurm job.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        RunError: Slurm did not requeue the job.
-    """
+    """Reports what stopped a run, requeues a Slurm job after SIGUSR1; returns the exit code."""
     if job.is_first:
         name = Signals(stop_signal).name
         print_error(f"stopped by {name}; start again to continue")

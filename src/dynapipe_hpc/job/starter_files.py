@@ -23,17 +23,8 @@ def home_of_starter_files() -> Path:
 def copy_starter_files(folder: Path) -> list[str]:
     """Copies all of `FOLDERS` into a folder, under the names that they have in a checkout.
 
-    Nothing is overwritten; after an error or an interruption no part of a copy is left.
-
-    Args:
-        folder: An existing folder, or a new one in an existing folder.
-
-    Returns:
-        Names of what is new in the folder, in the order of `FOLDERS`.
-
-    Raises:
-        InputError: `folder` is not a folder or cannot be written, or has one of the names already.
-        RunError: The file system refuses.
+    Nothing is overwritten; after an error or an interruption no part of a copy is left. Returns the
+    names of what is new in the folder.
     """
     if not os.path.lexists(folder):
         with new_folder(folder) as temporary:
