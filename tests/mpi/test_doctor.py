@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
-from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.examine import examine
+from dynapipe_hpc.experiment.doctor.finding import Case
 from dynapipe_hpc.job.job import Job
 
 pytestmark = pytest.mark.mpi

@@ -3,7 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 KEYS = ("tests/experiment/test_config_keys.py",)
-FABRIC = ("tests/experiment/doctor/test_check_fabric.py",)
+FABRIC = ("tests/experiment/doctor/test_check_network.py",)
 LAUNCH = ("tests/job/test_launch_environment.py",)
 EXAMINE = "tests/experiment/doctor/test_examine.py"
 SLURM = ("tests/job/test_slurm.py",)
@@ -132,14 +132,14 @@ CONFIGURATION = (
         (f"{COSTS[0]}::test_gpus_whose_sums_are_estimated_at_a_processors_rate_are_a_warning",),
     ),
     Mutant(
-        "experiment/doctor/check_fabric.py",
+        "experiment/doctor/check_network.py",
         'os.environ.get(_GPU_AWARE, "") not in ("", "0")',
         "False",
         "MPI that may deadlock beside NCCL is not told",
         FABRIC,
     ),
     Mutant(
-        "experiment/doctor/check_fabric.py",
+        "experiment/doctor/check_network.py",
         "if plugins := _plugins():",
         "if plugins := [Path()]:",
         "GPUs that would use TCP are not told",

@@ -454,7 +454,7 @@ PLAN = (
            "the ranks of a shard keep a communicator that nobody uses", CHANNELS),
     Mutant("executor/transport/mpi_collectives.py", "for comm in (*holders, *groups):",
            "for comm in groups[:3]:", "a communicator of replicas is not freed", CHANNELS),
-    Mutant("experiment/doctor/case.py", "        self.on_host.free()\n", "        pass\n",
+    Mutant("experiment/doctor/finding.py", "        self.on_host.free()\n", "        pass\n",
            "the doctor keeps a communicator", CHANNELS),
     Mutant("experiment/rank/channels.py", "steps = (-1, 1) if stage % 2 else (1, -1)",
            "steps = (-1, 1)", "stages connect one after the other", GROUPS),

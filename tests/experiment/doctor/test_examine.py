@@ -13,10 +13,9 @@ from tests.jobs.asked_doctor import ALONE, ask
 from tests.jobs.lock_processes import holding
 from tests.jobs.tiny_experiment import tiny_experiment
 
-from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.check_folder import check_folder
 from dynapipe_hpc.experiment.doctor.examine import examine
-from dynapipe_hpc.experiment.doctor.finding import Level
+from dynapipe_hpc.experiment.doctor.finding import Case, Level
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.table.profile_file import write_table

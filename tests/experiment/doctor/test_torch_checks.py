@@ -8,8 +8,7 @@ from tests.jobs.tiny_experiment import tiny_t5_experiment
 from dynapipe_hpc.executor.transport.communicators import communicator_bytes
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor import torch_checks
-from dynapipe_hpc.experiment.doctor.case import Case
-from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 from dynapipe_hpc.experiment.doctor.torch_checks import check_build, check_devices
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.rank.host_device import HostDevice

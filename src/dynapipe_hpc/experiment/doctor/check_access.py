@@ -8,8 +8,7 @@ from statistics import median
 import numpy as np
 
 from dynapipe_hpc.data.errors import RunError
-from dynapipe_hpc.experiment.doctor.case import Case
-from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 from dynapipe_hpc.job.host_memory import HostMemory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.store.measure_progress import wait_for_quiet

@@ -8,9 +8,8 @@ import numpy as np
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import check_costs, missing_rate
 from dynapipe_hpc.experiment.checks import RUN_CHECKS
-from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.check_software import circumstances_here
-from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 from dynapipe_hpc.experiment.experiment import Experiment, open_experiment
 from dynapipe_hpc.experiment.explain.describe_room import describe_room
 from dynapipe_hpc.experiment.files import ExperimentFiles
@@ -74,7 +73,6 @@ def _checked(subject: str, check: Callable[[], str]) -> Finding:
 
 
 def _first_plan(experiment: Experiment) -> str:
-    """Plans the first iteration, as the run would do first."""
     plans = encode_plans(experiment.planner.make_plans(0, experiment.sampler.iteration(0)))
     largest, room = max(map(len, plans)), experiment.config.store.plan_bytes
     if largest > room:

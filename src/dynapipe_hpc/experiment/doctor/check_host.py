@@ -6,9 +6,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from dynapipe_hpc.experiment.doctor.case import Case
 from dynapipe_hpc.experiment.doctor.check_software import computes_on_gpus
-from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.ring_layout import RingLayout
 from dynapipe_hpc.store.turns import PlannerTurns
@@ -78,7 +77,6 @@ def _shared_memory(case: Case, host: str, ranks: list[int]) -> Finding:
 
 
 def _store_bytes(case: Case, ranks: list[int]) -> int:
-    """Memory that the plan store of a run allocates on this host."""
     store = case.config.store if case.config else StoreConfig()
     n_ranks = case.config.cluster.n_ranks if case.config else case.job.size
     capacity = PlannerTurns(n_ranks, store.look_ahead).capacity

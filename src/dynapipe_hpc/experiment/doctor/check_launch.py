@@ -5,8 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from dynapipe_hpc.experiment.doctor.case import Case
-from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 from dynapipe_hpc.job.launch import library_name
 from dynapipe_hpc.job.machine import crowded_hosts, shortage
 from dynapipe_hpc.job.mpi_settings import (
@@ -80,7 +79,6 @@ def _slurm(case: Case) -> Finding:
 
 
 def check_mpi(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
-    """Vendor, version and ABI of the MPI library."""
     yield Finding("library", library_name(MPI.Get_library_version()))
     major, minor = MPI.Get_version()
     yield Finding("standard", f"MPI {major}.{minor}")

@@ -13,12 +13,10 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import configured
 from dynapipe_hpc.experiment.check_torch import check_torch
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.doctor.case import Case
-from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 
 
 def check_software(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
-    """Versions of the libraries."""
     yield Finding("dynapipe-hpc", f"{dynapipe_hpc.__version__}, Python {platform.python_version()}")
     torch = _torch()
     if isinstance(torch, ModuleType):
@@ -29,7 +27,6 @@ def check_software(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all lo
 
 
 def check_gpus(case: Case) -> Iterator[Finding]:
-    """GPUs as torch sees them; nothing without torch."""
     torch = _torch()
     if isinstance(torch, ModuleType):
         yield from torch.check_devices(case)

@@ -1,9 +1,65 @@
-"""Findings about the place where a job runs, and their report."""
+"""The case that the doctor examines, findings about it, and their report."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.load import load_config
+from dynapipe_hpc.job.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A job, and the experiment that it is to run.
+
+    `path` names a configuration, or only the machine is examined; `error` is the reason why it
+    cannot be used, and `files` is None then. `output` is the run folder, if one is named.
+    """
+
+    job: Job
+    on_host: Job
+    output: Path | None = None
+    path: Path | None = None
+    files: ExperimentFiles | None = None
+    error: str = ""
+
+    @classmethod
+    def from_arguments(
+        cls, job: Job, path: Path | None, overrides: list[str], output: Path | None
+    ) -> "Case":
+        """Reads the configuration, if there is one; all ranks together."""
+        case = cls(job, job.on_this_host(), output)
+        if path is None:
+            return case
+        try:
+            files = ExperimentFiles(load_config(path, overrides))
+        except InputError as error:
+            return cls(job, case.on_host, output, path, error=str(error))
+        return cls(job, case.on_host, output, path, files)
+
+    def close(self) -> None:
+        """Frees the communicator of the host's ranks; all ranks together."""
+        self.on_host.free()
+
+    @property
+    def config(self) -> ExperimentConfig | None:
+        return self.files.config if self.files else None
+
+    @property
+    def folder(self) -> Path:
+        """The folder where a run would write: the run folder, or else `runs`."""
+        return self.output or Path("runs")
+
+    @property
+    def ranks_of_host(self) -> list[int]:
+        """Ranks of the job on this rank's host (collective over the host's ranks)."""
+        return self.on_host.all_gather_int(self.job.rank)
+
 
 _MAX_LISTED = 8
 
@@ -18,13 +74,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fact about the machine, the job or its files.
-
-    Attributes:
-        subject: Topic, in a few words.
-        text: The fact; if it is not good, also how to fix it.
-        level: Severity: a problem prevents a run, a warning does not.
-    """
+    """One fact about the machine, the job or its files; if it is not good, also how to fix it."""
 
     subject: str
     text: str
@@ -32,11 +82,7 @@ class Finding:
 
 
 def merged(by_rank: Sequence[Sequence[Finding]]) -> list[Finding]:
-    """The findings of all ranks, each once; where ranks differ, with the ranks' numbers.
-
-    Args:
-        by_rank: Findings by rank. The only finding on a subject is shown without rank numbers.
-    """
+    """The findings of all ranks, each once; where ranks differ, with the ranks' numbers."""
     ranks_of: dict[Finding, list[int]] = {}
     for rank, findings in enumerate(by_rank):
         for finding in findings:

@@ -6,8 +6,7 @@ import torch
 
 from dynapipe_hpc.executor.transport.communicators import communicator_bytes
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.doctor.case import Case
-from dynapipe_hpc.experiment.doctor.finding import Finding, Level
+from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.rank.host_device import (
     circumstances,
@@ -25,7 +24,6 @@ _GB = 1e9
 
 
 def check_build() -> Iterator[Finding]:
-    """Versions of torch, and of NCCL or RCCL."""
     yield Finding("torch", f"{torch.__version__}, built for {_built_for()}")
     yield Finding("RCCL" if torch.version.hip else "NCCL", _nccl())
 
@@ -46,7 +44,6 @@ def _nccl() -> str:
 
 
 def circumstances_here(config: ExperimentConfig, n_ranks: int) -> dict[str, str]:
-    """Circumstances of a job that runs a configuration on this machine."""
     return circumstances(config, find_host_device(config), n_ranks)
 
 
