@@ -29,9 +29,9 @@ from mpi4py import MPI
 
 from dynapipe_hpc.job.host_memory import HostMemory
 from dynapipe_hpc.job.machine import machine_facts
-from dynapipe_hpc.store.mpi import MpiPlanStore, Outbox
-from dynapipe_hpc.store.polling import poll
-from dynapipe_hpc.store.ring_layout import HEADER, WORD, MessageKind, RingLayout
+from dynapipe_hpc.store.mpi import MpiPlanStore
+from dynapipe_hpc.store.mpi_memory import poll
+from dynapipe_hpc.store.ring_layout import HEADER, WORD, MessageKind, Outbox, RingLayout
 
 COMM = MPI.COMM_WORLD
 RANK, N_RANKS = COMM.Get_rank(), COMM.Get_size()

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from mpi4py import MPI
+from tests.examples.local_plan_store import LocalPlanStore
 
-from dynapipe_hpc.store.local import LocalPlanStore
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import (
     PlannerFailedError,

@@ -10,13 +10,13 @@ import pytest
 from mpi4py import MPI
 
 from dynapipe_hpc.store.config import ProgressChoice
-from dynapipe_hpc.store.measure_progress import wait_for_quiet
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import (
     PlannerFailedError,
     PlanStoreError,
     PlanStoreTimeoutError,
 )
+from dynapipe_hpc.store.progress import wait_for_quiet
 
 pytestmark = pytest.mark.mpi
 

@@ -1,4 +1,4 @@
-from dynapipe_hpc.store.hosts import Hosts
+from dynapipe_hpc.store.ring_layout import Hosts
 
 
 def test_ranks_are_numbered_within_their_host() -> None:

@@ -1,5 +1,4 @@
-from dynapipe_hpc.store.mpi import Outbox
-from dynapipe_hpc.store.ring_layout import HEADER, WORD, MessageKind, RingLayout
+from dynapipe_hpc.store.ring_layout import HEADER, WORD, MessageKind, Outbox, RingLayout
 
 LAYOUT = RingLayout(n_ranks=2, n_entries=1, message_bytes=8)
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynapipe_hpc.store.turns import PlannerTurns
+from dynapipe_hpc.store.plan_store import PlannerTurns
 
 TURNS = st.builds(
     PlannerTurns,

@@ -2,10 +2,10 @@
 
 from dynapipe_hpc.store.plan_store import (
     PlannerFailedError,
+    PlannerTurns,
     PlanStoreError,
     PlanStoreTimeoutError,
 )
-from dynapipe_hpc.store.turns import PlannerTurns
 
 
 def order_error(verb: str, iteration: int, rank: int, expected: int) -> PlanStoreError:

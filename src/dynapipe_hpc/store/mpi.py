@@ -1,4 +1,4 @@
-"""Plan store over one-sided MPI windows."""
+"""The plan store of an MPI job, over rings in the memory of its hosts."""
 
 import numpy as np
 from mpi4py import MPI
@@ -6,47 +6,88 @@ from mpi4py import MPI
 from dynapipe_hpc.job.host_memory import HostMemory
 from dynapipe_hpc.store import errors
 from dynapipe_hpc.store.config import ProgressChoice
-from dynapipe_hpc.store.hosts import Hosts
-from dynapipe_hpc.store.measure_progress import choose_progress
-from dynapipe_hpc.store.memory import Memory
-from dynapipe_hpc.store.mpi_memory import MpiMemory
-from dynapipe_hpc.store.polling import poll
-from dynapipe_hpc.store.progress import AccessProgress, ProgressThread
-from dynapipe_hpc.store.ring_layout import HEADER, WORD, Message, MessageKind, RingLayout
-from dynapipe_hpc.store.turns import PlannerTurns
+from dynapipe_hpc.store.mpi_memory import MpiMemory, poll
+from dynapipe_hpc.store.plan_store import PlannerTurns
+from dynapipe_hpc.store.progress import AccessProgress, ProgressThread, choose_progress
+from dynapipe_hpc.store.ring_layout import (
+    HEADER,
+    WORD,
+    Hosts,
+    Memory,
+    Message,
+    MessageKind,
+    Outbox,
+    RingLayout,
+)
 
 
-class Outbox:
-    """Plans of an iteration for the ranks of a host, which leave together when the last is known.
+class FarRings:
+    """Memory of the leaders of all hosts, for planners; nothing is opened if there is one host.
 
-    Ranks are numbered within the host, and iterations from the start of the job.
+    Only leaders and planners take part, so the cost of opening it does not grow with the ranks of a
+    host. `progress` is what answers accesses, the same on all ranks.
     """
 
-    def __init__(self, memory: Memory, owner: int, layout: RingLayout) -> None:
-        """Sends plans into the ring at the start of the memory of `owner`."""
-        self._memory, self._owner, self._layout = memory, owner, layout
-        self._n_taken = [0] * layout.n_ranks
-        self._messages: dict[int, Message] = {}
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        hosts: Hosts,
+        planners: list[int],
+        near: HostMemory,
+        *,
+        choice: ProgressChoice,
+    ) -> None:
+        """Opens the rings over `near`, of which the leader's part is one; all ranks together."""
+        self._hosts, self._rank, self._planners = hosts, comm.Get_rank(), planners
+        self._members = sorted({*hosts.ranks_of, *planners})
+        self._memory: MpiMemory | None = None
+        self._thread: ProgressThread | None = None
+        if len(hosts.ranks_of) == 1:
+            self.progress = AccessProgress("rma", "one host, whose ranks share memory")
+            return
+        is_leader = hosts.leader_of[self._rank] == self._rank
+        is_member = self._rank in self._members
+        # All ranks split, though only members open the window: a split is collective over the job.
+        among = MPI.Intracomm(comm.Split(0 if is_member else MPI.UNDEFINED, self._rank))
+        progress = None
+        if is_member:
+            self._memory = MpiMemory(among, near.part(0) if is_leader else None)
+            progress = self._choose(among, choice)
+        # The leader, rank 0 on its host, is a member and tells the choice to those that are not.
+        self.progress = near.comm.bcast(progress)
+        if is_leader and self._memory and self.progress.mechanism == "thread":
+            self._thread = ProgressThread(self._memory.enter_mpi)
 
-    def has_room(self, rank: int, number: int) -> bool:
-        """Whether a rank has taken the iteration whose entry this one needs."""
-        if not self._is_free(rank, number):
-            counts = self._memory.read(self._owner, 0, self._layout.n_ranks * WORD.size)
-            self._n_taken = [count for (count,) in WORD.iter_unpack(counts)]
-        return self._is_free(rank, number)
+    def find(self, leader: int) -> tuple[MpiMemory, int]:
+        """The memory with the ring of a leader's host, and its owner's rank in it, for planners."""
+        if self._memory is None:
+            raise ValueError(f"rank {self._rank} does not plan for another host")
+        return self._memory, self._members.index(leader)
 
-    def add(self, rank: int, number: int, message: Message) -> None:
-        """Adds the message of a rank, for which there is room, and sends all if it is the last."""
-        self._messages[rank] = message
-        if len(self._messages) == self._layout.n_ranks:
-            body = self._layout.pack([message for _, message in sorted(self._messages.items())])
-            # The count last: a rank that sees it reads the body at once.
-            self._memory.write(self._owner, self._layout.body(number), body)
-            self._memory.write(self._owner, self._layout.n_put(number), WORD.pack(number + 1))
-            self._messages.clear()
+    def answer(self) -> None:
+        """Lets a leader that waits answer planners; loads of its ring alone do not."""
+        if self._memory is not None and self._thread is None:
+            self._memory.enter_mpi()
 
-    def _is_free(self, rank: int, number: int) -> bool:
-        return number - self._n_taken[rank] < self._layout.n_entries
+    def close(self) -> None:
+        """Releases the memory; called by all ranks together when no thread uses it."""
+        if self._thread is not None:
+            self._thread.stop()  # it calls MPI on the window, which is freed next
+        if self._memory is not None:
+            self._memory.close()
+
+    def _choose(self, among: MPI.Intracomm, choice: ProgressChoice) -> AccessProgress:
+        if choice != "auto":
+            return AccessProgress(choice, f"store.progress = '{choice}'")
+        owners = [self._members.index(leader) for leader in self._hosts.ranks_of]
+        return choose_progress(among, owners, self._try_access)
+
+    def _try_access(self, owner: int) -> None:
+        """Accesses a leader's memory as a put does, if this rank will ever do so."""
+        leader_here = self._hosts.leader_of[self._rank]
+        if self._memory and self._rank in self._planners and self._members[owner] != leader_here:
+            self._memory.read(owner, 0, WORD.size)
+            self._memory.write(owner, 0, WORD.pack(0))
 
 
 # A rank that waits for a plan is idle, but waiting for room happens in the background.
@@ -81,16 +122,8 @@ class MpiPlanStore:
     ) -> None:
         """Opens the store; called by all ranks of `comm` together.
 
-        Args:
-            comm: Communicator of the ranks of the job.
-            capacity: Number of iterations to plan ahead; rounded up as in `PlannerTurns.capacity`.
-            plan_bytes: Largest plan of one rank, in bytes.
-            first_iteration: Number of the iteration that is planned first.
-            progress: Choice of the mechanism; see `StoreConfig`.
-            host: Ranks with different numbers are as if on different hosts.
-
-        Raises:
-            RunError: MPI windows are not as the store needs them; on all ranks.
+        `plan_bytes` bounds the plan of one rank; ranks with different numbers `host` are as if on
+        different hosts. Raises `RunError` on all ranks if MPI windows are not as it needs them.
         """
         self._turns = PlannerTurns(comm.Get_size(), capacity, first_iteration)
         self._plan_bytes = plan_bytes
@@ -116,11 +149,9 @@ class MpiPlanStore:
 
     @property
     def capacity(self) -> int:
-        """Number of plans of one rank that may wait to be taken."""
         return self._turns.capacity
 
     def planner_of(self, iteration: int) -> int:
-        """The rank that plans an iteration."""
         return self._turns.planner_of(iteration)
 
     def put(self, iteration: int, rank: int, plan: bytes, timeout_s: float) -> None:
@@ -138,7 +169,6 @@ class MpiPlanStore:
         self._publish(iteration, rank, (MessageKind.FAILURE, message), timeout_s)
 
     def take(self, iteration: int, rank: int, timeout_s: float) -> bytes:
-        """Takes the plan of this rank; see `PlanStore`."""
         self._check_reader(rank)
         if iteration != self._next_take:
             raise errors.order_error("take", iteration, rank, self._next_take)
@@ -151,7 +181,6 @@ class MpiPlanStore:
         return message
 
     def plans_ahead(self, rank: int) -> int:
-        """Number of consecutive plans of this rank that are ready to be taken."""
         self._check_reader(rank)
         first = iteration = self._next_take
         while iteration < first + self.capacity and self._is_ready(iteration):
@@ -252,88 +281,7 @@ def _ranks_of_host(comm: MPI.Intracomm, host: int) -> MPI.Intracomm:
 
 
 def _leaders(comm: MPI.Intracomm, on_host: MPI.Intracomm) -> tuple[int, ...]:
-    """The leader of the host of every rank of `comm`."""
     leader = on_host.bcast(comm.Get_rank())
     leaders = np.empty(comm.Get_size(), np.int64)
     comm.Allgather(np.array([leader], np.int64), leaders)
     return tuple(leaders.tolist())
-
-
-class FarRings:
-    """Memory of the leaders of all hosts, for planners; nothing is opened if there is one host.
-
-    Only leaders and planners take part, so the cost of opening it does not grow with the ranks of
-    a host.
-
-    Attributes:
-        progress: Mechanism that answers accesses, and the reason for it; the same on all ranks.
-    """
-
-    def __init__(
-        self,
-        comm: MPI.Intracomm,
-        hosts: Hosts,
-        planners: list[int],
-        near: HostMemory,
-        *,
-        choice: ProgressChoice,
-    ) -> None:
-        """Opens the rings; called by all ranks of `comm` together.
-
-        Args:
-            comm: The ranks of the job.
-            hosts: Hosts of the ranks.
-            planners: The ranks that plan.
-            near: Memory of this rank's host; its leader's part is the ring.
-            choice: Choice of the mechanism; see `StoreConfig`.
-        """
-        self._hosts, self._rank, self._planners = hosts, comm.Get_rank(), planners
-        self._members = sorted({*hosts.ranks_of, *planners})
-        self._memory: MpiMemory | None = None
-        self._thread: ProgressThread | None = None
-        if len(hosts.ranks_of) == 1:
-            self.progress = AccessProgress("rma", "one host, whose ranks share memory")
-            return
-        is_leader = hosts.leader_of[self._rank] == self._rank
-        is_member = self._rank in self._members
-        # All ranks split, though only members open the window: a split is collective over the job.
-        among = MPI.Intracomm(comm.Split(0 if is_member else MPI.UNDEFINED, self._rank))
-        progress = None
-        if is_member:
-            self._memory = MpiMemory(among, near.part(0) if is_leader else None)
-            progress = self._choose(among, choice)
-        # The leader, rank 0 on its host, is a member and tells the choice to those that are not.
-        self.progress = near.comm.bcast(progress)
-        if is_leader and self._memory and self.progress.mechanism == "thread":
-            self._thread = ProgressThread(self._memory.enter_mpi)
-
-    def find(self, leader: int) -> tuple[MpiMemory, int]:
-        """The memory with the ring of a leader's host, and its owner's rank in it, for planners."""
-        if self._memory is None:
-            raise ValueError(f"rank {self._rank} does not plan for another host")
-        return self._memory, self._members.index(leader)
-
-    def answer(self) -> None:
-        """Lets a leader that waits answer planners; loads of its ring alone do not."""
-        if self._memory is not None and self._thread is None:
-            self._memory.enter_mpi()
-
-    def close(self) -> None:
-        """Releases the memory; called by all ranks together when no thread uses it."""
-        if self._thread is not None:
-            self._thread.stop()  # it calls MPI on the window, which is freed next
-        if self._memory is not None:
-            self._memory.close()
-
-    def _choose(self, among: MPI.Intracomm, choice: ProgressChoice) -> AccessProgress:
-        if choice != "auto":
-            return AccessProgress(choice, f"store.progress = '{choice}'")
-        owners = [self._members.index(leader) for leader in self._hosts.ranks_of]
-        return choose_progress(among, owners, self._try_access)
-
-    def _try_access(self, owner: int) -> None:
-        """Accesses a leader's memory as a put does, if this rank will ever do so."""
-        leader_here = self._hosts.leader_of[self._rank]
-        if self._memory and self._rank in self._planners and self._members[owner] != leader_here:
-            self._memory.read(owner, 0, WORD.size)
-            self._memory.write(owner, 0, WORD.pack(0))

@@ -1,10 +1,41 @@
-"""One-sided (RMA) memory: ranks of other hosts read and write it without the owner's help."""
+"""Memory of other hosts, by one-sided access that polls for its answer."""
+
+import math
+import time
+from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI
 
 from dynapipe_hpc.job.host_memory import check_unified
-from dynapipe_hpc.store.polling import poll
+
+# A pause of any length takes longer than this, and so does what a busy core is given.
+_WITHOUT_PAUSE_S = 50e-6
+_MAX_PAUSE_S = 2e-3
+
+
+def poll(
+    ready: Callable[[], bool],
+    share: float,
+    timeout_s: float = math.inf,
+    longest_pause_s: float = _MAX_PAUSE_S,
+) -> bool:
+    """Calls `ready` until it returns True; returns whether it did so within `timeout_s`.
+
+    After the first 50 us it sleeps between calls, so that a wait never occupies the core that
+    another process needs to end it. It sleeps for a `share` of the time waited so far, at most
+    `longest_pause_s`, in addition to the some 60 us that the shortest sleep takes. Pauses should be
+    short where `ready` enters MPI, as that may be what moves a transfer along.
+    """
+    start_s = time.monotonic()
+    while not ready():
+        waited_s = time.monotonic() - start_s
+        if waited_s >= timeout_s:
+            return False
+        if waited_s > _WITHOUT_PAUSE_S:
+            time.sleep(min(share * waited_s, longest_pause_s))
+    return True
+
 
 _HINTS = {"same_disp_unit": "true"}
 # Counts of MPI are C ints unless the library has the large counts of MPI 4.
@@ -25,12 +56,7 @@ class MpiMemory:
     def __init__(self, comm: MPI.Intracomm, memory: memoryview | None) -> None:
         """Opens `memory` of this rank, None for none; called by all ranks of `comm` together.
 
-        Args:
-            comm: The ranks that access, or own memory; this object frees it.
-            memory: Memory in which other ranks may read and write.
-
-        Raises:
-            RunError: Loads of the owner would not find what other ranks write.
+        It frees `comm`. Raises `RunError` if loads of the owner would not find what others write.
         """
         self._comm = comm
         info = MPI.Info.Create(_HINTS)
@@ -40,7 +66,6 @@ class MpiMemory:
         self._window.Lock_all(MPI.MODE_NOCHECK)
 
     def read(self, owner: int, offset: int, n_bytes: int) -> bytes:
-        """The `n_bytes` bytes at `offset` in the memory of rank `owner`."""
         data = np.empty(n_bytes, np.uint8)
         for start in range(0, n_bytes, _BLOCK_BYTES):
             block = data[start : start + _BLOCK_BYTES]
@@ -48,7 +73,6 @@ class MpiMemory:
         return data.tobytes()
 
     def write(self, owner: int, offset: int, message: bytes) -> None:
-        """Sets the bytes at `offset` in the memory of rank `owner`."""
         whole = memoryview(message)
         for start in range(0, len(message), _BLOCK_BYTES):
             block = whole[start : start + _BLOCK_BYTES]

@@ -1,11 +1,16 @@
-"""Asynchronous progress: answering one-sided accesses while a rank computes."""
+"""Progress of one-sided access while a rank computes: a thread, and whether it is needed."""
 
 import atexit
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
+
+import numpy as np
+from mpi4py import MPI
 
 _PAUSE_S = 0.2e-3
 # The thread needs the interpreter lock twice per answer. A thread that runs pure Python keeps the
@@ -15,19 +20,15 @@ _SWITCH_INTERVAL_S = 0.5e-3
 
 @dataclass(frozen=True, slots=True)
 class AccessProgress:
-    """Mechanism that answers accesses of planners to a leader's memory.
+    """Mechanism that answers accesses to a leader's memory, and the reason for it.
 
-    Attributes:
-        mechanism: rma: the MPI library and the network on their own; thread: a thread of the
-            rank that owns the memory.
-        reason: Reason for the choice, for the log.
+    rma: the MPI library and the network on their own; thread: a thread of the rank that owns it.
     """
 
     mechanism: Literal["rma", "thread"]
     reason: str
 
     def __str__(self) -> str:
-        """One line for the log."""
         helped = {"rma": "", "thread": " with a progress thread per host"}
         return f"plan store: one-sided access{helped[self.mechanism]} ({self.reason})"
 
@@ -61,3 +62,52 @@ class ProgressThread:
     def _run(self) -> None:
         while not self._stopped.wait(_PAUSE_S):
             self._enter_mpi()
+
+
+# A busy machine delays some accesses; if MPI waits for the owner, it delays all of them.
+_QUIET_MS = (4.0, 8.0, 16.0)
+_MAX_OWNERS = 4
+
+Access = Callable[[int], object]
+
+
+def choose_progress(comm: MPI.Intracomm, owners: Sequence[int], access: Access) -> AccessProgress:
+    """The progress mechanism that MPI needs, tried out by all ranks together in less than 50 ms.
+
+    `access` accesses a rank's memory in every way that this rank will. At most four `owners`,
+    evenly spread, are tried.
+    """
+    longest_ms = 0.0
+    for owner in owners[:: -(-len(owners) // _MAX_OWNERS)]:
+        waited_ms = _shortest_wait_ms(comm, owner, access)
+        if waited_ms is None:
+            return AccessProgress("thread", f"rank {owner} did not answer while it computed")
+        longest_ms = max(longest_ms, waited_ms)
+    return AccessProgress("rma", f"ranks that computed answered within {longest_ms:.2g} ms")
+
+
+def _shortest_wait_ms(comm: MPI.Intracomm, owner: int, access: Access) -> float | None:
+    for quiet_ms in _QUIET_MS:
+        waited_ms = wait_for_quiet(comm, owner, access, partial(time.sleep, 1e-3 * quiet_ms))
+        if waited_ms < quiet_ms / 2:
+            return waited_ms
+    return None
+
+
+def wait_for_quiet(
+    comm: MPI.Intracomm, owner: int, access: Access, be_quiet: Callable[[], object]
+) -> float:
+    """Longest of two accesses to a rank's memory while it does not call MPI, in ms, on all ranks.
+
+    Called by all ranks together; all except the owner access its memory.
+    """
+    # A rank that has received this knows that the owner has sent it. The owner may still be inside
+    # MPI during the first of two accesses.
+    comm.Bcast(np.zeros(1, np.int64), owner)
+    started_s = time.perf_counter()
+    if comm.Get_rank() == owner:
+        be_quiet()
+        return float(comm.allreduce(0.0, MPI.MAX))
+    access(owner)
+    access(owner)
+    return float(comm.allreduce(1e3 * (time.perf_counter() - started_s), MPI.MAX))

@@ -1,17 +1,50 @@
-"""Memory layout of a host: a ring of entries, each with the plans of an iteration."""
+"""Rings of plans in the memory of hosts: layout, and the messages that a planner collects."""
 
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Hosts of a job, each named by its leader, its first rank; `leader_of` has it by rank."""
+
+    leader_of: tuple[int, ...]
+
+    @cached_property
+    def ranks_of(self) -> dict[int, list[int]]:
+        """The ranks of every host, in order, by leader."""
+        ranks_by_host: dict[int, list[int]] = {}
+        for rank, leader in enumerate(self.leader_of):
+            ranks_by_host.setdefault(leader, []).append(rank)
+        return ranks_by_host
+
+    @cached_property
+    def place_of(self) -> dict[int, int]:
+        """The place of every rank among the ranks of its host, by rank."""
+        return {rank: place for ranks in self.ranks_of.values() for place, rank in enumerate(ranks)}
+
+
+class Memory(Protocol):
+    """Memory of other ranks, in which the rings of hosts are.
+
+    Contract: `read` and `write` are complete when they return. A rank that reads bytes of a write
+    also finds the bytes of all earlier writes of the same rank.
+    """
+
+    def read(self, owner: int, offset: int, n_bytes: int) -> bytes: ...
+
+    def write(self, owner: int, offset: int, message: bytes) -> None: ...
+
 
 WORD = struct.Struct("=q")
 HEADER = struct.Struct("=qqq")  # start, n_bytes, kind
 
 
 class MessageKind(IntEnum):
-    """Kind of a message."""
-
     PLAN = 0
     FAILURE = 1
 
@@ -32,11 +65,6 @@ class RingLayout:
     `number + 1`, which its planner writes last. A rank writes its own n_taken, the number of
     iterations that it has taken. Ranks are numbered within the host. What is one object for several
     ranks is stored once; their headers have the same start, which counts from the entry.
-
-    Attributes:
-        n_ranks: Number of ranks of the host.
-        n_entries: Number of iterations in a ring.
-        message_bytes: Room for one message, in bytes.
     """
 
     n_ranks: int
@@ -50,7 +78,6 @@ class RingLayout:
 
     @property
     def ring_bytes(self) -> int:
-        """Size of a ring in bytes."""
         return self.n_taken(self.n_ranks) + self.n_entries * self.entry_bytes
 
     def n_taken(self, rank: int) -> int:
@@ -102,3 +129,36 @@ class RingLayout:
 
 def _padded(n_bytes: int) -> int:
     return -(-n_bytes // WORD.size) * WORD.size
+
+
+class Outbox:
+    """Plans of an iteration for the ranks of a host, which leave together when the last is known.
+
+    Ranks are numbered within the host, and iterations from the start of the job.
+    """
+
+    def __init__(self, memory: Memory, owner: int, layout: RingLayout) -> None:
+        """Sends plans into the ring at the start of the memory of `owner`."""
+        self._memory, self._owner, self._layout = memory, owner, layout
+        self._n_taken = [0] * layout.n_ranks
+        self._messages: dict[int, Message] = {}
+
+    def has_room(self, rank: int, number: int) -> bool:
+        """Whether a rank has taken the iteration whose entry this one needs."""
+        if not self._is_free(rank, number):
+            counts = self._memory.read(self._owner, 0, self._layout.n_ranks * WORD.size)
+            self._n_taken = [count for (count,) in WORD.iter_unpack(counts)]
+        return self._is_free(rank, number)
+
+    def add(self, rank: int, number: int, message: Message) -> None:
+        """Adds the message of a rank, for which there is room, and sends all if it is the last."""
+        self._messages[rank] = message
+        if len(self._messages) == self._layout.n_ranks:
+            body = self._layout.pack([message for _, message in sorted(self._messages.items())])
+            # The count last: a rank that sees it reads the body at once.
+            self._memory.write(self._owner, self._layout.body(number), body)
+            self._memory.write(self._owner, self._layout.n_put(number), WORD.pack(number + 1))
+            self._messages.clear()
+
+    def _is_free(self, rank: int, number: int) -> bool:
+        return number - self._n_taken[rank] < self._layout.n_entries

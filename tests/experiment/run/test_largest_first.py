@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
+from tests.examples.local_plan_store import LocalPlanStore
 from tests.examples.private_position import private_position
 from tests.examples.tokenized import write_samples
 from tests.jobs.command_line import call, columns
@@ -30,7 +31,6 @@ from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.store.local import LocalPlanStore
 
 ITERATIONS = range(3)
 TINY = tiny_experiment()

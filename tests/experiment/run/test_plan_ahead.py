@@ -12,6 +12,7 @@ from tests.examples.baselines import budget
 from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
+from tests.examples.local_plan_store import LocalPlanStore
 
 from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead, PlanningFacts
 from dynapipe_hpc.plan.cluster import Cluster
@@ -20,7 +21,6 @@ from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.store.local import LocalPlanStore
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=1_000_000)

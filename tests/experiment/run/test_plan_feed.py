@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 from tests.examples.example_runs import example_plans
+from tests.examples.local_plan_store import LocalPlanStore
 
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import RunError
@@ -14,7 +15,6 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.rank.assemble import Worker
 from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
 from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.store.local import LocalPlanStore
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 
 RANK = 0

@@ -11,10 +11,9 @@ from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 from dynapipe_hpc.job.host_memory import HostMemory
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.store.measure_progress import wait_for_quiet
-from dynapipe_hpc.store.memory import Memory
 from dynapipe_hpc.store.mpi_memory import MpiMemory
-from dynapipe_hpc.store.progress import ProgressThread
+from dynapipe_hpc.store.progress import ProgressThread, wait_for_quiet
+from dynapipe_hpc.store.ring_layout import Memory
 
 _BLOCK_BYTES = 65536
 _N_TIMED = 30

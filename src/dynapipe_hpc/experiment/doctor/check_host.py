@@ -9,8 +9,8 @@ from pathlib import Path
 from dynapipe_hpc.experiment.doctor.check_software import computes_on_gpus
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 from dynapipe_hpc.store.config import StoreConfig
+from dynapipe_hpc.store.plan_store import PlannerTurns
 from dynapipe_hpc.store.ring_layout import RingLayout
-from dynapipe_hpc.store.turns import PlannerTurns
 
 _GB = 1e9
 _SHARED = Path("/dev/shm")  # noqa: S108 - a fact of Linux, not a place for files of ours

@@ -4,8 +4,7 @@ import threading
 from collections import defaultdict
 
 from dynapipe_hpc.store import errors
-from dynapipe_hpc.store.plan_store import PlannerFailedError
-from dynapipe_hpc.store.turns import PlannerTurns
+from dynapipe_hpc.store.plan_store import PlannerFailedError, PlannerTurns
 
 _Message = bytes | PlannerFailedError
 
