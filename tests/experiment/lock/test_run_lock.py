@@ -13,8 +13,8 @@ import pytest
 from tests.jobs.lock_processes import HELD, holding, start_ready, tell
 
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.experiment.lock import signs_of_life
-from dynapipe_hpc.experiment.lock.run_lock import RunLock
+from dynapipe_hpc.experiment import lock as run_lock
+from dynapipe_hpc.experiment.lock import RunLock
 from dynapipe_hpc.report.run_folder import RunFolder
 
 PATIENCE_S = 0.3
@@ -146,7 +146,7 @@ def test_a_holder_out_of_sight_without_a_sign_of_life_is_gone(
 def test_whoever_waits_says_for_whom(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signs_of_life, "BEAT_S", 0.01)
+    monkeypatch.setattr(run_lock, "BEAT_S", 0.01)
     leave_lock(tmp_path)
     take(tmp_path).release()
     told = "process 12 on n9, Slurm job 7, since 2026-01-02 03:04:05 UTC, gives no sign of life; "

@@ -12,7 +12,7 @@ from tests.examples.example_numbers import iteration_result
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.experiment.lock.run_lock import RunLock
+from dynapipe_hpc.experiment.lock import RunLock
 from dynapipe_hpc.experiment.run import quiet_period as module
 from dynapipe_hpc.experiment.run import training_rank
 from dynapipe_hpc.experiment.run.online_costs import FixedCosts

@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 from dynapipe_hpc.experiment.files import ExperimentFiles
-from dynapipe_hpc.experiment.lock.run_lock import writer_of
+from dynapipe_hpc.experiment.lock import writer_of
 from dynapipe_hpc.experiment.reference_pass import reference_passes
 from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.resume import (

@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dynapipe_hpc.data.input_file import why_unreadable
-from dynapipe_hpc.experiment.lock.run_lock import writer_of
-from dynapipe_hpc.experiment.lock.signs_of_life import PATIENCE_S
+from dynapipe_hpc.experiment.lock import PATIENCE_S, writer_of
 from dynapipe_hpc.experiment.run.end_record import EndRecord
 from dynapipe_hpc.job.ranks import JobOutcome
 from dynapipe_hpc.report.amounts import duration

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.lock.run_lock import RunLock
+from dynapipe_hpc.experiment.lock import RunLock
 from dynapipe_hpc.experiment.rank.host_device import HostDevice
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.run_log import RunLog

@@ -7,8 +7,7 @@ from signal import Signals
 from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.lock.locked import locked
-from dynapipe_hpc.experiment.lock.run_lock import RunLock
+from dynapipe_hpc.experiment.lock import RunLock, locked
 from dynapipe_hpc.experiment.rank.devices import find_device
 from dynapipe_hpc.experiment.rank.host_device import HostDevice, prepare_for_host
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints

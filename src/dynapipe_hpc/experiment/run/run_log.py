@@ -11,7 +11,7 @@ from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config, to_toml
-from dynapipe_hpc.experiment.lock.run_lock import RunLock
+from dynapipe_hpc.experiment.lock import RunLock
 from dynapipe_hpc.experiment.run.executed_iteration import RankTrace
 from dynapipe_hpc.experiment.run.pace import Pace
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod

@@ -1,20 +1,129 @@
 """The lock on a run folder, by which one run at a time writes there."""
 
 import errno
+import json
 import os
+import platform
 import shutil
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 from uuid import uuid4
 
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.experiment.lock.lock_holder import LockHolder, read_holder
-from dynapipe_hpc.experiment.lock.signs_of_life import BEAT_S, PATIENCE_S, gives_sign
+from dynapipe_hpc.data.input_file import read_input
+from dynapipe_hpc.job.print_error import print_error
+from dynapipe_hpc.job.process import ProcessIdentity
+from dynapipe_hpc.job.ranks import Alone, Ranks
+from dynapipe_hpc.job.slurm import read_slurm_job
 from dynapipe_hpc.report.run_folder import LOCK
 
+BEAT_S = 2.0
+"""Time between two touches."""
+PATIENCE_S = 30.0
+"""Time without a touch after which a process counts as dead."""
 _PAUSE_S = 0.05
+
+
+def gives_sign(path: Path, who: str, patience_s: float) -> bool:
+    """Whether the time of a file changes within `patience_s`; needs no clock that hosts share.
+
+    After a while without a change it says `who` should touch it.
+    """
+    first, start_s = _time_of(path), time.monotonic()
+    is_told = False
+    while first is not None and time.monotonic() < start_s + patience_s:
+        time.sleep(_PAUSE_S)
+        if (now := _time_of(path)) != first:
+            return now is not None
+        if not is_told and time.monotonic() > start_s + 2 * BEAT_S:
+            is_told = True
+            print_error(f"{who}, gives no sign of life; waiting up to {patience_s:g} s for one")
+    return False
+
+
+def _time_of(path: Path) -> int | None:
+    """The time of the last sign; None if the file is gone.
+
+    The file is opened, as only then NFS clients ask their server rather than their cache.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        return os.fstat(file).st_mtime_ns
+    finally:
+        os.close(file)
+
+
+SINCE = "%Y-%m-%d %H:%M:%S UTC"
+"""Format of times, which compare as texts."""
+_MAX_BYTES = 4096
+_MAX_PROCESSES = 2**22  # of Linux
+
+
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """A process that holds a lock: its host, its batch job or an empty text, and since when.
+
+    `process` is None if the file does not say.
+    """
+
+    host: str
+    job: str
+    since: str
+    process: ProcessIdentity | None
+
+    @classmethod
+    def this_process(cls, job: str) -> Self:
+        since = datetime.now(UTC).strftime(SINCE)
+        return cls(platform.node(), job, since, ProcessIdentity.of_this_process())
+
+    def __str__(self) -> str:
+        if self.process is None:
+            return "whose lock file does not say which process it is"
+        job = f", {self.job}" if self.job else ""
+        return f"process {self.process.pid} on {self.host}{job}, since {self.since}"
+
+    def is_alive(self) -> bool | None:
+        """Whether the process is alive; None if that cannot be seen from this host."""
+        return None if self.process is None else self.process.is_alive()
+
+    def write(self, path: Path) -> None:
+        """Writes the file and flushes it to disk, so that it is complete before others see it."""
+        with path.open("x", encoding="utf-8") as file:
+            json.dump(asdict(self), file)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+_UNKNOWN = LockHolder("", "", "", None)
+
+
+def read_holder(path: Path) -> LockHolder:
+    """Reads a lock file; if it cannot be read, the holder is unknown."""
+    try:
+        facts = json.loads(read_input(path, _MAX_BYTES))
+        process = facts["process"]
+        identity = ProcessIdentity(
+            str(process["boot"]),
+            str(process["names"]),
+            int(process["pid"]),
+            str(process["started"]),
+        )
+        if not 0 < identity.pid <= _MAX_PROCESSES:
+            return _UNKNOWN
+        return LockHolder(str(facts["host"]), str(facts["job"]), str(facts["since"]), identity)
+    except (InputError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return _UNKNOWN
+
+
 _NOT_TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT}
 
 
@@ -28,12 +137,9 @@ class RunLock:
     """
 
     def __init__(self, folder: Path, job: str = "", patience_s: float = PATIENCE_S) -> None:
-        """Prepares to lock a run folder.
+        """Prepares to lock a folder, which need not exist yet, for a batch `job`, if there is one.
 
-        Args:
-            folder: The run folder, which need not exist yet.
-            job: Name of the batch job that this process belongs to; empty if there is none.
-            patience_s: Time without a sign of life after which a holder elsewhere counts as gone.
+        A holder elsewhere that gave no sign of life for `patience_s` counts as gone.
         """
         self._folder, self._lock = folder, folder / LOCK
         self._holder = LockHolder.this_process(job)
@@ -171,3 +277,32 @@ def writer_of(folder: Path) -> LockHolder | None:
 
 def _not_a_folder_error(lock: Path) -> InputError:
     return InputError(f"{lock}: has the name of the lock but is no folder; remove it")
+
+
+@contextmanager
+def locked(ranks: Ranks, output: Path) -> Iterator[RunLock]:
+    """Locks a folder while the block runs; all ranks together, the first holds the lock.
+
+    The lock is released when all ranks leave the block together. After an error on one rank the
+    others may still be writing, so the lock stays until the job has ended; the next start then
+    sees that its holder is gone.
+
+    Raises:
+        SystemExit: Another run holds the lock, or the folder cannot be written; the first rank
+            has said so. A process that needs no MPI raises `InputError` instead.
+    """
+    slurm_job = read_slurm_job(os.environ)
+    lock = RunLock(output, f"Slurm job {slurm_job.name}" if slurm_job else "")
+    with ranks.fail_together():
+        if ranks.is_first:
+            lock.acquire()
+    is_together = isinstance(ranks, Alone)  # whose errors are those of all
+    try:
+        yield lock
+        is_together = True
+    except SystemExit:
+        is_together = True
+        raise
+    finally:
+        if ranks.is_first and is_together:
+            lock.release()
