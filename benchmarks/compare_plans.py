@@ -13,7 +13,7 @@ geometric mean of a class, `worst` and `least` its ends; `planning` is the media
 one thread in ms, from lengths to the checked plans of all ranks.
 
 - authors: our plans over the authors', by effort and whether backward passes may be split.
-- authors_rule: the authors' planner, as a rule of this one, over the plans they published, which
+- authors_rule: their planner, as reproduce/authors has it, over the plans they published, which
   were made with limits 5 ms apart, as in their artifact; in the paper they are 0.005 ms apart.
   `theirs` is the time that their planner took.
 - layouts: padded and packed rows over padded ones only, in rows as long as samples. `gap` is the
@@ -42,6 +42,7 @@ one thread in ms, from lengths to the checked plans of all ranks.
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -71,18 +72,20 @@ from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
-from dynapipe_hpc.planner.baselines.authors.authors_accounting import AUTHORS
-from dynapipe_hpc.planner.baselines.config import AuthorsConfig
 from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile, ProfileTable
 from dynapipe_hpc.planner.from_config import chooser
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.search.config import SearchConfig
 from measured import print_table, write_json
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from reproduce.authors.authors import AuthorsPlanner
 
 AUTHORS_LINK = Link(latency_ms=0, bytes_per_ms=4800e9 / 8 / 1e3, full_duplex=False)
 LONG_SEARCH, SECOND_OF_SEARCH = SearchConfig(effort=800_000), SearchConfig(effort=50_000_000)
@@ -186,9 +189,8 @@ def authors(folder: Path) -> Measured:
 
 def authors_rule(folder: Path) -> Measured:
     for interval_ms, each in product((5, 0.005), published(folder)):
-        config = AuthorsConfig(rule="authors", interval_ms=interval_ms)
         planner, devices = each.devices.planner(), each.devices
-        rule = AuthorsPlanner.from_config(config, devices.cost, devices.cluster)
+        rule = AuthorsPlanner.with_interval(devices.cost, devices.cluster, interval_ms)
         for samples, plan in zip(batches(folder, each.lengths), each.plans, strict=True):
             # The cut of a GPT is of whole samples; its rows are a token longer than theirs.
             cut = in_authors_rows(samples, "t5") if each.family == "t5" else samples
@@ -241,7 +243,6 @@ RULES: dict[str, Row] = {
     "naive padding": {"rule": "naive_padding"},
     "dense packing": {"rule": "dense_packing"},
     "token budget": {"rule": "token_budget"},
-    "authors": {"rule": "authors"},
     "packed next fit": {"rule": "packed_next_fit"},
     "packed balanced": {"rule": "packed_balanced"},
     "packed balanced, adaptive": {"rule": "packed_balanced"},
@@ -258,7 +259,12 @@ def by_tables(
         "schedule": schedule,
         "search": LONG_SEARCH,
     }
-    planner = chooser(PlannerConfig.model_validate(tables), devices.cost, devices.cluster, LONGEST)
+    config = PlannerConfig.model_validate(tables)
+    return timed(chooser(config, devices.cost, devices.cluster, LONGEST), samples)
+
+
+def timed(planner: Chooser, samples: list[Sample]) -> tuple[float, float]:
+    """Predicted time of an iteration, infinite without a plan, and processor time to plan it."""
     started_s, iteration_ms = time.thread_time(), np.inf
     with suppress(InputError):
         iteration_ms = planner.choose(samples).best.iteration_ms
@@ -270,11 +276,14 @@ def rules(folder: Path) -> Measured:
     for each in published(folder, ("gpt",), with_gaps=False):
         longest, replicas = each.name.removeprefix("gpt max").split()
         for samples in batches(folder, each.lengths):
-            by = partial(by_tables, each.devices, in_authors_rows(samples, "gpt"))
+            devices, rows = each.devices, in_authors_rows(samples, "gpt")
+            by = partial(by_tables, devices, rows)
             found = {
                 name: by(table, {"rules": () if "adaptive" in name else ("1f1b",)})
                 for name, table in RULES.items()
             }
+            theirs = AuthorsPlanner.with_interval(devices.cost, devices.cluster)
+            found["authors"] = timed(theirs, rows)
             found["best"] = min(found.values())
             found["search"] = by(ours, {})
             split_ms, _ = by(ours, {"split_backward": True})

@@ -21,6 +21,7 @@ from reproduce import (
     large_batches,
     layer_time,
     long_tails,
+    methods,
     online,
     ordering,
     packing,
@@ -40,7 +41,8 @@ def main() -> None:
     parser.add_argument("--claims", type=Path)
     arguments = parser.parse_args()
     with open_ranks() as ranks:
-        studies = Studies(ranks, arguments.inputs, arguments.output / "simulations")
+        output = arguments.output / "simulations"
+        studies = Studies(ranks, arguments.inputs, output, methods.CHOOSERS)
         points = best_division.simulate_all(studies)
         ablated = ablations.simulate_all(studies)
         parted = ingredients.simulate_all(studies)

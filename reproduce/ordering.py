@@ -13,8 +13,6 @@ import numpy as np
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.plan.cluster import Link
-from dynapipe_hpc.planner.baselines.authors.authors_batches import AuthorsBatches
-from dynapipe_hpc.planner.baselines.authors.injection_orders import injection_orders
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.replicas import balance_replicas
@@ -30,6 +28,8 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from reproduce import methods
 from reproduce.ablations import BATCHES, LONGEST, PAPER_GAINS, tables_of
+from reproduce.authors.authors_batches import AuthorsBatches
+from reproduce.authors.injection_orders import injection_orders
 from reproduce.drawing import draw_bars
 from reproduce.figure import Claim, Figure, Row, is_as_large
 from reproduce.studies import N_BATCHES, SEEDS, Studies, Study, simulated

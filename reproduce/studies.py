@@ -10,7 +10,7 @@ from dynapipe_hpc.data.multitask_lengths import MultitaskLengths, draw_lengths
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config, with_cost_table, with_tables
-from dynapipe_hpc.experiment.study.simulate import simulate
+from dynapipe_hpc.experiment.study.simulate import Choosers, simulate
 from dynapipe_hpc.job.ranks import Alone, Ranks
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.table.load_table import load_table
@@ -71,11 +71,13 @@ class Studies:
         ranks: Processes among which simulations are dealt.
         inputs: Folder with profiles/, see benchmarks/a100_inputs.py.
         output: Folder of all simulations, and of cost tables with what these clusters add.
+        choosers: Choosers of methods that no table stands for, see `simulate`.
     """
 
     ranks: Ranks
     inputs: Path
     output: Path
+    choosers: Choosers
 
     def run(self, studies: Sequence[Study]) -> Found:
         """Simulates all studies; all ranks together.
@@ -88,7 +90,10 @@ class Studies:
         with self.ranks.fail_together():
             own = {
                 (study.name, seed): simulate(
-                    Alone(), self.files(study, seed), self.output / study.name / f"seed_{seed}"
+                    Alone(),
+                    self.files(study, seed),
+                    self.output / study.name / f"seed_{seed}",
+                    choosers=self.choosers,
                 )
                 for study, seed in mine
             }

@@ -5,15 +5,15 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reproduce.authors.authors import AuthorsPlanner
 from tests.examples.baselines import budget
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
 from dynapipe_hpc.planner.baselines.baseline import Baseline
-from dynapipe_hpc.planner.baselines.config import AuthorsConfig, PackedBalancedConfig
+from dynapipe_hpc.planner.baselines.config import PackedBalancedConfig
 from dynapipe_hpc.planner.baselines.every_mode import OneModeSearch
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Candidate
@@ -45,7 +45,7 @@ def tuned(cluster: Cluster) -> Chooser:
 
 
 def authors(cluster: Cluster) -> Chooser:
-    return AuthorsPlanner.from_config(AuthorsConfig(rule="authors", interval_ms=0), COST, cluster)
+    return AuthorsPlanner.with_interval(COST, cluster, 0)
 
 
 CHOOSERS = [search, one_mode, baseline, tuned, authors]

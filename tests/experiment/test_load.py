@@ -136,7 +136,7 @@ def test_what_fills_packed_rows_up_needs_few_positions(complete: Path) -> None:
         ("zebra.x=1", "unknown key 'zebra'; known keys here: data, model"),
         ("cluster.n_stages=0", "cluster.n_stages = 0: .*greater than or equal to 1"),
         ("planner.batch.rule=pack", "planner.batch.rule = 'pack': must be .*'dense_packing'"),
-        ("planner.batch.rule=dynamc", r"'authors'; did you mean 'dynamic'\?$"),
+        ("planner.batch.rule=dynamc", r"'packed_balanced'; did you mean 'dynamic'\?$"),
         (
             "planner.batch.recompute_choice=per_microbach",
             r"= 'per_microbach': must be 'per_microbatch', 'per_iteration' or 'first_feasible'; "

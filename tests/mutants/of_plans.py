@@ -125,6 +125,10 @@ PLAN = (
     Mutant("experiment/study/grid_search.py", "each.variant.of(config)", "config",
            "runs are not the points of the grid",
            (f"{GRID[0]}::test_the_best_points_become_configurations_for_a_job_array",)),
+    Mutant("experiment/study/simulate.py", "if name in choosers:", "if False:",
+           "a method's own chooser is ignored",
+           ("tests/experiment/study/test_simulate.py"
+            "::test_a_method_may_have_a_chooser_that_no_table_stands_for",)),
     Mutant("experiment/study/simulate.py", "float(best.iteration_ms)", "float(best.makespan_ms)",
            "simulations leave the update out", STUDY),
     Mutant("experiment/study/simulate.py", "for key in every if key not in done",

@@ -72,12 +72,11 @@ def test_rows_of_dense_packing_have_the_length_of_the_table(row_tokens: int) -> 
         (
             {"rule": "magic"},
             "'dynamic', 'dense_packing', 'naive_padding', 'token_budget', "
-            "'packed_next_fit', 'packed_balanced', 'authors'",
+            "'packed_next_fit', 'packed_balanced'",
         ),
         ({"rule": "naive_padding", "rows_per_microbatch": 0}, "greater than or equal to 1"),
         ({"rule": "dense_packing", "rows_per_microbatch": "best"}, "should be 'tuned'"),
         ({"rule": "dynamic", "recompute_choice": "some"}, "'per_iteration' or 'first_feasible'"),
-        ({"rule": "authors", "interval_ms": -1}, "greater than or equal to 0"),
         ({"rule": "dynamic", "memory_shares": [1.0]}, "Extra inputs are not permitted"),
         ({"rule": "dynamic", "layouts": []}, "at least 1 item"),
         ({"rule": "dynamic", "layouts": ["dense"]}, "'padded' or 'packed'"),

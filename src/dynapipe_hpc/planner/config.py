@@ -7,7 +7,6 @@ from pydantic import Field, model_validator
 from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.planner.baselines.config import (
-    AuthorsConfig,
     BaselineConfig,
     DensePackingConfig,
     NaivePaddingConfig,
@@ -23,7 +22,7 @@ from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.search.config import SearchConfig
 
 BatchConfig = Annotated[
-    DynamicConfig | BaselineConfig | AuthorsConfig,
+    DynamicConfig | BaselineConfig,
     Field(discriminator="rule"),
 ]
 
@@ -35,7 +34,6 @@ EVERY_BATCH_RULE: tuple[BatchConfig, ...] = (
     TokenBudgetConfig(rule="token_budget"),
     NaivePaddingConfig(rule="naive_padding"),
     DensePackingConfig(rule="dense_packing"),
-    AuthorsConfig(rule="authors"),
 )
 """Batch rules with their default settings; those of baselines are tuned for every batch."""
 

@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
-from dynapipe_hpc.planner.baselines.authors.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.baselines.baseline import Baseline
-from dynapipe_hpc.planner.baselines.config import AuthorsConfig, DensePackingConfig
+from dynapipe_hpc.planner.baselines.config import DensePackingConfig
 from dynapipe_hpc.planner.baselines.every_mode import OneModeSearch
 from dynapipe_hpc.planner.baselines.padded_rows import check_row_tokens
 from dynapipe_hpc.planner.batch.config import DynamicConfig
@@ -18,6 +16,7 @@ from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.choose.forward_windows import ForwardWindows
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
+from dynapipe_hpc.planner.cost.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
@@ -150,8 +149,6 @@ def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens
     match config.batch:
         case DynamicConfig() as batch:
             return dynamic_chooser(batch, config.search, rules, cost=cost, cluster=cluster)
-        case AuthorsConfig() as batch:
-            return AuthorsPlanner.from_config(batch, cost, cluster)
         case batch:
             if isinstance(batch, DensePackingConfig):
                 check_row_tokens(batch, max_tokens)

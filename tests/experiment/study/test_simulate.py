@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.examples.baselines import naive
 from tests.examples.measured_layers import SHAPE, linear_table
 from tests.jobs.tiny_experiment import tiny_experiment
 
@@ -22,7 +23,12 @@ from dynapipe_hpc.experiment.lock import locked
 from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.experiment.study.simulate import simulate
 from dynapipe_hpc.job.ranks import Alone
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.baseline import Baseline
+from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
+from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.report.planned_iteration import PlannedIteration
 
 METHODS: tuple[dict[str, Any], ...] = (
@@ -72,6 +78,18 @@ def test_a_method_may_change_the_cluster(tmp_path: Path) -> None:
     """Two stages hold half of the weights each."""
     found = simulated(study(METHODS[1], {"name": "one stage"}), tmp_path)
     assert found["ours", 0].peak_bytes < 0.7 * found["one stage", 0].peak_bytes
+
+
+def test_a_method_may_have_a_chooser_that_no_table_stands_for(tmp_path: Path) -> None:
+    def by_baseline(cost: CostModel, cluster: Cluster) -> Chooser:
+        return Baseline(naive(2), [one_f_one_b], cost, cluster)
+
+    files = ExperimentFiles(study(METHODS[1], {"name": "mine"}))
+    planned = simulate(Alone(), files, tmp_path, choosers={"mine": by_baseline})
+    found = {each.record.key: each.record for each in planned}
+    for k in range(N_ITERATIONS):
+        assert found["mine", k].microbatches == -(-found["mine", k].samples // 2)
+        assert found["ours", k].microbatches != found["mine", k].microbatches
 
 
 def test_a_killed_simulation_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_all_divisions_of_the_ranks_are_tried_with_all_rules(config: ExperimentC
     without_replicas = [(1, 1, 4, 0), (1, 2, 2, 0), (1, 4, 1, 0)]
     with_replicas = [(2, 1, 2), (2, 2, 1), (4, 1, 1)]
     assert found.keys() == {*without_replicas, *((*n, z) for n in with_replicas for z in (0, 1))}
-    assert set(found.values()) == {7}
+    assert set(found.values()) == {6}
 
 
 def test_the_configured_rule_keeps_its_setting_and_others_are_tuned(
@@ -85,8 +85,7 @@ def test_what_cannot_be_divided_has_a_reason(config: ExperimentConfig) -> None:
     refused = [r for r in tune(ExperimentFiles(config), 1) if isinstance(r, Refusal)]
     too_many = [r for r in refused if r.reason.startswith("cluster.n_shards (4) does not divide")]
     assert {(r.variant.cluster.n_stages, r.variant.cluster.n_shards) for r in too_many} == {(1, 4)}
-    # The authors' grid of limits, 5 ms apart, is too coarse for so small a model.
-    assert {r.variant.batch.rule for r in refused if r not in too_many} == {"authors"}
+    assert refused == too_many
 
 
 def test_the_table_is_printed_fastest_first(
@@ -98,10 +97,8 @@ def test_the_table_is_printed_fastest_first(
     assert len(speeds) == 6 * 8
     assert speeds == sorted(speeds, reverse=True)
     assert lines[2].split()[3] == "1.000"
-    too_many, coarse = (line for line in lines if line.startswith("cannot run: "))
+    (too_many,) = (line for line in lines if line.startswith("cannot run: "))
     assert too_many.startswith("cannot run: all methods on 1 x 1 x 4: cluster.n_shards (4) does ")
-    assert coarse.startswith("cannot run: authors on ")
-    assert ", 2 x 1 x 2, 2 x 1 x 2 ZeRO-1, " in coarse
     assert "note: with dense_packing, the samples of a row attend to each other" in lines
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -19,13 +19,21 @@ from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.experiment.study.variants import methods_of
 from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.job.ranks import Ranks
+from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.choose.choice import Choice
+from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
 from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.report.planned_iteration import PlannedIteration
 from dynapipe_hpc.report.simulation_folder import Planned, SimulationFolder
+
+Choosers = Mapping[str, Callable[[CostModel, Cluster], Chooser]]
+"""Functions that make the choosers of methods, by the name of the method."""
+
+NO_CHOOSERS: Choosers = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,8 @@ def simulate(
     files: ExperimentFiles,
     output: Path,
     on_share: Callable[[float], None] = lambda _: None,
+    *,
+    choosers: Choosers = NO_CHOOSERS,
 ) -> list[Planned]:
     """Plans all iterations of a run by every method; the ranks share them.
 
@@ -101,6 +111,7 @@ def simulate(
         files: Files of the experiment.
         output: Folder of the simulation, see docs/formats.md.
         on_share: Callback that takes the finished share of this rank's iterations.
+        choosers: Choosers of methods that no table stands for, by the name of the method.
 
     Returns:
         All iterations, by method, on the first rank; an empty list elsewhere.
@@ -116,7 +127,9 @@ def simulate(
         variants = {each.method: files.variant(each.of(files.config)) for each in methods}
     with locked(ranks, output) as lock:
         folder = SimulationFolder(output)
-        return _simulate(ranks, files, variants, folder, lock=lock, on_share=on_share)
+        return _simulate(
+            ranks, files, variants, folder, lock=lock, on_share=on_share, choosers=choosers
+        )
 
 
 def _simulate(
@@ -127,6 +140,7 @@ def _simulate(
     *,
     lock: RunLock,
     on_share: Callable[[float], None],
+    choosers: Choosers,
 ) -> list[Planned]:
     done: dict[tuple[str, int], Planned] = {}
     is_over = False
@@ -153,7 +167,11 @@ def _simulate(
         for name, iteration in mine:
             samples = files.sampler.iteration(iteration)
             if name not in planners:
-                planners[name] = MethodPlanner(name, variants[name].planner(placed[name]))
+                planner = variants[name].planner(placed[name])
+                if name in choosers:
+                    by_method = choosers[name](planner.cost, planner.cluster)
+                    planner = replace(planner, chooser=by_method)
+                planners[name] = MethodPlanner(name, planner)
                 # The first plan also makes tables of costs, which runs do once, not every time.
                 planners[name].plan(iteration, samples)
             own_part.append(planners[name].plan(iteration, samples))

@@ -92,23 +92,6 @@ class PackedBalancedConfig(TokenCountConfig):
     rule: Literal["packed_balanced"]
 
 
-class AuthorsConfig(ConfigTable):
-    """The published planner: micro-batches, their order, mode and schedule.
-
-    It chooses schedules and orders in its own way, so that planner.schedule and planner.search have
-    no effect. interval_ms is 0.005 in the paper and 5 in its artifact.
-
-    Attributes:
-        rule: Chooses this table.
-        interval_ms: Least distance between limits on the time of a micro-batch that are tried.
-        seed: Seed of the order of micro-batches that take about the same time.
-    """
-
-    rule: Literal["authors"]
-    interval_ms: float = Field(default=5.0, ge=0, le=1e6)
-    seed: int = Field(default=0, ge=0, le=2**63 - 1)
-
-
 BaselineConfig = (
     DensePackingConfig
     | NaivePaddingConfig

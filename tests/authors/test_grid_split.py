@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reproduce.authors.grid_split import SingleArray, grid_limits, grid_split
 from tests.oracles.every_split import every_cut
-
-from dynapipe_hpc.planner.baselines.authors.grid_split import SingleArray, grid_limits, grid_split
 
 SINGLE = 1e-5  # relative, of a few sums in single precision
 intervals = st.sampled_from([0.0, 0.5, 5.0, 40.0])

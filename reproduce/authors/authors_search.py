@@ -8,7 +8,6 @@ import numpy as np
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.authors.injection_orders import injection_orders
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
@@ -18,6 +17,7 @@ from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule, ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import simulate
+from reproduce.authors.injection_orders import injection_orders
 
 
 class _Order(NamedTuple):

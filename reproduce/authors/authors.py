@@ -6,12 +6,11 @@ from typing import Self
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.authors.authors_batches import AuthorsBatches
-from dynapipe_hpc.planner.baselines.authors.authors_search import AuthorsSearch
-from dynapipe_hpc.planner.baselines.config import AuthorsConfig
 from dynapipe_hpc.planner.batch.replicas import balance_replicas
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice
 from dynapipe_hpc.planner.cost.cost_model import CostModel
+from reproduce.authors.authors_batches import AuthorsBatches
+from reproduce.authors.authors_search import AuthorsSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +36,9 @@ class AuthorsPlanner:
     cluster: Cluster
 
     @classmethod
-    def from_config(cls, config: AuthorsConfig, cost: CostModel, cluster: Cluster) -> Self:
-        """The planner with the settings of a [planner.batch] table."""
-        batches, search = AuthorsBatches(config.interval_ms), AuthorsSearch(config.seed)
-        return cls(batches, search, cost, cluster)
+    def with_interval(cls, cost: CostModel, cluster: Cluster, interval_ms: float = 5.0) -> Self:
+        """The planner with limits this far apart: 0.005 ms in the paper, 5 ms in its artifact."""
+        return cls(AuthorsBatches(interval_ms), AuthorsSearch(), cost, cluster)
 
     def choose(self, samples: Sequence[Sample]) -> Choice:
         """A choice of one plan, see `Chooser`."""

@@ -9,26 +9,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reproduce.authors.authors import AuthorsPlanner
+from reproduce.authors.authors_batches import AuthorsBatches
 from tests.examples.a100_tables import Family
-from tests.examples.equal_shares import equal_shares, rows_only
+from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 from tests.examples.published_plans import Published, published_plans
 
-from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.memory import peak_bytes
-from dynapipe_hpc.planner.baselines.authors.authors import AuthorsPlanner
-from dynapipe_hpc.planner.baselines.authors.authors_batches import AuthorsBatches
-from dynapipe_hpc.planner.baselines.config import AuthorsConfig
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance_replicas
 from dynapipe_hpc.planner.batch.row_length import padded
-from dynapipe_hpc.planner.config import PlannerConfig
-from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.make_plans import Planner
 
@@ -105,9 +101,7 @@ def has_work(
 def test_iterations_take_as_long_as_published(published: list[Published]) -> None:
     ratios = []
     for batch in published:
-        baseline = AuthorsPlanner.from_config(
-            AuthorsConfig(rule="authors"), batch.cost, batch.cluster
-        )
+        baseline = AuthorsPlanner.with_interval(batch.cost, batch.cluster)
         choice = baseline.choose(batch.samples)
         ratios.append(choice.best.makespan_ms / batch.plan["predicted_iteration_ms"])
     assert geometric_mean(ratios) == pytest.approx(1, abs=0.015)
@@ -125,7 +119,7 @@ def test_plans_run_every_sample_once_within_memory(
 ) -> None:
     cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=memory_bytes)
     cost = LinearCost((1.0,) * n_stages, (0.01,) * n_stages, recomputes=True)
-    exact = AuthorsPlanner.from_config(AuthorsConfig(rule="authors", interval_ms=0), cost, cluster)
+    exact = AuthorsPlanner.with_interval(cost, cluster, 0)
     planner = Planner(exact, cost, cluster, 8, rows_only(cluster))
     samples = samples_of(lengths)
     try:
@@ -137,26 +131,3 @@ def test_plans_run_every_sample_once_within_memory(
     assert max(peak_bytes(plan) for plan in plans) <= memory_bytes
     run = [i for p in plans if p.stage == 0 for m in p.microbatches for i in m.sample_ids]
     assert sorted(run) == list(range(len(lengths)))
-
-
-def test_a_configuration_asks_for_it() -> None:
-    config = PlannerConfig.model_validate(
-        {
-            "cost": {"kind": "analytic"},
-            "batch": {"rule": "authors", "interval_ms": 0.001, "seed": 3},
-        }
-    )
-    shape = GptShape(
-        n_layers=2, hidden_size=8, n_heads=2, ffn_size=16, vocab_size=32, max_tokens=64
-    )
-    cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
-    planner = Planner.from_config(
-        config,
-        AnalyticConfig(),
-        shape,
-        equal_shares(shape, cluster),
-        cluster=cluster,
-        max_tokens=64,
-    )
-    choice = planner.choose(samples_of([64, 8, 30]))
-    assert [candidate.way for candidate in choice.candidates] == ["authors, limits 0.001 ms apart"]

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reproduce.authors.injection_orders import injection_orders, k_means
 from tests.examples.stage_costs import equal_stages
-
-from dynapipe_hpc.planner.baselines.authors.injection_orders import injection_orders, k_means
 
 GROUPS = [[1.0, 1.1, 1.2], [5.0, 5.1], [20.0, 20.5, 21.0], [80.0]]
 

@@ -10,13 +10,13 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.authors.grid_split import GridCut, grid_split
-from dynapipe_hpc.planner.baselines.authors.window_times import window_times_ms
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.cost.cost_model import CostModel
+from reproduce.authors.grid_split import GridCut, grid_split
+from reproduce.authors.window_times import window_times_ms
 
 
 class NoCutError(InputError):
@@ -46,7 +46,7 @@ class AuthorsBatches:
     def __call__(
         self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster
     ) -> list[MicroBatch]:
-        """Groups the samples of all replicas, see `BatchRule`.
+        """Groups the samples of all replicas.
 
         Raises:
             NoCutError: The samples fit, but not as this rule wants them to.
@@ -59,8 +59,7 @@ class AuthorsBatches:
                 "the samples fit, but the authors' rule wants all of them in one mode of "
                 "recomputation, in the memory that is free on the fullest stage, and within one of "
                 f"its limits on time, {self.interval_ms:g} ms apart; lower "
-                "planner.batch.interval_ms, raise cluster.device_memory_bytes, or use "
-                'planner.batch.rule = "dynamic"'
+                "interval_ms, raise cluster.device_memory_bytes, or use another planner"
             )
         cut, mode = cuts
         ends = np.cumsum(cut.sizes)

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from reproduce.authors.authors_batches import AuthorsBatches, NoCutError
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.authors.authors_batches import AuthorsBatches, NoCutError
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 
