@@ -18,9 +18,8 @@ from pathlib import Path
 
 from dynapipe_hpc.experiment.run.iteration_result import IterationResult
 from dynapipe_hpc.experiment.run.same_plans import check_same_plans
-from dynapipe_hpc.experiment.watch.host_positions import HostPositions
-from dynapipe_hpc.experiment.watch.other_hosts import OtherHosts
 from dynapipe_hpc.experiment.watch.rank_status import RankStatus
+from dynapipe_hpc.experiment.watch.watchdog import HostPositions, OtherHosts
 from dynapipe_hpc.job.ending import Ending
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.world import MPI

@@ -7,10 +7,9 @@ import pytest
 from mpi4py import MPI
 from tests.examples.example_runs import example_plans
 
-from dynapipe_hpc.experiment.watch.host_positions import HostPositions
-from dynapipe_hpc.experiment.watch.other_hosts import OtherHosts
 from dynapipe_hpc.experiment.watch.position import Phase, Standing
 from dynapipe_hpc.experiment.watch.rank_status import RankStatus
+from dynapipe_hpc.experiment.watch.watchdog import HostPositions, OtherHosts
 from dynapipe_hpc.job.ending import Ending
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import state_of

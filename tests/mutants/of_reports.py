@@ -170,9 +170,9 @@ REPORTS = (
            "a tracker that failed is asked again and again", TRACKERS),
     Mutant("experiment/run/track/trackers.py", "self._waiting.put_nowait(", "self._waiting.put(",
            "training waits for a tracker", TRACKERS),
-    Mutant("experiment/run/trace_request.py", "return max(first, iteration), last",
+    Mutant("experiment/run/traces.py", "return max(first, iteration), last",
            "return first, last", "iterations that are over are traced", REQUEST),
-    Mutant("experiment/run/trace_request.py", "self._path.unlink()", "pass",
+    Mutant("experiment/run/traces.py", "self._path.unlink()", "pass",
            "a request is taken again and again", REQUEST),
     # drawings of plans
     Mutant("report/plan_strip.py", "(k + 0.5) * column_ms", "k * column_ms",
@@ -185,7 +185,7 @@ REPORTS = (
            ("tests/report/test_plan_drawings.py",)),
     Mutant("report/plan_svg.py", "math.floor(math.log10(until_ms / 2))", "0",
            "a short plan has no axis", DRAWINGS),
-    Mutant("experiment/explain/what_sets_the_time.py", "longest = max(held", "longest = min(held",
+    Mutant("experiment/explain/show_plan.py", "longest = max(held", "longest = min(held",
            "the shortest sample sets the time", DRAWINGS),
     # ends
     Mutant("report/run_folder.py", "(path / ENDED).unlink(missing_ok=True)", "pass",

@@ -8,7 +8,7 @@ import pytest
 from tests.examples.example_runs import example_plans
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.explain.what_sets_the_time import what_sets_the_time
+from dynapipe_hpc.experiment.explain.show_plan import what_sets_the_time
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import Prediction

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.data.demo.chats import demo_chats
+from dynapipe_hpc.data.demo.corpus import demo_chats
 from dynapipe_hpc.data.demo.words import SOUNDS
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.data.demo.chats import demo_chats
-from dynapipe_hpc.data.demo.corpus import demo_preferences
+from dynapipe_hpc.data.demo.corpus import demo_chats, demo_preferences
 from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, sample_of
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from dynapipe_hpc.executor.clock import HostClock
 from dynapipe_hpc.executor.transport.local_transport import LocalNetwork, LocalTransport
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
-from dynapipe_hpc.experiment.profile.link import LARGE_NUMBERS, paired_rank, transfer_ms
+from dynapipe_hpc.experiment.profile.profile import LARGE_NUMBERS, paired_rank, transfer_ms
 from dynapipe_hpc.experiment.rank.channels import neighbours
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from dynapipe_hpc.data.errors import RunError
-from dynapipe_hpc.experiment.run.checkpoint_time import CheckpointTime
+from dynapipe_hpc.experiment.run.checkpoints import CheckpointTime
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 
 

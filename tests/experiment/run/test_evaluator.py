@@ -17,7 +17,7 @@ from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.rank.assemble import build_worker
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
-from dynapipe_hpc.experiment.run.evaluator import Evaluator, mean_loss, task_losses
+from dynapipe_hpc.experiment.run.evaluations import Evaluator, mean_loss, task_losses
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.job.job import Job

@@ -8,7 +8,7 @@ from tests.examples.example_runs import example_plans, example_traces
 from tests.examples.linear_cost import LinearCost
 
 from dynapipe_hpc.data.microbatch import Layout, PaddedRows, Recompute
-from dynapipe_hpc.experiment.run.measured_passes import measured_passes
+from dynapipe_hpc.experiment.run.online_costs import measured_passes
 from dynapipe_hpc.plan.instruction import (
     BackwardInput,
     BackwardWeight,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dynapipe_hpc.experiment.run.slow_ranks import SlowRanks
+from dynapipe_hpc.experiment.run.online_costs import SlowRanks
 from dynapipe_hpc.plan.cluster import Cluster
 
 CLUSTER = Cluster(n_replicas=2, n_stages=2, n_shards=2, device_memory_bytes=1)

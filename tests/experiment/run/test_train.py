@@ -8,8 +8,7 @@ import pytest
 
 from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
-from dynapipe_hpc.experiment.run.evaluations import Evaluations
-from dynapipe_hpc.experiment.run.evaluator import Evaluator
+from dynapipe_hpc.experiment.run.evaluations import Evaluations, Evaluator
 from dynapipe_hpc.experiment.run.log import SilentLog
 from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.run_parts import RunParts

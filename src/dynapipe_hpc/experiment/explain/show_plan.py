@@ -7,28 +7,67 @@ import numpy as np
 
 from dynapipe_hpc.data.atomic_write import check_replaceable
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute, tokens_held
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_costs import check_costs, configured, missing_rate
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.explain.explain_plan import (
-    explain_choice,
-    explain_gain,
-    explain_outlier,
-)
-from dynapipe_hpc.experiment.explain.what_sets_the_time import what_sets_the_time
 from dynapipe_hpc.experiment.reference_pass import describe_reference
 from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
-from dynapipe_hpc.planner.choose.choice import Choice
+from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
+from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.from_config import name_of
 from dynapipe_hpc.planner.schedule.lower_bound import LowerBound
+from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.outlier import Outlier
+from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
+from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 from dynapipe_hpc.report.plan_strip import plan_strip
 from dynapipe_hpc.report.plan_svg import plan_svg
 from dynapipe_hpc.report.run_folder import write_atomically
+from dynapipe_hpc.report.timeline import microbatch_times_ms, planned_bars
+
+N_SHOWN = 3
+
+
+def what_sets_the_time(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> Iterator[str]:
+    """The busiest rank, and the micro-batches that take most, with the sample that is longest.
+
+    Args:
+        plans: Plans of all ranks for one iteration.
+        samples: Global batch.
+    """
+    until_ms = plans[0].prediction.iteration_ms
+    busy_ms = {
+        plan.rank: sum(bar.end_ms - bar.start_ms for bar in planned_bars(plan)) for plan in plans
+    }
+    taken_ms = microbatch_times_ms(plans)
+    rank = max(busy_ms, key=busy_ms.__getitem__)
+    most_ms = busy_ms[rank]
+    yield (
+        f"busiest: rank {rank}, {most_ms:,.1f} of {until_ms:,.1f} ms "
+        f"({100 * most_ms / until_ms:.0f} %); no order of these passes ends sooner"
+    )
+    length_of = {sample.sample_id: sample.tokens for sample in samples}
+    of_replica = {plan.replica: plan.microbatches for plan in plans if plan.stage == 0}
+    total_ms = sum(taken_ms.values())
+    yield "longest micro-batches: time of all passes | share | samples | the longest of them"
+    for key in sorted(taken_ms, key=taken_ms.__getitem__, reverse=True)[:N_SHOWN]:
+        (replica, index), its_ms = key, taken_ms[key]
+        microbatch = of_replica[replica][index]
+        ids = microbatch.sample_ids
+        held = {i: len(tokens_held(microbatch, i, length_of[i])) for i in ids}
+        longest = max(held, key=held.__getitem__)
+        of_all = f" of {length_of[longest]:,}" if held[longest] < length_of[longest] else ""
+        yield (
+            f"  replica {replica}, micro-batch {index}: {its_ms:,.1f} ms | "
+            f"{100 * its_ms / total_ms:.1f} % | {len(ids)} | sample {longest} "
+            f"({held[longest]:,}{of_all} tokens)"
+        )
 
 
 def show_plan(
@@ -197,3 +236,48 @@ def _place(plan: RankPlan, cluster: Cluster) -> str:
         return place
     first = cluster.rank_of(plan.replica, plan.stage)
     return f"{place}, on ranks {first} to {first + cluster.n_shards - 1} of the job"
+
+
+def explain_choice(choice: Choice) -> Iterator[str]:
+    """A header, and a line per candidate; a star marks the best."""
+    width = max(len(each.way) for each in choice.tried)
+    yield "candidates: way to micro-batches | makespan | highest peak | schedule of each replica"
+    for each in choice.tried:
+        mark = "*" if each is choice.best else " "
+        yield f"{mark} {each.way:<{width}} | {_outcome(each)}"
+
+
+def _outcome(candidate: Candidate | Infeasible) -> str:
+    if isinstance(candidate, Infeasible):
+        return f"infeasible: {candidate.reason}"
+    peak_bytes = max(pipeline.timeline.peak_bytes.max() for pipeline in candidate.pipelines)
+    rules = ", ".join(name_of(pipeline.rule) for pipeline in candidate.pipelines)
+    return f"{candidate.makespan_ms:10,.1f} ms | {peak_bytes / 1e6:10,.1f} MB | {rules}"
+
+
+def explain_gain(choice: Choice, cost: CostModel, cluster: Cluster) -> str:
+    """Makespan of 1F1B for the chosen micro-batches in the chosen order, compared with the plan."""
+    try:
+        plain = [
+            schedule_pipeline(pipeline.microbatches, cost, cluster, [one_f_one_b])
+            for pipeline in choice.pipelines
+        ]
+    except InfeasibleScheduleError as error:
+        return f"the same micro-batches in 1F1B: infeasible: {error}"
+    plain_ms = max(pipeline.timeline.makespan_ms for pipeline in plain)
+    chosen_ms = choice.best.makespan_ms
+    return (
+        f"the same micro-batches in 1F1B: {plain_ms:,.1f} ms, "
+        f"{100 * (plain_ms / chosen_ms - 1):z.1f} % more than the {chosen_ms:,.1f} ms of the plan"
+    )
+
+
+def explain_outlier(outlier: Outlier | None) -> str:
+    """The sample that alone makes the iteration longer, with its times."""
+    if outlier is None:
+        return "outliers: no sample alone makes the iteration longer"
+    return (
+        f"outliers: sample {outlier.sample_id} ({outlier.tokens:,} tokens) adds "
+        f"{outlier.added_ms:,.1f} ms: its passes alone take {outlier.chain_ms:,.1f} ms, while the "
+        f"average rank is busy for {outlier.busy_ms:,.1f} ms"
+    )

@@ -4,14 +4,77 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.executed_iteration import ExecutedIteration
-from dynapipe_hpc.experiment.run.measured_passes import measured_passes
 from dynapipe_hpc.experiment.run.plan_ahead import StoppedError
-from dynapipe_hpc.experiment.run.slow_ranks import SlowRanks
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.instruction import (
+    Backward,
+    BackwardInput,
+    BackwardWeight,
+    Forward,
+    Load,
+)
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.cost.corrected_cost import Timed
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 from dynapipe_hpc.planner.cost.pass_times import PassTimes
 from dynapipe_hpc.planner.make_plans import Planner
+
+SLOW = 1.2
+"""Ratio to the usual time from which a rank is named."""
+RECOVERED = 1.1
+"""Ratio up to which it is said that the rank is no longer slow."""
+USUAL = 0.98
+"""Share of the usual time that is left after another iteration: the last fifty count."""
+MIN_SEEN = 10
+"""Number of iterations after which it is known what is usual."""
+
+
+class SlowRanks:
+    """Ranks whose passes take longer than they used to, or than those of other replicas.
+
+    What was usual before a rank became slow stays the usual until it is so again.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Nothing is usual yet."""
+        self._cluster = cluster
+        self._usual = np.ones((cluster.n_replicas, cluster.n_stages))
+        self._is_slow = np.zeros(self._usual.shape, bool)
+        self._n_seen = 0
+
+    def add(self, now: FloatArray) -> list[str]:
+        """Takes note of an iteration; returns a line for every rank that has changed.
+
+        Args:
+            now: Time of every rank as a multiple of what the cost table says, over the last few
+                iterations, shape (n_replicas, n_stages).
+        """
+        self._n_seen += 1
+        if self._n_seen <= MIN_SEEN:
+            self._usual = now
+            return []
+        ratio = now / np.minimum(self._usual, now.min(axis=0))
+        is_slow = ratio > np.where(self._is_slow, RECOVERED, SLOW)
+        changed = np.argwhere(is_slow != self._is_slow).tolist()
+        self._is_slow = is_slow
+        self._usual = np.where(is_slow, self._usual, USUAL * self._usual + (1 - USUAL) * now)
+        return [self._line(replica, stage, ratio[replica, stage]) for replica, stage in changed]
+
+    def _line(self, replica: int, stage: int, ratio: float) -> str:
+        rank = self._cluster.rank_of(replica, stage)
+        note = (
+            f"{ratio:.2f} times as long as usual"
+            if self._is_slow[replica, stage]
+            else "as long as usual again"
+        )
+        return f"rank {rank} (stage {stage} of replica {replica}) takes {note} for its passes"
 
 
 class OnlineCosts:
@@ -139,3 +202,46 @@ def _restored(earlier: Any, n_done: int, size: tuple[int, int]) -> dict[int, Pas
     except (InputError, TypeError, ValueError):
         return {}
     return dict(zip(range(n_done - len(times) + 1, n_done + 1), times, strict=True))
+
+
+def measured_passes(
+    plan: RankPlan, trace: IterationTrace, cost: CostModel, factors: FloatArray, *, n_replicas: int
+) -> PassTimes:
+    """Times of the passes that a rank has executed, each beside its uncorrected prediction.
+
+    Reading the tokens of a micro-batch is part of its forward pass, as in cost tables.
+
+    Args:
+        plan: The plan.
+        trace: Trace of its execution.
+        cost: Cost model without corrections.
+        factors: Factors that are known so far, see `PassTimes.factors`.
+        n_replicas: Number of replicas.
+    """
+    costs = microbatch_costs(plan.microbatches, cost)
+    columns = (costs.forward_ms, costs.backward_ms, costs.weight_ms, costs.splitting_ms)
+    of_microbatch = [column[:, plan.stage].tolist() for column in columns]
+    passes = PassTimes.none(n_replicas, costs.n_stages)
+    for step, start_ms, end_ms in zip(plan.instructions, trace.start_ms, trace.end_ms, strict=True):
+        if not isinstance(step, Load | Forward | Backward | BackwardInput | BackwardWeight):
+            continue
+        forward, backward, weight, splitting = (each[step.microbatch] for each in of_microbatch)
+        match step:
+            case Load():
+                parts, predicted_ms = [Timed.FORWARD], 0.0
+            case Forward():
+                parts, predicted_ms = [Timed.FORWARD], forward
+            case Backward():
+                parts, predicted_ms = [Timed.GRADIENT, Timed.WEIGHT], backward
+            case BackwardInput():
+                parts, predicted_ms = [Timed.GRADIENT], backward - weight + splitting
+            case BackwardWeight():
+                parts, predicted_ms = [Timed.WEIGHT], weight
+        microbatch = plan.microbatches[step.microbatch]
+        at = np.s_[microbatch.layout, microbatch.recompute, plan.stage, parts]
+        passes.predicted_ms[at] += predicted_ms
+        passes.measured_ms[at] += end_ms - start_ms
+    rank = (plan.replica, plan.stage)
+    passes.expected_ms[rank] = (factors * passes.predicted_ms).sum()
+    passes.taken_ms[rank] = passes.measured_ms.sum()
+    return passes

@@ -5,18 +5,139 @@ import os
 import select
 import threading
 import time
-from collections.abc import Mapping
-from typing import NoReturn, Self
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Self
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.watch.host_positions import HostPositions, Neighbour
-from dynapipe_hpc.experiment.watch.other_hosts import OtherHosts
-from dynapipe_hpc.experiment.watch.position import Phase, Standing
+from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Phase, Position, Standing
 from dynapipe_hpc.experiment.watch.rank_status import RankStatus, suspect_of, whereabouts_of
 from dynapipe_hpc.experiment.watch.table import table_of
+from dynapipe_hpc.job.host_memory import HostMemory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import state_of
+from dynapipe_hpc.job.world import MPI
+
+_ASK, _TELL = 1, 2
+_PAUSE_S = 0.02
+# Twice the pause of a watchdog, which answers between two looks.
+_PATIENCE_S = 0.5
+
+Tell = Callable[[], list[RankStatus]]
+
+
+class OtherHosts:
+    """Questions and answers between the watchdogs of different hosts.
+
+    They are messages on a separate communicator. No sender waits for its receiver, so stopped or
+    dead ranks are only missing from the answer. Every rank answers for all ranks of its host, so
+    one question per host is enough, unless the rank that is asked hangs itself.
+    """
+
+    def __init__(self, job: Job, here: Sequence[int]) -> None:
+        """Connects all ranks of `job` together; `here` are those of this host, ascending."""
+        self._comm = job.comm.Dup()
+        hosts = defaultdict[int, list[int]](list)
+        for rank, first in enumerate(job.all_gather_int(here[0])):
+            hosts[first].append(rank)
+        del hosts[here[0]]
+        self._elsewhere = list(hosts.values())
+        self._sent: list[Any] = []
+
+    def close(self) -> None:
+        """Frees the communicator; all ranks together."""
+        self._comm.Free()
+
+    def answer(self, tell: Tell) -> None:
+        """Answers all questions received since the last call."""
+        while self._elsewhere and (message := self._comm.improbe(tag=_ASK)):
+            asker = message.recv()
+            self._sent.append(self._comm.isend(tell(), dest=asker, tag=_TELL))
+
+    def ask(self, tell: Tell, longest_s: float) -> list[RankStatus]:
+        """Answers of other hosts that arrive in time; meanwhile answers their questions.
+
+        One rank of every host is asked. Of a host that does not answer, further ranks are asked
+        after a while: two, then four, and so on.
+        """
+        statuses: dict[int, RankStatus] = {}
+        end_s = time.monotonic() + longest_s
+        next_s, n_asked = 0.0, 0
+        while silent := [ranks for ranks in self._elsewhere if ranks[0] not in statuses]:
+            now_s = time.monotonic()
+            if now_s >= end_s:
+                break
+            if now_s >= next_s:
+                self._ask(rank for ranks in silent for rank in ranks[n_asked : 2 * n_asked + 1])
+                next_s, n_asked = now_s + _PATIENCE_S, 2 * n_asked + 1
+            time.sleep(_PAUSE_S)
+            self.answer(tell)
+            while message := self._comm.improbe(tag=_TELL):
+                statuses |= {where.rank: where for where in message.recv()}
+        return list(statuses.values())
+
+    def _ask(self, ranks: Iterable[int]) -> None:
+        own_rank = self._comm.Get_rank()
+        self._sent += [self._comm.isend(own_rank, dest=rank, tag=_ASK) for rank in ranks]
+
+
+_WORD_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A rank on this host.
+
+    Attributes:
+        rank: Number of the rank in the job.
+        pid: Process id of the rank.
+        names: PID namespace in which the process id is valid.
+    """
+
+    rank: int
+    pid: int
+    names: str
+
+
+class HostPositions:
+    """Positions that every rank of the host can read without the others' help.
+
+    Attributes:
+        host: Name of the host.
+        neighbours: The ranks of the host, this one included.
+        own: Position of this rank, which it writes.
+    """
+
+    def __init__(self, job: Job, plan_bytes: int) -> None:
+        """Shares positions of plans of at most `plan_bytes`; all ranks of `job` together.
+
+        Raises:
+            RunError: Memory that ranks share is not as this needs it; on all ranks.
+        """
+        self.host = MPI.Get_processor_name()
+        local = job.on_this_host()
+        n_bytes = HEAD_BYTES + -(-plan_bytes // _WORD_BYTES) * _WORD_BYTES
+        self._memory = HostMemory(local.comm, n_bytes)
+        self._memory.write(local.rank, 0, bytes(HEAD_BYTES))
+        names = str(Path("/proc/self/ns/pid").readlink())
+        self.neighbours = local.comm.allgather(Neighbour(job.rank, os.getpid(), names))
+        ranks = [neighbour.rank for neighbour in self.neighbours]
+        positions = (Position(self._memory.part(place)) for place in range(local.size))
+        self._positions: dict[int, Position] = dict(zip(ranks, positions, strict=True))
+        self.own = self._positions[job.rank]
+
+    def __getitem__(self, rank: int) -> Position:
+        """The position of a rank of this host."""
+        return self._positions[rank]
+
+    def close(self) -> None:
+        """Releases the memory; all ranks together."""
+        self._positions.clear()
+        self._memory.close()
+
 
 _TICK_S = 0.25
 _MAX_TICK_S = 1.0

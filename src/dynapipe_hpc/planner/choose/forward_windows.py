@@ -7,7 +7,7 @@ import numpy as np
 
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.replicas import balance
@@ -17,8 +17,10 @@ from dynapipe_hpc.planner.batch.windows.slice_windows import with_slices
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
-from dynapipe_hpc.planner.schedule.forward_only import forward_only
+from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
+from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, PassKind, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +71,20 @@ class ForwardWindows:
         if sliced is None:
             check_samples(table, cost, cluster, rule.token_multiple, may_slice=True)
         return sliced or table
+
+
+def forward_only(
+    costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = INSTANT
+) -> Schedule:
+    """Forward passes of all micro-batches on every stage, in the order in which they enter.
+
+    Args:
+        costs: Costs of the replica's micro-batches, which keep nothing after their forward pass.
+        activation_limit_bytes: Device memory less static memory, shape (n_stages,).
+
+    Raises:
+        InfeasibleScheduleError: A micro-batch does not fit on a stage.
+    """
+    check_each_fits(costs, activation_limit_bytes, may_slice=True)
+    codes = len(PassKind) * np.arange(costs.n_microbatches, dtype=np.int32) + PassKind.FORWARD
+    return Schedule(np.tile(codes.astype(np.int32), (costs.n_stages, 1)))
