@@ -165,7 +165,7 @@ PLAN = (
            "layers stay where they are on other stages", TUNE),
     Mutant("experiment/study/describe_outcomes.py", "len(names) == n_methods", "len(names) >= 1",
            "one method that cannot run counts as all",
-           (f"{TUNE[0]}::test_the_table_is_printed_fastest_first",)),
+           (f"{TUNE[0]}::test_one_method_that_cannot_run_is_named",)),
     Mutant("planner/choose/schedule_replicas.py", "return Infeasible(way, str(error))", "raise",
            "one way that cannot run ends the choice", CHOICE),
     # plans as bytes

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <queue>
 #include <stdexcept>
 #include <utility>
+
+#include "dynapipe/schedule/soonest.hpp"
 
 namespace dynapipe {
 namespace {
@@ -14,6 +17,8 @@ namespace {
 // Gradients that a rank sends, or activations if there are no backward passes, stay in memory until
 // waited for, which no account includes.
 constexpr std::size_t kSendsInFlight = 2;
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 /// Kinds of passes in a schedule.
 enum class Passes : std::uint8_t {
@@ -154,30 +159,33 @@ class VisitOrder {
   public:
     VisitOrder(std::span<const PassCode> order, std::span<const double> end_ms,
                std::size_t n_stages)
-        : order_(order), end_ms_(end_ms), n_passes_(order.size() / n_stages) {
+        : order_(order), end_ms_(end_ms), n_passes_(order.size() / n_stages), ready_(n_stages) {
         for (std::size_t s = 0; s < n_stages; ++s) {
             next_.push_back(s * n_passes_);
             is_done_.emplace_back(n_passes_ * kKinds);
+        }
+        for (std::size_t s = 0; s < n_stages; ++s) {
+            update(s);
         }
     }
 
     /// The place of the next pass, on the first stage that has one that ends as early.
     std::size_t take() {
-        std::optional<std::size_t> first;
-        for (std::size_t s = 0; s < next_.size(); ++s) {
-            if (is_ready(s) && (!first || end_ms_[next_[s]] < end_ms_[next_[*first]])) {
-                first = s;
-            }
-        }
-        if (!first) {
+        const std::size_t s = ready_.stage();
+        if (ready_[s] == kNever) {
             throw std::invalid_argument("the order of the passes has a deadlock");
         }
-        const std::size_t place = next_[*first]++;
-        is_done_[*first][static_cast<std::size_t>(order_[place])] = true;
+        const std::size_t place = next_[s]++;
+        is_done_[s][static_cast<std::size_t>(order_[place])] = true;
+        for (std::size_t near = s > 0 ? s - 1 : 0; near < std::min(s + 2, next_.size()); ++near) {
+            update(near);
+        }
         return place;
     }
 
   private:
+    void update(std::size_t s) { ready_.set(s, is_ready(s) ? end_ms_[next_[s]] : kNever); }
+
     [[nodiscard]] bool is_ready(std::size_t s) const {
         if (next_[s] == (s + 1) * n_passes_) {
             return false;
@@ -199,6 +207,7 @@ class VisitOrder {
     std::size_t n_passes_;
     std::vector<std::size_t> next_;           ///< place of each stage's next pass
     std::vector<std::vector<bool>> is_done_;  ///< per stage, by code
+    Soonest ready_;                           ///< ends of the next passes whose input is there
 };
 
 }  // namespace

@@ -12,7 +12,14 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.study.predict import Outcome, Refusal, VariantPrediction, predict
+from dynapipe_hpc.experiment.study.describe_outcomes import describe_tuning
+from dynapipe_hpc.experiment.study.predict import (
+    Outcome,
+    Pruned,
+    Refusal,
+    VariantPrediction,
+    predict,
+)
 from dynapipe_hpc.experiment.study.variants import Variant, variants
 
 LENGTHS = (3, 30, 7, 12, 20, 5, 9, 28, 2, 15, 11, 6)
@@ -100,6 +107,17 @@ def test_the_table_is_printed_fastest_first(
     (too_many,) = (line for line in lines if line.startswith("cannot run: "))
     assert too_many.startswith("cannot run: all methods on 1 x 1 x 4: cluster.n_shards (4) does ")
     assert "note: with dense_packing, the samples of a row attend to each other" in lines
+
+
+def test_one_method_that_cannot_run_is_named(config: ExperimentConfig) -> None:
+    outcomes: list[Outcome] = [
+        Refusal(v, "no")
+        if v.method == "naive_padding" and v.cluster.n_shards == 2
+        else Pruned(v, "")
+        for v in variants(config)
+    ]
+    (line,) = describe_tuning(outcomes)
+    assert line == "cannot run: naive_padding on 1 x 2 x 2, 2 x 1 x 2, 2 x 1 x 2 ZeRO-1: no"
 
 
 def test_no_batch_is_too_few(config: ExperimentConfig, tmp_path: Path) -> None:

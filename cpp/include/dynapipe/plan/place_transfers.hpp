@@ -28,12 +28,12 @@ namespace dynapipe {
 ///
 /// @param order   row-major (n_stages, n_passes): each pass exactly once on every stage, forward
 ///                and backward, or only forward.
-/// @param end_ms  likewise: simulated ends of the passes.
+/// @param end_ms  likewise: simulated ends of the passes, finite and >= 0.
 /// @param peers   (n_stages,): the rank of each stage.
 /// @return        the rows of each stage, which end with ReduceGradients and StepOptimizer if there
 ///                are backward passes.
 ///
-/// Time O(n * n_stages) for a total of n passes on all stages.
+/// Time O(n log n_stages) for a total of n passes on all stages.
 ///
 /// @throws std::invalid_argument  the order has a deadlock.
 ///
