@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.lock import RunLock
+from dynapipe_hpc.experiment.run_lock import RunLock
 
 READY, HELD = "ready\n", "held\n"
 INSIDE, INSIDE_S = "inside", 0.003

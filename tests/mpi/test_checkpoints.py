@@ -15,10 +15,10 @@ from tests.examples.training_case import SHAPE, Rank, make_rank
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.executor.transport.mpi_collectives import MpiCollectives
-from dynapipe_hpc.experiment.lock import RunLock
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.online_costs import FixedCosts
 from dynapipe_hpc.experiment.run.resume import find_resume_point
+from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig

@@ -148,7 +148,7 @@ PLAN = (
     Mutant("experiment/study/simulate.py", "with locked(ranks, output) as lock:",
            "for lock in [RunLock(output)]:", "two simulations write one folder",
            (f"{STUDY[0]}::test_two_simulations_do_not_write_one_folder",)),
-    Mutant("experiment/lock.py", "= isinstance(ranks, Alone)", "= False",
+    Mutant("experiment/run_lock.py", "= isinstance(ranks, Alone)", "= False",
            "a process alone that is refused keeps the folder",
            (f"{STUDY[0]}::test_another_folder_or_configuration_is_refused",)),
     Mutant("experiment/load.py", 'if merged["cluster"]["n_stages"] != config.cluster.n_stages',

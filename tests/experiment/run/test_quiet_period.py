@@ -12,7 +12,6 @@ from tests.examples.example_numbers import iteration_result
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.experiment.lock import RunLock
 from dynapipe_hpc.experiment.run import quiet_period as module
 from dynapipe_hpc.experiment.run import training_rank
 from dynapipe_hpc.experiment.run.online_costs import FixedCosts
@@ -20,6 +19,7 @@ from dynapipe_hpc.experiment.run.plan_share import plan_share
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
+from dynapipe_hpc.experiment.run_lock import RunLock
 
 Change = Callable[[], None]
 

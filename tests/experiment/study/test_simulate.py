@@ -19,8 +19,8 @@ from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import ConfigError, to_toml
-from dynapipe_hpc.experiment.lock import locked
 from dynapipe_hpc.experiment.place_layers import place_layers
+from dynapipe_hpc.experiment.run_lock import locked
 from dynapipe_hpc.experiment.study.simulate import simulate
 from dynapipe_hpc.job.ranks import Alone
 from dynapipe_hpc.plan.cluster import Cluster

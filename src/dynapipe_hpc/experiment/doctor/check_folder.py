@@ -12,7 +12,6 @@ from tempfile import mkdtemp
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 from dynapipe_hpc.experiment.files import ExperimentFiles
-from dynapipe_hpc.experiment.lock import writer_of
 from dynapipe_hpc.experiment.reference_pass import reference_passes
 from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.resume import (
@@ -23,6 +22,7 @@ from dynapipe_hpc.experiment.run.resume import (
     newest_undamaged,
     together,
 )
+from dynapipe_hpc.experiment.run_lock import writer_of
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.training.checkpoint.description import Facts
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder

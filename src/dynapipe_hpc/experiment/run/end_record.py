@@ -9,7 +9,7 @@ from typing import Self
 
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_input
-from dynapipe_hpc.experiment.lock import SINCE
+from dynapipe_hpc.experiment.run_lock import SINCE
 from dynapipe_hpc.job.ranks import JobOutcome, Recorder
 from dynapipe_hpc.report.run_folder import ENDED, write_atomically
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from dynapipe_hpc.data.input_file import why_unreadable
-from dynapipe_hpc.experiment.lock import PATIENCE_S, writer_of
 from dynapipe_hpc.experiment.run.end_record import EndRecord
+from dynapipe_hpc.experiment.run_lock import PATIENCE_S, writer_of
 from dynapipe_hpc.job.ranks import JobOutcome
 from dynapipe_hpc.report.amounts import duration
 from dynapipe_hpc.report.iteration_record import IterationRecord

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.lock import RunLock
 from dynapipe_hpc.experiment.rank.host_device import HostDevice
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.run_log import RunLog
+from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord

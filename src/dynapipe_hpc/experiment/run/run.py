@@ -7,7 +7,6 @@ from signal import Signals
 from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.lock import RunLock, locked
 from dynapipe_hpc.experiment.rank.devices import find_device
 from dynapipe_hpc.experiment.rank.host_device import HostDevice, prepare_for_host
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
@@ -23,6 +22,7 @@ from dynapipe_hpc.experiment.run.run_worker import build_run_worker
 from dynapipe_hpc.experiment.run.train import train_experiment
 from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.experiment.run.watched_store import closing_together, open_store
+from dynapipe_hpc.experiment.run_lock import RunLock, locked
 from dynapipe_hpc.experiment.watch.device_progress import progress_of
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
 from dynapipe_hpc.job.job import Job

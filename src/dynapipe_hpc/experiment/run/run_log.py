@@ -11,12 +11,12 @@ from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config, to_toml
-from dynapipe_hpc.experiment.lock import RunLock
 from dynapipe_hpc.experiment.run.executed_iteration import RankTrace
 from dynapipe_hpc.experiment.run.pace import Pace
 from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
 from dynapipe_hpc.experiment.run.resume import n_repeatable
 from dynapipe_hpc.experiment.run.track.open_trackers import open_trackers
+from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
 from dynapipe_hpc.report.iteration_record import IterationNumbers, IterationRecord

@@ -14,8 +14,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.lock import RunLock, locked
 from dynapipe_hpc.experiment.place_layers import place_layers
+from dynapipe_hpc.experiment.run_lock import RunLock, locked
 from dynapipe_hpc.experiment.study.variants import methods_of
 from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.job.ranks import Ranks

@@ -13,8 +13,8 @@ import pytest
 from tests.jobs.lock_processes import HELD, holding, start_ready, tell
 
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.experiment import lock as run_lock
-from dynapipe_hpc.experiment.lock import RunLock
+from dynapipe_hpc.experiment import run_lock
+from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.report.run_folder import RunFolder
 
 PATIENCE_S = 0.3

@@ -6,7 +6,7 @@ import pytest
 from mpi4py import MPI
 
 from dynapipe_hpc.data.errors import RunError
-from dynapipe_hpc.experiment.lock import locked
+from dynapipe_hpc.experiment.run_lock import locked
 from dynapipe_hpc.job.job import Job
 
 ALONE = Job(MPI.COMM_SELF)
