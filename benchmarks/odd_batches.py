@@ -9,7 +9,7 @@ layer multiplied by 0.5 to 1.5, drawn anew. A row is a batch, over all of these.
 column but the last is the largest ratio of the default plan's predicted iteration over that of
 another way to plan the same batch; 1 is a tie, and more than that a loss:
 
-- rules: the batch rules of dynamic micro-batching (effort 0)
+- rules: the best plan that the search would begin with (effort 0)
 - padding: naive padding with 1 to 16 rows in a micro-batch, and its best token budget
 - modes: any one mode of recomputation for all micro-batches, searched as hard
 - 1f1b: 1F1B on the micro-batches of the default plan

@@ -10,7 +10,6 @@
 
 #include "arrays.hpp"
 #include "dynapipe/batch/window_costs.hpp"
-#include "dynapipe/schedule/replica_simulator.hpp"
 
 namespace windows {
 
@@ -132,28 +131,6 @@ class HeldCosts {
     dynapipe::WindowCosts costs_;
 };
 
-/// A simulator together with the limits that it keeps to; the windows must live longer.
-class HeldSimulator {
-  public:
-    HeldSimulator(const HeldCosts& windows, const Doubles& limit_bytes, const dynapipe::Link& link,
-                  bool split_backward, const Doubles& reduce_ms)
-        : limits_(limits_of(windows, limit_bytes)),
-          simulator_(windows.costs(), limits_, link, split_backward,
-                     arrays::reduce_of(reduce_ms, limits_.size())) {}
-
-    [[nodiscard]] dynapipe::ReplicaSimulator& simulator() { return simulator_; }
-    [[nodiscard]] const dynapipe::WindowCosts& costs() const { return simulator_.windows(); }
-
-  private:
-    static std::vector<double> limits_of(const HeldCosts& windows, const Doubles& limit_bytes) {
-        const std::span<const double> limits = windows.limits_of(limit_bytes);
-        return {limits.begin(), limits.end()};
-    }
-
-    std::vector<double> limits_;  ///< (n_stages,)
-    dynapipe::ReplicaSimulator simulator_;
-};
-
 /// By what the passes of each replica take longer.
 inline std::span<const double> slowness_of(const Doubles& slowness) {
     arrays::check_shape(slowness, "slowness", {slowness.size()});
@@ -165,52 +142,6 @@ inline std::span<const double> slowness_of(const Doubles& slowness) {
         }
     }
     return factors;
-}
-
-/// Kernels rely on a start that holds each sample once, in windows that may be used.
-inline dynapipe::Assignment assignment_of(const std::vector<Windows>& start,
-                                          const dynapipe::WindowCosts& windows) {
-    dynapipe::Assignment assignment;
-    std::vector<bool> is_seen(windows.row_of_sample.size(), false);
-    std::size_t n_seen = 0;
-    for (const Windows& replica : start) {
-        if (replica.ndim() != 2 || replica.shape(0) == 0 || replica.shape(1) != 3) {
-            throw py::value_error("each replica of start must have shape (n >= 1, 3), got " +
-                                  arrays::text_of(arrays::shape_of(replica)));
-        }
-        assignment.emplace_back();
-        for (py::ssize_t i = 0; i < replica.shape(0); ++i) {
-            const std::size_t first = replica.at(i, 0);
-            const std::size_t size = replica.at(i, 1);
-            const std::size_t mode = replica.at(i, 2);
-            const auto what = [=] {
-                return "window of " + std::to_string(size) + " samples from " +
-                       std::to_string(first) + " in mode " + std::to_string(mode);
-            };
-            if (size < 1 || mode >= windows.n_modes || first + size > is_seen.size()) {
-                throw py::value_error(what() + " lies outside of the tables");
-            }
-            for (std::size_t sample = first; sample < first + size; ++sample) {
-                if (is_seen[sample]) {
-                    throw py::value_error("sample " + std::to_string(sample) +
-                                          " is in two windows of start");
-                }
-                is_seen[sample] = true;
-            }
-            n_seen += size;
-            if (windows.cell(first, size, mode) < 0) {
-                throw py::value_error(what() + " does not fit");
-            }
-            assignment.back().push_back({static_cast<std::uint32_t>(first),
-                                         static_cast<std::uint32_t>(size),
-                                         static_cast<std::uint32_t>(mode)});
-        }
-    }
-    if (assignment.empty() || n_seen != is_seen.size()) {
-        throw py::value_error("start must hold each of the " + std::to_string(is_seen.size()) +
-                              " samples, but holds " + std::to_string(n_seen));
-    }
-    return assignment;
 }
 
 inline py::list arrays_of(const dynapipe::Assignment& assignment) {

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from tests.examples.example_plans import Groups, StagePass, inputs_of, plans_of, with_tight_memory
 
+from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch
 from dynapipe_hpc.plan.instruction import (
     Backward,
     BackwardInput,
@@ -60,10 +61,23 @@ def _random_pipeline(
     ranks = range(replica * n_stages, (replica + 1) * n_stages)
     rows = place_transfers(schedule, timeline, ranks)
     plans = [
-        replace(plan, rank=rank, replica=replica, memory=_random_memory(draw, plan))
+        replace(
+            plan,
+            rank=rank,
+            replica=replica,
+            microbatches=tuple(_of_replica(m, replica) for m in plan.microbatches),
+            memory=_random_memory(draw, plan),
+        )
         for rank, plan in zip(ranks, plans_of(rows, n_microbatches, groups), strict=True)
     ]
     return with_tight_memory(plans)
+
+
+def _of_replica(microbatch: MicroBatch, replica: int) -> MicroBatch:
+    """The same of samples that no other replica has."""
+    assert not isinstance(microbatch, DenseRows)
+    sample_ids = tuple(1000 * replica + sample for sample in microbatch.sample_ids)
+    return replace(microbatch, sample_ids=sample_ids)
 
 
 def _random_memory(draw: random.Random, plan: RankPlan) -> MemoryPlan:

@@ -53,7 +53,6 @@ KINDS = ("tests/planner/search/test_kinds_of_stages.py",)
 COLUMNS = ("tests/planner/cost/test_cost_model.py",)
 MICROBATCHES = ("tests/planner/batch/test_microbatch_costs.py",)
 CORNERS = ("tests/planner/cost/test_corners.py",)
-BALANCED_TOO = ("tests/planner/test_also_balanced.py",)
 FINER = ("tests/planner/cost/test_finer_lengths.py",)
 PROFILED = ("tests/planner/cost/test_profiled.py",)
 SIMULATE = ("tests/planner/schedule/test_simulate.py",)
@@ -61,15 +60,7 @@ CHOICE = ("tests/planner/test_choice.py",)
 TUNE = ("tests/experiment/study/test_tune.py",)
 STUDY = ("tests/experiment/study/test_simulate.py",)
 GRID = ("tests/experiment/study/test_grid_search.py",)
-LESS = ("tests/planner/test_never_worse.py::"
-        "test_all_plans_that_less_effort_compares_are_among_those_of_more",)  # fmt: skip
-
-SPLIT = ("tests/planner/batch/test_split.py",)
-STARTS = ("tests/planner/test_hopeless_starts.py",)
-FOUND = ("tests/planner/search/test_find_plan.py",)
 ADAPTIVE = ("tests/planner/schedule/test_adaptive.py",)
-REFINED = ("tests/planner/schedule/test_refine.py",)
-REFINING = ("tests/planner/test_refining.py",)
 RULES = ("tests/contract/test_schedule_rules.py",)
 TIMES = ("tests/plan/test_pass_spans.py",)
 
@@ -714,6 +705,8 @@ PLAN = (
            'if slices != "auto":', "whole samples that do not run are searched", PLANNED_SLICES),
     Mutant("planner/search/spaces.py", "halved(plainest)", "plainest",
            "packed rows are of neighbours by length only", SPACES),
+    Mutant("planner/search/spaces.py", "        if packed.every_sample_runs:\n",
+           "        if True:\n", "a sample that runs padded only is searched packed", SPACES),
     Mutant("planner/search/spaces.py", "(plainest, *others)", "(plainest,)",
            "pairs have one order", SPACES),
     Mutant("planner/batch/order.py", "in halved([samples[i] for i in half])]",

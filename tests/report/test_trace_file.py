@@ -216,6 +216,16 @@ def test_activations_are_counted_from_forward_to_the_end_of_backward(tmp_path: P
     assert counted[:4] == [(24e3, 10), (40e3, 0), (96e3, 10), (112e3, 0)]
 
 
+def test_a_file_that_begins_anew_has_all_names(tmp_path: Path) -> None:
+    trace = written(tmp_path / "trace.json", 1)
+    trace.path.unlink()
+    trace.add(example(1))
+    trace.close()
+    events = json.loads(trace.path.read_text())
+    assert sum(event["name"] == "process_name" for event in events) == 4
+    assert list(trace.timelines()) == [example(1)]
+
+
 def test_ranks_that_join_later_have_names(tmp_path: Path) -> None:
     path, both = tmp_path / "trace.json", example(0)
     planned, measured = (

@@ -372,6 +372,10 @@ void keep_best(std::vector<ConstructedPlan>& plans, std::vector<ConstructedPlan>
                      [](const ConstructedPlan& a, const ConstructedPlan& b) {
                          return a.makespan_ms < b.makespan_ms;
                      });
+    const auto is_same = [](const ConstructedPlan& a, const ConstructedPlan& b) {
+        return a.replicas == b.replicas;
+    };
+    plans.erase(std::unique(plans.begin(), plans.end(), is_same), plans.end());
     plans.resize(std::min(plans.size(), n_kept));
 }
 
@@ -388,6 +392,8 @@ std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
         return builder.run(cuts);
     };
     std::vector<ConstructedPlan> plans = built(kFirstInFirstOut);
+    // Before others come beside them whose makespan is already that of overtaking.
+    const bool overtakes = overtaking_helps(simulator, slowness, plans);
     if (simulator.effort() < max_effort) {
         keep_best(plans, split_plans(simulator, cutter, slowness), n_kept);
     }
@@ -396,11 +402,12 @@ std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
             break;
         }
         PricedCutter of_mode = cutter.of_mode(mode);
-        Builder builder(simulator, of_mode, slowness, kFirstInFirstOut, 1, max_effort, 1);
+        Builder builder(simulator, of_mode, slowness, kFirstInFirstOut, 1,
+                        max_effort - simulator.effort(), 1);
         keep_best(plans, builder.run_prices(priced_cuts(of_mode, slowness.size(), kPricesOfMode)),
                   n_kept);
     }
-    if (overtaking_helps(simulator, slowness, plans)) {
+    if (overtakes) {
         std::vector<ConstructedPlan> others = built(kOvertaking);
         for (std::vector<ConstructedPlan>* of_kind : {&plans, &others}) {
             for (ConstructedPlan& plan : *of_kind) {

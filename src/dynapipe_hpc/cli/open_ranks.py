@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.job.launch import read_started
 from dynapipe_hpc.job.print_error import print_error
 
@@ -39,5 +40,9 @@ def open_ranks() -> "Iterator[Ranks]":
 
 
 def _end(uncaught: threading.ExceptHookArgs) -> None:
+    if uncaught.exc_type is SystemExit:
+        return
+    if not isinstance(uncaught.exc_value, RunError):
+        threading.__excepthook__(uncaught)
     print_error(str(uncaught.exc_value))
     os._exit(1)

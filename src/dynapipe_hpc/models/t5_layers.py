@@ -1,4 +1,4 @@
-"""Layers of a T5: attention, encoder and decoder layers."""
+"""Layers of a T5: attention, feed-forward blocks, encoder and decoder layers."""
 
 from functools import partial
 from typing import assert_never

@@ -54,7 +54,8 @@ def plan_iteration(
         placement: Number of layers on every stage. The default is `model.layers_per_stage` or, if
             that is None, equal shares; runs choose a placement by cost instead.
         batch: Layouts and padding of micro-batches.
-        effort: Search budget, see `planner.search.effort`; 0 takes the best batch rule.
+        effort: Search budget, see `planner.search.effort`; 0 takes the best plan that
+            the search would begin with.
 
     Returns:
         One plan per stage of every replica. Each holds the micro-batches of its replica, its

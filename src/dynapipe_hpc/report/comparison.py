@@ -1,4 +1,4 @@
-"""Comparison of runs: one table, as text and for the HTML page."""
+"""Comparison of runs: their differences, gains and a table, as text and for the page."""
 
 import math
 from collections import Counter
@@ -201,9 +201,9 @@ class Comparison:
         ends_s: Time spent in iterations up to the end of each record, in seconds.
         summaries: Summary of every run.
         baseline: Index of the run that the others are compared with.
-        differences: Lines about settings that should be equal, see `setting_differences`.
+        differences: Lines about settings that should be equal, see `differences`.
         disturbed: Lines about runs with measured costs that predicted other times.
-        choices: Lines about settings that are compared, see `setting_differences`.
+        choices: Lines about settings that are compared, see `choices`.
         mixtures: Lines about the datasets of runs that train on several.
         timelines: Traced iterations of every run, by number.
         times: Use of time of every run, where it was traced.

@@ -37,8 +37,9 @@ class TraceFile:
 
     A rank appears as two processes, planned and measured, each with a track of computation, one
     of transfers and waits, one of its planner, and a counter of the activations that it keeps.
-    Arrows lead from sends to the receives that wait for them. The first line names the tracks. The
-    format allows the closing bracket to be missing, so the file is usable at any time.
+    Arrows lead from sends to the receives that wait for them. The first line names the tracks,
+    and that of an iteration those of ranks that join in it. The format allows the closing bracket
+    to be missing, so the file is usable at any time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,10 +50,11 @@ class TraceFile:
     def add(self, timeline: IterationTimeline) -> None:
         """Appends an iteration, which starts at the end of the one before."""
         with self.path.open("a", encoding="utf-8") as file:
-            names = _names(rank for rank in timeline.ranks if rank not in self._named_ranks)
-            if not file.tell():
-                file.write("[" + _line(names))
-                names = []  # those of ranks that join when a run resumes are in its next line
+            is_new = not file.tell()
+            if is_new:
+                file.write("[" + _line(_names(timeline.ranks)))
+            joined = [] if is_new else [r for r in timeline.ranks if r not in self._named_ranks]
+            names = _names(joined)
             file.write("," + _line([*_events(timeline, self._end_ms), *names]))
         self._named_ranks |= set(timeline.ranks)
         self._end_ms += max(timeline.planned_ms, timeline.measured_ms)

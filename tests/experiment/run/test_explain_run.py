@@ -29,6 +29,7 @@ HANG = (
 )
 
 WITHOUT_TIME = '{"how": "failed", "exit_code": 1, "message": "", "time": "noon", "host": "n1"}'
+ENDLESS = WITHOUT_TIME.replace("1,", "Infinity,")
 
 
 @pytest.fixture
@@ -195,7 +196,7 @@ def test_a_disk_that_hangs_does_not_keep_a_job_from_ending() -> None:
     hanging.set()
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"how": "well"}', WITHOUT_TIME])
+@pytest.mark.parametrize("text", ["{", "[]", '{"how": "well"}', WITHOUT_TIME, ENDLESS])
 def test_a_damaged_record_is_named(run: Path, text: str) -> None:
     (run / "ended.json").write_text(text)
     with pytest.raises(InputError, match=r"ended.json: not the record of an end .*remove the file"):

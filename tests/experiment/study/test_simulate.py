@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -261,3 +262,25 @@ def test_an_error_of_a_thread_ends_a_process_that_needs_no_mpi(
         thread.start()
         thread.join()
     assert (exit_codes, capsys.readouterr().err) == ([1], "dynapipe-hpc: the lock is gone\n")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    ("code", "exit_codes", "told"), [("dict", [1], "KeyError: 'x'"), ("exit", [], "")]
+)
+def test_a_fault_of_a_thread_is_told_with_its_place(
+    code: str,
+    exit_codes: list[int],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = list[int]()
+    monkeypatch.setattr(os, "_exit", found.append)
+    fail = {"dict": lambda: dict[str, int]()["x"], "exit": lambda: sys.exit(0)}[code]
+    with open_ranks():
+        thread = threading.Thread(target=fail)
+        thread.start()
+        thread.join()
+    assert found == exit_codes
+    assert told in capsys.readouterr().err

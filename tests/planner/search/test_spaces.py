@@ -1,5 +1,7 @@
 """The spaces of a search: orders of the samples, with the layouts that each is for."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.examples.equal_shares import equal_shares
@@ -38,6 +40,20 @@ def test_packed_rows_have_an_order_of_equal_halves_besides() -> None:
     assert by_length.samples == order_samples(SAMPLES)
     assert equal.samples == halved(order_samples(SAMPLES))
     assert {mode.layout for mode in equal.modes} == {Layout.PACKED}
+
+
+class HeavyPacked(LinearCost):
+    """Packed rows keep so much more that long samples run padded only."""
+
+    def of_layout(self, layout: Layout) -> LinearCost:
+        return replace(self, token_bytes=1000.0) if layout is Layout.PACKED else self
+
+
+def test_samples_that_run_padded_only_leave_out_the_order_of_packed_rows() -> None:
+    cost = HeavyPacked((1.0, 2.0), (0.02, 0.03))
+    cluster = TWO_STAGES.model_copy(update={"device_memory_bytes": 50_000})
+    (table,) = search_spaces(SAMPLES, cost, cluster, layouts=BOTH)
+    assert table.samples == order_samples(SAMPLES)
 
 
 def test_pairs_have_a_tour_besides() -> None:

@@ -1,4 +1,4 @@
-"""The demo corpus: instruction tasks made from a seed, to try everything on."""
+"""The demo corpus: instruction tasks, chats and preferences made from a seed."""
 
 import json
 import math
@@ -10,7 +10,6 @@ from typing import TypedDict
 
 from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.demo import documents as demo_documents
-from dynapipe_hpc.data.demo import tasks
 from dynapipe_hpc.data.demo import tasks as demo_tasks
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.output_file import FileKind
@@ -32,17 +31,17 @@ class Chat(TypedDict):
 
 CHAT = "chat"
 """Name of the task that all conversations are of."""
-SYSTEM = "Answer in a few words."
+CHAT_SYSTEM = "Answer in a few words."
 HAVE_SYSTEM = 0.5
-MAX_TURNS = 3
-MIN_BYTES, MAX_BYTES = 8, 96
+MAX_CHAT_TURNS = 3
+TURN_BYTES = 8, 96
 """Range of the length that a turn aims at."""
-TASKS = (
-    tasks.answer_question,
-    tasks.answer_question,
-    tasks.calculate,
-    tasks.sort_words,
-    tasks.count_words,
+CHAT_TASKS = (
+    demo_tasks.answer_question,
+    demo_tasks.answer_question,
+    demo_tasks.calculate,
+    demo_tasks.sort_words,
+    demo_tasks.count_words,
 )
 """Subjects of the turns of a conversation; questions are twice as frequent."""
 
@@ -53,9 +52,9 @@ def demo_chats(n_samples: int, seed: int) -> Iterator[Chat]:
         rng = Random(f"chat {seed}/{i}")  # noqa: S311 (not a secret)
         messages: list[DemoTurn] = []
         if rng.random() < HAVE_SYSTEM:
-            messages.append({"role": "system", "content": SYSTEM})
-        for _ in range(rng.randint(1, MAX_TURNS)):
-            turn = rng.choice(TASKS)(rng, rng.randint(MIN_BYTES, MAX_BYTES))
+            messages.append({"role": "system", "content": CHAT_SYSTEM})
+        for _ in range(rng.randint(1, MAX_CHAT_TURNS)):
+            turn = rng.choice(CHAT_TASKS)(rng, rng.randint(*TURN_BYTES))
             for role, content in zip(("user", "assistant"), turn, strict=True):
                 messages.append({"role": role, "content": content})
         yield {"messages": messages, "task": CHAT}
@@ -84,7 +83,7 @@ def demo_preferences(n_samples: int, seed: int) -> Iterator[Preference]:
         rng = Random(f"preference {seed}/{i}")  # noqa: S311 (not a secret)
         wrong = right["content"]
         while wrong == right["content"]:
-            _, wrong = rng.choice(TASKS)(rng, rng.randint(MIN_BYTES, MAX_BYTES))
+            _, wrong = rng.choice(CHAT_TASKS)(rng, rng.randint(*TURN_BYTES))
         rejected: DemoTurn = {"role": right["role"], "content": wrong}
         yield {"prompt": prompt, "chosen": [right], "rejected": [rejected], "task": PREFERENCE}
 

@@ -214,6 +214,7 @@ class Checkpoints:
         return self._job.broadcast(self._error.result() if self._job.is_first else "")
 
     def _begin(self, n_done: int) -> None:
+        self._position.enter(Phase.SAVES, n_done)
         if self._pending:
             self._conclude(self._pending)
         self._n_begun = n_done

@@ -54,7 +54,7 @@ class EndRecord:
                 str(fields["host"]),
             )
             _ = ended.time_utc  # raises ValueError if it is no time
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, OverflowError, TypeError, KeyError, RecursionError) as error:
             raise InputError(
                 f"{path}: not the record of an end ({quoted(error)}); remove the file"
             ) from error

@@ -1,4 +1,4 @@
-"""Cost model of a run that learns from the run's own iterations."""
+"""Costs that a run learns from its own passes, and ranks that are slow in them."""
 
 import threading
 from collections.abc import Sequence

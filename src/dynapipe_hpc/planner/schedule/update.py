@@ -44,16 +44,3 @@ def extra_reduce_ms(cost: CostModel) -> FloatArray:
         Times in ms, shape (n_stages,).
     """
     return np.ascontiguousarray(cost.reduce_ms - cost.reduce_ms.min(), np.float64)
-
-
-def least_update_ms(cost: CostModel, *, may_split: bool) -> float:
-    """Least time between the last pass and the end of the update.
-
-    If backward passes are not split, the last pass is on the first stage.
-
-    Args:
-        cost: Cost model of all-reduce and optimizer step.
-        may_split: Whether backward passes may be split.
-    """
-    reduce_ms = cost.reduce_ms.min() if may_split else cost.reduce_ms[0]
-    return float(reduce_ms + cost.step_ms)

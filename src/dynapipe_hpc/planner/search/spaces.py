@@ -62,7 +62,9 @@ def search_spaces(
     plainest, *others = orders(samples, cost.is_encoder_decoder)
     tables = [price(each, layouts=layouts) for each in (plainest, *others)]
     if Layout.PACKED in layouts:
-        tables.append(price(halved(plainest), layouts=[Layout.PACKED]))
+        packed = price(halved(plainest), layouts=[Layout.PACKED], may_misfit=True)
+        if packed.every_sample_runs:
+            tables.append(packed)
     if sliced := with_slices(tables[0], cost, cluster, SliceRule(slices, token_multiple)):
         yield sliced
         if slices != "auto" or not tables[0].every_sample_runs:

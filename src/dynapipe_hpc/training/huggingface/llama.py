@@ -1,4 +1,4 @@
-"""Llama of Hugging Face, and Mistral, Qwen2 and Qwen3, which are settings of it."""
+"""Llama of Hugging Face with its rotary positions; Mistral and Qwen are settings of it."""
 
 import re
 from collections.abc import Iterator, Mapping
