@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import LinearCost
 
-from dynapipe_hpc.data.microbatch import PackedRow
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.grouping import Grouping
@@ -38,11 +38,10 @@ lengths = st.lists(st.integers(1, 128), min_size=1, max_size=30)
 pairs = st.lists(st.tuples(st.integers(0, 100), st.integers(1, 60)), min_size=1, max_size=20)
 
 
-@every_grouping
-@given(lengths=lengths, n_replicas=st.integers(1, 3))
-def test_every_sample_is_there_once_in_a_row_that_holds_it(
+def grouped(
     grouping: Grouping, setting: int, lengths: list[int], n_replicas: int
-) -> None:
+) -> list[MicroBatch]:
+    """The micro-batches of all replicas, none of which is empty; together they hold each sample."""
     assume(len(lengths) >= n_replicas)
     cluster = Cluster(n_replicas=n_replicas, n_stages=3, device_memory_bytes=10**9)
     replicas = grouping(samples_of(lengths), COST, cluster, setting)
@@ -50,7 +49,15 @@ def test_every_sample_is_there_once_in_a_row_that_holds_it(
     assert all(replicas)
     microbatches = [m for replica in replicas for m in replica]
     assert sorted(i for m in microbatches for i in m.sample_ids) == list(range(len(lengths)))
-    for m in microbatches:
+    return microbatches
+
+
+@every_grouping
+@given(lengths=lengths, n_replicas=st.integers(1, 3))
+def test_every_sample_is_there_once_in_a_row_that_holds_it(
+    grouping: Grouping, setting: int, lengths: list[int], n_replicas: int
+) -> None:
+    for m in grouped(grouping, setting, lengths, n_replicas):
         assert m.row_tokens % 8 == 0
         assert all(m.rows)
         assert max(sum(lengths[i] for i in row) for row in m.rows) <= m.row_tokens
@@ -61,14 +68,7 @@ def test_every_sample_is_there_once_in_a_row_that_holds_it(
 def test_every_sample_lies_once_in_a_row_where_its_offsets_say(
     grouping: Grouping, setting: int, lengths: list[int], n_replicas: int
 ) -> None:
-    assume(len(lengths) >= n_replicas)
-    cluster = Cluster(n_replicas=n_replicas, n_stages=3, device_memory_bytes=10**9)
-    replicas = grouping(samples_of(lengths), COST, cluster, setting)
-    assert len(replicas) == n_replicas
-    assert all(replicas)
-    microbatches = [m for replica in replicas for m in replica]
-    assert sorted(i for m in microbatches for i in m.sample_ids) == list(range(len(lengths)))
-    for m in microbatches:
+    for m in grouped(grouping, setting, lengths, n_replicas):
         assert isinstance(m, PackedRow)
         row = m.sample_ids
         assert m.offsets[0] == 0

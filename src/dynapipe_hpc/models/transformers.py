@@ -236,8 +236,8 @@ def _refusing_errors(shape: TransformersShape) -> Iterator[None]:
             raise  # for estimates, which name another way
         raise InputError(
             f"a {shape.model_type} with these settings does not run: {type(error).__name__}: "
-            f"{first_line(error)}; if it runs in transformers alone, choose another model, else "
-            "mend config.json"
+            f"{first_line(error)}; choose another model, or, if transformers alone cannot run it "
+            "either, correct its config.json"
         ) from error
 
 

@@ -82,10 +82,10 @@ def tokens_of_texts(
 ) -> list[PairSample | InputError]:
     """Tokens of pairs of texts, whose answers end with the end-of-sequence token."""
     texts = [(pair.prompt, answer) for pair in pairs for answer in (pair.chosen, pair.rejected)]
-    found = encode_answers(texts, tokenizer)
+    answers = encode_answers(texts, tokenizer)
     return [
         _checked(_pair_sample(*both), tokenizer)
-        for both in zip(found[::2], found[1::2], strict=True)
+        for both in zip(answers[::2], answers[1::2], strict=True)
     ]
 
 

@@ -232,8 +232,8 @@ def lower_by_swaps(work: FloatArray, groups: list[list[int]]) -> list[list[int]]
         inside, outside = (np.flatnonzero(group_of == fullest), np.flatnonzero(group_of != fullest))
         if not outside.size:
             break
-        given = work[inside][:, np.newaxis] - work[outside]
-        larger = np.maximum(sums[fullest] - given, sums[group_of[outside]] + given)
+        moved_work = work[inside][:, np.newaxis] - work[outside]
+        larger = np.maximum(sums[fullest] - moved_work, sums[group_of[outside]] + moved_work)
         one, other = np.unravel_index(larger.argmin(), larger.shape)
         if larger[one, other] >= (1 - MIN_GAIN) * sums[fullest]:
             break

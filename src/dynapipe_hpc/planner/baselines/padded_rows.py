@@ -66,8 +66,8 @@ def dense_packing(
     Source:
         Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, evaluation.
     """
-    wanted = RowSize(padded(row_tokens), padded(target_tokens) if cost.is_encoder_decoder else 0)
-    size = RowSize(*map(max, wanted, _longest_rows(samples, cost)))
+    least = RowSize(padded(row_tokens), padded(target_tokens) if cost.is_encoder_decoder else 0)
+    size = RowSize(*map(max, least, _longest_rows(samples, cost)))
     inputs, targets = (tokens_of(samples, f"{side}_tokens") for side in ("input", "target"))
     n_sides = 2 if cost.is_encoder_decoder else 1
     needed = np.stack(positions(inputs, targets, cost.is_encoder_decoder), 1)[:, :n_sides]
