@@ -131,7 +131,7 @@ def test_weights_that_the_class_does_not_have_are_named(theirs: Path) -> None:
         (
             "Phi",
             {"hidden_size": 24, "num_key_value_heads": 4},
-            "a phi with these settings does not run: RuntimeError: .*; if it runs in transformers",
+            "a phi with these settings does not run: RuntimeError: .*; choose another model",
         ),
     ],
 )
