@@ -21,7 +21,7 @@ from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
@@ -95,7 +95,7 @@ def a100_devices(
     return Devices(
         shape,
         cluster,
-        ProfiledCost(table, shape, placement, cluster, config=config, accounting=accounting),
+        profiled_cost(table, shape, placement, cluster, config=config, accounting=accounting),
     )
 
 

@@ -75,7 +75,7 @@ from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.config import PlannerConfig
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile, ProfileTable
@@ -324,7 +324,7 @@ def gaps(folder: Path) -> Measured:
     long = "gpt_max8192_gbs65536"
     own = [a100_devices(a100_table(folder), a100_cluster(n)) for n in (1, 2)]
     fused = [
-        Devices(GPT, each.cluster, AnalyticCost(GPT, each.placement, each.cluster, a100))
+        Devices(GPT, each.cluster, analytic_cost(GPT, each.placement, each.cluster, a100))
         for each in own
     ]
     kinds = {

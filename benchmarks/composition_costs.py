@@ -41,7 +41,7 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 from measured import print_table, write_json
 
@@ -98,7 +98,7 @@ def cost_of(table: ProfileTable, config: ExperimentConfig) -> CostModel:
     """Costs by a table, of packed rows."""
     modes = {key.recompute for key in table.layers}
     used = ProfiledConfig(path=Path("none.h5"), recompute=tuple(modes))
-    cost = ProfiledCost(table, config.model, any_placement(config), config.cluster, config=used)
+    cost = profiled_cost(table, config.model, any_placement(config), config.cluster, config=used)
     return cost.of_layout(Layout.PACKED)
 
 

@@ -49,7 +49,7 @@ from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
@@ -122,7 +122,7 @@ class EmptyStage:
 def own_plan() -> RankPlan:
     cluster = Cluster(n_stages=COMM.Get_size(), device_memory_bytes=10**9)
     placement = Placement.equal_shares(SHAPE.n_layers, cluster.n_stages)
-    cost = AnalyticCost(SHAPE, placement, cluster, AnalyticConfig())
+    cost = analytic_cost(SHAPE, placement, cluster, AnalyticConfig())
     microbatches = [PaddedRows((i,), TOKENS) for i in range(N_MICROBATCHES)]
     pipeline = schedule_pipeline(microbatches, cost, cluster, [one_f_one_b])
     boundaries = placement.boundaries(SHAPE)

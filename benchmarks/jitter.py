@@ -27,8 +27,7 @@ import numpy as np
 
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.choose.choice import Choice
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.schedule_rule import PassKind, Schedule
 from long_tails import POINTS, Point, batches, machine, planned
@@ -181,7 +180,7 @@ def factors(
     return slow
 
 
-def machines(choice: Choice, cost: AnalyticCost, cluster: Cluster) -> tuple[Schedule, Machine]:
+def machines(choice: Choice, cost: CostModel, cluster: Cluster) -> tuple[Schedule, Machine]:
     """The one pipeline of a plan, and the machine that executes it."""
     (pipeline,) = choice.pipelines
     limit = cluster.device_memory_bytes - cost.static_bytes

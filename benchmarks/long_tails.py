@@ -55,9 +55,9 @@ from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.slice_rule import SliceSetting
 from dynapipe_hpc.planner.choose.choice import Choice
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.cost_model import Shapes
+from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
 from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.lower_bound import lower_bound
@@ -217,7 +217,7 @@ def measured_odd(n_batches: int) -> dict[str, float]:
     }
 
 
-def least_bytes(samples: list[Sample], cost: AnalyticCost, slack: float) -> int:
+def least_bytes(samples: list[Sample], cost: CostModel, slack: float) -> int:
     """Memory with so many times the room that the longest sample needs whole."""
     longest = float(max(sample.tokens for sample in samples))
     shapes = Shapes.padded(np.ones(1), np.full(1, longest), np.zeros(1))
@@ -225,7 +225,7 @@ def least_bytes(samples: list[Sample], cost: AnalyticCost, slack: float) -> int:
     return int((cost.static_bytes + slack * needed).max())
 
 
-def machine(point: Point) -> tuple[AnalyticCost, Cluster]:
+def machine(point: Point) -> tuple[CostModel, Cluster]:
     """Estimates of a preset, and its cluster."""
     presets = [
         tomllib.loads((PRESETS / f"{point.gpu}{suffix}.toml").read_text())
@@ -235,7 +235,7 @@ def machine(point: Point) -> tuple[AnalyticCost, Cluster]:
     tables = reduce(or_, (each["cluster"] for each in presets))
     cluster = Cluster.model_validate(tables | {"n_replicas": point.n_replicas})
     config = AnalyticConfig.model_validate({**rates, "element_bytes": 2})
-    return AnalyticCost(SHAPE, PLACEMENTS[point.n_stages], cluster, config), cluster
+    return analytic_cost(SHAPE, PLACEMENTS[point.n_stages], cluster, config), cluster
 
 
 def batches(point: Point) -> Iterator[list[Sample]]:
@@ -262,7 +262,7 @@ def drawn_length(point: Point, stream: np.random.Generator) -> int:
 
 def planned(
     samples: list[Sample],
-    cost: AnalyticCost,
+    cost: CostModel,
     cluster: Cluster,
     slices: SliceSetting,
     schedule: ScheduleConfig = SPLIT_BACKWARD,
@@ -279,20 +279,20 @@ def planned(
 
 
 def by_rule(
-    samples: list[Sample], cost: AnalyticCost, cluster: Cluster, rule: BaselineConfig
+    samples: list[Sample], cost: CostModel, cluster: Cluster, rule: BaselineConfig
 ) -> float:
     """Predicted time by a rule at its best setting."""
     rules = schedule_rules(SPLIT_BACKWARD)
     return Baseline(rule, rules, cost, cluster).choose(samples).best.iteration_ms
 
 
-def work_ms(choice: Choice, cost: AnalyticCost) -> float:
+def work_ms(choice: Choice, cost: CostModel) -> float:
     """Work of the busiest stage in a plan, shared by the replicas."""
     stages = sum(microbatch_costs(p.microbatches, cost).work_ms.sum(0) for p in choice.pipelines)
     return float(np.max(stages)) / len(choice.pipelines)
 
 
-def longest_ms(samples: list[Sample], cost: AnalyticCost) -> float:
+def longest_ms(samples: list[Sample], cost: CostModel) -> float:
     """Own work of the longest sample on the busiest stage, without recomputation."""
     longest = max(sample.tokens for sample in samples)
     shapes = Shapes.padded(np.ones(1), np.full(1, float(longest)), np.zeros(1))

@@ -12,7 +12,7 @@ pydantic only: no torch, no MPI, and HDF5 just to read a cost table that was mea
 `plan_iteration` is the short way from lengths to plans, with costs that are estimated from the peak
 rates of an `AnalyticConfig`, measured (`read_cost_table`), or functions of one's own
 (`FunctionCost`); a `DynamicConfig` says how samples may form micro-batches. `Planner` is the long
-way: from `Sample`s, with any cost model (such as `AnalyticCost`) and any rules. `format_plans`
+way: from `Sample`s, with any cost model (such as `analytic_cost`) and any rules. `format_plans`
 shows plans, `check_plans` proves that they end, `simulate` runs a schedule of `MicroBatch`es in
 simulated time, and `RunFolder` reads what a run has left. docs/library.md says what stays the same
 from version to version.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dynapipe_hpc.plan.cluster import Cluster
     from dynapipe_hpc.plan.text import grid as format_plans
     from dynapipe_hpc.planner.batch.config import DynamicConfig
-    from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+    from dynapipe_hpc.planner.cost.analytic import analytic_cost
     from dynapipe_hpc.planner.cost.config import AnalyticConfig
     from dynapipe_hpc.planner.cost.from_config import read_cost_table
     from dynapipe_hpc.planner.cost.function_cost import FunctionCost
@@ -47,7 +47,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AnalyticConfig",
-    "AnalyticCost",
     "Cluster",
     "DenseRows",
     "DynamicConfig",
@@ -64,6 +63,7 @@ __all__ = [
     "RunFolder",
     "Sample",
     "T5Shape",
+    "analytic_cost",
     "check_plans",
     "format_plans",
     "plan_iteration",
@@ -73,7 +73,7 @@ __all__ = [
 
 _HOME = {
     "AnalyticConfig": "planner.cost.config",
-    "AnalyticCost": "planner.cost.analytic",
+    "analytic_cost": "planner.cost.analytic",
     "Cluster": "plan.cluster",
     "DenseRows": "data.microbatch",
     "DynamicConfig": "planner.batch.config",

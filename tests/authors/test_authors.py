@@ -14,7 +14,7 @@ from reproduce.authors.authors_batches import AuthorsBatches
 from tests.examples.a100_tables import Family
 from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 from tests.examples.published_plans import Published, published_plans
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
@@ -118,7 +118,7 @@ def test_plans_run_every_sample_once_within_memory(
     lengths: list[int], n_stages: int, n_replicas: int, memory_bytes: int
 ) -> None:
     cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=memory_bytes)
-    cost = LinearCost((1.0,) * n_stages, (0.01,) * n_stages, recomputes=True)
+    cost = linear_cost((1.0,) * n_stages, (0.01,) * n_stages, recomputes=True)
     exact = AuthorsPlanner.with_interval(cost, cluster, 0)
     planner = Planner(exact, cost, cluster, 8, rows_only(cluster))
     samples = samples_of(lengths)

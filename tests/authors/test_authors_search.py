@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reproduce.authors.authors_search import AuthorsSearch
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
@@ -17,7 +17,7 @@ from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 
-COST = LinearCost(launch_ms=(1.0,) * 3, token_ms=(0.02, 0.01, 0.03), recomputes=True)
+COST = linear_cost(launch_ms=(1.0,) * 3, token_ms=(0.02, 0.01, 0.03), recomputes=True)
 SMALLEST = 64 * (2 + 1)  # bytes that the longest sample needs alone without recomputation
 lengths = st.lists(st.integers(1, 64), min_size=1, max_size=12)
 
@@ -64,7 +64,7 @@ def test_where_no_cyclic_schedule_fits_one_is_made_that_does() -> None:
 
 
 def test_a_single_stage_runs_one_micro_batch_after_the_other() -> None:
-    cost = LinearCost(launch_ms=(1.0,), token_ms=(0.01,))
+    cost = linear_cost(launch_ms=(1.0,), token_ms=(0.01,))
     cluster = Cluster(n_stages=1, device_memory_bytes=10**9)
     pipeline = AuthorsSearch()(alone([64, 8, 8]), cost, cluster)
     assert pipeline.timeline.makespan_ms == pytest.approx(3 * 1 + 0.01 * (64 + 8 + 8))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reproduce.authors.window_times import window_times_ms
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
@@ -14,7 +14,7 @@ from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 
-COST = LinearCost(launch_ms=(1.0, 2.0), token_ms=(0.5, 0.25), recomputes=True)
+COST = linear_cost(launch_ms=(1.0, 2.0), token_ms=(0.5, 0.25), recomputes=True)
 BYTES_PER_TOKEN = 2
 
 
@@ -40,7 +40,7 @@ def test_transient_memory_has_to_fit_but_is_not_kept() -> None:
 
 
 def test_rows_of_an_encoder_decoder_are_as_long_as_the_longest_on_either_side() -> None:
-    cost = LinearCost(launch_ms=(1.0,), token_ms=(0.5,), has_targets=True)
+    cost = linear_cost(launch_ms=(1.0,), token_ms=(0.5,), has_targets=True)
     samples = [Sample(0, 16, 6), Sample(1, 8, 14)]  # a target's row has two tokens more
     times_ms = window_times_ms(
         samples, cost, np.full(1, 1e9), memory_share=1.0, recompute=Recompute.NONE

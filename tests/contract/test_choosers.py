@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from reproduce.authors.authors import AuthorsPlanner
 from tests.examples.baselines import budget
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
@@ -23,7 +23,7 @@ from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.search.config import SearchConfig
 
-COST = LinearCost(recomputes=True)
+COST = linear_cost(recomputes=True)
 SCHEDULE_RULES = [one_f_one_b, adaptive]
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow
 from dynapipe_hpc.data.sample import Sample
@@ -28,8 +28,8 @@ PACKED: dict[str, tuple[Grouping, int]] = {
     "balanced": (packed_balanced, 100),
 }
 
-COST = LinearCost(launch_ms=(1.0, 0.5, 2.0), token_ms=(0.01, 0.02, 0.01), model_bytes=10.0)
-BYTES_PER_TOKEN = 3  # LinearCost: 2 stored and at most 1 transient
+COST = linear_cost(launch_ms=(1.0, 0.5, 2.0), token_ms=(0.01, 0.02, 0.01), model_bytes=10.0)
+BYTES_PER_TOKEN = 3  # of `linear_cost`: 2 stored and at most 1 transient
 
 EVERY = PADDED | PACKED
 every_grouping = pytest.mark.parametrize(("grouping", "setting"), EVERY.values(), ids=EVERY.keys())
@@ -88,7 +88,7 @@ def test_both_sides_of_every_pair_lie_where_their_offsets_say(
     assume(len(pairs) >= n_replicas)
     cluster = Cluster(n_replicas=n_replicas, n_stages=3, device_memory_bytes=10**9)
     samples = [Sample(i, *pair) for i, pair in enumerate(pairs)]
-    replicas = grouping(samples, replace(COST, has_targets=True), cluster, setting)
+    replicas = grouping(samples, replace(COST, is_encoder_decoder=True), cluster, setting)
     microbatches = [m for replica in replicas for m in replica]
     assert all(replicas)
     assert sorted(i for m in microbatches for i in m.sample_ids) == list(range(len(pairs)))
@@ -139,7 +139,7 @@ def test_what_the_cost_model_does_not_know_is_an_error_of_its_own(
     grouping: Grouping, setting: int
 ) -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
-    cost = LinearCost(launch_ms=(1.0,) * 3, token_ms=(0.01,) * 3, longest_row=32)
+    cost = linear_cost(launch_ms=(1.0,) * 3, token_ms=(0.01,) * 3, longest_row=32)
     with pytest.raises(NotMeasuredError, match="outside of what the cost model knows"):
         grouping(samples_of([120]), cost, cluster, setting)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 from tests.examples.exact_split import split_samples
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
 from tests.examples.training_case import (
     SHAPE,
@@ -89,7 +89,7 @@ def test_rows_filled_up_to_a_larger_multiple_give_the_same_gradients(
 ) -> None:
     samples, shape = random_samples(1), SHAPE.model_copy(update={"max_tokens": 64})
     cluster, small = (Cluster(n_stages=2, device_memory_bytes=n) for n in (1_000_000, 300))
-    batches = split_samples(samples, LinearCost(), small, layouts=layouts, token_multiple=64)
+    batches = split_samples(samples, linear_cost(), small, layouts=layouts, token_multiple=64)
     assert {m.row_tokens % 64 for m in batches} == {0}
     assert sum(m.padded_tokens for m in batches) > 8 + sum(s.tokens for s in samples)
     found = gradients(cluster, "1f1b", samples, batches, shape=shape)
@@ -99,7 +99,7 @@ def test_rows_filled_up_to_a_larger_multiple_give_the_same_gradients(
 def test_rows_filled_up_by_several_documents_give_the_same_gradients() -> None:
     samples, cluster = random_samples(1), Cluster(n_stages=2, device_memory_bytes=1_000_000)
     batches = split_samples(
-        samples, LinearCost(), cluster, layouts=[Layout.PACKED], token_multiple=512
+        samples, linear_cost(), cluster, layouts=[Layout.PACKED], token_multiple=512
     )
     for m in batches:
         assert isinstance(m, PackedRow)

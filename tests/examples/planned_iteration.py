@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from tests.examples.equal_shares import equal_shares
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 from tests.examples.stage_costs import with_columns
 from tests.oracles.list_schedule import LightestFirst
 
@@ -78,7 +78,7 @@ def plans_by_rules(
     iteration: int = 0,
 ) -> list[RankPlan]:
     """The checked plans of all ranks, by a rule of schedules for every replica."""
-    cost = LinearCost(
+    cost = linear_cost(
         launch_ms=(0.1,) * cluster.n_stages,
         token_ms=tuple(0.01 * (1 + stage) for stage in range(cluster.n_stages)),
     )

@@ -19,7 +19,7 @@ from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 
 TARGET_MARKERS = 2  # the authors' decoder rows of a T5 hold a token before and after the target
 LINK = Link(latency_ms=0, bytes_per_ms=4800e9 / 8 / 1e3, full_duplex=False)
@@ -59,7 +59,7 @@ def _batches(family: Family, entry: Mapping[str, Any]) -> Iterator[Published]:
     )
     shape = SHAPES[family].model_copy(update={"n_layers": config["layers"]})
     placement = equal_shares(shape, cluster)
-    cost = ProfiledCost(
+    cost = profiled_cost(
         a100_table(family), shape, placement, cluster, config=COSTS, accounting=AUTHORS
     )
     markers = TARGET_MARKERS if shape.has_target_rows else 0

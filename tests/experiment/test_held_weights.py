@@ -13,7 +13,7 @@ from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer
 from dynapipe_hpc.experiment.rank.devices import dtype_of
 from dynapipe_hpc.models.tied_weights import tied_weights
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.model_state import state_factor
 from dynapipe_hpc.training.flat_parameters import ALIGNMENT
@@ -66,7 +66,7 @@ def test_static_memory_is_what_a_rank_keeps(
     sizes = {"n_stages": n_stages, "n_shards": n_shards, "n_replicas": 2}
     config = experiment(family, dtype, zero_stage=zero_stage, **sizes)
     rates = AnalyticConfig(element_bytes=dtype_of(config).itemsize)
-    predicted = AnalyticCost(
+    predicted = analytic_cost(
         config.model, any_placement(config), config.cluster, rates
     ).static_bytes
     for rank, kept in enumerate(kept_bytes(config)):

@@ -18,7 +18,7 @@ from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.training.collectives import SingleRankCollectives
@@ -57,7 +57,7 @@ def test_memory_is_as_predicted(shape: ModelShape, stage: int) -> None:
     rank.stage.forward(0, received(shape, batch, stage))
     rank.optimizer.step()  # which makes its state
     found = rank.optimizer.kept_bytes + rank.stage.finish_iteration().peak_bytes
-    costs = AnalyticCost(shape, equal_shares(shape, CLUSTER), CLUSTER, COSTS)
+    costs = analytic_cost(shape, equal_shares(shape, CLUSTER), CLUSTER, COSTS)
     sizes = (batch.n_rows, batch.row_tokens, batch.target_tokens)
     shapes = Shapes.padded(*(np.array([size]) for size in sizes))
     stored = costs.stage_costs(shapes).stored_bytes

@@ -17,7 +17,7 @@ from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.huggingface.decoder_parts import decoder_parts
@@ -63,7 +63,7 @@ def shares_of_a_row(
         replace(sliced_row(LONG, part), recompute=recompute)
         for part in slices_of(LONG, (0.25, 0.5, 0.75))
     ]
-    cost = AnalyticCost(shape, equal_shares(shape, CLUSTER), CLUSTER, COSTS, parts=parts)
+    cost = analytic_cost(shape, equal_shares(shape, CLUSTER), CLUSTER, COSTS, parts=parts)
     sliced, whole = (
         microbatch_costs(each, cost).stored_bytes.sum(axis=0)[STAGE] for each in (slices, [row])
     )

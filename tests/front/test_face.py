@@ -6,7 +6,6 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -52,16 +51,3 @@ def test_the_import_alone_loads_not_even_numpy() -> None:
     command = [sys.executable, "-c", program]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert ended.stdout == "set()\n"
-
-
-@pytest.mark.parametrize("family", ["gpt", "llama", "t5"])
-def test_the_model_of_version_0_1_is_made_with_a_warning(family: str) -> None:
-    sizes = {"n_layers": 2, "hidden_size": 64, "n_heads": 4, "ffn_size": 96, "vocab_size": 100}
-    sizes |= {"head_size": 16} if family == "t5" else {}
-    made: Any = dynapipe_hpc.ModelShape
-    with pytest.warns(
-        DeprecationWarning, match=r"ModelShape\(...\) is deprecated: call \w+Shape\("
-    ):
-        shape = made(family=family, max_tokens=128, **sizes)
-    assert type(shape).__name__.lower() == f"{family}shape"
-    assert (shape.n_layers, shape.max_tokens) == (2, 128)

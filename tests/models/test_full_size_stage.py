@@ -31,10 +31,10 @@ from dynapipe_hpc.models.sharding.shards import OneShard
 from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.cost_model import Shapes
-from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
+from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
+from dynapipe_hpc.planner.cost.forward_only import forward_costs
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.live_memory import LiveMemory
 
@@ -214,10 +214,10 @@ def measured(
     return Memory(kept, live.peak_bytes)
 
 
-def estimated(shape: ModelShape, mode: Recompute, cluster: Cluster = ALONE) -> AnalyticCost:
+def estimated(shape: ModelShape, mode: Recompute, cluster: Cluster = ALONE) -> CostModel:
     config = AnalyticConfig(element_bytes=ELEMENT_BYTES, recompute=(mode.text,))
     placement = Placement.equal_shares(shape.n_all_layers, n_stages=1)
-    return AnalyticCost(shape, placement, cluster, config)
+    return analytic_cost(shape, placement, cluster, config)
 
 
 def shapes_of(sizes: Sizes) -> Shapes:
@@ -254,7 +254,7 @@ def test_an_evaluation_needs_no_more_memory_than_its_plans_count_on(shape: Model
     with torch.no_grad(), LiveMemory() as live:
         run_stage(stage, None, batch_of(sizes))
     for mode in Recompute:
-        costs = ForwardOnly(estimated(shape, mode)).stage_costs(shapes_of(sizes))
+        costs = forward_costs(estimated(shape, mode)).stage_costs(shapes_of(sizes))
         plan = costs.forward_transient_bytes.item()
         assert live.peak_bytes <= plan, mode
     assert plan <= 1.6 * live.peak_bytes

@@ -24,7 +24,7 @@ from dynapipe_hpc.experiment.profile.profile import profile
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.sharding.sharded_linear import RowLinear
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_table import PADDED, LayerKey, ProfileTable
 
 pytestmark = pytest.mark.mpi
@@ -48,7 +48,7 @@ def test_ranks_measure_together_and_the_first_has_the_table(
         assert (table.link is not None) == (n_stages > 1)
         assert {key.tensor_parallel for key in table.layers} == {n_shards}
         _check_kept_bytes(table, config)
-        ProfiledCost(
+        profiled_cost(
             table,
             config.model,
             any_placement(config),

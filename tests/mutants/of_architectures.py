@@ -131,7 +131,7 @@ ARCHITECTURES = (
             "::test_work_is_what_torch_counts_in_products[gpt-tied-lora-16-4-layer-1]",)),
     Mutant("architecture/adapted.py", "        frozen=block.parameters,\n        largest",
            "        largest", "weights beside adapters have a state", HELD_ADAPTERS),
-    Mutant("planner/cost/profiled.py", "return trained + self._held.frozen", "return trained",
+    Mutant("planner/cost/profiled.py", "        + held.frozen,\n", "        + 0,\n",
            "measured costs count no frozen weights", FROZEN_IN_TABLE),
     Mutant("planner/cost/table/profile_table.py", '*shape.fingerprint, "lora")',
            "*shape.fingerprint)", "costs of a model without adapters are taken",

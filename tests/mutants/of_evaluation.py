@@ -26,8 +26,8 @@ EVALUATION = (
            "slice(None) if cache_cost in SHARED else firsts", "firsts",
            "an evaluation forgets keys and values after the first slice",
            (f"{EVALUATING[0]}::test_samples_that_do_not_fit_are_evaluated_as_slices",)),
-    Mutant("planner/cost/forward_only.py", "return Cost.FORWARD_TRANSIENT_BYTES",
-           "return Cost.STORED_BYTES", "an evaluation keeps the keys and values of all samples",
+    Mutant("planner/cost/forward_only.py", "cache_cost=Cost.FORWARD_TRANSIENT_BYTES",
+           "cache_cost=Cost.STORED_BYTES", "an evaluation keeps the keys and values of all samples",
            (f"{EVALUATING[0]}::test_samples_that_do_not_fit_are_evaluated_as_slices",)),
     Mutant("planner/choose/forward_windows.py", "if table.runs_alone[:, table.row_of_sample]."
            "any(axis=0).all():", "if True:", "samples that do not fit are not evaluated as slices",

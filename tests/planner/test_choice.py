@@ -8,7 +8,7 @@ import pytest
 from tests.examples.baselines import EveryChooser, budget, dense, naive
 from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.experiment.explain.show_plan import explain_choice
@@ -29,7 +29,7 @@ SAMPLES = samples_of([96, 96, 40, 8, 8, 90, 50])
 
 def planner_of(memory_bytes: int) -> Planner:
     """Tries three ways, all scheduled by 1F1B."""
-    cost, cluster = LinearCost(), Cluster(n_stages=2, device_memory_bytes=memory_bytes)
+    cost, cluster = linear_cost(), Cluster(n_stages=2, device_memory_bytes=memory_bytes)
     ways = [
         Baseline(config, [RULES["1f1b"]], cost, cluster)
         for config in (naive(1), dense(96, 1), budget(104))
@@ -49,7 +49,7 @@ def test_every_way_is_a_candidate() -> None:
 
 def test_a_search_without_effort_has_the_best_start_as_its_only_candidate() -> None:
     cluster = Cluster(n_stages=2, device_memory_bytes=10_000)
-    cost, rules = LinearCost(), [RULES["adaptive"]]
+    cost, rules = linear_cost(), [RULES["adaptive"]]
     first, *_ = (
         BestOfSearch(rules, SearchConfig(effort=25_000), cost, cluster).choose(SAMPLES).tried
     )
@@ -61,12 +61,15 @@ def test_a_search_without_effort_has_the_best_start_as_its_only_candidate() -> N
 
 def test_a_search_counts_what_stages_reduce_behind_their_last_pass() -> None:
     # The last stage reduces for long: its last micro-batches should be small.
-    cost = LinearCost((1.0,) * 4, (0.02,) * 4, weights_ms=(0.0, 0.0, 0.0, 30.0))
+    cost = linear_cost((1.0,) * 4, (0.02,) * 4, weights_ms=(0.0, 0.0, 0.0, 30.0))
     cluster = Cluster(n_stages=4, device_memory_bytes=10_000)
     samples = samples_of(np.random.default_rng(1).integers(1, 300, 40).tolist())
     search = BestOfSearch([RULES["adaptive"]], SearchConfig(effort=50_000), cost, cluster)
     without = BestOfSearch(
-        [RULES["adaptive"]], SearchConfig(effort=50_000), replace(cost, weights_ms=()), cluster
+        [RULES["adaptive"]],
+        SearchConfig(effort=50_000),
+        replace(cost, reduce_ms=np.zeros(4), step_ms=0.0),
+        cluster,
     )
     counted = search.choose(samples).best
     blind = without.choose(samples).best
@@ -108,7 +111,7 @@ def test_the_best_plan_is_the_one_whose_weights_are_updated_first() -> None:
 
 def candidate_of(lengths: list[int]) -> Candidate:
     """One micro-batch per sample, by 1F1B."""
-    cost = LinearCost((2.0, 1.0), weights_ms=(0.0, 20.0))
+    cost = linear_cost((2.0, 1.0), weights_ms=(0.0, 20.0))
     cluster = Cluster(n_stages=2, device_memory_bytes=10_000)
     microbatches = [PaddedRows((i,), tokens) for i, tokens in enumerate(lengths)]
     return Candidate("", [schedule_pipeline(microbatches, cost, cluster, [one_f_one_b])], cost)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.examples.baselines import naive
 from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.check import check_plans
@@ -20,13 +20,14 @@ from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
 
 NO_DELAY = Link(latency_ms=0.0, bytes_per_ms=1e12)
 
 
-def planner_of(cluster: Cluster, cost: LinearCost) -> Planner:
+def planner_of(cluster: Cluster, cost: CostModel) -> Planner:
     trained = Baseline(naive(1), [RULES["1f1b"]], cost, cluster)
     planner = Planner(trained, cost, cluster, 8, rows_only(cluster))
     return planner.of_evaluation(DynamicConfig())
@@ -40,7 +41,7 @@ def test_every_sample_passes_every_stage_once_and_nothing_comes_back(
     cluster = Cluster(
         n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=10**6, link=NO_DELAY
     )
-    cost = LinearCost(launch_ms=(0.5,) * n_stages, token_ms=(0.01,) * n_stages)
+    cost = linear_cost(launch_ms=(0.5,) * n_stages, token_ms=(0.01,) * n_stages)
     plans = planner_of(cluster, cost).make_plans(3, samples_of(lengths))
     check_plans(plans)
     visits = Counter(
@@ -57,7 +58,7 @@ def test_every_sample_passes_every_stage_once_and_nothing_comes_back(
 def test_the_predicted_time_is_that_of_a_flow_shop() -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**6, link=NO_DELAY)
     update_ms = (7.0, 7.0, 7.0)  # which an evaluation does without
-    cost = LinearCost((1.0, 2.0, 0.5), token_ms=(0.02, 0.01, 0.03), weights_ms=update_ms)
+    cost = linear_cost((1.0, 2.0, 0.5), token_ms=(0.02, 0.01, 0.03), weights_ms=update_ms)
     plans = planner_of(cluster, cost).make_plans(0, samples_of([8, 16, 24, 64, 64, 40]))
     forward_ms = microbatch_costs(plans[0].microbatches, cost).forward_ms
     ends = np.zeros(3)
@@ -69,7 +70,7 @@ def test_the_predicted_time_is_that_of_a_flow_shop() -> None:
 
 def with_memory(n_bytes: int) -> Planner:
     cluster = Cluster(device_memory_bytes=n_bytes)
-    return planner_of(cluster, LinearCost(launch_ms=(1.0,), token_ms=(0.01,), recomputes=True))
+    return planner_of(cluster, linear_cost(launch_ms=(1.0,), token_ms=(0.01,), recomputes=True))
 
 
 def test_memory_is_that_of_one_forward_pass_which_keeps_nothing() -> None:

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout
@@ -54,7 +54,7 @@ ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
 def test_a_baseline_plans_in_every_mode_with_its_setting(
     table: dict[str, object], way: str
 ) -> None:
-    found = chooser_of(table, LinearCost(recomputes=True), cluster=ROOMY)
+    found = chooser_of(table, linear_cost(recomputes=True), cluster=ROOMY)
     tried = found.choose(samples_of([60, 40, 8])).tried
     assert [each.way for each in tried] == [f"{way}, recompute {mode}" for mode in ("none", "full")]
 
@@ -62,7 +62,7 @@ def test_a_baseline_plans_in_every_mode_with_its_setting(
 @pytest.mark.parametrize("row_tokens", [0, 64])
 def test_rows_of_dense_packing_have_the_length_of_the_table(row_tokens: int) -> None:
     table = {"rule": "dense_packing", "rows_per_microbatch": 1, "row_tokens": row_tokens}
-    (pipeline,) = chooser_of(table, LinearCost(), cluster=ROOMY).choose(samples_of([8])).pipelines
+    (pipeline,) = chooser_of(table, linear_cost(), cluster=ROOMY).choose(samples_of([8])).pipelines
     assert [m.row_tokens for m in pipeline.microbatches] == [row_tokens or 8]
 
 
@@ -92,16 +92,16 @@ def test_a_wrong_table_is_refused(table: dict[str, object], message: str) -> Non
 def test_packed_rows_longer_than_any_that_has_a_cost_are_refused(name: str) -> None:
     table = {"rule": "dense_packing", "rows_per_microbatch": 1, name: 65}
     with pytest.raises(InputError, match=rf"planner.batch.{name} \(65\) exceeds data.max_tokens"):
-        chooser_of(table, LinearCost(), SMALL)
+        chooser_of(table, linear_cost(), SMALL)
 
 
 @pytest.mark.parametrize("rule", GROUPINGS)
 def test_a_baseline_is_tuned_unless_a_setting_is_given(rule: str) -> None:
-    found = chooser_of({"rule": rule}, LinearCost(recomputes=True), cluster=ROOMY)
+    found = chooser_of({"rule": rule}, linear_cost(recomputes=True), cluster=ROOMY)
     assert isinstance(found, Baseline)
     assert isinstance(found.config, DensePackingConfig) == (rule == "dense_packing")
     samples = samples_of([60, 40, 8])
-    settings = list(GROUPINGS[rule][1](samples, LinearCost(), ROOMY))
+    settings = list(GROUPINGS[rule][1](samples, linear_cost(), ROOMY))
     tried = [each.way for each in found.choose(samples).tried if "recompute none" in each.way]
     assert len(tried) == len(settings) > 1
     assert all(f", {n} " in way for n, way in zip(settings, tried, strict=True))
@@ -115,7 +115,7 @@ def test_dynamic_micro_batches_are_searched_for_in_the_layouts_of_the_table() ->
         }
     )
     cluster = Cluster(n_stages=2, device_memory_bytes=1000)
-    found = chooser(config, LinearCost(), cluster, max_tokens=64)
+    found = chooser(config, linear_cost(), cluster, max_tokens=64)
     assert isinstance(found, BestOfSearch)
     assert (found.layouts, found.token_multiple) == ((Layout.PADDED, Layout.PACKED), 16)
     assert found.config == config.search

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.examples.equal_shares import rows_only
 from tests.examples.exact_split import split_samples
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 from tests.oracles.every_split import every_cut
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PackedRow, PaddedRows
@@ -30,7 +30,7 @@ from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.search.config import SearchConfig
 
 BOTH: tuple[LayoutName, ...] = ("padded", "packed")
-COST = LinearCost((1.0, 2.0), (0.02, 0.03), recomputes=True)
+COST = linear_cost((1.0, 2.0), (0.02, 0.03), recomputes=True)
 LENGTHS = samples_of([100, 3, 9, 97, 11, 16, 40, 41, 55, 7, 7, 30])
 
 
@@ -153,7 +153,7 @@ def fastest(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Mic
 def test_no_cut_in_any_layouts_is_predicted_faster(
     lengths: list[int], launch_ms: float, n_replicas: int, room_tokens: int
 ) -> None:
-    cost = LinearCost((launch_ms, 1.0), (0.01, 0.02), token_bytes=4.0, recomputes=True)
+    cost = linear_cost((launch_ms, 1.0), (0.01, 0.02), token_bytes=4.0, recomputes=True)
     cluster = cluster_of(n_replicas, 4 * room_tokens)
     samples = order_samples(samples_of(lengths))
     found = split_samples(samples, cost, cluster, layouts=(Layout.PADDED, Layout.PACKED))
@@ -196,7 +196,7 @@ def test_a_layout_may_be_named_twice_and_in_any_order() -> None:
     assert plans[0] == plans[1]
 
 
-PAIR_COST = LinearCost((1.0, 2.0), (0.02, 0.03), recomputes=True, has_targets=True)
+PAIR_COST = linear_cost((1.0, 2.0), (0.02, 0.03), recomputes=True, has_targets=True)
 PAIRS = [
     Sample(i, a, b)
     for i, (a, b) in enumerate([(90, 3), (0, 9), (80, 41), (3, 90), (11, 11), (0, 60), (40, 7)] * 2)

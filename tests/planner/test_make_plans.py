@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.examples.baselines import EveryChooser, budget, dense, naive
 from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
@@ -34,7 +34,7 @@ def planner_of(
     baselines: Sequence[BaselineConfig] = (budget(256),),
     schedules: Sequence[RuleName] = ("1f1b", "cyclic"),
 ) -> Planner:
-    return planner_with(LinearCost(), cluster, baselines, [RULES[name] for name in schedules])
+    return planner_with(linear_cost(), cluster, baselines, [RULES[name] for name in schedules])
 
 
 def planner_with(
@@ -59,7 +59,7 @@ def samples_run(plans: Sequence[RankPlan]) -> Counter[int]:
 @given(st.lists(st.integers(1, 200), min_size=2, max_size=40), st.integers(1, 3))
 def test_every_sample_is_run_once_by_one_replica(lengths: list[int], n_stages: int) -> None:
     cluster = ROOMY.model_copy(update={"n_stages": n_stages})
-    cost = LinearCost((1.0,) * n_stages, (0.01,) * n_stages)
+    cost = linear_cost((1.0,) * n_stages, (0.01,) * n_stages)
     planner = planner_with(cost, cluster, [budget(256)], [RULES["cyclic"]])
     plans = planner.make_plans(3, samples_of(lengths))
     check_plans(plans)
@@ -69,7 +69,7 @@ def test_every_sample_is_run_once_by_one_replica(lengths: list[int], n_stages: i
 
 
 def test_plans_hold_the_memory_that_costs_say() -> None:
-    cost, rules = LinearCost(token_bytes=3.5, model_bytes=70_000.0), [RULES["cyclic"]]
+    cost, rules = linear_cost(token_bytes=3.5, model_bytes=70_000.0), [RULES["cyclic"]]
     planner = planner_with(cost, ROOMY, [budget(256)], rules)
     for plan in planner.make_plans(0, samples_of([5, 100, 7, 64, 64, 9, 200])):
         tokens = [m.padded_tokens for m in plan.microbatches]

@@ -10,7 +10,7 @@ import pytest
 from tests.examples.baselines import budget, naive
 from tests.examples.equal_shares import equal_shares, rows_only
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_t5_table, linear_table
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
@@ -23,7 +23,7 @@ from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile, UpdateProfile
 from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
@@ -71,13 +71,13 @@ class Case:
         return Planner(chooser, self.cost, self.cluster, 8, rows_only(self.cluster))
 
 
-def linear(n_stages: int) -> LinearCost:
+def linear(n_stages: int) -> CostModel:
     """The last stage is the slowest, as the one with the head of a model is."""
     token_ms = (0.02,) * (n_stages - 1) + (0.025,)
-    return LinearCost((1.0,) * n_stages, token_ms, recomputes=True)
+    return linear_cost((1.0,) * n_stages, token_ms, recomputes=True)
 
 
-def noisy(shape: ModelShape, n_stages: int, seed: int) -> ProfiledCost:
+def noisy(shape: ModelShape, n_stages: int, seed: int) -> CostModel:
     """A cost table with every time multiplied by 0.5 to 1.5, drawn anew."""
     random = np.random.default_rng(seed)
     table_of = linear_t5_table if shape.has_target_rows else linear_table
@@ -96,7 +96,7 @@ def noisy(shape: ModelShape, n_stages: int, seed: int) -> ProfiledCost:
     table = replace(table_of(), layers=layers, update=UpdateProfile())
     cluster = Cluster(n_stages=n_stages, device_memory_bytes=AMPLE_BYTES)
     config = ProfiledConfig(path=Path("unused.h5"), recompute=("none", "full"))
-    return ProfiledCost(table, shape, equal_shares(shape, cluster), cluster, config=config)
+    return profiled_cost(table, shape, equal_shares(shape, cluster), cluster, config=config)
 
 
 RANDOM = np.random.default_rng(5)
@@ -191,7 +191,7 @@ def test_all_plans_that_less_effort_compares_are_among_those_of_more(
     samples: Sequence[Sample], n_replicas: int, recomputes: bool
 ) -> None:
     has_targets = samples is MANY_PAIRS
-    cost = LinearCost(
+    cost = linear_cost(
         (1.0, 2.0, 1.0), (0.02, 0.03, 0.025), recomputes=recomputes, has_targets=has_targets
     )
     case = Case(samples, cost, n_replicas)

@@ -149,7 +149,8 @@ def test_a_function_that_is_no_cost_is_refused(
 def test_costs_may_not_fall_with_rows_of_another_length_between() -> None:
     n_rows, row_tokens = np.array([(1, 16), (1, 24), (2, 16), (2, 24)]).T
     with pytest.raises(InputError, match=r"pass_ms\(2, 16\) .* is 16.5, less than 17 .*\(1, 16\)"):
-        FunctionCost(lambda n, m: m + 1 / n).stage_costs(decoder_shapes(n_rows, row_tokens))
+        cost = FunctionCost(lambda n, m: m + 1 / n).cost_model()
+        cost.stage_costs(decoder_shapes(n_rows, row_tokens))
 
 
 def test_negative_memory_is_refused_and_too_much_of_it_names_the_sample() -> None:

@@ -42,9 +42,6 @@ def test_the_plans_are_those_of_a_configuration() -> None:
     )
     expected = planner.make_plans(0, samples_of(LENGTHS))
     assert plan_iteration(LENGTHS, GPT, CLUSTER) == expected
-    with pytest.warns(DeprecationWarning, match="call Planner.from_config"):
-        of_0_1 = Planner.of(config, cost, GPT, EQUAL, CLUSTER, GPT.max_tokens)
-    assert of_0_1.make_plans(0, samples_of(LENGTHS)) == expected
 
 
 def test_every_rank_has_a_plan_and_every_sample_a_place() -> None:

@@ -3,14 +3,14 @@
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.llama import LlamaShape
@@ -33,9 +33,15 @@ from dynapipe_hpc.planner.batch.slice_rule import MIN_SLICE_TOKENS, Cut, SliceRu
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, SliceMemory, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import (
+    CostModel,
+    FloatArray,
+    Shapes,
+    SliceMemory,
+    StageCosts,
+)
 from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import RuleName
@@ -60,9 +66,9 @@ AMPLE = 10**12
 PLAIN = ExecutionMode(Layout.PACKED, Recompute.NONE)
 
 
-def cost_of(cluster: Cluster) -> AnalyticCost:
+def cost_of(cluster: Cluster) -> CostModel:
     placement = Placement.equal_shares(SHAPE.n_layers, cluster.n_stages)
-    return AnalyticCost(SHAPE, placement, cluster, MODES)
+    return analytic_cost(SHAPE, placement, cluster, MODES)
 
 
 def cluster_of(n_stages: int, n_replicas: int = 1, memory_bytes: int = AMPLE) -> Cluster:
@@ -181,14 +187,14 @@ def test_slices_of_the_rule_take_equally_long_and_are_long_enough() -> None:
 def test_slices_are_shorter_where_others_cannot_fill_the_gaps_between_them(
     n_others: int, least_tokens: int
 ) -> None:
-    cost = LinearCost(launch_ms=(0.0,), token_ms=(1e-3,), cached_bytes=1.0)
+    cost = linear_cost(launch_ms=(0.0,), token_ms=(1e-3,), cached_bytes=1.0)
     samples = samples_of([16_384, *[400] * n_others])
     cuts, *_ = SliceRule("auto").cuts(samples, cost, cluster_of(8))
     assert {part.end - part.begin for part in cuts[-1].slices} == {least_tokens}
 
 
 def test_short_samples_are_not_cut_where_they_are_alone() -> None:
-    cost = LinearCost(launch_ms=(0.0,), token_ms=(1e-3,), cached_bytes=1.0)
+    cost = linear_cost(launch_ms=(0.0,), token_ms=(1e-3,), cached_bytes=1.0)
     assert SliceRule("auto").cuts(samples_of([2_047, 100]), cost, cluster_of(8)) == []
     assert SliceRule("auto").cuts(samples_of([2_048, 100]), cost, cluster_of(8)) != []
 
@@ -204,7 +210,7 @@ def test_samples_whose_trips_are_short_are_not_cut() -> None:
 def test_samples_are_cut_where_memory_holds_fewer_whole_ones_than_stages(
     room_share: float, n_cut: int
 ) -> None:
-    cost = LinearCost((1.0,) * 8, (1e-3,) * 8, token_bytes=2.0, cached_bytes=1.0)
+    cost = linear_cost((1.0,) * 8, (1e-3,) * 8, token_bytes=2.0, cached_bytes=1.0)
     cluster = cluster_of(8, memory_bytes=int(room_share * 8 * 2 * 4_000))
     samples = samples_of([4_000, *[500] * 200])
     assert len(SliceRule("auto").cuts(samples, cost, cluster)) == n_cut
@@ -214,18 +220,18 @@ def test_samples_are_cut_where_memory_holds_fewer_whole_ones_than_stages(
 def test_slices_are_fewer_where_short_ones_take_as_long(
     launch_ms: float, n_slices: list[int]
 ) -> None:
-    cost = LinearCost(launch_ms=(launch_ms,), token_ms=(1e-3,), cached_bytes=1.0)
+    cost = linear_cost(launch_ms=(launch_ms,), token_ms=(1e-3,), cached_bytes=1.0)
     (cuts,) = SliceRule("auto").cuts(samples_of([16_384, 100]), cost, cluster_of(8))
     assert [len(cut.slices) for cut in cuts] == n_slices
 
 
 def test_samples_whose_slices_would_take_longer_are_not_cut() -> None:
-    cost = LinearCost(launch_ms=(50.0,), token_ms=(1e-3,), cached_bytes=1.0)
+    cost = linear_cost(launch_ms=(50.0,), token_ms=(1e-3,), cached_bytes=1.0)
     assert SliceRule("auto").cuts(samples_of([16_384, 100]), cost, cluster_of(8)) == []
 
 
 def test_rows_that_were_not_measured_tell_nothing_of_slices() -> None:
-    cost = LinearCost(longest_row=1_500, cached_bytes=1.0)
+    cost = linear_cost(longest_row=1_500, cached_bytes=1.0)
     ((few, many),) = SliceRule("auto").cuts(samples_of([9_000, 10]), cost, cluster_of(2))
     assert [len(few.slices), len(many.slices)] == [4, 8]
     assert {part.end - part.begin for part in many.slices} == {1_120, 1_128}
@@ -334,7 +340,7 @@ def test_slices_are_told_how_many_follow() -> None:
         later_slices([rows[0], *rows[2:]])
 
 
-def on_eight_stages() -> tuple[AnalyticCost, Cluster]:
+def on_eight_stages() -> tuple[CostModel, Cluster]:
     cluster = cluster_of(8)
     return cost_of(cluster), cluster
 
@@ -409,18 +415,12 @@ def test_a_sample_is_recomputed_in_part_where_it_does_not_fit_otherwise() -> Non
     assert set(modes) == {Recompute.FULL, Recompute.NONE}
 
 
-@dataclass(frozen=True)
-class CachedCost(LinearCost):
-    """Costs of a model whose slices keep keys, values and sums, and spare some of them."""
-
-    @property
-    def slice_memory(self) -> SliceMemory:
-        return SliceMemory(*np.array([[1.0], [10.0], [0.5]]))
-
-
 @pytest.mark.parametrize(("recompute", "spared"), [(Recompute.NONE, 0.5), (Recompute.FULL, 0.0)])
 def test_what_slices_keep_counts_to_those_that_free_it(recompute: Recompute, spared: float) -> None:
-    cost = CachedCost(token_bytes=100.0, launch_ms=(1.0,), token_ms=(1.0,), recomputes=True)
+    cost = replace(
+        linear_cost(token_bytes=100.0, launch_ms=(1.0,), token_ms=(1.0,), recomputes=True),
+        slice_memory=SliceMemory(*np.array([[1.0], [10.0], [0.5]])),  # kept, sums, spared
+    )
     parts = [Slice(0, 32, 72), Slice(32, 56, 72), Slice(56, 72, 72)]
     rows = Cut(samples_of([72])[0], tuple(parts)).rows(ExecutionMode(Layout.PACKED, recompute), 8)
     of_tokens = cost.stage_costs(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.examples.baselines import naive
 from tests.examples.equal_shares import equal_shares
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 from tests.examples.training_case import (
     MAX_TOKENS,
     SHAPE,
@@ -58,7 +58,7 @@ CLUSTERS = {
 def planner_of(
     cluster: Cluster, shape: ModelShape, layout: LayoutName, slices: SliceSetting = "off"
 ) -> Planner:
-    cost = LinearCost(
+    cost = linear_cost(
         launch_ms=(0.1,) * cluster.n_stages,
         token_ms=(0.01,) * cluster.n_stages,
         has_targets=shape.has_target_rows,

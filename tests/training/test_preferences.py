@@ -21,7 +21,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.tokens.collate import collate
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import PreferenceLossConfig, PreferenceObjective
@@ -134,7 +134,7 @@ def test_a_row_of_pairs_keeps_what_plans_count_on(mode: Recompute) -> None:
     pairs = [Sample(i, 128, 64, 0, 64) for i in range(3)]
     row = packed_pairs(pairs, mode)
     config = AnalyticConfig(element_bytes=8, recompute=("none", "selective", "full"))
-    cost = AnalyticCost(shape, Placement((3,)), ALONE, config)
+    cost = analytic_cost(shape, Placement((3,)), ALONE, config)
     objective = PreferenceLoss(DPO, references_of(3))
     rank = make_rank(ALONE, 0, SingleRankCollectives(), shape=shape, objective=objective)
     rank.tokens.start_iteration(pairs)

@@ -2,10 +2,9 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain
-from typing import Annotated, Any, ClassVar, Self, cast
-from warnings import warn
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -62,28 +61,6 @@ class ModelShape(ConfigTable, ABC):
     lora: Lora | None = None
     layers_per_stage: tuple[Annotated[int, Field(ge=1)], ...] | None = None
     init_from: Annotated[str, Field(min_length=1)] | None = None
-
-    def __new__(cls, **values: Any) -> Self:
-        """Makes a model of the family that `values` name, as 0.1 did; deprecated."""
-        if cls is not ModelShape:
-            return super().__new__(cls)
-        shapes: dict[str, type[ModelShape]] = {}
-        for each in _subclasses(cls):
-            shapes.setdefault(each.family_name(), each)
-        shapes.pop("", None)  # bases of several families
-        family = values.get("family", "gpt")
-        if family not in shapes:
-            raise ValueError(f"family is {family!r}, not one of {', '.join(map(repr, shapes))}")
-        name = shapes[family].__name__
-        warn(f"ModelShape(...) is deprecated: call {name}(...)", DeprecationWarning, stacklevel=2)
-        shape: Any = shapes[family]
-        return cast(Self, shape(**values))
-
-    @classmethod
-    def family_name(cls) -> str:
-        """Name of the family; empty for bases of several."""
-        default = cls.model_fields["family"].default
-        return default if isinstance(default, str) else ""
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:
@@ -254,9 +231,3 @@ class ModelShape(ConfigTable, ABC):
             Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3, on padded vocabularies.
         """
         return -(-self.vocab_size // n_shards)
-
-
-def _subclasses(cls: type[ModelShape]) -> Iterator[type[ModelShape]]:
-    for each in cls.__subclasses__():
-        yield each
-        yield from _subclasses(each)

@@ -83,7 +83,7 @@ def _evaluation(files: ExperimentFiles, _: int) -> str:
 def _costs(files: ExperimentFiles, _: int) -> str:
     config = files.config
     check_costs(files.costs, configured(config))
-    return costs_of(files.costs, config.model, any_placement(config), config.cluster)[0].description
+    return costs_of(files.costs, config.model, any_placement(config), config.cluster)[0].describe()
 
 
 def _weights(files: ExperimentFiles, _: int) -> str:

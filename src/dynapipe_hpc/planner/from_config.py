@@ -19,7 +19,6 @@ from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
 from dynapipe_hpc.planner.cost.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
 from dynapipe_hpc.planner.cost.table.load_table import load_table
 from dynapipe_hpc.planner.cost.table.profile_table import PADDED, ProfileTable
@@ -155,7 +154,7 @@ def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens
             return Baseline(batch, rules, cost, cluster)
 
 
-def evaluation_chooser(batch: DynamicConfig, cost: ForwardOnly, cluster: Cluster) -> Chooser:
+def evaluation_chooser(batch: DynamicConfig, cost: CostModel, cluster: Cluster) -> Chooser:
     """Dynamic micro-batches for evaluation, whatever rule training follows.
 
     Args:

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
-from warnings import warn
+from typing import Self
 
 from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.model_shape import ModelShape
@@ -17,9 +16,9 @@ from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.config import BatchConfig, PlannerConfig
-from dynapipe_hpc.planner.cost.corrected_cost import CorrectedCost, Corrections
+from dynapipe_hpc.planner.cost.corrected_cost import Corrections, corrected_cost
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
+from dynapipe_hpc.planner.cost.forward_only import forward_costs
 from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
 from dynapipe_hpc.planner.from_config import (
     check_halves,
@@ -89,20 +88,13 @@ class Planner:
             may_split(schedule_rules(config.schedule)),
         )
 
-    @classmethod
-    def of(cls, *args: Any, **kwargs: Any) -> Self:
-        """Makes a planner, as in 0.1; deprecated."""
-        warn("Planner.of is deprecated: call Planner.from_config", DeprecationWarning, stacklevel=2)
-        named = dict(zip(("cluster", "max_tokens"), args[4:], strict=False), **kwargs)
-        return cls.from_config(*args[:4], **named)
-
     def of_evaluation(self, batch: BatchConfig) -> Self:
         """The planner of forward passes alone, by the same costs for the same cluster.
 
         Args:
             batch: The [planner.batch] table, whose rule counts only if it is dynamic.
         """
-        cost = ForwardOnly(self.cost)
+        cost = forward_costs(self.cost)
         given = batch if isinstance(batch, DynamicConfig) else DynamicConfig()
         chooser = evaluation_chooser(given, cost, self.cluster)
         return replace(self, chooser=chooser, cost=cost, split_backward=False)
@@ -115,7 +107,7 @@ class Planner:
             corrections: What passes take longer than the cost model says.
             max_tokens: Longest row, data.max_tokens.
         """
-        cost = CorrectedCost(self.cost, corrections)
+        cost = corrected_cost(self.cost, corrections)
         return replace(self, chooser=chooser(config, cost, self.cluster, max_tokens), cost=cost)
 
     def make_plans(self, iteration: int, samples: Sequence[Sample]) -> list[RankPlan]:

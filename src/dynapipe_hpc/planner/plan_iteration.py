@@ -97,17 +97,17 @@ def plan_iteration(
 
 
 def _planner_of_functions(
-    cost: FunctionCost, cluster: Cluster, batch: DynamicConfig, search: SearchConfig
+    functions: FunctionCost, cluster: Cluster, batch: DynamicConfig, search: SearchConfig
 ) -> Planner:
-    if len(cost.stage_shares) != cluster.n_stages:
+    if len(functions.stage_shares) != cluster.n_stages:
         raise InputError(
-            f"stage_shares has {len(cost.stage_shares)} stages, but cluster.n_stages is "
+            f"stage_shares has {len(functions.stage_shares)} stages, but cluster.n_stages is "
             f"{cluster.n_stages}; give as many shares"
         )
-    rules = schedule_rules(ScheduleConfig())
+    rules, cost = schedule_rules(ScheduleConfig()), functions.cost_model()
     chooser = dynamic_chooser(batch, search, rules, cost=cost, cluster=cluster)
     boundaries = [Boundary.ROWS] * cluster.n_stages
-    return Planner(chooser, cost, cluster, cost.hidden_size, boundaries)
+    return Planner(chooser, cost, cluster, functions.hidden_size, boundaries)
 
 
 def _check_placement(placement: Placement, shape: ModelShape, cluster: Cluster) -> None:

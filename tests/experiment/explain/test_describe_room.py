@@ -1,17 +1,17 @@
 from pathlib import Path
 
 import pytest
+from tests.examples.linear_cost import changed
 from tests.examples.tokenized import write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.data.microbatch import Layout, Recompute
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.explain.describe_file import describe_for
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, StageCosts
 
 
 def experiment(**model: object) -> ExperimentConfig:
@@ -35,33 +35,19 @@ def test_inspect_tells_the_longest_sample_that_fits(
     assert 0 < none < full
 
 
-class Half:
-    """A cost model with half the times and bytes of another."""
-
-    def __init__(self, cost: AnalyticCost) -> None:
-        self.cost = cost
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.cost, name)
-
-    def stage_costs(
-        self,
-        shapes: Shapes,
-        recompute: Recompute = Recompute.NONE,
-        out: FloatArray | None = None,
-    ) -> StageCosts:
-        costs = self.cost.stage_costs(shapes, recompute, out)
-        costs.of_kinds[:] /= 2
-        return costs
+def halved(_: Shapes, costs: StageCosts) -> StageCosts:
+    """Half the times and bytes."""
+    costs.of_kinds[:] /= 2
+    return costs
 
 
 def test_where_all_rows_are_packed_the_memory_of_packed_rows_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def of_layout(cost: AnalyticCost, layout: Layout) -> object:
-        return Half(cost) if layout is Layout.PACKED else cost
+    def of_layout(cost: CostModel, layout: Layout) -> CostModel:
+        return changed(cost, halved) if layout is Layout.PACKED else cost
 
-    monkeypatch.setattr(AnalyticCost, "of_layout", of_layout)
+    monkeypatch.setattr(CostModel, "of_layout", of_layout)
     dataset = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")])
 
     def longest(layouts: tuple[LayoutName, ...]) -> int:

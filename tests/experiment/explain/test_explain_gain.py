@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.experiment.explain.show_plan import explain_gain
@@ -14,7 +14,7 @@ from dynapipe_hpc.planner.schedule.cyclic import cyclic
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
-COST = LinearCost(launch_ms=(0.0, 0.0), token_ms=(0.1, 0.1), token_bytes=1.0)
+COST = linear_cost(launch_ms=(0.0, 0.0), token_ms=(0.1, 0.1), token_bytes=1.0)
 ROWS = [PaddedRows((0,), 80), PaddedRows((1,), 80)]  # 4 ms each way; 80 bytes, 40 on top
 
 

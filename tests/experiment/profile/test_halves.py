@@ -26,7 +26,7 @@ from dynapipe_hpc.experiment.profile.rounds_file import RoundsFile
 from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, LayerProfile, ProfileTable
@@ -158,7 +158,7 @@ def test_costs_of_split_passes_are_those_measured(layout: Layout) -> None:
     config = config_of(*MODES, split=True, packs=True)
     source = ProfiledConfig(path=Path("t.h5"), recompute=MODES)
     placement = any_placement(config)
-    cost = ProfiledCost(tables_of(config), config.model, placement, config.cluster, config=source)
+    cost = profiled_cost(tables_of(config), config.model, placement, config.cluster, config=source)
     shapes, tokens, n_layers = decoder_shapes(np.array([2]), np.array([32])), 64, 2
     for mode in Recompute:
         costs = cost.of_layout(layout).stage_costs(shapes, mode)

@@ -31,7 +31,7 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.transformers import TransformersStage
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
 
@@ -90,7 +90,7 @@ def test_halves_of_backward_passes_are_measured_where_layers_defer(
     for key, layer in table.layers.items():
         is_measured = key.kind in (LAYER, STAGE) and key.recompute == "none"
         assert (layer.input_ms is not None) == (layer.weight_ms is not None) == is_measured
-    cost = ProfiledCost(
+    cost = profiled_cost(
         table, splitting.model, any_placement(splitting), splitting.cluster, config=COSTS
     )
     shapes = decoder_shapes(np.array([2]), np.array([32]))
@@ -103,7 +103,7 @@ def test_memory_is_what_a_stage_of_a_run_needs(config: ExperimentConfig, mode: s
     grid = ProfileGrid.from_config(config, max_tokens=64)
     *_, table = profile(ALONE, config, grid, repetition_s=0.0, on_progress=lambda _: None)
     assert table is not None
-    cost = ProfiledCost(table, config.model, any_placement(config), config.cluster, config=COSTS)
+    cost = profiled_cost(table, config.model, any_placement(config), config.cluster, config=COSTS)
     recompute = {each.text: each for each in Recompute}[mode]
     shapes = decoder_shapes(np.array([2]), np.array([32]))
     found = cost.stage_costs(shapes, recompute).stored_bytes[0]

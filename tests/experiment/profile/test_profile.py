@@ -42,7 +42,7 @@ from dynapipe_hpc.experiment.profile.stack import (
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerKey, ProfileTable
 
@@ -78,7 +78,7 @@ def table() -> ProfileTable:
 
 
 def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
-    cost = ProfiledCost(
+    cost = profiled_cost(
         table,
         CONFIG.model,
         any_placement(CONFIG),
@@ -106,7 +106,7 @@ def test_memory_is_what_a_stage_of_a_run_needs(
     with tokens_on_disk([(16, 16)], CONFIG.model.vocab_size) as tokens:
         needed = Stack(CONFIG, stack, tokens).memory(PaddedRows((0, 0), 32, mode))
     modes = ProfiledConfig(path=Path("t.h5"), recompute=("none", "selective", "full"))
-    cost = ProfiledCost(table, CONFIG.model, any_placement(CONFIG), CONFIG.cluster, config=modes)
+    cost = profiled_cost(table, CONFIG.model, any_placement(CONFIG), CONFIG.cluster, config=modes)
     costs = cost.stage_costs(decoder_shapes(np.array([2]), np.array([32])), mode)
     assert costs.stored_bytes[0, stage] == pytest.approx(needed.stored_bytes, rel=1e-9)
     forward, backward = costs.forward_transient_bytes, costs.backward_transient_bytes
@@ -254,7 +254,7 @@ def test_a_table_that_was_measured_otherwise_is_not_added_to(
 
 
 def test_static_memory_is_that_of_the_stages_weights_and_their_state(table: ProfileTable) -> None:
-    cost = ProfiledCost(
+    cost = profiled_cost(
         table,
         CONFIG.model,
         any_placement(CONFIG),

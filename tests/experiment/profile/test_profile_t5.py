@@ -17,7 +17,7 @@ from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_d
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
@@ -74,8 +74,8 @@ def test_packed_rows_are_measured_where_plans_may_have_them(table: ProfileTable)
     for key, layer in packed.items():
         rows = table.layers[key._replace(layout="padded")]
         np.testing.assert_array_equal(np.isnan(layer.forward_ms), np.isnan(rows.forward_ms))
-    cost = ProfiledCost(more, config.model, any_placement(config), config.cluster, config=COST)
-    assert cost.description.startswith("measured in padded and packed rows")
+    cost = profiled_cost(more, config.model, any_placement(config), config.cluster, config=COST)
+    assert cost.describe().startswith("measured in padded and packed rows")
 
 
 def test_a_limit_without_room_for_both_sides_is_an_input_error() -> None:
@@ -84,7 +84,7 @@ def test_a_limit_without_room_for_both_sides_is_an_input_error() -> None:
 
 
 def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
-    cost = ProfiledCost(table, CONFIG.model, any_placement(CONFIG), CONFIG.cluster, config=COST)
+    cost = profiled_cost(table, CONFIG.model, any_placement(CONFIG), CONFIG.cluster, config=COST)
     shapes = Shapes.padded(np.array([1, 2, 2]), np.array([32, 16, 32]), np.array([32, 16, 32]))
     costs = cost.stage_costs(shapes)
     assert np.isfinite(costs.work_ms[:2]).all()

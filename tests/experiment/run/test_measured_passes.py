@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.examples.example_runs import example_plans, example_traces
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import Layout, PaddedRows, Recompute
 from dynapipe_hpc.experiment.run.online_costs import measured_passes
@@ -21,7 +21,7 @@ from dynapipe_hpc.planner.cost.pass_times import shape_of
 
 # A pass of 48 tokens through stage 1 takes (5 + 48 / 2) / 2 = 14.5 ms, half of a backward pass for
 # gradients of weights; with recomputation, a backward pass takes twice as long.
-COST = LinearCost(launch_ms=(10.0, 5.0), token_ms=(1.0, 0.5), recomputes=True)
+COST = linear_cost(launch_ms=(10.0, 5.0), token_ms=(1.0, 0.5), recomputes=True)
 SPLIT = InstructionRows.from_instructions(
     [
         Load(0),

@@ -11,7 +11,7 @@ import pytest
 from tests.examples.baselines import budget
 from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 from tests.examples.local_plan_store import LocalPlanStore
 
 from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead, PlanningFacts
@@ -24,8 +24,8 @@ from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=1_000_000)
-CHOOSER = Baseline(budget(256), [RULES["1f1b"]], LinearCost(), CLUSTER)
-PLANNER = Planner(CHOOSER, LinearCost(), CLUSTER, 8, rows_only(CLUSTER))
+CHOOSER = Baseline(budget(256), [RULES["1f1b"]], linear_cost(), CLUSTER)
+PLANNER = Planner(CHOOSER, linear_cost(), CLUSTER, 8, rows_only(CLUSTER))
 
 
 Made = tuple[Sequence[RankPlan], PlanningFacts]

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 from tests.examples.baselines import budget, naive
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import Baseline, budgets, packed_budgets, row_counts
@@ -15,11 +15,12 @@ from dynapipe_hpc.planner.baselines.config import (
 )
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.choose.choice import Infeasible
+from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
-COST = LinearCost(launch_ms=(3.0, 2.0), token_ms=(0.05, 0.04))
+COST = linear_cost(launch_ms=(3.0, 2.0), token_ms=(0.05, 0.04))
 ROOMY = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=10**9)
 SAMPLES = samples_of([200, 10, 64, 33, 8, 120, 9, 40, 64, 16, 12])
 
@@ -31,7 +32,7 @@ NEXT_FIT = PackedNextFitConfig(rule="packed_next_fit", tokens_per_microbatch=40)
 
 def planned_by(
     config: BaselineConfig,
-    cost: LinearCost = COST,
+    cost: CostModel = COST,
     cluster: Cluster = ROOMY,
     rules: Sequence[ScheduleRule] = (one_f_one_b,),
 ) -> Baseline:
@@ -95,14 +96,14 @@ def test_packed_budgets_reach_the_tokens_of_a_replica(
 def test_settings_that_do_not_fit_are_left_out() -> None:
     # 2 bytes of a token are kept, and 1 more is needed while it is computed.
     small = Cluster(n_stages=2, device_memory_bytes=3 * 64)
-    found = planned_by(PADDING, LinearCost(), small)
+    found = planned_by(PADDING, linear_cost(), small)
     tried = [each.way for each in found.choose(samples_of([32] * 4)).tried]
     assert tried == [f"naive padding, {n} rows, recompute none" for n in (1, 2)]
 
 
 def test_if_none_fits_the_smallest_is_named() -> None:
     small = Cluster(n_stages=2, device_memory_bytes=100)
-    found = planned_by(PADDING, LinearCost(), small)
+    found = planned_by(PADDING, linear_cost(), small)
     with pytest.raises(DoesNotFitError, match="a micro-batch of 1 x 64 tokens"):
         found.choose(samples_of([64] * 4))
 
@@ -112,7 +113,7 @@ THREE = samples_of([40, 16, 80])  # in turns: 40 and 80 to the first replica, 16
 
 def test_replicas_and_order_are_those_of_the_rule() -> None:
     cluster = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=10**9)
-    best = planned_by(NEXT_FIT, LinearCost(), cluster).choose(THREE).best
+    best = planned_by(NEXT_FIT, linear_cost(), cluster).choose(THREE).best
     assert best.way == "packed next fit, 40 tokens, recompute none"
     found = [[m.row_tokens for m in pipeline.microbatches] for pipeline in best.pipelines]
     assert found == [[40, 80], [16]]
@@ -122,8 +123,8 @@ def test_replicas_and_order_are_those_of_the_rule() -> None:
 def test_every_schedule_rule_is_tried() -> None:
     # 1F1B keeps both micro-batches on the first stage, which has room for one of them.
     cluster = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=3 * 80)
-    (tried,) = planned_by(NEXT_FIT, LinearCost(), cluster).choose(THREE).tried
+    (tried,) = planned_by(NEXT_FIT, linear_cost(), cluster).choose(THREE).tried
     assert isinstance(tried, Infeasible)
     assert tried.reason.startswith("1F1B needs")
-    both = planned_by(NEXT_FIT, LinearCost(), cluster, [one_f_one_b, adaptive]).choose(THREE).best
+    both = planned_by(NEXT_FIT, linear_cost(), cluster, [one_f_one_b, adaptive]).choose(THREE).best
     assert [pipeline.rule for pipeline in both.pipelines] == [adaptive, one_f_one_b]

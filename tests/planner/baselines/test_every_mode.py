@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
@@ -19,7 +19,7 @@ LENGTHS = [96, 40, 40, 8, 8, 8]
 
 
 def chooser_of(choice: RecomputeChoice, memory_bytes: int, effort: int = 0) -> Chooser:
-    cost = LinearCost(recomputes=True)  # a token keeps 2 bytes, and half a byte if recomputed
+    cost = linear_cost(recomputes=True)  # a token keeps 2 bytes, and half a byte if recomputed
     cluster = Cluster(n_stages=2, device_memory_bytes=memory_bytes)
     batch = DynamicConfig(recompute_choice=choice)
     return dynamic_chooser(

@@ -1,14 +1,12 @@
-from dataclasses import dataclass, replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import changed, linear_cost, packed_apart
 from tests.examples.stage_costs import with_columns
 
-from dynapipe_hpc.data.microbatch import Layout, PackedRow, Recompute
+from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.packed_rows import (
@@ -19,60 +17,49 @@ from dynapipe_hpc.planner.baselines.packed_rows import (
 )
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, StageCosts
 
 ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
 TWO = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=10**9)
 
 
-@dataclass(frozen=True)
-class PairCost(LinearCost):
+def pair_cost(pair_ms: float = 0.0) -> CostModel:
     """Forward and backward times of 1 ms per token and of a time per pair of tokens."""
 
-    pair_ms: float = 0.0
-
-    def stage_costs(
-        self,
-        shapes: Shapes,
-        recompute: Recompute = Recompute.NONE,
-        out: FloatArray | None = None,
-    ) -> StageCosts:
+    def change(shapes: Shapes, costs: StageCosts) -> StageCosts:
         n_rows, row_tokens, *_ = shapes
-        pass_ms = (n_rows * (row_tokens + self.pair_ms * row_tokens**2) / 2)[:, None]
-        costs = LinearCost.stage_costs(self, shapes, recompute, out)
+        pass_ms = (n_rows * (row_tokens + pair_ms * row_tokens**2) / 2)[:, None]
         return with_columns(costs, forward_ms=pass_ms, backward_ms=pass_ms)
+
+    return changed(linear_cost(), change)
 
 
 def test_work_of_two_sides_is_what_a_second_row_adds_on_all_stages() -> None:
     samples = [Sample(0, 13, 8), Sample(1, 0, 40), Sample(2, 64, 1)]
-    cost = LinearCost((5.0, 1.0), (0.25, 0.5), has_targets=True)
+    launch_ms, token_ms = (5.0, 1.0), (0.25, 0.5)
+    cost = linear_cost(launch_ms, token_ms, has_targets=True)
     np.testing.assert_allclose(pair_work(samples, cost), [18.0, 36.0, 54.0])
-    unknown = replace(cost, longest_row=20)
+    unknown = linear_cost(launch_ms, token_ms, has_targets=True, longest_row=20)
     assert pair_work(samples, unknown).tolist() == [21, 41, 65]
 
 
 def test_work_is_told_from_pairs_by_as_many_tokens_in_shorter_rows() -> None:
-    found = packed_work(samples_of([64, 10, 1]), PairCost(pair_ms=0.5))
+    found = packed_work(samples_of([64, 10, 1]), pair_cost(pair_ms=0.5))
     assert found == pytest.approx([64 + 0.5 * 64**2, 10 + 0.5 * 10**2, 1.5])
-
-
-class DearWhenPacked(PairCost):
-    """Pairs cost something in packed rows only."""
-
-    def of_layout(self, layout: Layout) -> PairCost:
-        return PairCost(pair_ms=0.5) if layout is Layout.PACKED else self
 
 
 def test_work_is_that_of_packed_rows() -> None:
     samples = samples_of([64, 10, 1])
-    expected = packed_work(samples, PairCost(pair_ms=0.5))
-    assert packed_work(samples, DearWhenPacked()) == pytest.approx(expected)
+    expected = packed_work(samples, pair_cost(pair_ms=0.5))
+    assert packed_work(samples, packed_apart(pair_cost(), pair_cost(0.5))) == pytest.approx(
+        expected
+    )
 
 
 @pytest.mark.parametrize(
-    "cost", [LinearCost(launch_ms=(3.0, 5.0)), LinearCost(longest_row=50)], ids=["launch", "hole"]
+    "cost", [linear_cost(launch_ms=(3.0, 5.0)), linear_cost(longest_row=50)], ids=["launch", "hole"]
 )
-def test_without_pairs_and_where_nothing_was_measured_work_is_tokens(cost: LinearCost) -> None:
+def test_without_pairs_and_where_nothing_was_measured_work_is_tokens(cost: CostModel) -> None:
     tokens = [64, 10, 1]
     found = packed_work(samples_of(tokens), cost)
     assert found / found[-1] == pytest.approx(tokens)
@@ -80,7 +67,7 @@ def test_without_pairs_and_where_nothing_was_measured_work_is_tokens(cost: Linea
 
 def test_work_of_a_preference_pair_is_of_tokens_that_see_each_other() -> None:
     pair = Sample(0, 20, 30, rejected_tokens=14)
-    found = packed_work([pair], PairCost(pair_ms=0.5))
+    found = packed_work([pair], pair_cost(pair_ms=0.5))
     seen = 50 * 50 + 2 * 14 * 20 + 14 * 14
     assert found == pytest.approx([64 + 0.5 * seen])
 
@@ -88,16 +75,16 @@ def test_work_of_a_preference_pair_is_of_tokens_that_see_each_other() -> None:
 def test_a_long_sample_has_as_much_work_as_many_more_tokens_of_short_ones() -> None:
     samples = samples_of([32, 16, 16, 16, 16])
 
-    def sizes(cost: LinearCost) -> list[int]:
+    def sizes(cost: CostModel) -> list[int]:
         (found,) = packed_balanced(samples, cost, ROOMY, 48)
         return sorted(len(m.sample_ids) for m in found)
 
-    assert sizes(PairCost()) == [2, 3]  # 48 tokens each
-    assert sizes(PairCost(pair_ms=1e6)) == [1, 4]  # 1,024 pairs each
+    assert sizes(pair_cost()) == [2, 3]  # 48 tokens each
+    assert sizes(pair_cost(pair_ms=1e6)) == [1, 4]  # 1,024 pairs each
 
 
 def test_every_replica_has_as_many_micro_batches_as_the_one_with_the_most_tokens_needs() -> None:
-    found = packed_balanced(samples_of([48, 8, 8, 8, 8, 8]), LinearCost(), TWO, 44)
+    found = packed_balanced(samples_of([48, 8, 8, 8, 8, 8]), linear_cost(), TWO, 44)
     # 48 tokens need two, which the one sample of that replica cannot form.
     assert found[0] == [PackedRow((0,), 48, offsets=(0, 48))]
     assert [m.row_tokens for m in found[1]] == [24, 16]
@@ -105,14 +92,14 @@ def test_every_replica_has_as_many_micro_batches_as_the_one_with_the_most_tokens
 
 @pytest.mark.parametrize(("tokens", "n"), [(1000, 1), (64, 1), (63, 2), (32, 2), (31, 3), (1, 8)])
 def test_there_are_as_many_micro_batches_as_budgets_in_the_tokens(tokens: int, n: int) -> None:
-    (found,) = packed_balanced(samples_of([8] * 8), LinearCost(), ROOMY, tokens)
+    (found,) = packed_balanced(samples_of([8] * 8), linear_cost(), ROOMY, tokens)
     assert len(found) == n
 
 
 def test_small_ones_are_at_both_ends() -> None:
     work = np.array([3.0, 9.0, 1.0, 7.0, 5.0])
     assert small_at_both_ends(work) == [2, 4, 1, 3, 0]
-    (found,) = packed_balanced(samples_of([8, 40, 16, 32, 24]), LinearCost(), ROOMY, 12)
+    (found,) = packed_balanced(samples_of([8, 40, 16, 32, 24]), linear_cost(), ROOMY, 12)
     assert [m.row_tokens for m in found] == [8, 24, 40, 32, 16]
 
 
@@ -130,9 +117,9 @@ def test_work_rises_to_the_largest_and_falls_after_it(work: list[int]) -> None:
 def test_a_micro_batch_that_does_not_fit_is_an_error_with_a_way_out() -> None:
     small = Cluster(n_stages=2, device_memory_bytes=100)
     with pytest.raises(DoesNotFitError, match=r"1 x 64 .* lower planner.batch.tokens_per_micro"):
-        packed_balanced(samples_of([30, 30]), LinearCost(), small, 64)
+        packed_balanced(samples_of([30, 30]), linear_cost(), small, 64)
 
 
 def test_fewer_samples_than_replicas_are_an_error() -> None:
     with pytest.raises(TooFewMicroBatchesError, match="for 2 replicas"):
-        packed_balanced(samples_of([30]), LinearCost(), TWO, 64)
+        packed_balanced(samples_of([30]), linear_cost(), TWO, 64)

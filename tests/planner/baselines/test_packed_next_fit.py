@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.plan.cluster import Cluster
@@ -31,7 +31,7 @@ def test_two_bins_in_a_row_hold_more_than_one_can(sizes: list[int], capacity: in
 
 
 def test_samples_lie_end_to_end_in_order_of_arrival() -> None:
-    (found,) = packed_next_fit(samples_of([9, 11, 7, 5, 30]), LinearCost(), ROOMY, 20)
+    (found,) = packed_next_fit(samples_of([9, 11, 7, 5, 30]), linear_cost(), ROOMY, 20)
     assert found == [
         PackedRow((0, 1), 24, offsets=(0, 9, 20)),
         PackedRow((2, 3), 16, offsets=(0, 7, 12)),
@@ -41,7 +41,7 @@ def test_samples_lie_end_to_end_in_order_of_arrival() -> None:
 
 def test_the_last_rows_are_split_until_every_replica_has_as_many() -> None:
     replicas = Cluster(n_replicas=4, n_stages=2, device_memory_bytes=10**9)
-    found = packed_next_fit(samples_of([8, 8, 8, 8, 8, 24]), LinearCost(), replicas, 24)
+    found = packed_next_fit(samples_of([8, 8, 8, 8, 8, 24]), linear_cost(), replicas, 24)
     # Rows (0 1 2), (3 4) and (5), of which the second gives its last sample.
     assert [[m.sample_ids for m in replica] for replica in found] == [
         [(0, 1, 2)],
@@ -57,7 +57,7 @@ def test_what_does_not_fit_is_named_with_the_way_out() -> None:
         DoesNotFitError,
         match=r"a micro-batch of 1 x 64 tokens .* lower planner\.batch\.tokens_per_microbatch or",
     ):
-        packed_next_fit(samples_of([30, 30]), LinearCost(), small, 64)
+        packed_next_fit(samples_of([30, 30]), linear_cost(), small, 64)
 
 
 def test_rows_are_dealt_in_turns() -> None:

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows
 from dynapipe_hpc.data.sample import Sample
@@ -47,28 +47,28 @@ def packed(
 
 def test_the_longest_samples_come_first_and_each_goes_where_there_is_room() -> None:
     samples = samples_of([10, 4, 3, 9, 1, 16, 2])
-    assert packed(samples, LinearCost(), 16, 2) == [
+    assert packed(samples, linear_cost(), 16, 2) == [
         dense(((5,), (0, 1, 6)), 16),
         dense(((3, 2, 4),), 16),
     ]
 
 
 def test_rows_are_as_long_as_the_longest_sample_of_the_iteration() -> None:
-    found = packed(samples_of([20, 8, 17, 3]), LinearCost(), 0, 1)
+    found = packed(samples_of([20, 8, 17, 3]), linear_cost(), 0, 1)
     assert found == [dense(((0, 3),), 24), dense(((2,),), 24), dense(((1,),), 24)]
-    (longer,) = packed(samples_of([20, 8, 17, 3]), LinearCost(), 60, 1)
+    (longer,) = packed(samples_of([20, 8, 17, 3]), linear_cost(), 60, 1)
     assert longer == dense(((0, 2, 1, 3),), 64)
 
 
 def test_a_global_batch_of_full_rows_needs_no_more_rows_than_it_fills() -> None:
     lengths = [1000, 40, 1048, 2008, 900, 100, 1900, 1100, 48, 948]
     samples = samples_of(lengths)
-    found = packed(samples, LinearCost(), 2048, 1)
+    found = packed(samples, linear_cost(), 2048, 1)
     assert len(found) == -(-sum(lengths) // 2048) == 5
 
 
 def test_packing_leaves_what_is_left_over_to_the_last_micro_batch() -> None:
-    found = packed(samples_of([8, 8, 8]), LinearCost(), 8, 2)
+    found = packed(samples_of([8, 8, 8]), linear_cost(), 8, 2)
     assert [m.rows for m in found] == [((0,), (1,)), ((2,),)]
 
 
@@ -84,7 +84,7 @@ BASELINES: dict[str, tuple[Grouping, int]] = {
 def test_every_replica_has_a_micro_batch(name: str, n_replicas: int) -> None:
     cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=10**9)
     grouping, setting = BASELINES[name]
-    found = grouping(samples_of([8, 30, 5, 7, 2, 11]), LinearCost(), cluster, setting)
+    found = grouping(samples_of([8, 30, 5, 7, 2, 11]), linear_cost(), cluster, setting)
     assert len(found) == n_replicas
     assert sorted(i for replica in found for m in replica for i in m.sample_ids) == list(range(6))
 
@@ -94,12 +94,12 @@ def test_of_fewer_samples_than_replicas_each_is_alone(name: str) -> None:
     cluster = Cluster(n_replicas=4, n_stages=2, device_memory_bytes=10**9)
     grouping, setting = BASELINES[name]
     with pytest.raises(TooFewMicroBatchesError, match="3 micro-batches for 4 replicas"):
-        grouping(samples_of([8, 30, 5]), LinearCost(), cluster, setting)
+        grouping(samples_of([8, 30, 5]), linear_cost(), cluster, setting)
 
 
 def test_naive_padding_pads_all_to_the_longest_in_order_of_arrival() -> None:
     samples = samples_of([3, 30, 5, 7, 2])
-    (found,) = naive_padding(samples, LinearCost(), ROOMY, 2)
+    (found,) = naive_padding(samples, linear_cost(), ROOMY, 2)
     assert found == [
         PaddedRows((0, 1), 32),
         PaddedRows((2, 3), 32),
@@ -115,12 +115,12 @@ def test_a_micro_batch_that_does_not_fit_is_named_with_the_way_out() -> None:
         r"raise it, add stages, allow .full. in planner\.cost\.recompute, "
         r"or lower planner\.batch\.rows_per_microbatch",
     ):
-        naive_padding(samples_of([3, 30]), LinearCost(), small, 2)
+        naive_padding(samples_of([3, 30]), linear_cost(), small, 2)
     with pytest.raises(NotMeasuredError, match="2 x 32 tokens lies outside of what"):
-        naive_padding(samples_of([3, 30]), LinearCost(longest_row=16), small, 2)
+        naive_padding(samples_of([3, 30]), linear_cost(longest_row=16), small, 2)
 
 
-TWO_SIDED = LinearCost(has_targets=True)
+TWO_SIDED = linear_cost(has_targets=True)
 
 
 def test_a_sample_goes_where_both_of_its_sides_have_room() -> None:
@@ -148,26 +148,26 @@ def test_naive_padding_pads_inputs_and_targets_to_the_longest_of_each() -> None:
 
 
 def test_samples_of_alike_length_fill_micro_batches_up_to_the_budget() -> None:
-    (found,) = token_budget(samples_of([3, 30, 16, 15, 7, 2, 8]), LinearCost(), ROOMY, 32)
+    (found,) = token_budget(samples_of([3, 30, 16, 15, 7, 2, 8]), linear_cost(), ROOMY, 32)
     assert [(m.row_tokens, m.n_rows) for m in found] == [(32, 1), (16, 2), (8, 4)]
     assert all(m.padded_tokens <= 32 for m in found)
 
 
 def test_a_sample_beyond_the_budget_is_alone() -> None:
-    (found,) = token_budget(samples_of([40, 8, 8]), LinearCost(), ROOMY, 16)
+    (found,) = token_budget(samples_of([40, 8, 8]), linear_cost(), ROOMY, 16)
     assert found == [PaddedRows((0,), 40), PaddedRows((2, 1), 8)]
 
 
 def test_both_sides_count() -> None:
     samples = [Sample(i, n, m) for i, (n, m) in enumerate([(16, 6), (16, 30), (8, 6)])]
-    (found,) = token_budget(samples, LinearCost(has_targets=True), ROOMY, 48)
+    (found,) = token_budget(samples, linear_cost(has_targets=True), ROOMY, 48)
     assert [(m.row_tokens, m.target_tokens, m.n_rows) for m in found] == [(16, 32, 1), (16, 8, 2)]
 
 
 def test_a_budget_that_does_not_fit_is_named_with_the_way_out() -> None:
     small = Cluster(n_stages=2, device_memory_bytes=100)
     with pytest.raises(DoesNotFitError, match=r"lower planner\.batch\.tokens_per_microbatch or"):
-        token_budget(samples_of([30, 30]), LinearCost(), small, 64)
+        token_budget(samples_of([30, 30]), linear_cost(), small, 64)
 
 
 ITEMS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), min_size=1, max_size=8)

@@ -7,14 +7,14 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.longest_sample import longest_row
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.cost_model import Shapes
+from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
 
 CONFIG = AnalyticConfig(recompute=("none", "full"))
 
 
-def fits_alone(cost: AnalyticCost, cluster: Cluster, size: tuple[int, int]) -> bool:
+def fits_alone(cost: CostModel, cluster: Cluster, size: tuple[int, int]) -> bool:
     costs = cost.stage_costs(Shapes.padded(*np.array([[1], [size[0]], [size[1]]])), Recompute.NONE)
     return bool(fits(costs, activation_room_bytes(cost, cluster))[0])
 
@@ -22,7 +22,7 @@ def fits_alone(cost: AnalyticCost, cluster: Cluster, size: tuple[int, int]) -> b
 @pytest.mark.parametrize("memory_bytes", [250_000, 400_000])
 def test_the_longest_row_fits_and_the_next_does_not(memory_bytes: int) -> None:
     cluster = Cluster(n_stages=2, device_memory_bytes=memory_bytes)
-    cost = AnalyticCost(SHAPE, equal_shares(SHAPE, cluster), cluster, CONFIG)
+    cost = analytic_cost(SHAPE, equal_shares(SHAPE, cluster), cluster, CONFIG)
     longest = longest_row(cost, cluster, Recompute.NONE, 1024)
     assert 0 < longest < 1024
     assert fits_alone(cost, cluster, (longest, 0))
@@ -31,7 +31,7 @@ def test_the_longest_row_fits_and_the_next_does_not(memory_bytes: int) -> None:
 
 def test_the_longest_row_is_a_multiple() -> None:
     cluster = Cluster(n_stages=2, device_memory_bytes=400_000)
-    cost = AnalyticCost(SHAPE, equal_shares(SHAPE, cluster), cluster, CONFIG)
+    cost = analytic_cost(SHAPE, equal_shares(SHAPE, cluster), cluster, CONFIG)
     longest = longest_row(cost, cluster, Recompute.NONE, 1024)
     of_multiple = longest_row(cost, cluster, Recompute.NONE, 1024, multiple=56)
     assert of_multiple == longest // 56 * 56 > 0
@@ -39,7 +39,7 @@ def test_the_longest_row_is_a_multiple() -> None:
 
 def test_one_side_leaves_room_for_the_other() -> None:
     cluster = Cluster(n_stages=2, device_memory_bytes=1_850_000)
-    cost = AnalyticCost(T5_SHAPE, equal_shares(T5_SHAPE, cluster), cluster, CONFIG)
+    cost = analytic_cost(T5_SHAPE, equal_shares(T5_SHAPE, cluster), cluster, CONFIG)
     inputs = [longest_row(cost, cluster, Recompute.NONE, 1024, other_tokens=n) for n in (8, 200)]
     assert 1024 > inputs[0] > inputs[1] > 0
     targets = longest_row(
@@ -53,5 +53,5 @@ def test_one_side_leaves_room_for_the_other() -> None:
 def test_a_model_that_does_not_fit_has_room_for_no_row_and_a_large_memory_for_all() -> None:
     for memory_bytes, expected in ((1000, 0), (10**12, 1024)):
         cluster = Cluster(n_stages=2, device_memory_bytes=memory_bytes)
-        cost = AnalyticCost(SHAPE, equal_shares(SHAPE, cluster), cluster, CONFIG)
+        cost = analytic_cost(SHAPE, equal_shares(SHAPE, cluster), cluster, CONFIG)
         assert longest_row(cost, cluster, Recompute.FULL, 1024) == expected

@@ -17,10 +17,10 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
 from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, KnownRows
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile, ProfileTable
 
 Pairs = Sequence[tuple[int, int]]
@@ -76,7 +76,7 @@ def filling_up(pairs: Pairs) -> tuple[int, int]:
 
 @given(pairs=PAIRS)
 def test_estimates_are_the_sums_over_samples(pairs: Pairs) -> None:
-    cost = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
+    cost = analytic_cost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
     pairs = [*pairs, filling_up(pairs)]
     costs = microbatch_costs([packed(pairs)], cost)
     expected = np.array(forward_flops(pairs)) / RATES.flops_per_ms
@@ -85,7 +85,7 @@ def test_estimates_are_the_sums_over_samples(pairs: Pairs) -> None:
 
 @given(pairs=PAIRS)
 def test_what_fills_rows_up_costs_little(pairs: Pairs) -> None:
-    cost = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
+    cost = analytic_cost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
     found, most = (
         microbatch_costs([packed(each)], cost).forward_ms[0]
         for each in (pairs, [(max(a, 1) + 7, b + 7) for a, b in pairs])
@@ -100,7 +100,7 @@ def test_what_fills_rows_up_costs_little(pairs: Pairs) -> None:
 def test_what_fills_rows_up_by_much_costs_what_short_documents_do(
     pairs: Pairs, n_inputs: int, n_targets: int
 ) -> None:
-    cost = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
+    cost = analytic_cost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
     pairs = [*pairs, filling_up(pairs)]
     whole = packed(pairs)
     filled = replace(
@@ -129,7 +129,7 @@ def test_what_fills_rows_up_by_much_costs_what_short_documents_do(
 
 
 def test_a_sample_alone_costs_packed_what_it_costs_padded() -> None:
-    cost = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
+    cost = analytic_cost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
     for a, b in ((0, 1), (13, 200), (256, 3)):
         padded = PaddedRows((0,), -(-max(a, 1) // 8) * 8, target_tokens=-(-b // 8) * 8)
         one, other = (microbatch_costs([m], cost).table for m in (packed([(a, b)]), padded))
@@ -161,7 +161,7 @@ def test_windows_are_those_of_their_samples(
 ) -> None:
     first = min(first, len(pairs) - 1)
     size = min(size, len(pairs) - first)
-    cost = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
+    cost = analytic_cost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
     samples = [Sample(i, a, b) for i, (a, b) in enumerate(pairs)]
     table = price_windows(samples, cost, CLUSTER, [Layout.PACKED], token_multiple=multiple)
     assert table.modes == tuple(ExecutionMode(Layout.PACKED, mode) for mode in cost.recompute_modes)
@@ -208,10 +208,10 @@ def measured_pairs() -> ProfileTable:
 
 def test_measured_rows_give_the_sums_over_samples_of_random_micro_batches() -> None:
     """The measurements take as long as an estimate says; between them costs are interpolated."""
-    exact = AnalyticCost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
+    exact = analytic_cost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
     table = measured_pairs()
     config = ProfiledConfig(path=Path("costs.h5"))
-    profiled = ProfiledCost(table, T5_SHAPE, PLACEMENT, CLUSTER, config=config)
+    profiled = profiled_cost(table, T5_SHAPE, PLACEMENT, CLUSTER, config=config)
     random, ratios = np.random.default_rng(1), []
     for _ in range(200):
         inputs, targets = (random.lognormal(mean, 0.8, 6) for mean in (4.5, 3.8))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import Branch, PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
@@ -57,7 +57,7 @@ def test_windows_cost_what_their_rows_do(sides: list[tuple[int, int, int]]) -> N
     windows = PackedWindows.from_lengths(
         document_lengths(pairs, is_encoder_decoder=False),
         np.arange(len(pairs) + 1),
-        LinearCost(),
+        linear_cost(),
         Cluster(device_memory_bytes=2**30),
         preferences=preferences_of(pairs),
     )

@@ -3,12 +3,12 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance_replicas
 
-WORK_IS_TOKENS = LinearCost(launch_ms=(0.0, 0.0), token_ms=(0.5, 1.0))
+WORK_IS_TOKENS = linear_cost(launch_ms=(0.0, 0.0), token_ms=(0.5, 1.0))
 
 
 def of_work(work_ms: list[int]) -> list[MicroBatch]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.exact_split import split_samples
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 from tests.oracles.every_split import every_cut
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows, Recompute
@@ -52,7 +52,7 @@ def test_no_split_that_fits_is_predicted_faster(
     lengths: list[int], launch_ms: list[float], n_replicas: int, room_tokens: int
 ) -> None:
     slopes = tuple(0.01 * (1 + stage % 3) for stage in range(len(launch_ms)))
-    cost = LinearCost(tuple(launch_ms), slopes, token_bytes=2.0, model_bytes=50.0)
+    cost = linear_cost(tuple(launch_ms), slopes, token_bytes=2.0, model_bytes=50.0)
     cluster = Cluster(n_replicas=n_replicas, n_stages=4, device_memory_bytes=50 + 3 * room_tokens)
     samples = order_samples(samples_of(lengths))
     splits = (cut(samples, sizes) for sizes in every_cut(len(samples)))
@@ -69,13 +69,13 @@ def test_no_split_that_fits_is_predicted_faster(
 
 def test_short_samples_are_padded_to_the_longest_of_their_micro_batch_only() -> None:
     samples = order_samples(samples_of([100, 3, 9, 97, 11, 16]))
-    cost = LinearCost(launch_ms=(0.1,), token_ms=(0.01,))
+    cost = linear_cost(launch_ms=(0.1,), token_ms=(0.01,))
     assert shapes(split_samples(samples, cost, ROOMY)) == [(2, 104), (4, 16)]
 
 
 def test_only_a_sample_that_would_not_fit_otherwise_is_recomputed() -> None:
     samples = order_samples(samples_of([200, 16, 16]))
-    cost = LinearCost((0.1,), (0.01,), token_bytes=2.0, recomputes=True)
+    cost = linear_cost((0.1,), (0.01,), token_bytes=2.0, recomputes=True)
     found = split_samples(samples, cost, Cluster(device_memory_bytes=300))
     assert [(m.n_rows, m.row_tokens, m.recompute) for m in found] == [
         (1, 200, Recompute.FULL),
@@ -92,7 +92,7 @@ def test_only_a_sample_that_would_not_fit_otherwise_is_recomputed() -> None:
 def test_no_split_in_modes_that_fit_is_predicted_faster(
     lengths: list[int], launch_ms: float, n_replicas: int, room_tokens: int
 ) -> None:
-    cost = LinearCost((launch_ms, 1.0), (0.01, 0.02), token_bytes=4.0, recomputes=True)
+    cost = linear_cost((launch_ms, 1.0), (0.01, 0.02), token_bytes=4.0, recomputes=True)
     cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=4 * room_tokens)
     samples = order_samples(samples_of(lengths))
     room_bytes = activation_room_bytes(cost, cluster)
@@ -124,26 +124,26 @@ def in_cheapest_modes(
 
 def test_slow_launches_make_few_micro_batches() -> None:
     samples = order_samples(samples_of([100, 3, 9, 97, 11, 16]))
-    cost = LinearCost(launch_ms=(9.0,), token_ms=(0.01,))
+    cost = linear_cost(launch_ms=(9.0,), token_ms=(0.01,))
     assert shapes(split_samples(samples, cost, ROOMY)) == [(6, 104)]
 
 
 def test_more_stages_make_smaller_micro_batches() -> None:
     samples = order_samples(samples_of([8] * 12))
-    cost = LinearCost(launch_ms=(0.1,) * 4, token_ms=(0.01,) * 4)
+    cost = linear_cost(launch_ms=(0.1,) * 4, token_ms=(0.01,) * 4)
     assert shapes(split_samples(samples, cost, ROOMY)) == [(2, 8)] * 6
 
 
 def test_every_replica_gets_a_micro_batch_where_one_would_be_fastest() -> None:
     samples = order_samples(samples_of([8] * 7))
     cluster = Cluster(n_replicas=3, device_memory_bytes=10**9)
-    found = split_samples(samples, LinearCost((9.0,), (0.01,)), cluster)
+    found = split_samples(samples, linear_cost((9.0,), (0.01,)), cluster)
     assert len(found) >= 3
 
 
 def test_a_sample_that_no_stage_can_hold_is_named_with_the_way_out() -> None:
     samples = order_samples(samples_of([10, 500]))
-    cost = LinearCost(token_bytes=2.0, model_bytes=100.0)
+    cost = linear_cost(token_bytes=2.0, model_bytes=100.0)
     with pytest.raises(
         DoesNotFitError,
         match=r"sample 1 \(499 input \+ 1 target tokens\) on its own needs 1,612 bytes on "
@@ -157,9 +157,9 @@ def test_a_sample_that_no_stage_can_hold_is_named_with_the_way_out() -> None:
 def test_a_sample_longer_than_what_was_measured_is_named_apart() -> None:
     samples = order_samples(samples_of([10, 70]))
     with pytest.raises(NotMeasuredError, match=r"sample 1 .* of what the cost model knows"):
-        split_samples(samples, LinearCost(longest_row=64), ROOMY)
+        split_samples(samples, linear_cost(longest_row=64), ROOMY)
 
 
 def test_samples_in_any_order_are_padded_to_the_longest_of_their_micro_batch() -> None:
-    found = split_samples(samples_of([10, 70, 8]), LinearCost(launch_ms=(9.0, 9.0)), ROOMY)
+    found = split_samples(samples_of([10, 70, 8]), linear_cost(launch_ms=(9.0, 9.0)), ROOMY)
     assert [(m.sample_ids, m.row_tokens) for m in found] == [((0, 1, 2), 72)]

@@ -7,7 +7,7 @@ from tests.examples.measured_layers import SHAPE, T5_SHAPE
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost, layer_estimates
+from dynapipe_hpc.planner.cost.analytic import analytic_cost, layer_estimates
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
 
@@ -18,12 +18,12 @@ COMPUTE = AnalyticConfig(flops_per_ms=1.0, memory_bytes_per_ms=1e30, launch_ms=1
 
 
 def costs_of(config: AnalyticConfig, n_rows: int, row_tokens: int) -> StageCosts:
-    model = AnalyticCost(SHAPE, EQUAL, THREE_STAGES, config)
+    model = analytic_cost(SHAPE, EQUAL, THREE_STAGES, config)
     return model.stage_costs(decoder_shapes(np.array([n_rows]), np.array([row_tokens])))
 
 
 def test_it_says_that_it_is_an_estimate() -> None:
-    assert "estimated" in AnalyticCost(SHAPE, EQUAL, THREE_STAGES, COMPUTE).description
+    assert "estimated" in analytic_cost(SHAPE, EQUAL, THREE_STAGES, COMPUTE).describe()
 
 
 def test_computing_takes_operations_over_rate() -> None:
@@ -71,7 +71,7 @@ def test_memory_grows_with_tokens_and_the_head_keeps_no_logits() -> None:
 
 def test_the_logits_of_a_large_micro_batch_are_in_chunks() -> None:
     shape = SHAPE.model_copy(update={"vocab_size": 50_000})
-    model = AnalyticCost(shape, EQUAL, THREE_STAGES, AnalyticConfig(element_bytes=2))
+    model = analytic_cost(shape, EQUAL, THREE_STAGES, AnalyticConfig(element_bytes=2))
     costs = model.stage_costs(decoder_shapes(np.array([1, 8, 80]), np.array([512] * 3)))
     chunk_bytes = 2**25 * (2 + 4)
     found = costs.forward_transient_bytes[:, 2].tolist()
@@ -79,7 +79,7 @@ def test_the_logits_of_a_large_micro_batch_are_in_chunks() -> None:
 
 
 def test_static_memory_counts_every_parameter_of_the_model() -> None:
-    model = AnalyticCost(SHAPE, EQUAL, THREE_STAGES, COMPUTE)
+    model = analytic_cost(SHAPE, EQUAL, THREE_STAGES, COMPUTE)
     layer = 4 * (64 + 8) + 2 * 8 * 32 + 32 + 8 + 4 * 8
     everything = 6 * layer + (50 + 1024) * 8 + 50 * 8 + 2 * 8
     assert model.static_bytes.sum() == 4 * 4 * everything
@@ -89,21 +89,21 @@ def test_a_shard_computes_and_keeps_its_part_and_adds_up_with_the_others() -> No
     shards = THREE_STAGES.model_copy(update={"n_shards": 2})
     sizes = decoder_shapes(np.array([3]), np.array([10]))
     rate = COMPUTE.reduction_bytes_per_ms
-    whole = AnalyticCost(SHAPE, EQUAL, THREE_STAGES, COMPUTE).stage_costs(sizes)
-    half = AnalyticCost(SHAPE, EQUAL, shards, COMPUTE).stage_costs(sizes)
+    whole = analytic_cost(SHAPE, EQUAL, THREE_STAGES, COMPUTE).stage_costs(sizes)
+    half = analytic_cost(SHAPE, EQUAL, shards, COMPUTE).stage_costs(sizes)
     sums_ms = 2 * 2 * 30 * 8 * 4 / rate  # two of each layer
     assert half.forward_ms[0, 1] == pytest.approx(whole.forward_ms[0, 1] / 2 + sums_ms)
     assert half.stored_bytes[0, 1] == 30 * 2 * 4 * (4 * 8 + 4 * 4 + 2 * 16)
     assert half.boundary_bytes.tolist() == whole.boundary_bytes.tolist()
     spread = shards.model_copy(update={"sequence_parallel": True})
-    parts = AnalyticCost(SHAPE, EQUAL, spread, COMPUTE).stage_costs(sizes)
+    parts = analytic_cost(SHAPE, EQUAL, spread, COMPUTE).stage_costs(sizes)
     assert parts.boundary_bytes[0].tolist() == [15 * 8 * 4] * 2 + [0]
 
 
 def of_modes(shape: ModelShape, sizes: Shapes) -> dict[str, StageCosts]:
     """The costs of one micro-batch, by mode."""
     config = COMPUTE.model_copy(update={"recompute": ("none", "selective", "full")})
-    model = AnalyticCost(shape, EQUAL, THREE_STAGES, config)
+    model = analytic_cost(shape, EQUAL, THREE_STAGES, config)
     return {mode.text: model.stage_costs(sizes, mode) for mode in model.recompute_modes}
 
 
@@ -150,15 +150,15 @@ def test_a_decoder_attends_to_both_sides_and_makes_keys_of_the_inputs() -> None:
 
 
 def test_a_mode_that_the_configuration_leaves_out_is_not_estimated() -> None:
-    model = AnalyticCost(SHAPE, EQUAL, THREE_STAGES, COMPUTE)
+    model = analytic_cost(SHAPE, EQUAL, THREE_STAGES, COMPUTE)
     with pytest.raises(ValueError, match="recomputation 'full' is not estimated"):
         model.stage_costs(decoder_shapes(np.array([1]), np.array([8])), Recompute.FULL)
 
 
 def test_only_replicas_reduce_gradients() -> None:
-    alone = AnalyticCost(SHAPE, EQUAL, THREE_STAGES, COMPUTE)
+    alone = analytic_cost(SHAPE, EQUAL, THREE_STAGES, COMPUTE)
     two = THREE_STAGES.model_copy(update={"n_replicas": 2})
-    both = AnalyticCost(SHAPE, EQUAL, two, COMPUTE)
+    both = analytic_cost(SHAPE, EQUAL, two, COMPUTE)
     assert alone.reduce_ms.tolist() == [0, 0, 0]
     assert (both.reduce_ms > 0).all()
     assert both.reduce_ms.argmax() == both.static_bytes.argmax()

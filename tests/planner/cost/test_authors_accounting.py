@@ -19,8 +19,8 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.cost.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
@@ -66,8 +66,8 @@ def table_with_stack_peaks() -> ProfileTable:
     return linear_table(layer=replace(layer, stack_peak_bytes=3.5 * layer.stored_bytes))
 
 
-def cost_of(table: ProfileTable, cluster: Cluster) -> ProfiledCost:
-    return ProfiledCost(
+def cost_of(table: ProfileTable, cluster: Cluster) -> CostModel:
+    return profiled_cost(
         table, SHAPE, equal_shares(SHAPE, cluster), cluster, config=CONFIG, accounting=AUTHORS
     )
 

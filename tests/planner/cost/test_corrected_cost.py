@@ -5,7 +5,7 @@ import pytest
 from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
@@ -14,14 +14,14 @@ from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.corrected_cost import CorrectedCost, Corrections
+from dynapipe_hpc.planner.cost.corrected_cost import Corrections, corrected_cost
 from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray
 from dynapipe_hpc.planner.from_config import chooser
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 
 SIZES = (len(Layout), len(Recompute), 2, 3)
-COST = LinearCost(token_ms=(0.01, 0.02), model_bytes=5.0, recomputes=True, weights_ms=(3.0, 7.0))
+COST = linear_cost(token_ms=(0.01, 0.02), model_bytes=5.0, recomputes=True, weights_ms=(3.0, 7.0))
 SHAPES = decoder_shapes(np.array([1, 4]), np.array([100, 8]))
 
 
@@ -34,9 +34,9 @@ def factors_with(**at: FloatArray) -> FloatArray:
 
 
 def test_every_part_has_its_factor_and_memory_stays() -> None:
-    """Half of a backward pass of `LinearCost` may be deferred."""
+    """Half of a backward pass of `linear_cost` may be deferred."""
     of_stages = np.array([[2.0, 3.0, 5.0], [0.5, 0.25, 4.0]])
-    cost = CorrectedCost(COST, Corrections(factors_with(padded=of_stages)))
+    cost = corrected_cost(COST, Corrections(factors_with(padded=of_stages)))
     plain, found = COST.stage_costs(SHAPES), cost.stage_costs(SHAPES)
     assert (plain.weight_ms > 0).all()
     for stage, (forward, gradient, weight) in enumerate(of_stages.tolist()):
@@ -56,8 +56,8 @@ def test_every_part_has_its_factor_and_memory_stays() -> None:
 
 
 def test_what_cannot_run_stays_infinite() -> None:
-    cost = LinearCost(longest_row=50)
-    corrected = CorrectedCost(cost, Corrections(factors_with(padded=np.full((2, 3), 2.0))))
+    cost = linear_cost(longest_row=50)
+    corrected = corrected_cost(cost, Corrections(factors_with(padded=np.full((2, 3), 2.0))))
     alone, together = corrected.stage_costs(SHAPES).table
     assert np.isinf(alone[:, [Cost.FORWARD_MS, Cost.BACKWARD_MS, Cost.WEIGHT_MS]]).all()
     assert np.isfinite(together).all()
@@ -66,7 +66,7 @@ def test_what_cannot_run_stays_infinite() -> None:
 def test_layouts_and_modes_are_corrected_apart_even_if_costs_do_not_tell_them_apart() -> None:
     factors = factors_with(packed=np.full((2, 3), 4.0))
     factors[Layout.PADDED, Recompute.FULL] = 3.0
-    cost = CorrectedCost(COST, Corrections(factors))
+    cost = corrected_cost(COST, Corrections(factors))
     packed = cost.of_layout(Layout.PACKED)
     assert cost.of_layout(Layout.PADDED) is cost
     for model, mode, factor in (
@@ -93,7 +93,7 @@ def test_a_slow_replica_gets_less_work_and_a_true_prediction(effort: int) -> Non
         schedule=ScheduleConfig(split_backward=False),
         search={"effort": effort},
     )
-    cost = LinearCost()
+    cost = linear_cost()
     alike = Planner(chooser(config, cost, cluster, 512), cost, cluster, 8, rows_only(cluster))
     slowness = np.array([[1.0, 1.0], [1.0, 2.0]])
     slow = alike.corrected(config, Corrections(np.ones(SIZES), slowness), 512)

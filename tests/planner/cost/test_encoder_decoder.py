@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.examples.a100_tables import SHAPES, a100_table
 from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_decoder, linear_t5_table
+from tests.examples.repaired_share import repaired_share
 
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.architecture.placement import Placement
@@ -16,8 +17,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
 
 CONFIG = ProfiledConfig(path=Path("c.h5"))
@@ -27,9 +28,9 @@ def on(n_stages: int) -> Placement:
     return Placement.equal_shares(6, n_stages)
 
 
-def t5_cost(n_stages: int) -> ProfiledCost:
+def t5_cost(n_stages: int) -> CostModel:
     cluster = Cluster(n_stages=n_stages, device_memory_bytes=10**9)
-    return ProfiledCost(linear_t5_table(), T5_SHAPE, on(cluster.n_stages), cluster, config=CONFIG)
+    return profiled_cost(linear_t5_table(), T5_SHAPE, on(cluster.n_stages), cluster, config=CONFIG)
 
 
 def one(n_rows: int, row_tokens: int, target_tokens: int) -> Shapes:
@@ -97,7 +98,7 @@ def test_sides_measured_at_other_points_are_refused() -> None:
     moved = type(decoder)(200.0, (*decoder.axes[:2], other), *[decoder.forward_ms] * 5)
     cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
     with pytest.raises(InputError, match=r"c.h5: 'decoder_side' was .* than 'decoder'"):
-        ProfiledCost(
+        profiled_cost(
             linear_t5_table(decoder=moved), T5_SHAPE, on(cluster.n_stages), cluster, config=CONFIG
         )
 
@@ -121,10 +122,10 @@ def test_heads_that_do_not_go_with_the_family_are_refused(
 
 
 @pytest.fixture(scope="module")
-def a100() -> ProfiledCost:
+def a100() -> CostModel:
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=40 * 10**9)
     config = ProfiledConfig(path=Path("a100.h5"), recompute=("none", "full"))
-    return ProfiledCost(
+    return profiled_cost(
         a100_table("t5"), SHAPES["t5"], equal_shares(SHAPES["t5"], cluster), cluster, config=config
     )
 
@@ -139,10 +140,10 @@ def work_and_memory(costs: FloatArray) -> FloatArray:
     mode=st.sampled_from([Recompute.NONE, Recompute.FULL]),
 )
 def test_measured_noise_is_repaired_on_three_axes(
-    a100: ProfiledCost, size: tuple[int, ...], more: tuple[int, ...], mode: Recompute
+    a100: CostModel, size: tuple[int, ...], more: tuple[int, ...], mode: Recompute
 ) -> None:
     larger = tuple(np.add(size, more))
     costs = a100.stage_costs(Shapes.padded(*np.array([size, larger]).T.copy()), mode).table
     found = work_and_memory(costs)
     assert (found[1] >= found[0] * (1 - 1e-9)).all()
-    assert 0 < a100.repaired < 0.25
+    assert 0 < repaired_share(a100) < 0.25

@@ -14,9 +14,9 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_table import check_model, fingerprint_of
 
 CLUSTER = Cluster(n_stages=3, device_memory_bytes=10**9)
@@ -30,7 +30,7 @@ def adapted(shape: ModelShape, **lora: object) -> ModelShape:
 def test_of_measured_weights_only_adapters_have_a_state() -> None:
     shape = adapted(SHAPE, rank=2)
     table = replace(linear_table(), model=fingerprint_of(shape))
-    static = ProfiledCost(
+    static = profiled_cost(
         table, shape, equal_shares(shape, CLUSTER), CLUSTER, config=CONFIG
     ).static_bytes
     layer = shape.parts()[LAYER]
@@ -59,7 +59,7 @@ def test_a_backward_pass_beside_frozen_weights_takes_little_more_than_a_forward_
     rates = AnalyticConfig(flops_per_ms=1e9, memory_bytes_per_ms=1e12, launch_ms=1e-6)
     ratios = []
     for shape in (wide, adapted(wide, rank=8)):
-        costs = AnalyticCost(shape, equal_shares(shape, CLUSTER), CLUSTER, rates).stage_costs(
+        costs = analytic_cost(shape, equal_shares(shape, CLUSTER), CLUSTER, rates).stage_costs(
             decoder_shapes(np.array([4]), np.array([256]))
         )
         ratios.append((costs.backward_ms / costs.forward_ms)[0, 1])

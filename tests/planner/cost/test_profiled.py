@@ -19,6 +19,7 @@ from tests.examples.measured_layers import (
     linear_table,
     with_packed,
 )
+from tests.examples.repaired_share import repaired_share
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.transformers import TransformersShape
@@ -26,8 +27,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import KnownRows, StageCosts
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.cost_model import CostModel, KnownRows, StageCosts
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.stage_grids import stage_grids
 from dynapipe_hpc.planner.cost.table.describe_table import describe_table
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
@@ -39,8 +40,8 @@ THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)
 EQUAL = equal_shares(SHAPE, THREE_STAGES)
 
 
-def costs_of(n_rows: int, row_tokens: int, cost: ProfiledCost | None = None) -> StageCosts:
-    model = cost or ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
+def costs_of(n_rows: int, row_tokens: int, cost: CostModel | None = None) -> StageCosts:
+    model = cost or profiled_cost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     return model.stage_costs(decoder_shapes(np.array([n_rows]), np.array([row_tokens])))
 
 
@@ -56,7 +57,8 @@ def test_stages_that_hold_the_same_and_hand_over_as_much_are_of_one_kind() -> No
         SHAPE.model_copy(update={"n_layers": 10}),
         Cluster(n_stages=5, device_memory_bytes=10**9),
     )
-    cost = ProfiledCost(linear_table(), deep, equal_shares(deep, stages), stages, config=CONFIG)
+    cost = profiled_cost(linear_table(), deep, equal_shares(deep, stages), stages, config=CONFIG)
+    assert cost.kind_of_stage is not None
     first, *middle, last = cost.kind_of_stage.tolist()
     assert len(set(middle)) == 1
     assert len({first, *middle, last}) == 3
@@ -110,14 +112,14 @@ def test_a_point_beside_an_infeasible_one_is_feasible() -> None:
 def test_only_the_stage_with_the_layer_that_ran_out_of_memory_is_infeasible() -> None:
     small = linear_grid(3.0, max_tokens=64)
     head = replace(linear_layer(3.0), forward_ms=small)
-    cost = ProfiledCost(linear_table(head=head), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
+    cost = profiled_cost(linear_table(head=head), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     assert np.isinf(costs_of(4, 32, cost).forward_ms).tolist() == [[False, False, True]]
 
 
 def test_many_micro_batches_at_once_cost_what_each_costs_alone() -> None:
     rng = np.random.default_rng(0)
     n_rows, row_tokens = rng.integers(1, 12, 200), rng.integers(1, 80, 200)
-    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
+    cost = profiled_cost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     together = cost.stage_costs(decoder_shapes(n_rows, row_tokens)).work_ms
     alone = [
         costs_of(int(r), int(t), cost).work_ms[0] for r, t in zip(n_rows, row_tokens, strict=True)
@@ -127,19 +129,19 @@ def test_many_micro_batches_at_once_cost_what_each_costs_alone() -> None:
 
 def test_no_micro_batches_cost_nothing() -> None:
     nothing = np.array([], dtype=np.int64)
-    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
+    cost = profiled_cost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     assert cost.stage_costs(decoder_shapes(nothing, nothing)).forward_ms.shape == (0, 3)
 
 
 def test_packed_rows_cost_what_was_measured_of_packed_rows() -> None:
     table = with_packed(linear_table(), 0.75)
-    cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
+    cost = profiled_cost(table, SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     padded, packed = costs_of(3, 20, cost), costs_of(3, 20, cost.of_layout(Layout.PACKED))
     for name in ("forward_ms", "backward_ms", "stored_bytes", "backward_transient_bytes"):
         expected = 0.75 * getattr(padded, name)
         np.testing.assert_allclose(getattr(packed, name), expected, rtol=1e-12)
     assert packed.boundary_bytes.tolist() == padded.boundary_bytes.tolist()
-    assert cost.description.startswith("measured in padded and packed rows, from costs.h5;")
+    assert cost.describe().startswith("measured in padded and packed rows, from costs.h5;")
     again = cost.of_layout(Layout.PACKED).of_layout(Layout.PADDED)
     assert costs_of(3, 20, again).table.tolist() == padded.table.tolist()
 
@@ -152,9 +154,9 @@ def test_rows_are_known_up_to_what_was_measured_in_every_layout() -> None:
         if key.layout == Layout.PACKED.text
     }
     table = replace(padded, layers={**padded.layers, **packed})
-    cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
+    cost = profiled_cost(table, SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     assert cost.known_rows == KnownRows([1, 2, 4, 8, 16], 8, 48, 64)
-    alone = ProfiledCost(padded, SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
+    alone = profiled_cost(padded, SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     assert alone.known_rows == KnownRows([1, 2, 4, 8], 8, 16, 64)
     # Measured for 16 and 96 instead of 8 and 32, and twice as much.
     of_packed = costs_of(16, 96, cost.of_layout(Layout.PACKED)).forward_ms
@@ -164,7 +166,7 @@ def test_rows_are_known_up_to_what_was_measured_in_every_layout() -> None:
 def test_only_costs_that_are_asked_for_are_made() -> None:
     with patch(STAGE_GRIDS, wraps=stage_grids) as made:
         table = with_packed(linear_table(), 0.75)
-        cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
+        cost = profiled_cost(table, SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
         assert made.call_count == 0
         costs_of(3, 20, cost)
         costs_of(3, 20, cost.monotone)
@@ -177,13 +179,13 @@ def test_where_packed_rows_were_measured_in_some_modes_only_padded_ones_are_look
     packed, full = with_packed(linear_table(), 0.75), linear_table("full")
     table = replace(packed, layers={**packed.layers, **full.layers})
     config = CONFIG.model_copy(update={"recompute": ("none", "full")})
-    cost = ProfiledCost(table, SHAPE, EQUAL, THREE_STAGES, config=config)
+    cost = profiled_cost(table, SHAPE, EQUAL, THREE_STAGES, config=config)
     looked_up = costs_of(3, 20, cost.of_layout(Layout.PACKED))
     assert looked_up.table.tolist() == costs_of(3, 20, cost).table.tolist()
 
 
 def test_static_memory_is_weights_times_the_state_factor() -> None:
-    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
+    cost = profiled_cost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     assert cost.static_bytes.tolist() == [4 * 400, 4 * 300, 4 * 400]
 
 
@@ -192,7 +194,7 @@ def test_every_stage_reduces_its_own_weights_and_waits_for_the_step_of_the_large
     n_replicas: int, per_byte: float
 ) -> None:
     cluster = THREE_STAGES.model_copy(update={"n_replicas": n_replicas})
-    cost = ProfiledCost(linear_table(), SHAPE, EQUAL, cluster, config=CONFIG)
+    cost = profiled_cost(linear_table(), SHAPE, EQUAL, cluster, config=CONFIG)
     assert cost.reduce_ms.tolist() == [400 * per_byte, 300 * per_byte, 400 * per_byte]
     assert cost.step_ms == 400 * 0.25
 
@@ -201,9 +203,10 @@ def test_noise_is_repaired_and_its_share_told() -> None:
     noisy = linear_grid(1.0)
     noisy[1, 1] = 10.0
     layer = replace(linear_layer(1.0), forward_ms=noisy)
-    cost = ProfiledCost(linear_table(layer=layer), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
-    assert 0 < cost.repaired < 0.05
-    assert ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG).repaired == 0
+    cost = profiled_cost(linear_table(layer=layer), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
+    assert 0 < repaired_share(cost) < 0.05
+    quiet = profiled_cost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
+    assert repaired_share(quiet) == 0
 
 
 def test_a_table_of_another_model_is_refused_with_both_values() -> None:
@@ -213,7 +216,7 @@ def test_a_table_of_another_model_is_refused_with_both_values() -> None:
         match=r"costs.h5: costs of another model: hidden_size is 8 there and 16 in \[model\], "
         r"vocab_size is 50 there and 60 in \[model\]; measure this one",
     ):
-        ProfiledCost(linear_table(), shape, EQUAL, THREE_STAGES, config=CONFIG)
+        profiled_cost(linear_table(), shape, EQUAL, THREE_STAGES, config=CONFIG)
 
 
 @pytest.mark.parametrize(("there", "here"), [(True, None), (None, True), (False, True)])
@@ -281,7 +284,7 @@ def test_a_table_from_before_there_were_gates_is_of_a_relu() -> None:
 
 def test_a_table_fits_models_of_any_depth() -> None:
     shape = SHAPE.model_copy(update={"n_layers": 3})
-    cost = ProfiledCost(linear_table(), shape, Placement((1, 1, 1)), THREE_STAGES, config=CONFIG)
+    cost = profiled_cost(linear_table(), shape, Placement((1, 1, 1)), THREE_STAGES, config=CONFIG)
     assert costs_of(1, 16, cost).forward_ms[0, 1] == 16
 
 
@@ -292,7 +295,7 @@ def test_a_mode_that_was_not_measured_is_named() -> None:
         match=r"holds no measurements of tensor_parallel=1/recompute=full/layer, only of: "
         r"tensor_parallel=1/recompute=none/stage; .*change planner.cost",
     ):
-        ProfiledCost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=config)
+        profiled_cost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=config)
 
 
 def test_layers_measured_at_other_points_are_refused() -> None:
@@ -300,7 +303,7 @@ def test_layers_measured_at_other_points_are_refused() -> None:
     with pytest.raises(
         InputError, match=r"costs.h5: 'head' was measured with other rows or lengths"
     ):
-        ProfiledCost(linear_table(head=head), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
+        profiled_cost(linear_table(head=head), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
 
 
 def test_an_infeasible_cost_is_infinite_not_large() -> None:

@@ -15,7 +15,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.slice_costs import near_pairs
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile
 
@@ -32,7 +32,7 @@ class WindowedShape(GptShape):
 
 
 def costs_of(layer: LayerProfile, *rows: PackedRow, shape: ModelShape = SHAPE) -> StageCosts:
-    cost = ProfiledCost(
+    cost = profiled_cost(
         linear_table(layer=layer),
         shape,
         equal_shares(SHAPE, THREE_STAGES),

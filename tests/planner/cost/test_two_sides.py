@@ -11,12 +11,12 @@ from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import SHARED, Cost, KnownRows, Shapes
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 
 CLUSTER = Cluster(n_stages=3, device_memory_bytes=10**9)
 PLACEMENT = Placement((2, 2, 2))  # encoder; its end and the decoder's beginning; decoder
 CONFIG = ProfiledConfig(path=Path("costs.h5"))
-COST = ProfiledCost(linear_t5_table(), T5_SHAPE, PLACEMENT, CLUSTER, config=CONFIG)
+COST = profiled_cost(linear_t5_table(), T5_SHAPE, PLACEMENT, CLUSTER, config=CONFIG)
 
 
 def test_equal_rows_cost_what_they_cost_with_both_sides_together() -> None:
@@ -41,13 +41,13 @@ def test_what_no_row_can_have_is_infeasible_on_the_stages_of_its_side() -> None:
 
 def test_packed_pairs_are_looked_up_where_they_were_measured() -> None:
     table = with_packed(linear_t5_table(), 0.5)
-    cost = ProfiledCost(table, T5_SHAPE, PLACEMENT, CLUSTER, config=CONFIG)
+    cost = profiled_cost(table, T5_SHAPE, PLACEMENT, CLUSTER, config=CONFIG)
     shapes = Shapes.padded(*np.array([[3.0], [24], [40]]))
     padded, packed = (each.stage_costs(shapes) for each in (cost, cost.of_layout(Layout.PACKED)))
     np.testing.assert_allclose(packed.forward_ms, 0.5 * padded.forward_ms, rtol=1e-12)
     np.testing.assert_allclose(packed.boundary_bytes, padded.boundary_bytes, rtol=1e-12)
-    assert cost.description.startswith("measured in padded and packed rows")
-    assert COST.description.startswith("measured in padded rows")
+    assert cost.describe().startswith("measured in padded and packed rows")
+    assert COST.describe().startswith("measured in padded rows")
 
 
 def test_the_shortest_known_row_is_the_longer_one_of_both_sides() -> None:

@@ -23,7 +23,7 @@ from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes, at_points, on_three_axes
 from dynapipe_hpc.planner.cost.monotone import make_monotone
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
 from dynapipe_hpc.planner.cost.weight_gradients import split_times
 from dynapipe_hpc.planner.schedule.simulate import simulate
@@ -132,7 +132,7 @@ def test_what_is_infeasible_because_less_is_has_no_halves_either() -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
     placement = equal_shares(SHAPE, cluster)
     table = linear_table(layer=halves, stage=stage)
-    cost = ProfiledCost(table, SHAPE, placement, cluster, config=ProfiledConfig(path=Path("c.h5")))
+    cost = profiled_cost(table, SHAPE, placement, cluster, config=ProfiledConfig(path=Path("c.h5")))
     costs = cost.stage_costs(decoder_shapes(np.array([1, 2, 4]), np.array([32, 32, 64])))
     assert np.isfinite(costs.splitting_ms).all(axis=1).tolist() == [True, False, False]
     assert np.isinf(costs.splitting_ms[1:]).all()
@@ -146,7 +146,7 @@ def test_a_table_with_halves_is_believed_and_one_without_is_estimated() -> None:
     table = linear_table(layer=halves, stage=pop)
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
     placement = equal_shares(SHAPE, cluster)
-    cost = ProfiledCost(table, SHAPE, placement, cluster, config=ProfiledConfig(path=Path("c.h5")))
+    cost = profiled_cost(table, SHAPE, placement, cluster, config=ProfiledConfig(path=Path("c.h5")))
     costs = cost.stage_costs(decoder_shapes(np.array([2]), np.array([32])))
     tokens, n_layers = 64, 2
     np.testing.assert_allclose(costs.weight_ms[0], n_layers * tokens + 2)
@@ -175,7 +175,7 @@ def test_modes_share_the_times_without_recomputation_of_what_both_keep() -> None
     table = replace(plain, layers={**plain.layers, **full.layers, **twice})
     config = ProfiledConfig(path=Path("c.h5"), recompute=("none", "selective"))
     cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
-    cost = ProfiledCost(table, SHAPE, equal_shares(SHAPE, cluster), cluster, config=config)
+    cost = profiled_cost(table, SHAPE, equal_shares(SHAPE, cluster), cluster, config=config)
     shapes = decoder_shapes(np.array([2, 3]), np.array([32, 20]))
     of_mode = [cost.stage_costs(shapes, mode) for mode in (Recompute.NONE, Recompute.SELECTIVE)]
     np.testing.assert_allclose(of_mode[0].weight_ms * 1024 / 1536, of_mode[1].weight_ms)

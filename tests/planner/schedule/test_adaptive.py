@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 from tests.examples.stage_costs import (
     drawn_costs,
     equal_stages,
@@ -106,7 +106,7 @@ def test_of_two_schedules_the_one_whose_gradients_are_reduced_first_is_taken() -
     cluster = Cluster(n_stages=2, device_memory_bytes=2)
     microbatches = [padded_microbatch([sample], Recompute.NONE) for sample in samples_of([1] * 4)]
     for reduce_ms, ends_ms in (((), [23, 23]), ((0.0, 5.0), [24, 22])):
-        cost = LinearCost(weights_ms=reduce_ms)
+        cost = linear_cost(weights_ms=reduce_ms)
         scheduled = schedule_priced(microbatches, of_stages, cost, cluster, rules=[adaptive_split])
         assert scheduled.timeline.end_ms[:, -1].round().tolist() == ends_ms
 

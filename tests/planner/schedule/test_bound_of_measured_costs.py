@@ -16,8 +16,8 @@ from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.cost.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import Cost, Shapes
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.cost_model import Cost, CostModel, Shapes
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.from_config import ACCOUNTINGS, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
@@ -28,10 +28,10 @@ Accounting = Literal["measured", "authors"]
 LENGTHS = st.lists(st.tuples(st.integers(1, 600), st.integers(1, 200)), min_size=1, max_size=6)
 
 
-def cost_of(family: Family, accounting: Accounting, cluster: Cluster) -> ProfiledCost:
+def cost_of(family: Family, accounting: Accounting, cluster: Cluster) -> CostModel:
     shape = SHAPES[family].model_copy(update={"n_layers": 8})
     placement = equal_shares(shape, cluster)
-    return ProfiledCost(
+    return profiled_cost(
         a100_table(family),
         shape,
         placement,
@@ -71,7 +71,7 @@ def test_a_bound_knows_that_two_rows_may_take_less_than_one() -> None:
     cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=10**12, link=link)
     config, shape = ProfiledConfig(path=COSTS.path), SHAPES["t5"]
     placement = equal_shares(shape, cluster)
-    cost = ProfiledCost(
+    cost = profiled_cost(
         a100_table("t5"), shape, placement, cluster, config=config, accounting=AUTHORS
     )
     search = BestOfSearch(schedule_rules(ScheduleConfig()), SearchConfig(), cost, cluster)

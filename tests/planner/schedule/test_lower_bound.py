@@ -1,7 +1,7 @@
 """Bounds below which no iteration can be."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import changed, linear_cost
 from tests.oracles.every_plan import every_padded_plan, every_partition
 from tests.oracles.every_schedule import least_makespan_ms
 
@@ -23,7 +23,6 @@ from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 from dynapipe_hpc.planner.cost.cost_model import (
     Cost,
     CostModel,
-    FloatArray,
     Shapes,
     SliceMemory,
     StageCosts,
@@ -132,7 +131,7 @@ def least_of_all_ms(plans: Plans, cost: CostModel, cluster: Cluster, *, split: b
     return min(max(map(replica_ms, plan)) for plan in plans)
 
 
-def least_room_bytes(samples: Sequence[Sample], cost: LinearCost) -> float:
+def least_room_bytes(samples: Sequence[Sample], cost: CostModel) -> float:
     """In which every sample fits alone, in some mode."""
     alone = [
         [padded_microbatch([s], mode, cost.is_encoder_decoder) for s in samples]
@@ -148,7 +147,7 @@ LAUNCHES = st.tuples(*[st.sampled_from([0.0, 1.0, 5.0])] * 2)
 PER_TOKEN = st.tuples(*[st.sampled_from([0.02, 0.1, 0.3])] * 2)
 WEIGHTS = st.sampled_from([(), (6.0, 1.0), (0.0, 9.0)])
 COSTS = st.builds(
-    LinearCost,
+    linear_cost,
     launch_ms=LAUNCHES,
     token_ms=PER_TOKEN,
     recomputes=st.booleans(),
@@ -171,7 +170,7 @@ def test_no_padded_plan_in_any_schedule_within_memory_is_shorter(
     split: bool,
     n_samples: int,
     lengths: list[tuple[int, int]],
-    cost: LinearCost,
+    cost: CostModel,
     link: Link,
     n_replicas: int,
     room_share: float,
@@ -194,7 +193,7 @@ def test_no_padded_plan_in_any_schedule_within_memory_is_shorter(
 @pytest.mark.parametrize("draw", range(2))
 def test_a_bound_is_not_far_below_the_best_plan(draw: int, split: bool, n_replicas: int) -> None:
     samples = samples_of(np.random.default_rng(draw).integers(1, 300, 3).tolist())
-    cost = LinearCost((1.0, 2.0), (0.02, 0.03))
+    cost = linear_cost((1.0, 2.0), (0.02, 0.03))
     cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=10**6)
     best_ms = least_of_all_ms(padded_plans(samples, cost, n_replicas), cost, cluster, split=split)
     bound_ms = padded_bound_ms(samples, cost, cluster, split=split)
@@ -225,7 +224,7 @@ def test_no_plan_in_any_layout_is_shorter(
 ) -> None:
     samples = samples_of(lengths[:n_samples])
     assume(n_replicas <= len(samples))
-    cost = LinearCost(launch_ms, token_ms, token_bytes=2.0, weights_ms=weights_ms)
+    cost = linear_cost(launch_ms, token_ms, token_bytes=2.0, weights_ms=weights_ms)
     cluster = Cluster(
         n_replicas=n_replicas, n_stages=2, device_memory_bytes=3 * room_tokens, link=link
     )
@@ -234,37 +233,35 @@ def test_no_plan_in_any_layout_is_shorter(
     assert 0 < packed_bound_ms(samples, cost, cluster, split=split) <= best_ms * ROUNDING
 
 
-@dataclass(frozen=True)
-class PairCost(LinearCost):
+def pair_cost(
+    launch_ms: tuple[float, ...],
+    token_ms: tuple[float, ...],
+    *,
+    pair_ms: float = 0.0,
+    mask_bytes: float = 0.0,
+    of_token_bytes: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    window: float = np.inf,
+    recomputes: bool = False,
+) -> CostModel:
     """Pairs of tokens take time, of which a part is hidden in each launch; slices share memory."""
+    cost = linear_cost(launch_ms, token_ms, window=window, recomputes=recomputes)
 
-    pair_ms: float = 0.0
-    mask_bytes: float = 0.0
-    of_token_bytes: tuple[float, float, float] = (0.0, 0.0, 0.0)
-
-    @property
-    def slice_memory(self) -> SliceMemory:
-        return SliceMemory(*np.tile(self.of_token_bytes, (len(self.launch_ms), 1)).T)
-
-    def stage_costs(
-        self,
-        shapes: Shapes,
-        recompute: Recompute = Recompute.NONE,
-        out: FloatArray | None = None,
-    ) -> StageCosts:
-        costs = super().stage_costs(shapes, recompute, out)
+    def change(shapes: Shapes, costs: StageCosts) -> StageCosts:
         rows, length = shapes.n_rows, np.asarray(shapes.row_tokens, np.float64)
         pairs = rows * length**2
-        if np.isfinite(self.window):
+        if np.isfinite(window):
             begin = np.where(np.asarray(rows) < 1, length * (1 - rows) / 2, 0.0)
-            far = [np.maximum(n - self.window, 0) ** 2 for n in (length - begin, begin)]
+            far = [np.maximum(n - window, 0) ** 2 for n in (length - begin, begin)]
             pairs = pairs - np.maximum(rows, 1) * (far[0] - far[1])
-        attention_ms = np.maximum(self.pair_ms * pairs - 0.3 * max(self.launch_ms), 0.0)
+        attention_ms = np.maximum(pair_ms * pairs - 0.3 * max(launch_ms), 0.0)
         costs.of_kinds[..., [Cost.FORWARD_MS, Cost.BACKWARD_MS]] += attention_ms[:, None, None]
         # A row keeps its mask if it is longer than the window, and no slice behind others does.
-        masked = self.mask_bytes * length**2 * ((rows >= 1) & (length > self.window))
+        masked = mask_bytes * length**2 * ((rows >= 1) & (length > window))
         costs.of_kinds[..., Cost.STORED_BYTES] += masked[:, None]
         return costs
+
+    slice_memory = SliceMemory(*np.tile(of_token_bytes, (len(launch_ms), 1)).T)
+    return replace(changed(cost, change), slice_memory=slice_memory)
 
 
 @given(
@@ -280,7 +277,7 @@ def test_no_plan_of_preference_pairs_is_shorter(
     sides: list[tuple[int, int, int]], room_tokens: int
 ) -> None:
     samples = [Sample(i, p, c, rejected_tokens=r) for i, (p, c, r) in enumerate(sides)]
-    cost = PairCost((1.0, 0.0), (0.02, 0.3), token_bytes=2.0, pair_ms=1e-3)
+    cost = pair_cost((1.0, 0.0), (0.02, 0.3), pair_ms=1e-3)
     cluster = Cluster(n_stages=2, device_memory_bytes=3 * room_tokens)
     plans = plans_in_every_way(samples, cost, 1)
     best_ms = least_of_all_ms(plans, cost, cluster, split=False)
@@ -338,7 +335,7 @@ def test_no_plan_with_slices_in_any_schedule_within_memory_is_shorter(
 ) -> None:
     cuts = list(range(8 * cut, length, 8))[: 1 if split or other else n_cuts]
     assume(cuts and (other or n_replicas == 1) and not (split and other and n_replicas == 1))
-    cost = PairCost(
+    cost = pair_cost(
         launch_ms,
         token_ms,
         recomputes=True,
@@ -373,7 +370,7 @@ AMPLE = Cluster(n_stages=4, device_memory_bytes=10**9, link=Link(latency_ms=0.0)
 
 
 def sliced_bound_ms(lengths: Sequence[int], cluster: Cluster, pair_ms: float = 0.0) -> float:
-    cost = PairCost((0.0,) * 4, (0.01,) * 4, of_token_bytes=(0.5, 1.0, 0.25), pair_ms=pair_ms)
+    cost = pair_cost((0.0,) * 4, (0.01,) * 4, of_token_bytes=(0.5, 1.0, 0.25), pair_ms=pair_ms)
     samples = samples_of(lengths)
     kind = kind_of(rows_of(samples[0], [lengths[0] // 2], [Recompute.NONE] * 2), cost)
     return makespan_bound_ms(kind, samples, cost, cluster, split=False)
@@ -381,7 +378,7 @@ def sliced_bound_ms(lengths: Sequence[int], cluster: Cluster, pair_ms: float = 0
 
 def test_the_longest_sample_need_not_go_there_and_back_if_it_is_cut() -> None:
     lengths = [6_000, *[500] * 4]
-    cost = PairCost((0.0,) * 4, (0.01,) * 4)
+    cost = pair_cost((0.0,) * 4, (0.01,) * 4)
     whole_ms = packed_bound_ms(samples_of(lengths), cost, AMPLE, split=False)
     assert whole_ms == pytest.approx(4 * 60, rel=2e-2)
     assert sliced_bound_ms(lengths, AMPLE) == pytest.approx(80, rel=2e-2)
@@ -400,10 +397,10 @@ def test_a_replica_has_the_work_of_the_longest_sample_at_least() -> None:
 @given(lengths=LENGTHS, costs=COSTS, link=LINKS, split=st.booleans())
 @settings(max_examples=30, deadline=None)
 def test_packed_pairs_have_a_bound_of_their_own_micro_batches(
-    lengths: list[tuple[int, int]], costs: LinearCost, link: Link, split: bool
+    lengths: list[tuple[int, int]], costs: CostModel, link: Link, split: bool
 ) -> None:
     samples = [Sample(i, *pair) for i, pair in enumerate(lengths[:2])]
-    cost = replace(costs, has_targets=True)
+    cost = replace(costs, is_encoder_decoder=True)
     cluster = Cluster(n_stages=2, device_memory_bytes=10**9, link=link)
     microbatches: list[MicroBatch] = [packed_microbatch([s], Recompute.NONE, True) for s in samples]
     best_ms = least_of_all_ms(iter([[microbatches]]), cost, cluster, split=split)
@@ -413,7 +410,7 @@ def test_packed_pairs_have_a_bound_of_their_own_micro_batches(
 
 @pytest.mark.parametrize("weights_ms", [(), (5.0, 9.0), (9.0, 5.0)])
 def test_one_sample_takes_as_long_as_the_bound(weights_ms: tuple[float, ...]) -> None:
-    samples, cost = samples_of([100]), LinearCost(weights_ms=weights_ms)
+    samples, cost = samples_of([100]), linear_cost(weights_ms=weights_ms)
     cluster = Cluster(n_stages=2, device_memory_bytes=10_000)
     pipeline = schedule_pipeline(
         next(every_padded_plan(samples, 1))[0], cost, cluster, [RULES["1f1b"]]
@@ -426,7 +423,7 @@ def test_one_sample_takes_as_long_as_the_bound(weights_ms: tuple[float, ...]) ->
 def test_equal_micro_batches_reach_the_bound() -> None:
     # F of 1 ms and B of as much, if rows cost what a micro-batch does: 3 ms there, and 3 ms back.
     microbatches = [PaddedRows((i,), 8) for i in range(5)]
-    cost = LinearCost((2.0,) * 4, (0.0,) * 4)
+    cost = linear_cost((2.0,) * 4, (0.0,) * 4)
     cluster = Cluster(n_stages=4, device_memory_bytes=10**6, link=Link(latency_ms=0.0))
     pipeline = schedule_pipeline(microbatches, cost, cluster, [RULES["1f1b"]])
     bound = lower_bound([pipeline], samples_of([8]), cost, cluster, may_split=False)
@@ -436,7 +433,7 @@ def test_equal_micro_batches_reach_the_bound() -> None:
 
 def test_modes_that_do_not_fit_are_not_counted() -> None:
     # 40 tokens keep 80 bytes and 40 on top; recomputed, 20 and 60.
-    cost = LinearCost((1.0, 2.0), (0.25, 0.25), token_bytes=2.0, recomputes=True)
+    cost = linear_cost((1.0, 2.0), (0.25, 0.25), token_bytes=2.0, recomputes=True)
     for bound_of in (padded_bound_ms, packed_bound_ms):
         ample, tight = (
             bound_of(samples_of([40]), cost, cluster_of(n_bytes), split=False)
@@ -452,7 +449,7 @@ def cluster_of(memory_bytes: int) -> Cluster:
 
 
 def test_many_samples_may_share_a_launch() -> None:
-    cost = LinearCost((5.0, 5.0), (1e-9, 1e-9))
+    cost = linear_cost((5.0, 5.0), (1e-9, 1e-9))
     samples = samples_of([8] * 16)
     bound_ms = packed_bound_ms(samples, cost, cluster_of(10**9), split=False)
     (pipeline,) = kind_of([packed_microbatch(samples, Recompute.NONE)], cost)
@@ -460,17 +457,20 @@ def test_many_samples_may_share_a_launch() -> None:
 
 
 def test_a_slice_that_keeps_no_mask_may_fit_where_a_row_does_not() -> None:
-    cost = PairCost((1.0,) * 4, (0.01,) * 4, window=8, mask_bytes=1e9)
+    cost, bare = (
+        pair_cost((1.0,) * 4, (0.01,) * 4, window=8, mask_bytes=mask_bytes)
+        for mask_bytes in (1e9, 0.0)
+    )
     cluster = AMPLE.model_copy(update={"device_memory_bytes": 40_000})
     samples = samples_of([4_000])
-    kind = kind_of(rows_of(samples[0], [2_000], [Recompute.NONE] * 2), replace(cost, mask_bytes=0))
+    kind = kind_of(rows_of(samples[0], [2_000], [Recompute.NONE] * 2), bare)
     assert makespan_bound_ms(kind, samples, cost, cluster, split=False) < 4_000 * 0.01 + 10
 
 
 def test_pairs_are_bound_by_each_side_alone() -> None:
     # The first and the last share a row best, and neither order has them beside each other.
     samples = [Sample(0, 100, 50), Sample(1, 99, 1), Sample(2, 98, 50)]
-    cost = LinearCost((20.0,), (1.0,), has_targets=True)
+    cost = linear_cost((20.0,), (1.0,), has_targets=True)
     cluster = Cluster(n_stages=1, device_memory_bytes=10**9)
     best_ms = least_of_all_ms(padded_plans(samples, cost, 1), cost, cluster, split=False)
     assert padded_bound_ms(samples, cost, cluster, split=False) <= best_ms * ROUNDING

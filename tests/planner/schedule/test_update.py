@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 from tests.examples.stage_costs import drawn_costs, equal_stages, no_limit
 
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
@@ -31,13 +31,13 @@ def timeline(costs: StageCosts, rule: ScheduleRule = one_f_one_b) -> Timeline:
 def test_a_stage_reduces_while_those_before_it_compute(
     weights_ms: Sequence[float], expected_ms: float
 ) -> None:
-    cost = LinearCost(weights_ms=tuple(weights_ms))
+    cost = linear_cost(weights_ms=tuple(weights_ms))
     assert iteration_ms([timeline(equal_stages([1], n_stages=2))], cost) == expected_ms
 
 
 def test_a_stage_waits_for_the_same_stage_of_all_replicas() -> None:
     replicas = [timeline(equal_stages([ms], n_stages=2)) for ms in (1, 10)]
-    assert iteration_ms(replicas, LinearCost(weights_ms=(1.0, 30.0))) == 40 + 30 + 30
+    assert iteration_ms(replicas, linear_cost(weights_ms=(1.0, 30.0))) == 40 + 30 + 30
 
 
 @pytest.mark.parametrize("rule", [one_f_one_b, adaptive, adaptive_split])
@@ -47,7 +47,7 @@ def test_no_update_is_shorter_than_the_least(
 ) -> None:
     n = costs.n_stages
     weights_ms = data.draw(st.lists(st.integers(0, 50).map(float), min_size=n, max_size=n))
-    cost = LinearCost(weights_ms=tuple(weights_ms), launch_ms=(1.0,) * n)
+    cost = linear_cost(weights_ms=tuple(weights_ms), launch_ms=(1.0,) * n)
     ran = timeline(costs, rule)
     # Unless backward passes are split, the last pass is on the first stage.
     reduce_ms = min(weights_ms) if rule is adaptive_split else weights_ms[0]

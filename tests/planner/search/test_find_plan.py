@@ -1,7 +1,6 @@
 """The search for plans: it keeps what must hold and finds what is best where we can tell."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise, permutations, product
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
@@ -18,14 +17,14 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.row_length import padded_microbatch
-from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray
+from dynapipe_hpc.planner.cost.cost_model import Cost, CostModel, FloatArray
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import kernel_link
 from dynapipe_hpc.planner.schedule.update import extra_reduce_ms, reduced_ms
 from dynapipe_hpc.planner.search.spaces import search_spaces
 
-COST = LinearCost((1.0, 2.0), (0.02, 0.03))
+COST = linear_cost((1.0, 2.0), (0.02, 0.03))
 Replicas = Sequence[Sequence[MicroBatch]]
 
 
@@ -39,7 +38,7 @@ def find(
     effort: int,
     *,
     seed: int = 0,
-    cost: LinearCost = COST,
+    cost: CostModel = COST,
     split_backward: bool = False,
 ) -> list[tuple[Replicas, float]]:
     """Plans that are found in the plainest order, the best last, and their makespans."""
@@ -61,7 +60,7 @@ def find(
 
 
 def makespan_ms(
-    replicas: Replicas, cluster: Cluster, cost: LinearCost = COST, *, split_backward: bool = False
+    replicas: Replicas, cluster: Cluster, cost: CostModel = COST, *, split_backward: bool = False
 ) -> float:
     rule = adaptive_split if split_backward else adaptive
     pipelines = [schedule_pipeline(m, cost, cluster, [rule]) for m in replicas]
@@ -105,7 +104,7 @@ def test_every_sample_is_in_the_plan_and_no_replica_is_empty(
     weights_ms: tuple[float, ...],
 ) -> None:
     samples, cluster = samples_of(lengths), cluster_of(n_replicas)
-    cost = replace(COST, weights_ms=weights_ms)
+    cost = linear_cost((1.0, 2.0), (0.02, 0.03), weights_ms=weights_ms)
     found = find(samples, cluster, 6_250, seed=seed, cost=cost, split_backward=split_backward)
     for best, best_ms in found:
         kept = sorted(i for replica in best for m in replica for i in m.sample_ids)
@@ -136,7 +135,7 @@ def test_it_finds_the_best_of_all_plans_of_few_samples(
 ) -> None:
     lengths = np.random.default_rng(draw).integers(1, 300, 5).tolist()
     samples, cluster = samples_of(lengths), cluster_of(n_replicas)
-    cost = replace(COST, weights_ms=weights_ms)
+    cost = linear_cost((1.0, 2.0), (0.02, 0.03), weights_ms=weights_ms)
     found = find(samples, cluster, 200_000, cost=cost, split_backward=split_backward)
     best_ms = min(
         makespan_ms(replicas, cluster, cost, split_backward=split_backward)
@@ -146,7 +145,7 @@ def test_it_finds_the_best_of_all_plans_of_few_samples(
 
 
 def test_what_a_crowded_pipeline_gains_from_recomputation_is_found() -> None:
-    cost = LinearCost((1.0,) * 4, (0.02,) * 4, token_bytes=4.0, recomputes=True)
+    cost = linear_cost((1.0,) * 4, (0.02,) * 4, token_bytes=4.0, recomputes=True)
     samples = samples_of([100] * 8)
     cluster = Cluster(n_stages=4, device_memory_bytes=7 * 104)
     found = find(samples, cluster, 100_000, cost=cost)

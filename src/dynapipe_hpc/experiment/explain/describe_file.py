@@ -59,7 +59,7 @@ def describe_for(config: ExperimentConfig, path: Path) -> str:
     cost, _ = costs_of(files.costs, config.model, any_placement(config), config.cluster)
     halves = describe_halves(files.costs, config)
     lines = [
-        f"can be used: costs {cost.description}",
+        f"can be used: costs {cost.describe()}",
         *([f"halves of backward passes: {halves}"] if halves else ()),
         *([warning] if warning else ()),
     ]

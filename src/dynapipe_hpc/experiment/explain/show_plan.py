@@ -123,7 +123,7 @@ def show_plan(
         write_atomically(html, plan_page(plans, samples, texts))
     return "\n".join(
         [
-            f"costs {planner.cost.description}",
+            f"costs {planner.cost.describe()}",
             *(f"warning: {warning}" for warning in warnings if warning),
             f"layers per stage {', '.join(map(str, experiment.placement.layers_per_stage))}",
             *describe_data(experiment, config.training.n_iterations),

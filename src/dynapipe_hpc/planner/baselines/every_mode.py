@@ -9,7 +9,6 @@ from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.derived_cost import OneMode
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 
 
@@ -34,7 +33,7 @@ def in_every_mode(
     failures: list[InputError] = []
     for mode in cost.recompute_modes:
         try:
-            choice = choose(OneMode(cost, mode))
+            choice = choose(cost.of_mode(mode))
         except (DoesNotFitError, NotMeasuredError, InfeasibleScheduleError) as error:
             failures.append(error)
             continue

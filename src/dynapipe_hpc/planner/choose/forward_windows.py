@@ -17,8 +17,7 @@ from dynapipe_hpc.planner.batch.windows.slice_windows import with_slices
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.cost.forward_only import ForwardOnly
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, PassKind, Schedule
 
@@ -37,7 +36,7 @@ class ForwardWindows:
         slice_rule: Rule by which samples are cut where some do not fit whole.
     """
 
-    cost: ForwardOnly
+    cost: CostModel
     cluster: Cluster
     layouts: Sequence[Layout]
     slice_rule: SliceRule

@@ -18,15 +18,13 @@ from dynapipe_hpc.architecture.part import (
 )
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     FloatArray,
-    Kinds,
     Shapes,
-    SliceMemory,
     StageCosts,
 )
 from dynapipe_hpc.planner.cost.model_state import (
@@ -137,7 +135,14 @@ BEGINNING_SHARE = 0.25
 seen on an H100 and an H200."""
 
 
-class AnalyticCost(CostModel):
+def analytic_cost(
+    shape: ModelShape,
+    placement: Placement,
+    cluster: Cluster,
+    config: AnalyticConfig,
+    *,
+    parts: Mapping[str, Part] | None = None,
+) -> CostModel:
     """A `CostModel` of peak rates: an estimate, good for orders of magnitude.
 
     One direction of a layer takes a quarter of `launch_ms`, as kernels begin and end below their
@@ -145,7 +150,8 @@ class AnalyticCost(CostModel):
     bytes / `memory_bytes_per_ms`; but at least `launch_ms`, in which the host launches it;
     backward is two forwards, and what it repeats of one; splitting it takes nothing. Where layers
     are cut over shards, each direction of a layer adds up two tensors over them on top (of a
-    decoder three), and of an embedding or head one.
+    decoder three), and of an embedding or head one. The optimizer's step is one pass over the state
+    of the largest stage.
 
     Args:
         shape: The model.
@@ -157,119 +163,70 @@ class AnalyticCost(CostModel):
     Raises:
         InputError: There are neither parts nor closed forms.
     """
-
-    def __init__(
-        self,
-        shape: ModelShape,
-        placement: Placement,
-        cluster: Cluster,
-        config: AnalyticConfig,
-        *,
-        parts: Mapping[str, Part] | None = None,
-    ) -> None:
-        parts = parts or shape.parts(cluster.n_shards, cluster.n_stream_shards)
-        if not parts:
-            raise InputError(
-                f"the sizes of a {shape.family} do not tell its costs, and neither parts of it nor "
-                "measured costs are given"
-            )
-        self._config = config
-        self._cluster = cluster
-        self._is_encoder_decoder = shape.has_target_rows
-        sizes = boundary_sizes(shape, placement, cluster.n_stream_shards)
-        parameter_bytes = {
-            kind: weights.n_numbers * config.element_bytes
-            for kind, weights in shape.weights(cluster.n_shards).items()
-        }
-        self._held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
-        counts = parts_of_stages(shape, placement)
-        self._stages = StageKinds.from_counts(counts, sizes * config.element_bytes)
-        self._window = min(part.window for part in parts.values())
-        self._slice_memory = slice_memory(
-            shape, placement, cluster.n_shards, element_bytes=config.element_bytes
+    parts = parts or shape.parts(cluster.n_shards, cluster.n_stream_shards)
+    if not parts:
+        raise InputError(
+            f"the sizes of a {shape.family} do not tell its costs, and neither parts of it nor "
+            "measured costs are given"
         )
-        self._estimates = {
-            mode: layer_estimates(
-                parts,
-                shape.hidden_size,
-                config.element_bytes,
-                n_shards=cluster.n_shards,
-                recompute=mode,
-            )
-            for mode in config.recompute_modes
-        }
+    element_bytes = config.element_bytes
+    parameter_bytes = {
+        kind: weights.n_numbers * element_bytes
+        for kind, weights in shape.weights(cluster.n_shards).items()
+    }
+    held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
+    factor = state_factor_of_rank(
+        config.state_factor or state_factor(element_bytes), element_bytes, cluster
+    )
+    state_bytes = held.own * factor + held.copied * factor_of_copies(element_bytes)
+    sizes = boundary_sizes(shape, placement, cluster.n_stream_shards)
+    stages = StageKinds.from_counts(parts_of_stages(shape, placement), sizes * element_bytes)
+    estimates = {
+        mode: layer_estimates(
+            parts,
+            shape.hidden_size,
+            element_bytes,
+            n_shards=cluster.n_shards,
+            recompute=mode,
+        )
+        for mode in config.recompute_modes
+    }
+    is_alone = cluster.n_replicas == 1
+    return CostModel(
+        price=_Rates(config, stages, estimates).price,
+        describe=lambda: "estimated from peak rates, not measured",
+        recompute_modes=config.recompute_modes,
+        static_bytes=state_bytes + held.frozen,
+        slice_memory=slice_memory(shape, placement, cluster.n_shards, element_bytes=element_bytes),
+        # Gradients once over the network.
+        reduce_ms=held.own * (0 if is_alone else 1 / config.reduction_bytes_per_ms),
+        step_ms=float(state_bytes.max() / config.memory_bytes_per_ms),
+        is_encoder_decoder=shape.has_target_rows,
+        kind_of_stage=stages.kind_of_stage,
+        window=min(part.window for part in parts.values()),
+    )
 
-    @property
-    def description(self) -> str:
-        """Source of the numbers, as text."""
-        return "estimated from peak rates, not measured"
 
-    @property
-    def is_encoder_decoder(self) -> bool:
-        """Whether targets have rows of their own."""
-        return self._is_encoder_decoder
+class _Rates(NamedTuple):
+    """The machine's rates, the kinds of stages, and what layers need by mode and kind."""
 
-    @property
-    def recompute_modes(self) -> tuple[Recompute, ...]:
-        """Modes that the configuration names."""
-        return self._config.recompute_modes
+    config: AnalyticConfig
+    stages: StageKinds
+    estimates: Mapping[Recompute, Mapping[str, LayerEstimate]]
 
-    @property
-    def kind_of_stage(self) -> Kinds:
-        """Kind of each stage, shape (n_stages,): many hold the same layers."""
-        return self._stages.kind_of_stage
-
-    @property
-    def static_bytes(self) -> FloatArray:
-        """Shape (n_stages,): weights, gradients and optimizer state."""
-        return self._state_bytes + self._held.frozen
-
-    @property
-    def slice_memory(self) -> SliceMemory:
-        """Memory of the slices of a sample."""
-        return self._slice_memory
-
-    @property
-    def window(self) -> float:
-        """Number of tokens that layers with a window see; infinite without."""
-        return self._window
-
-    @property
-    def reduce_ms(self) -> FloatArray:
-        """Shape (n_stages,): gradients once over the network; nothing for one replica."""
-        is_alone = self._cluster.n_replicas == 1
-        return self._held.own * (0 if is_alone else 1 / self._config.reduction_bytes_per_ms)
-
-    @property
-    def step_ms(self) -> float:
-        """One pass over the state of the largest stage."""
-        return float(self._state_bytes.max() / self._config.memory_bytes_per_ms)
-
-    @property
-    def _state_bytes(self) -> FloatArray:
-        """Shape (n_stages,): trained weights, their gradients and optimizer state."""
-        config = self._config
-        whole = config.state_factor or state_factor(config.element_bytes)
-        factor = state_factor_of_rank(whole, config.element_bytes, self._cluster)
-        return self._held.own * factor + self._held.copied * factor_of_copies(config.element_bytes)
-
-    def stage_costs(
-        self,
-        shapes: Shapes,
-        recompute: Recompute = Recompute.NONE,
-        out: FloatArray | None = None,
+    def price(
+        self, shapes: Shapes, _: Layout, recompute: Recompute, out: FloatArray | None
     ) -> StageCosts:
-        """Costs of micro-batches, see `CostModel`."""
-        if recompute not in self._estimates:
+        if recompute not in self.estimates:
             raise ValueError(f"recomputation '{recompute.text}' is not estimated")
-        estimates = self._estimates[recompute]
+        estimates = self.estimates[recompute]
         layers = np.array(
             [
                 self._layer(e, Tokens.from_shapes(e.side, shapes, e.window))
                 for e in estimates.values()
             ]
         )
-        counts = np.array([self._stages.counts[kind] for kind in estimates])
+        counts = np.array([self.stages.counts[kind] for kind in estimates])
         added = _Layer(*np.einsum("kqm,ks->qms", layers, counts))
         held = (counts > 0)[:, np.newaxis, np.newaxis]
         forward_bytes, backward_bytes = np.max(layers[:, _SHARED, :, np.newaxis] * held, axis=0)
@@ -283,13 +240,13 @@ class AnalyticCost(CostModel):
             stored_bytes=added.stored_bytes,
             forward_transient_bytes=forward_bytes,
             backward_transient_bytes=backward_bytes + added.sum_bytes,
-            boundary_bytes=tokens @ self._stages.boundaries.T,
+            boundary_bytes=tokens @ self.stages.boundaries.T,
             out=out,
         )
-        return StageCosts(costs.table, self.kind_of_stage)
+        return StageCosts(costs.table, self.stages.kind_of_stage)
 
     def _layer(self, estimate: LayerEstimate, tokens: Tokens) -> "_Layer":
-        config = self._config
+        config = self.config
         linear_ms = tokens.times(estimate.work.linear) / config.flops_per_ms
         attention_ms = tokens.times(estimate.work.attention) / config.flops_per_ms
         spared_ms = tokens.times(estimate.work.spared) / config.flops_per_ms

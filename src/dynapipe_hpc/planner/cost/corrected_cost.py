@@ -2,13 +2,11 @@
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Self
 
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import Layout, Recompute
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
-from dynapipe_hpc.planner.cost.derived_cost import DerivedCost
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, StageCosts
 
 
 class Timed(IntEnum):
@@ -40,48 +38,17 @@ class Corrections:
     slowness: FloatArray | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CorrectedCost(DerivedCost):
-    """A `CostModel` with the memory and update of another, and the times of its passes corrected.
+def corrected_cost(cost: CostModel, corrections: Corrections) -> CostModel:
+    """A cost model with the memory and update of another, and the times of its passes corrected.
 
-    Attributes:
-        corrections: The corrections.
-        layout: Layout that costs are asked for.
+    Any layout, and every stage, has factors of its own.
     """
 
-    corrections: Corrections
-    layout: Layout = Layout.PADDED
-
-    @property
-    def description(self) -> str:
-        """Human-readable origin of the costs."""
-        return f"{self.cost.description}, corrected by measured passes"
-
-    @property
-    def kind_of_stage(self) -> None:
-        """None: every stage has factors of its own."""
-        return None
-
-    @property
-    def slowness(self) -> FloatArray | None:
-        """Factors by which the stages of replicas take longer, see `CostModel`."""
-        return self.corrections.slowness
-
-    def of_layout(self, layout: Layout) -> Self:
-        """The costs of rows whose samples lie in a layout; any layout may have its own factors."""
-        if layout is self.layout:
-            return self
-        return replace(self, cost=self.cost.of_layout(layout), layout=layout)
-
-    def stage_costs(
-        self,
-        shapes: Shapes,
-        recompute: Recompute = Recompute.NONE,
-        out: FloatArray | None = None,
+    def price(
+        shapes: Shapes, layout: Layout, recompute: Recompute, out: FloatArray | None
     ) -> StageCosts:
-        """Costs of micro-batches, see `CostModel`."""
-        plain = self.cost.stage_costs(shapes, recompute)
-        factors = self.corrections.factors[self.layout, recompute]
+        plain = cost.of_layout(layout).stage_costs(shapes, recompute)
+        factors = corrections.factors[layout, recompute]
         backward_ms, weight_ms = plain.backward_ms, plain.weight_ms
         # Infinite times have no difference, and stay as they are.
         gradient_ms = np.subtract(
@@ -99,3 +66,13 @@ class CorrectedCost(DerivedCost):
             backward_transient_bytes=plain.backward_transient_bytes,
             out=out,
         )
+
+    return replace(
+        cost,
+        price=price,
+        bound=cost.bound and corrected_cost(cost.monotone, corrections).price,
+        describe=lambda: f"{cost.describe()}, corrected by measured passes",
+        layouts=tuple(Layout),
+        kind_of_stage=None,
+        slowness=corrections.slowness,
+    )

@@ -1,10 +1,9 @@
 """Predicted time and memory of a micro-batch on every stage."""
 
-from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +66,9 @@ class KnownRows(NamedTuple):
     most: float = np.inf
     least_tokens: int = 1
     longest_tokens: int = 1
+
+
+EVERY_ROW = KnownRows()
 
 
 class Shapes(NamedTuple):
@@ -280,104 +282,71 @@ class SliceMemory(NamedTuple):
         return SliceMemory(*(of_stages[first] for of_stages in self))
 
 
-class CostModel(Protocol):
+Price = Callable[[Shapes, Layout, Recompute, FloatArray | None], StageCosts]
+"""Costs of micro-batches in a layout and mode, in a given table or in a new one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CostModel:
     """A prediction of the time and memory of micro-batches, by their shapes.
 
     Contract: costs are finite and positive where a micro-batch can run, infinite where it cannot.
     A micro-batch with more rows or longer rows never costs less, except for noise in measurements.
-    What is not abstract is so for costs without noise that know any rows and tell neither layouts
-    nor kinds of stages nor replicas apart.
+
+    Attributes:
+        price: What micro-batches cost.
+        describe: Human-readable origin of the costs.
+        recompute_modes: Modes of recomputation that a plan may use, ascending; at least one.
+        static_bytes: Weights, gradients and optimizer state of every stage, shape (n_stages,).
+        slice_memory: Memory of the slices of a sample; nothing if samples cannot be sliced.
+        reduce_ms: Time of the gradient all-reduce over replicas, shape (n_stages,).
+        step_ms: Time of the optimizer step on the slowest stage.
+        is_encoder_decoder: Whether rows have a target side of their own, see `Shapes`.
+        bound: Costs without noise, never above these: for bounds that no plan can beat. None of
+            their columns is lower for more rows or longer rows, `weight_ms` and the rest of
+            `backward_ms` included. None where the costs are such.
+        layout: How the samples of rows lie. Packed micro-batches are looked up as equal rows, see
+            `packed_shapes`.
+        layouts: Layouts whose costs differ; those of others are the costs of padded rows.
+        known_rows: Rows whose costs are known.
+        slowness: Factors >= 1 by which passes of a stage take longer on a replica than the costs
+            say, shape (n_replicas, n_stages); None if replicas are equally fast.
+        kind_of_stage: Kind of each stage, shape (n_stages,), or None; see `StageCosts`.
+        window: Number of tokens that layers with a window see; infinite without, see `ModelShape`.
+        cache_cost: Column of keys and values: of the first slice, or, if transient, of every slice.
     """
 
-    @property
-    @abstractmethod
-    def description(self) -> str:
-        """Human-readable origin of the costs."""
-        ...
-
-    @property
-    @abstractmethod
-    def is_encoder_decoder(self) -> bool:
-        """Whether rows have a target side of their own, see `Shapes`."""
-        ...
+    price: Price
+    describe: Callable[[], str]
+    recompute_modes: tuple[Recompute, ...]
+    static_bytes: FloatArray
+    slice_memory: SliceMemory
+    reduce_ms: FloatArray
+    step_ms: float
+    is_encoder_decoder: bool = False
+    bound: Price | None = None
+    layout: Layout = Layout.PADDED
+    layouts: tuple[Layout, ...] = (Layout.PADDED,)
+    known_rows: KnownRows = EVERY_ROW
+    slowness: FloatArray | None = None
+    kind_of_stage: Kinds | None = None
+    window: float = np.inf
+    cache_cost: Cost = Cost.STORED_BYTES
 
     @property
     def monotone(self) -> "CostModel":
-        """The costs without noise, never above these: for bounds that no plan can beat.
-
-        None of its columns is lower for more rows or longer rows, `weight_ms` and the rest of
-        `backward_ms` included.
-        """
-        return self
+        """The costs of `bound`."""
+        return self if self.bound is None else replace(self, price=self.bound, bound=None)
 
     def of_layout(self, layout: Layout) -> "CostModel":
-        """The same model for rows whose samples lie in a layout; unasked, it is of padded rows.
+        """The costs of rows whose samples lie in a layout."""
+        known = layout if layout in self.layouts else Layout.PADDED
+        return self if known is self.layout else replace(self, layout=known)
 
-        Where a layout is not known, costs are those of padded rows, and the result is the one for
-        padded rows. Packed micro-batches are looked up as equal rows, see `packed_shapes`.
-        """
-        del layout
-        return self
+    def of_mode(self, mode: Recompute) -> "CostModel":
+        """The costs in one of the modes."""
+        return replace(self, recompute_modes=(mode,))
 
-    @property
-    @abstractmethod
-    def recompute_modes(self) -> tuple[Recompute, ...]:
-        """Modes of recomputation that a plan may use, ascending; at least one."""
-        ...
-
-    @property
-    def known_rows(self) -> KnownRows:
-        """Rows whose costs are known."""
-        return KnownRows()
-
-    @property
-    def slowness(self) -> FloatArray | None:
-        """Factors by which passes of a stage take longer on a replica than `stage_costs` says.
-
-        Each is >= 1, shape (n_replicas, n_stages); None if replicas are equally fast.
-        """
-        return None
-
-    @property
-    def kind_of_stage(self) -> Kinds | None:
-        """Kind of each stage, shape (n_stages,), or None; see `StageCosts`."""
-        return None
-
-    @property
-    @abstractmethod
-    def static_bytes(self) -> FloatArray:
-        """Weights, gradients and optimizer state of every stage, shape (n_stages,)."""
-        ...
-
-    @property
-    @abstractmethod
-    def slice_memory(self) -> SliceMemory:
-        """Memory of the slices of a sample; nothing if the model's samples cannot be sliced."""
-        ...
-
-    @property
-    def window(self) -> float:
-        """Number of tokens that layers with a window see; infinite without, see `ModelShape`."""
-        return np.inf
-
-    @property
-    def cache_cost(self) -> Cost:
-        """Column of keys and values: of the first slice, or, if transient, of every slice."""
-        return Cost.STORED_BYTES
-
-    @property
-    @abstractmethod
-    def reduce_ms(self) -> FloatArray:
-        """Time of the gradient all-reduce over replicas, shape (n_stages,)."""
-        ...
-
-    @property
-    @abstractmethod
-    def step_ms(self) -> float:
-        """Time of the optimizer step on the slowest stage."""
-        ...
-
-    @abstractmethod
     def stage_costs(
         self,
         shapes: Shapes,
@@ -391,4 +360,4 @@ class CostModel(Protocol):
             recompute: Mode of all of them, one of `recompute_modes`.
             out: Table to write the costs to, contiguous, shape (n, n_kinds, len(Cost)).
         """
-        ...
+        return self.price(shapes, self.layout, recompute, out)

@@ -10,10 +10,10 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
-from dynapipe_hpc.planner.cost.analytic import AnalyticCost
+from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.load_table import load_table
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 
@@ -70,11 +70,11 @@ def costs_of(
             family has no closed forms.
     """
     if isinstance(source, AnalyticConfig):
-        return AnalyticCost(shape, placement, cluster, source), cluster.link
+        return analytic_cost(shape, placement, cluster, source), cluster.link
     if isinstance(source, EstimatedCosts):
-        cost = AnalyticCost(shape, placement, cluster, source.config, parts=source.parts)
+        cost = analytic_cost(shape, placement, cluster, source.config, parts=source.parts)
         return cost, cluster.link
-    measured = ProfiledCost(
+    measured = profiled_cost(
         source.table, shape, placement, cluster, config=source.config, accounting=source.accounting
     )
     return measured, source.table.link or cluster.link

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     FloatArray,
@@ -36,8 +36,8 @@ def _nothing(_n_rows: float, _row_tokens: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionCost(CostModel):
-    """A `CostModel` of plain functions of the padded lengths of a micro-batch.
+class FunctionCost:
+    """Costs by plain functions of the padded lengths of a micro-batch.
 
     All rows of a micro-batch have one length, so that `[row_tokens] * n_rows` are its lengths. Both
     are whole numbers, except in packed micro-batches: these are looked up as equal rows that have
@@ -96,52 +96,26 @@ class FunctionCost(CostModel):
             lambda n_rows, row_tokens: kept_bytes(n_rows * row_tokens),
         )
 
-    @property
-    def description(self) -> str:
-        """Human-readable origin of the costs."""
-        return "a function given in Python"
+    def cost_model(self) -> CostModel:
+        """The costs of micro-batches; none for state, all-reduce and update.
 
-    @property
-    def is_encoder_decoder(self) -> bool:
-        """No: rows have one side."""
-        return False
-
-    @property
-    def recompute_modes(self) -> tuple[Recompute, ...]:
-        """No recomputation."""
-        return (Recompute.NONE,)
-
-    @property
-    def static_bytes(self) -> FloatArray:
-        """Nothing, shape (n_stages,): the limit of the cluster is for micro-batches alone."""
-        return np.zeros(len(self.stage_shares))
-
-    @property
-    def slice_memory(self) -> SliceMemory:
-        """Nothing: samples are not sliced."""
-        return SliceMemory.none(len(self.stage_shares))
-
-    @property
-    def reduce_ms(self) -> FloatArray:
-        """Nothing, shape (n_stages,)."""
-        return np.zeros(len(self.stage_shares))
-
-    @property
-    def step_ms(self) -> float:
-        """Nothing."""
-        return 0.0
-
-    def stage_costs(
-        self,
-        shapes: Shapes,
-        recompute: Recompute = Recompute.NONE,  # noqa: ARG002 - there is one mode
-        out: FloatArray | None = None,
-    ) -> StageCosts:
-        """Costs of micro-batches, see `CostModel`.
-
-        Raises:
-            InputError: A function returns no such number, or less for a larger micro-batch.
+        Its `price` raises an InputError if a function returns no such number, or less for a larger
+        micro-batch.
         """
+        nothing = np.zeros(len(self.stage_shares))
+        return CostModel(
+            price=self._price,
+            describe=lambda: "a function given in Python",
+            recompute_modes=(Recompute.NONE,),
+            static_bytes=nothing,
+            slice_memory=SliceMemory.none(len(nothing)),
+            reduce_ms=nothing,
+            step_ms=0.0,
+        )
+
+    def _price(
+        self, shapes: Shapes, _layout: Layout, _mode: Recompute, out: FloatArray | None
+    ) -> StageCosts:
         sizes = np.stack([shapes.n_rows, shapes.row_tokens], axis=1).astype(np.float64)
         distinct, which = np.unique(sizes, axis=0, return_inverse=True)
         which = which.reshape(-1)

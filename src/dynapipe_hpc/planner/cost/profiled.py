@@ -1,9 +1,9 @@
 """Costs measured layer by layer."""
 
-from collections.abc import Collection, Iterable, Sequence
-from copy import copy
-from functools import cached_property
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product, starmap
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +18,8 @@ from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     FloatArray,
-    Kinds,
     KnownRows,
     Shapes,
-    SliceMemory,
     StageCosts,
 )
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
@@ -42,7 +40,15 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
 from dynapipe_hpc.planner.cost.weight_gradients import PlainBackward
 
 
-class ProfiledCost(CostModel):
+def profiled_cost(
+    table: ProfileTable,
+    shape: ModelShape,
+    placement: Placement,
+    cluster: Cluster,
+    *,
+    config: ProfiledConfig,
+    accounting: Accounting = MEASURED,
+) -> CostModel:
     """A `CostModel` that interpolates in a table of measurements.
 
     A stage takes the sum of its layers' times and stored bytes, and the largest of their transient
@@ -63,49 +69,27 @@ class ProfiledCost(CostModel):
     Raises:
         InputError: The table is of another model, or lacks what is asked of it.
     """
-
-    def __init__(
-        self,
-        table: ProfileTable,
-        shape: ModelShape,
-        placement: Placement,
-        cluster: Cluster,
-        *,
-        config: ProfiledConfig,
-        accounting: Accounting = MEASURED,
-    ) -> None:
-        check_model(table.model, shape, config.path)
-        self._recomputes = config.recompute_modes
-        counts = parts_of_stages(shape, placement)
-        selection = _Selection(table, config, cluster.n_shards)
-        layouts = selection.layouts(self._recomputes, counts)
-        layers_of_mode = {
-            mode: accounting.layers(selection.layers(mode, counts), config.path)
-            for mode in starmap(ExecutionMode, product(layouts, self._recomputes))
-        }
-        layers = next(iter(layers_of_mode.values()))  # all have the same weights
-        parameter_bytes = {kind: layers[kind].parameter_bytes for kind in counts}
-        self._held = accounting.weights(parameter_bytes, shape, placement, cluster.n_shards)
-        self._slice_memory = slice_memory(
-            shape, placement, cluster.n_shards, element_bytes=table.element_bytes
-        )
-        self._state_factor = accounting.state_factor(
-            table.state_factor, table.element_bytes, cluster
-        )
-        self._copy_factor = factor_of_copies(table.element_bytes)
-        self._update = table.update if accounting.has_update else UpdateProfile()
-        self._is_encoder_decoder = shape.has_target_rows
-        self._window = shape.window
-        self._path = config.path
-        self._n_replicas = cluster.n_replicas
-        sizes = boundary_sizes(shape, placement, cluster.n_stream_shards)
-        stages = StageKinds.from_counts(counts, sizes * table.element_bytes)
-        self._kind_of_stage = stages.kind_of_stage
-        plain = {
-            layout: PlainBackward.from_layers(selection.measured_plain(layout, counts), config.path)
-            for layout in layouts
-        }
-        self._measured = {
+    check_model(table.model, shape, config.path)
+    counts = parts_of_stages(shape, placement)
+    selection = _Selection(table, config, cluster.n_shards)
+    layouts = selection.layouts(config.recompute_modes, counts)
+    layers_of_mode = {
+        mode: accounting.layers(selection.layers(mode, counts), config.path)
+        for mode in starmap(ExecutionMode, product(layouts, config.recompute_modes))
+    }
+    layers = next(iter(layers_of_mode.values()))  # all have the same weights
+    parameter_bytes = {kind: layers[kind].parameter_bytes for kind in counts}
+    held = accounting.weights(parameter_bytes, shape, placement, cluster.n_shards)
+    factor = accounting.state_factor(table.state_factor, table.element_bytes, cluster)
+    update = table.update if accounting.has_update else UpdateProfile()
+    sizes = boundary_sizes(shape, placement, cluster.n_stream_shards)
+    stages = StageKinds.from_counts(counts, sizes * table.element_bytes)
+    plain = {
+        layout: PlainBackward.from_layers(selection.measured_plain(layout, counts), config.path)
+        for layout in layouts
+    }
+    measured = _Measured(
+        {
             mode: StageMeasurements(
                 mode.recompute,
                 each,
@@ -117,54 +101,53 @@ class ProfiledCost(CostModel):
                 accounting.finer,
             )
             for mode, each in layers_of_mode.items()
-        }
-        self._layouts = layouts
-        self._is_monotone = False
-        self._layout = Layout.PADDED
+        },
+        config.path,
+        shape.has_target_rows,
+        shape.window,
+    )
+    # Copies of tied weights are reduced, too.
+    reduces = cluster.n_replicas > 1 or held.copied.any()
+    told_apart = [*layouts, Layout.PACKED] if shape.has_target_rows else layouts
+    return CostModel(
+        price=measured.price,
+        bound=partial(measured.price, is_monotone=True),
+        describe=measured.describe,
+        recompute_modes=config.recompute_modes,
+        static_bytes=held.own * factor
+        + held.copied * factor_of_copies(table.element_bytes)
+        + held.frozen,
+        slice_memory=slice_memory(
+            shape, placement, cluster.n_shards, element_bytes=table.element_bytes
+        ),
+        reduce_ms=held.own * (update.reduce_ms_per_byte if reduces else 0),
+        step_ms=float(held.own.max() * update.optimizer_ms_per_byte),
+        is_encoder_decoder=shape.has_target_rows,
+        layouts=tuple(dict.fromkeys(told_apart)),
+        known_rows=measured.known_rows(),
+        kind_of_stage=stages.kind_of_stage,
+        window=shape.window,
+    )
 
-    @property
-    def description(self) -> str:
-        """Human-readable description of the table: layouts measured in it, and noise."""
-        layouts = " and ".join(layout.text for layout in self._layouts)
-        noise = f"noise repaired in {100 * self.repaired:.1f} % of them"
-        return f"measured in {layouts} rows, from {self._path}; {noise}"
 
-    @property
-    def repaired(self) -> float:
-        """Share of the measurements that noise had made decrease and that were repaired."""
-        return float(np.mean([each.grids.repaired for each in self._measured.values()]))
+class _Measured(NamedTuple):
+    """Measurements by layout and mode of recomputation, and the path of their table."""
 
-    @property
-    def is_encoder_decoder(self) -> bool:
-        """Whether targets have rows of their own."""
-        return self._is_encoder_decoder
+    of_modes: Mapping[ExecutionMode, StageMeasurements]
+    path: Path
+    is_encoder_decoder: bool
+    window: float
 
-    @property
-    def monotone(self) -> "ProfiledCost":
-        """The same without noise, never more."""
-        below = copy(self)
-        below._is_monotone = True
-        return below
+    def describe(self) -> str:
+        """Layouts that were measured, and the share of measurements that were repaired."""
+        layouts = " and ".join(dict.fromkeys(mode.layout.text for mode in self.of_modes))
+        repaired = np.mean([each.grids.repaired for each in self.of_modes.values()])
+        noise = f"noise repaired in {100 * repaired:.1f} % of them"
+        return f"measured in {layouts} rows, from {self.path}; {noise}"
 
-    def of_layout(self, layout: Layout) -> "ProfiledCost":
-        """The costs of rows whose samples lie in a layout, if they are told from padded ones."""
-        packs_pairs = self._is_encoder_decoder and layout is Layout.PACKED
-        known = layout if packs_pairs or layout in self._layouts else Layout.PADDED
-        if known is self._layout:
-            return self
-        of_layout = copy(self)
-        of_layout._layout = known
-        return of_layout
-
-    @property
-    def recompute_modes(self) -> tuple[Recompute, ...]:
-        """Modes that the configuration names."""
-        return self._recomputes
-
-    @cached_property
     def known_rows(self) -> KnownRows:
         """Rows that were measured, in every layout and mode up to `most`."""
-        every_axes = [each.axes for each in self._measured.values()]
+        every_axes = [each.axes for each in self.of_modes.values()]
         every_rows, every_length, every_target_length = zip(*every_axes, strict=True)
         most = min(rows[-1] for rows in every_rows)
         n_rows = sorted({n for rows in every_rows for n in rows.tolist()})
@@ -172,53 +155,23 @@ class ProfiledCost(CostModel):
         longest = min(int(lengths[-1]) for lengths in every_length)
         return KnownRows(n_rows, most, shortest, longest)
 
-    @property
-    def kind_of_stage(self) -> Kinds:
-        """Kind of each stage, shape (n_stages,): many hold the same layers."""
-        return self._kind_of_stage
-
-    @cached_property
-    def static_bytes(self) -> FloatArray:
-        """Shape (n_stages,): weights, gradients and optimizer state."""
-        trained = self._held.own * self._state_factor + self._held.copied * self._copy_factor
-        return trained + self._held.frozen
-
-    @property
-    def slice_memory(self) -> SliceMemory:
-        """Memory of the slices of a sample."""
-        return self._slice_memory
-
-    @property
-    def window(self) -> float:
-        """Number of tokens that layers with a window see; infinite without."""
-        return self._window
-
-    @cached_property
-    def reduce_ms(self) -> FloatArray:
-        """Shape (n_stages,): as measured per byte; copies of tied weights are reduced, too."""
-        reduces = self._n_replicas > 1 or self._held.copied.any()
-        return self._held.own * (self._update.reduce_ms_per_byte if reduces else 0)
-
-    @property
-    def step_ms(self) -> float:
-        """Optimizer step of the largest stage, as measured per byte."""
-        return float(self._held.own.max() * self._update.optimizer_ms_per_byte)
-
-    def stage_costs(
+    def price(
         self,
         shapes: Shapes,
-        recompute: Recompute = Recompute.NONE,
-        out: FloatArray | None = None,
+        layout: Layout,
+        recompute: Recompute,
+        out: FloatArray | None,
+        *,
+        is_monotone: bool = False,
     ) -> StageCosts:
-        """Costs of micro-batches, see `CostModel`."""
         # Packed pairs are told from padded ones even among measurements of padded rows.
-        layout = self._layout if self._layout in self._layouts else Layout.PADDED
-        measured = self._measured[ExecutionMode(layout, recompute)]
-        apart = self._is_encoder_decoder and self._layout is Layout.PACKED
+        apart = self.is_encoder_decoder and layout is Layout.PACKED
+        mode = ExecutionMode(layout, recompute)
+        measured = self.of_modes.get(mode) or self.of_modes[mode._replace(layout=Layout.PADDED)]
         costs = measured.two_sides if apart else measured.interpolator
-        costs = costs.monotone if self._is_monotone else costs
+        costs = costs.monotone if is_monotone else costs
         if isinstance(costs, Interpolator) and np.min(shapes.n_rows, initial=1.0) < 1:
-            pairs = PairTimes(measured.pair_ms, measured.near_pair_ms, self._window)
+            pairs = PairTimes(measured.pair_ms, measured.near_pair_ms, self.window)
             return costs_of_slices(costs, shapes, pairs, out)
         return costs(shapes, out)
 

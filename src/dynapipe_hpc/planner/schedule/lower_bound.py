@@ -337,7 +337,8 @@ def _decoder_rows(n_rows: FloatArray, row_tokens: FloatArray) -> Shapes:
 
 def _ways(cost: CostModel, layouts: Sequence[Layout]) -> Iterator[tuple[CostModel, Recompute]]:
     """Costs of layouts, once where they are the same, in every mode of recomputation."""
-    return product(dict.fromkeys(map(cost.of_layout, layouts)), cost.recompute_modes)
+    of_layouts = {each.layout: each for each in map(cost.of_layout, layouts)}
+    return product(of_layouts.values(), cost.recompute_modes)
 
 
 def _have_slices(pipelines: Sequence[Pipeline]) -> bool:

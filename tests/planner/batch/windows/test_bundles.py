@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import changed, linear_cost
 
-from dynapipe_hpc.data.microbatch import Layout, Recompute
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import fits
@@ -22,25 +22,17 @@ from dynapipe_hpc.planner.batch.windows import bundles as rule
 from dynapipe_hpc.planner.batch.windows.bundles import bundles
 from dynapipe_hpc.planner.batch.windows.price_windows import price_bundled_windows
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
 
-COST = LinearCost(token_bytes=2.0, recomputes=True)
-PAIR_COST = LinearCost(token_bytes=2.0, has_targets=True, recomputes=True)
+COST = linear_cost(token_bytes=2.0, recomputes=True)
+PAIR_COST = linear_cost(token_bytes=2.0, has_targets=True, recomputes=True)
 PAIRS = st.lists(st.tuples(st.integers(0, 100), st.integers(1, 100)), min_size=8, max_size=24)
 
 
-class OneRow(LinearCost):
-    """Of which micro-batches of several rows were not measured."""
-
-    def stage_costs(
-        self,
-        shapes: Shapes,
-        recompute: Recompute = Recompute.NONE,
-        out: FloatArray | None = None,
-    ) -> StageCosts:
-        found = super().stage_costs(shapes, recompute, out)
-        found.table[shapes.n_rows > 1] = np.inf
-        return found
+def only_one_row(shapes: Shapes, costs: StageCosts) -> StageCosts:
+    """As if micro-batches of several rows were not measured."""
+    costs.table[shapes.n_rows > 1] = np.inf
+    return costs
 
 
 @contextmanager
@@ -154,7 +146,9 @@ def test_samples_of_rows_that_are_filled_up_by_much_are_bundled() -> None:
 def test_where_bundles_do_not_run_samples_are_not_bundled() -> None:
     samples = drawn(16)
     with even_of_few_samples():
-        table = price_bundled_windows(samples, OneRow(), Cluster(device_memory_bytes=10**9))
+        table = price_bundled_windows(
+            samples, changed(linear_cost(), only_one_row), Cluster(device_memory_bytes=10**9)
+        )
         assert len(bundles(row_lengths(samples, is_encoder_decoder=False), 1)) < 17
     np.testing.assert_array_equal(table.begin, np.arange(17))
 

@@ -1,7 +1,7 @@
 """Windows of packed rows: tokens and squared lengths are added up, and nothing is padded."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product, starmap
 from unittest.mock import patch
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import linear_cost, packed_apart
 
 from dynapipe_hpc.data.microbatch import (
     ExecutionMode,
@@ -34,29 +34,12 @@ from dynapipe_hpc.planner.batch.windows.price_windows import (
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import KnownRows
 
-
-class LayoutCost(LinearCost):
-    """Tokens of packed rows take less time and memory."""
-
-    def of_layout(self, layout: Layout) -> LinearCost:
-        is_packed = layout is Layout.PACKED
-        return replace(self, token_ms=(0.008, 0.007), token_bytes=1.5) if is_packed else self
-
-
-@dataclass(frozen=True)
-class CostOfRows(LinearCost):
-    """Of which some rows are known."""
-
-    n_known: int = 0
-
-    @property
-    def known_rows(self) -> KnownRows:
-        return KnownRows((1, 2), 2, 8) if self.n_known else KnownRows()
-
-
-COST = LinearCost(token_bytes=2.0, recomputes=True)
-NO_LAUNCH = LinearCost(launch_ms=(0.0, 0.0))
-LAYOUT_COST = LayoutCost(token_bytes=2.0, recomputes=True)
+COST = linear_cost(token_bytes=2.0, recomputes=True)
+NO_LAUNCH = linear_cost(launch_ms=(0.0, 0.0))
+LAYOUT_COST = packed_apart(
+    COST, linear_cost(token_ms=(0.008, 0.007), token_bytes=1.5, recomputes=True)
+)
+"""Tokens of packed rows take less time and memory."""
 BOTH = (Layout.PADDED, Layout.PACKED)
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=7)
 
@@ -143,8 +126,8 @@ def test_windows_of_bundles_hold_all_their_samples(lengths: list[int]) -> None:
 
 @given(lengths=LENGTHS, n_known=st.sampled_from([0, 2]))
 def test_sums_are_those_of_a_loop(lengths: list[int], n_known: int) -> None:
-    cost = CostOfRows(n_known=n_known)
-    known = cost.known_rows
+    known = KnownRows((1, 2), 2, 8) if n_known else KnownRows()
+    cost = replace(linear_cost(), known_rows=known)
     windows = PackedWindows.from_lengths(
         of_one_side(lengths), np.arange(len(lengths) + 1), cost, room(1)
     )
@@ -173,7 +156,7 @@ def test_windows_of_large_batches_keep_every_stage_busy() -> None:
         filled = PackedWindows.from_lengths(
             of_one_side(lengths), np.arange(33), NO_LAUNCH, room(1), token_multiple=256
         )
-        dear = LinearCost(launch_ms=(0.2, 0.2))
+        dear = linear_cost(launch_ms=(0.2, 0.2))
         large = PackedWindows.from_lengths(of_one_side(lengths), np.arange(33), dear, room(1))
     small = PackedWindows.from_lengths(of_one_side(lengths), np.arange(33), NO_LAUNCH, room(1))
     assert large.most(np.array([0, 1, 2, 31])).tolist() == [12, 17, 20, 1]
@@ -190,7 +173,7 @@ def test_windows_of_large_batches_keep_every_stage_busy() -> None:
 def test_windows_have_more_tokens_where_launches_take_a_share(
     launch_ms: float, share: float
 ) -> None:
-    cost = LinearCost(launch_ms=(launch_ms, launch_ms))
+    cost = linear_cost(launch_ms=(launch_ms, launch_ms))
     windows = PackedWindows.from_lengths(of_one_side([10] * 40), np.arange(41), cost, room(1))
     assert windows.cheapest_share(cost, room(1)) == share
 
@@ -199,7 +182,7 @@ def test_windows_are_larger_where_large_ones_are_cheap() -> None:
     samples = samples_of([10] * 40)
     with patch.object(packed_windows, "FEWEST_LIMITED", 20):
         tables = [
-            price_windows(samples, LinearCost(launch_ms=(ms, ms)), room(10**6), [Layout.PACKED])
+            price_windows(samples, linear_cost(launch_ms=(ms, ms)), room(10**6), [Layout.PACKED])
             for ms in (0.0, 10.0)
         ]
     few, many = (int((np.diff(table.spans[0], axis=1)).max()) for table in tables)

@@ -1,5 +1,4 @@
 import json
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -8,7 +7,7 @@ from hypothesis import strategies as st
 from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.equal_shares import equal_shares
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import LinearCost
+from tests.examples.linear_cost import changed, linear_cost
 from tests.jobs.shared_folder import shared_folder
 
 from dynapipe_hpc.architecture.gpt import GptShape
@@ -28,7 +27,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
     Shapes,
     StageCosts,
 )
-from dynapipe_hpc.planner.cost.profiled import ProfiledCost
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 
 GPT = GptShape(
@@ -39,7 +38,7 @@ A100S = Cluster(n_stages=4, device_memory_bytes=40_000_000_000)
 
 def test_samples_of_one_row_length_share_a_row_and_what_does_not_fit_is_infinite() -> None:
     samples = order_samples(samples_of([20, 7, 24, 3]))
-    cost = LinearCost(launch_ms=(1.0, 2.0), token_ms=(0.1, 0.1), token_bytes=2.0)
+    cost = linear_cost(launch_ms=(1.0, 2.0), token_ms=(0.1, 0.1), token_bytes=2.0)
     table = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
     assert table.row_of_sample.tolist() == [0, 0, 1, 1]
     (rows,) = cells_of(table)
@@ -68,7 +67,7 @@ def work_ms(table: WindowTable, mode: int) -> list[FloatArray]:
 
 def test_every_mode_has_its_own_cells_as_far_as_it_fits() -> None:
     samples = order_samples(samples_of([24, 24, 24, 24]))
-    cost = LinearCost((1.0, 2.0), (0.1, 0.1), token_bytes=2.0, recomputes=True)
+    cost = linear_cost((1.0, 2.0), (0.1, 0.1), token_bytes=2.0, recomputes=True)
     found = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=3 * 48))
     # Full recomputation keeps a quarter, and on top comes as much as without: 2 * 1.0 - 0.5
     np.testing.assert_allclose(work_ms(found, 0)[0][:2], np.array([4.4, 6.8]))
@@ -81,7 +80,7 @@ def test_every_mode_has_its_own_cells_as_far_as_it_fits() -> None:
 
 def test_a_table_has_few_cells_where_only_short_samples_begin_large_windows() -> None:
     samples = order_samples(samples_of(range(8, 808, 8)))
-    cost = LinearCost(token_bytes=2.0, recomputes=True)
+    cost = linear_cost(token_bytes=2.0, recomputes=True)
     table = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=4000))
     n_modes, n_rows, _ = table.spans.shape
     widest = max(len(row) for rows in cells_of(table) for row in rows)
@@ -97,7 +96,7 @@ def test_a_window_is_padded_to_its_longest_on_either_side(
 ) -> None:
     pairs = sorted(pairs, reverse=True) if is_sorted else pairs
     samples = [Sample(i, *pair) for i, pair in enumerate(pairs)]
-    cost = LinearCost(has_targets=True, recomputes=True)
+    cost = linear_cost(has_targets=True, recomputes=True)
     table = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=room))
     for first, size, (mode, recompute) in product(
         range(len(samples)), range(1, len(samples) + 1), enumerate(cost.recompute_modes)
@@ -114,22 +113,15 @@ def test_a_window_is_padded_to_its_longest_on_either_side(
             assert table.ratings.work_ms[cell] == costs.work_ms.max()
 
 
-@dataclass(frozen=True)
-class NoisyCost(LinearCost):
+def noisy_cost(*noise_bytes: float) -> CostModel:
     """Costs whose stored bytes have noise, by the number of rows."""
 
-    noise_bytes: tuple[float, ...] = (0.0,)
-
-    def stage_costs(
-        self,
-        shapes: Shapes,
-        recompute: Recompute = Recompute.NONE,
-        out: FloatArray | None = None,
-    ) -> StageCosts:
-        costs = super().stage_costs(shapes, recompute, out)
-        noise = np.array(self.noise_bytes)[shapes.n_rows % len(self.noise_bytes)]
+    def change(shapes: Shapes, costs: StageCosts) -> StageCosts:
+        noise = np.array(noise_bytes)[shapes.n_rows % len(noise_bytes)]
         costs.stored_bytes[:] += noise[:, None]
         return costs
+
+    return changed(linear_cost(), change)
 
 
 def used_sizes(fits: list[bool]) -> list[bool]:
@@ -149,7 +141,7 @@ def test_which_windows_are_used_does_not_depend_on_where_noise_is_met(
     lengths: list[int], noise_bytes: list[float], room: int
 ) -> None:
     samples = order_samples(samples_of(lengths))
-    cost = NoisyCost(noise_bytes=(noise_bytes[0], 0.0, *noise_bytes[1:]))
+    cost = noisy_cost(noise_bytes[0], 0.0, *noise_bytes[1:])
     table = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=room))
     for first in np.unique(table.row_of_sample, return_index=True)[1].tolist():
         windows = [
@@ -166,7 +158,7 @@ def test_which_windows_are_used_does_not_depend_on_where_noise_is_met(
 def test_an_order_of_pairs_has_a_row_per_sample_unless_windows_are_alike() -> None:
     samples = [Sample(i, *pair) for i, pair in enumerate([(8, 6), (8, 6), (24, 6), (8, 6), (8, 6)])]
     table = price_windows(
-        samples, LinearCost(has_targets=True), Cluster(n_stages=2, device_memory_bytes=10_000)
+        samples, linear_cost(has_targets=True), Cluster(n_stages=2, device_memory_bytes=10_000)
     )
     assert table.row_of_sample.tolist() == [0, 1, 2, 3, 3]
     assert table.costs.n_microbatches < 5 * 6 / 2
@@ -189,7 +181,7 @@ def costs_one_by_one(samples: list[Sample], cost: CostModel) -> list[list[float]
 def test_nothing_that_fits_is_missed_on_a_measured_table() -> None:
     profiles = shared_folder("profiles") / "a100_40gb_gpt_6.7b.csv"
     layers = import_csv(profiles, profiles.with_stem(f"{profiles.stem}_parameters"), GPT)
-    cost = ProfiledCost(
+    cost = profiled_cost(
         layers, GPT, equal_shares(GPT, A100S), A100S, config=ProfiledConfig(path=profiles)
     )
     lengths = json.loads((shared_folder("lengths") / "gpt_max2048_gbs16384.json").read_text())
