@@ -18,7 +18,6 @@ from dynapipe_hpc.data.lengths_file import read_lengths, samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
@@ -87,7 +86,8 @@ def a100_devices(
     cluster: Cluster,
     shape: ModelShape = GPT,
     modes: tuple[Mode, ...] = THREE_MODES,
-    accounting: Accounting = MEASURED,
+    *,
+    is_smoothed: bool = True,
 ) -> Devices:
     """A model with measured costs."""
     config = ProfiledConfig(path=Path("a100.csv"), recompute=modes)
@@ -95,7 +95,7 @@ def a100_devices(
     return Devices(
         shape,
         cluster,
-        profiled_cost(table, shape, placement, cluster, config=config, accounting=accounting),
+        profiled_cost(table, shape, placement, cluster, config=config, is_smoothed=is_smoothed),
     )
 
 

@@ -13,10 +13,10 @@ from dynapipe_hpc.experiment.load import load_config, with_cost_table, with_tabl
 from dynapipe_hpc.experiment.study.simulate import Choosers, simulate
 from dynapipe_hpc.job.ranks import Alone, Ranks
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
 from dynapipe_hpc.planner.cost.table.load_table import load_table
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable, UpdateProfile
-from dynapipe_hpc.planner.from_config import measured_costs
 from dynapipe_hpc.report.simulation_folder import Planned
 from reproduce.cluster import reduce_ms_per_byte
 
@@ -113,7 +113,7 @@ class Studies:
         files = ExperimentFiles(with_cost_table(config, path))
         match files.config.planner.cost:
             case ProfiledConfig() as cost:
-                files.costs = measured_costs(cost, table)
+                files.costs = MeasuredCosts(cost, table)
         files.drawn = _drawn(seed)
         return files
 

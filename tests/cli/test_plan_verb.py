@@ -240,7 +240,7 @@ def test_a_mode_may_admit_no_micro_batch_at_all(tmp_path: Path) -> None:
     found = [m for replica in batch["replicas"] for m in replica["microbatches"]]
     assert sorted(m["samples"] for m in found) == [[0], [1], [2]]
     assert {m["recompute"] for m in found} == {"full"}
-    assert max(peak for r in batch["replicas"] for peak in r["peak_bytes"]) <= 36_000_000_000
+    assert max(peak for r in batch["replicas"] for peak in r["peak_bytes"]) <= 37_820_000_000
 
 
 def test_a_plan_with_measured_costs_comes_near_its_bound(tmp_path: Path) -> None:

@@ -316,8 +316,8 @@ TRAINING = (
            "what a stage takes besides has no halves",
            ("tests/experiment/profile/test_halves.py"
             "::test_both_halves_are_measured_of_every_layer_mode_and_layout_that_defers",)),
-    Mutant("planner/cost/table/profile_table.py", '("stack_peak_bytes", *HALVES)',
-           '("stack_peak_bytes", "weight_ms")', "the first half is not written", PROFILE_FILE),
+    Mutant("planner/cost/table/profile_table.py", "(*QUANTITIES, *HALVES)",
+           '(*QUANTITIES, "weight_ms")', "the first half is not written", PROFILE_FILE),
     Mutant("planner/cost/table/profile_file.py", '("backward_ms", *HALVES)', '("backward_ms",)',
            "a half may be missing", PROFILE_FILE),
     Mutant("planner/from_config.py", "if layer.input_ms is None\n        and ", "if ",

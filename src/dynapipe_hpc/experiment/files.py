@@ -32,7 +32,7 @@ from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import CostSource, EstimatedCosts, MeasuredCosts
 from dynapipe_hpc.planner.cost.model_state import state_factor
-from dynapipe_hpc.planner.from_config import measured_costs, read_costs
+from dynapipe_hpc.planner.from_config import read_costs
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.training.checkpoint.stored_tensors import ITEM_BYTES
 from dynapipe_hpc.training.config import LENGTHS, MAX_ITERATIONS, N_AVERAGES, TrainingConfig
@@ -232,7 +232,7 @@ class ExperimentFiles:
         match self.costs, other._cost_config:
             # The same table, used in another way.
             case MeasuredCosts() as ours, ProfiledConfig() as used if used.path == ours.config.path:
-                other.costs = measured_costs(used, ours.table)
+                other.costs = MeasuredCosts(used, ours.table)
             # The same parts, at other rates or on other ranks.
             case EstimatedCosts() as ours, AnalyticConfig() as rates if self._has_parts_of(other):
                 other.costs = EstimatedCosts(rates, ours.parts)

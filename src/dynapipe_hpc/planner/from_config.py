@@ -15,13 +15,11 @@ from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.choose.forward_windows import ForwardWindows
 from dynapipe_hpc.planner.config import PlannerConfig
-from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
-from dynapipe_hpc.planner.cost.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
 from dynapipe_hpc.planner.cost.table.load_table import load_table
-from dynapipe_hpc.planner.cost.table.profile_table import PADDED, ProfileTable
+from dynapipe_hpc.planner.cost.table.profile_table import PADDED
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import RuleName, ScheduleConfig
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
@@ -46,10 +44,6 @@ SPLIT_RULES: Mapping[RuleName, ScheduleRule] = {
 """Schedule rules to choose from where backward passes may be split."""
 
 
-ACCOUNTINGS: Mapping[str, Accounting] = {"measured": MEASURED, "authors": AUTHORS}
-"""Ways of counting that planner.cost.accounting names."""
-
-
 def read_costs(config: AnalyticConfig | ProfiledConfig, shape: ModelShape) -> CostSource:
     """Reads the cost table that a configuration names, if it names one.
 
@@ -62,12 +56,7 @@ def read_costs(config: AnalyticConfig | ProfiledConfig, shape: ModelShape) -> Co
     """
     if isinstance(config, AnalyticConfig):
         return config
-    return measured_costs(config, load_table(config.path, shape))
-
-
-def measured_costs(config: ProfiledConfig, table: ProfileTable) -> MeasuredCosts:
-    """A cost table that was read, counted as a [planner.cost] table says."""
-    return MeasuredCosts(config, table, ACCOUNTINGS[config.accounting])
+    return MeasuredCosts(config, load_table(config.path, shape))
 
 
 def unmeasured_halves(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynapipe_hpc.planner.cost.accounting import with_finer_lengths
 from dynapipe_hpc.planner.cost.corners import most_tokens, with_corners
 from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, Shapes
+from dynapipe_hpc.planner.cost.finer_lengths import with_finer_lengths
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
 from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes
 

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dynapipe_hpc.planner.cost.accounting import with_finer_lengths
 from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray
+from dynapipe_hpc.planner.cost.finer_lengths import with_finer_lengths
 from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes
 
 ROWS, LENGTHS = np.array([1, 4]), np.array([16, 32, 64, 120])

@@ -22,7 +22,6 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_bytes
-from dynapipe_hpc.planner.cost.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, costs_of
@@ -189,20 +188,6 @@ def _needed(costs_read: CostSource, counts: Counts) -> list[float]:
     costs = cost.stage_costs(one(1, 16))
     needed = cost.static_bytes + activation_bytes(costs)[0] + costs.stored_bytes[0] * [1, 0]
     return list(map(float, needed))
-
-
-def test_authors_have_equal_shares() -> None:
-    sizes = TypicalSizes(one(2, 32), one(1, 64))
-    peak = linear_layer(1.0)
-    layer = replace(peak, stack_peak_bytes=3 * peak.stored_bytes)
-    config = measured(linear_table(layer=layer))
-    assert placements(config, SHAPE, cluster_of(2), [sizes]) == [
-        Placement((3, 3)),
-        Placement((4, 2)),
-    ]
-    as_authors = replace(config, accounting=AUTHORS)
-    assert placements(as_authors, SHAPE, cluster_of(2), [sizes]) == [Placement((3, 3))]
-    assert placements(config, SHAPE, cluster_of(1), [sizes]) == [Placement((6,))]
 
 
 def test_sizes_that_were_not_measured_are_halved_or_leave_equal_shares() -> None:

@@ -1,7 +1,5 @@
 """Bounds of plans made with measurements, in which larger micro-batches sometimes cost less."""
 
-from typing import Literal
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,21 +12,19 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
-from dynapipe_hpc.planner.cost.authors_accounting import AUTHORS
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import Cost, CostModel, Shapes
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
-from dynapipe_hpc.planner.from_config import ACCOUNTINGS, schedule_rules
+from dynapipe_hpc.planner.from_config import schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.lower_bound import lower_bound
 from dynapipe_hpc.planner.search.config import SearchConfig
 
-Accounting = Literal["measured", "authors"]
 LENGTHS = st.lists(st.tuples(st.integers(1, 600), st.integers(1, 200)), min_size=1, max_size=6)
 
 
-def cost_of(family: Family, accounting: Accounting, cluster: Cluster) -> CostModel:
+def cost_of(family: Family, is_smoothed: bool, cluster: Cluster) -> CostModel:
     shape = SHAPES[family].model_copy(update={"n_layers": 8})
     placement = equal_shares(shape, cluster)
     return profiled_cost(
@@ -37,18 +33,18 @@ def cost_of(family: Family, accounting: Accounting, cluster: Cluster) -> CostMod
         placement,
         cluster,
         config=COSTS,
-        accounting=ACCOUNTINGS[accounting],
+        is_smoothed=is_smoothed,
     )
 
 
-@pytest.mark.parametrize("accounting", ["measured", "authors"])
+@pytest.mark.parametrize("is_smoothed", [True, False])
 @pytest.mark.parametrize("family", list(PROFILES))
 @pytest.mark.parametrize("split_backward", [False, True])
 @given(lengths=LENGTHS, latency_ms=st.sampled_from([0.0, 3.0]), n_stages=st.sampled_from([2, 4]))
 @settings(max_examples=15, deadline=None)
 def test_no_plan_beats_its_bound(
     family: Family,
-    accounting: Accounting,
+    is_smoothed: bool,
     split_backward: bool,
     lengths: list[tuple[int, int]],
     latency_ms: float,
@@ -58,7 +54,7 @@ def test_no_plan_beats_its_bound(
         n_stages=n_stages, device_memory_bytes=10**12, link=Link(latency_ms=latency_ms)
     )
     rules = schedule_rules(ScheduleConfig(split_backward=split_backward))
-    cost = cost_of(family, accounting, cluster)
+    cost = cost_of(family, is_smoothed, cluster)
     search = BestOfSearch(rules, SearchConfig(effort=3000), cost, cluster)
     planner = Planner(search, cost, cluster, 8, rows_only(cluster), split_backward=split_backward)
     samples = [Sample(i, *sizes) for i, sizes in enumerate(lengths)]
@@ -72,7 +68,7 @@ def test_a_bound_knows_that_two_rows_may_take_less_than_one() -> None:
     config, shape = ProfiledConfig(path=COSTS.path), SHAPES["t5"]
     placement = equal_shares(shape, cluster)
     cost = profiled_cost(
-        a100_table("t5"), shape, placement, cluster, config=config, accounting=AUTHORS
+        a100_table("t5"), shape, placement, cluster, config=config, is_smoothed=False
     )
     search = BestOfSearch(schedule_rules(ScheduleConfig()), SearchConfig(), cost, cluster)
     planner = Planner(search, cost, cluster, 8, rows_only(cluster))
@@ -82,12 +78,12 @@ def test_a_bound_knows_that_two_rows_may_take_less_than_one() -> None:
     assert planner.lower_bound(planner.choose(samples), samples).iteration_ms <= planned_ms < noisy
 
 
-@pytest.mark.parametrize("accounting", ["measured", "authors"])
+@pytest.mark.parametrize("is_smoothed", [True, False])
 @pytest.mark.parametrize("family", list(PROFILES))
 def test_costs_without_noise_grow_with_every_size_and_never_exceed_the_others(
-    family: Family, accounting: Accounting
+    family: Family, is_smoothed: bool
 ) -> None:
-    cost = cost_of(family, accounting, Cluster(n_stages=4, device_memory_bytes=10**12))
+    cost = cost_of(family, is_smoothed, Cluster(n_stages=4, device_memory_bytes=10**12))
     random = np.random.default_rng(0)
     sizes = random.integers(1, (40, 1200, 400), (500, 3)).T
     if family == "gpt":

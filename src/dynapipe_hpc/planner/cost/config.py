@@ -71,15 +71,10 @@ class ProfiledConfig(AnyCostConfig):
         kind: Name of this variant.
         path: The cost table (HDF5), or measurements as CSV with NAME_parameters.csv beside
             NAME.csv.
-        accounting: measured counts all that was measured. authors, to compare with the plans of the
-            paper's authors, leaves out what they do: weights and logits of the head, all costs of
-            the embedding but its weights, and transient memory of backward passes; it divides the
-            optimizer's state over replicas (ZeRO-1).
     """
 
     kind: Literal["profiled"] = "profiled"
     path: Path
-    accounting: Literal["measured", "authors"] = "measured"
 
 
 CostConfig = Annotated[AnalyticTable | ProfiledConfig, Field(discriminator="kind")]

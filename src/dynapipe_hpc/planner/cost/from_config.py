@@ -9,7 +9,6 @@ from dynapipe_hpc.architecture.part import Part
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
@@ -25,12 +24,10 @@ class MeasuredCosts:
     Attributes:
         config: How its numbers are used.
         table: The numbers.
-        accounting: How they are counted.
     """
 
     config: ProfiledConfig
     table: ProfileTable
-    accounting: Accounting = MEASURED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,9 +71,7 @@ def costs_of(
     if isinstance(source, EstimatedCosts):
         cost = analytic_cost(shape, placement, cluster, source.config, parts=source.parts)
         return cost, cluster.link
-    measured = profiled_cost(
-        source.table, shape, placement, cluster, config=source.config, accounting=source.accounting
-    )
+    measured = profiled_cost(source.table, shape, placement, cluster, config=source.config)
     return measured, source.table.link or cluster.link
 
 

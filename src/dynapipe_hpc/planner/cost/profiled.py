@@ -13,7 +13,6 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.cost.accounting import MEASURED, Accounting
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
@@ -24,7 +23,11 @@ from dynapipe_hpc.planner.cost.cost_model import (
 )
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
 from dynapipe_hpc.planner.cost.measured_axes import common_axes
-from dynapipe_hpc.planner.cost.model_state import factor_of_copies
+from dynapipe_hpc.planner.cost.model_state import (
+    factor_of_copies,
+    held_weights,
+    state_factor_of_rank,
+)
 from dynapipe_hpc.planner.cost.slice_costs import PairTimes, costs_of_slices
 from dynapipe_hpc.planner.cost.slice_memory import slice_memory
 from dynapipe_hpc.planner.cost.stage_grids import StageMeasurements
@@ -34,7 +37,6 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
     LayerKey,
     LayerProfile,
     ProfileTable,
-    UpdateProfile,
     check_model,
 )
 from dynapipe_hpc.planner.cost.weight_gradients import PlainBackward
@@ -47,7 +49,7 @@ def profiled_cost(
     cluster: Cluster,
     *,
     config: ProfiledConfig,
-    accounting: Accounting = MEASURED,
+    is_smoothed: bool = True,
 ) -> CostModel:
     """A `CostModel` that interpolates in a table of measurements.
 
@@ -64,7 +66,8 @@ def profiled_cost(
         placement: The layers of every stage.
         cluster: The ranks.
         config: Which of the table's layers to use.
-        accounting: How they are counted.
+        is_smoothed: Whether noise is repaired, and times between lengths lie on curves; if not,
+            costs are linear between the measurements, to compare with other simulators.
 
     Raises:
         InputError: The table is of another model, or lacks what is asked of it.
@@ -74,14 +77,13 @@ def profiled_cost(
     selection = _Selection(table, config, cluster.n_shards)
     layouts = selection.layouts(config.recompute_modes, counts)
     layers_of_mode = {
-        mode: accounting.layers(selection.layers(mode, counts), config.path)
+        mode: selection.layers(mode, counts)
         for mode in starmap(ExecutionMode, product(layouts, config.recompute_modes))
     }
     layers = next(iter(layers_of_mode.values()))  # all have the same weights
     parameter_bytes = {kind: layers[kind].parameter_bytes for kind in counts}
-    held = accounting.weights(parameter_bytes, shape, placement, cluster.n_shards)
-    factor = accounting.state_factor(table.state_factor, table.element_bytes, cluster)
-    update = table.update if accounting.has_update else UpdateProfile()
+    held = held_weights(parameter_bytes, shape, placement, cluster.n_shards)
+    factor = state_factor_of_rank(table.state_factor, table.element_bytes, cluster)
     sizes = boundary_sizes(shape, placement, cluster.n_stream_shards)
     stages = StageKinds.from_counts(counts, sizes * table.element_bytes)
     plain = {
@@ -97,8 +99,7 @@ def profiled_cost(
                 plain[mode.layout],
                 shape,
                 stages,
-                accounting.repair,
-                accounting.finer,
+                is_smoothed=is_smoothed,
             )
             for mode, each in layers_of_mode.items()
         },
@@ -120,8 +121,8 @@ def profiled_cost(
         slice_memory=slice_memory(
             shape, placement, cluster.n_shards, element_bytes=table.element_bytes
         ),
-        reduce_ms=held.own * (update.reduce_ms_per_byte if reduces else 0),
-        step_ms=float(held.own.max() * update.optimizer_ms_per_byte),
+        reduce_ms=held.own * (table.update.reduce_ms_per_byte if reduces else 0),
+        step_ms=float(held.own.max() * table.update.optimizer_ms_per_byte),
         is_encoder_decoder=shape.has_target_rows,
         layouts=tuple(dict.fromkeys(told_apart)),
         known_rows=measured.known_rows(),

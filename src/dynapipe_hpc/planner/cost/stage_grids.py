@@ -12,6 +12,7 @@ from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.planner.cost.corners import most_tokens
 from dynapipe_hpc.planner.cost.cost_model import SHARED, Cost, FloatArray, StageCosts
+from dynapipe_hpc.planner.cost.finer_lengths import with_finer_lengths
 from dynapipe_hpc.planner.cost.interpolate import Interpolator, PairedCosts
 from dynapipe_hpc.planner.cost.measured_axes import (
     NO_TARGET,
@@ -19,7 +20,7 @@ from dynapipe_hpc.planner.cost.measured_axes import (
     depends_on_targets,
     on_three_axes,
 )
-from dynapipe_hpc.planner.cost.monotone import Repaired, make_monotone
+from dynapipe_hpc.planner.cost.monotone import Repaired, make_monotone, unrepaired
 from dynapipe_hpc.planner.cost.slice_costs import pair_ms_of_rows
 from dynapipe_hpc.planner.cost.stage_parts import StageKinds
 from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerProfile
@@ -39,8 +40,7 @@ class StageMeasurements:
         plain: Backward passes without recomputation.
         shape: The model.
         stages: The stages.
-        repair: Function that removes the noise from the measurements of one kind and quantity.
-        finer: Function that adds points to a grid where costs are curved.
+        is_smoothed: Whether noise is repaired, and points are added where costs are curved.
     """
 
     mode: Recompute
@@ -49,8 +49,7 @@ class StageMeasurements:
     plain: PlainBackward
     shape: ModelShape
     stages: StageKinds
-    repair: Callable[[FloatArray], Repaired]
-    finer: Callable[[Axes, FloatArray], tuple[Axes, FloatArray]]
+    is_smoothed: bool
 
     @cached_property
     def layers(self) -> Mapping[str, LayerProfile]:
@@ -117,13 +116,16 @@ class StageMeasurements:
         self, grids: "StageGrids", axes: Axes, boundaries: FloatArray
     ) -> Interpolator:
         limits = most_tokens(axes, grids.points)
-        axes, points = self.finer(axes, grids.points)
+        points = grids.points
+        if self.is_smoothed:
+            axes, points = with_finer_lengths(axes, points)
         return Interpolator(axes, points, limits, self.stages.kind_of_stage, boundaries)
 
     def _grids(self, kinds: Iterable[str]) -> "StageGrids":
         layers = {kind: self.layers[kind] for kind in kinds}
         splits = {kind: self.splits[kind] for kind in layers}
-        return stage_grids(layers, splits, self.stages.counts, self.repair)
+        repair = make_monotone if self.is_smoothed else unrepaired
+        return stage_grids(layers, splits, self.stages.counts, repair)
 
 
 class StageGrids(NamedTuple):

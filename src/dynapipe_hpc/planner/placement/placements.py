@@ -11,7 +11,7 @@ from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
-from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
+from dynapipe_hpc.planner.cost.from_config import CostSource
 from dynapipe_hpc.planner.cost.part_costs import PartCosts, probe_costs
 from dynapipe_hpc.planner.placement.typical_sizes import TypicalSizes
 
@@ -41,8 +41,7 @@ def placements(
     many common micro-batches as 1F1B has in flight on the stage, or the longest sample in the
     mode that keeps least.
 
-    Equal shares are the only placement with an accounting that does not balance stages, and for a
-    model whose costs are not known at these sizes.
+    Equal shares are the only placement for a model whose costs are not known at these sizes.
 
     Args:
         source: Estimates or measurements.
@@ -58,8 +57,7 @@ def placements(
         InputError: The measurements are of another model.
     """
     equal = Placement.equal_shares(shape.n_all_layers, cluster.n_stages)
-    has_equal_shares = isinstance(source, MeasuredCosts) and not source.accounting.balances_stages
-    if has_equal_shares or cluster.n_stages == 1:
+    if cluster.n_stages == 1:
         return [equal]
     probe = _Probe(probe_costs(source, shape, cluster).of_layout(layout), shape, cluster)
     candidates = (

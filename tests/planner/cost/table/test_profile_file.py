@@ -32,15 +32,6 @@ def test_a_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
             np.testing.assert_array_equal(found.layers[key].grid(quantity), layer.grid(quantity))
 
 
-def test_what_stacks_of_layers_peaked_at_is_kept(tmp_path: Path) -> None:
-    layer = linear_layer(1.0)
-    peaks = 3.5 * layer.stored_bytes
-    write_table(linear_table(layer=replace(layer, stack_peak_bytes=peaks)), tmp_path / "c.h5")
-    layers = read_table(tmp_path / "c.h5").layers
-    np.testing.assert_array_equal(layers[LayerKey(1, "none", "layer")].stack_peak_bytes, peaks)
-    assert layers[LayerKey(1, "none", "head")].stack_peak_bytes is None
-
-
 def test_packed_rows_have_a_place_of_their_own(tmp_path: Path) -> None:
     table, path = linear_table(), tmp_path / "c.h5"
     packed = {key._replace(layout="packed"): linear_layer(7.0) for key in table.layers}

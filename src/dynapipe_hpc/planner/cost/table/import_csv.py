@@ -2,7 +2,8 @@
 
 import csv
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -14,7 +15,6 @@ from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_text
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_table import (
     LayerKey,
@@ -24,45 +24,9 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
     fingerprint_of,
 )
 
-DEPTHS = np.array([3, 2, 1])
-TOLERANCE = 0.95  # of rounding and of fixed parts
-
-
-def transient_of_stack(
-    axes: Sequence[IntArray], stored: FloatArray, peak: FloatArray
-) -> FloatArray:
-    """Transient memory of a layer: beyond what it keeps, while its forward pass runs.
-
-    A stack of n layers peaks at n x stored + transient. It was of three layers, and of fewer
-    where three did not fit, without a note of how many. What a layer needs grows at least
-    with the number of tokens, so the deepest stack is taken that leaves at least as much per
-    token as the neighbours with fewer rows and with shorter rows need. The tokens of a T5's
-    decoder are those of its targets, and longer inputs never make it need less.
-
-    Args:
-        axes: Ascending sizes of micro-batches, all >= 1: rows first, tokens of a row last.
-        stored: Bytes kept by one layer, one dimension per axis; NaN where not measured.
-        peak: Peak of the stack, same shape.
-
-    Returns:
-        Array of the same shape; NaN where not measured.
-    """
-    n_rows, *lengths = np.meshgrid(*axes, indexing="ij")
-    tokens: FloatArray = np.prod([n_rows, *lengths[-1:]], axis=0, dtype=np.float64)
-    per_token = np.full_like(stored, np.nan)
-    for point in np.argwhere(np.isfinite(peak)):
-        at = tuple(point)
-        smaller = [tuple(p) for p in point - np.eye(len(point), dtype=int) if p.min() >= 0]
-        least = np.nanmax([0.0, *(TOLERANCE * per_token[p] for p in smaller)])
-        by_depth = (peak[at] - DEPTHS * stored[at]) / tokens[at]
-        per_token[at] = next((left for left in by_depth if left >= least), least)
-    return per_token * tokens
-
-
 MEGABYTE = 1e6
 ELEMENT_BYTES = 2  # measured in float16
 STATE_FACTOR = 8  # float16 weights and gradients; float32 weights and two moments
-LOGIT_BYTES = 4  # the loss keeps its softmax in float32
 MAX_SIZE = 2**31 - 1
 MAX_AMOUNT = 1e12
 KINDS = ("encoder", "decoder", "embedding", "postprocess")
@@ -85,9 +49,10 @@ class Measurement(NamedTuple):
 def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTable:
     """Makes a cost table of measured layers.
 
-    What was not measured is filled in: embedding, update and what the layers of a side share
-    take no time; the head keeps its logits in float32 and needs as much again while it runs; a
-    layer's backward pass needs as much on top as its forward pass.
+    Memory counts as the authors count it, so that plans compare with theirs. A stage peaks at what
+    all its layers but one store plus the peak of a measured stack, although that stack had up to
+    three layers. Weights and logits of the head, all costs of the embedding but its weights,
+    transient memory of backward passes, and the update take nothing.
 
     Args:
         profiles: Times and memory per layer, micro-batch size and lengths.
@@ -108,14 +73,13 @@ def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTa
     layers: dict[LayerKey, LayerProfile] = {}
     for key in dict.fromkeys(m.key for m in measured):
         points = [m for m in measured if m.key == key]
-        embedding_bytes = _size_of(key._replace(kind="embedding"), sizes, parameters)
-        if key.kind == "postprocess":  # it has a copy of the embedding's weights
-            logit_bytes = LOGIT_BYTES * shape.ids_per_shard(key.tensor_parallel)
-            layers[key._replace(kind=HEAD)] = _profile(points, embedding_bytes, logit_bytes)
+        if key.kind == "postprocess":
+            layers[key._replace(kind=HEAD)] = _without_memory(_profile(points, 0.0))
             continue
         layer = _profile(points, _size_of(key, sizes, parameters))
         layers[key if is_t5 else key._replace(kind=LAYER)] = layer
         if key.kind == "encoder":
+            embedding_bytes = _size_of(key._replace(kind="embedding"), sizes, parameters)
             layers[key._replace(kind=EMBEDDING)] = _free(layer, embedding_bytes)
             layers[key._replace(kind=STAGE)] = _free(layer, 0.0)
         if is_t5 and key.kind in SIDE_OF:
@@ -203,10 +167,8 @@ def _size_of(key: LayerKey, sizes: dict[LayerKey, float], path: Path) -> float:
     return sizes[key]
 
 
-def _profile(
-    points: list[Measurement], weight_bytes: float, logit_bytes: float | None = None
-) -> LayerProfile:
-    """Profile of a layer whose points form a grid; of the head if `logit_bytes` is given."""
+def _profile(points: list[Measurement], weight_bytes: float) -> LayerProfile:
+    """Profile of a layer whose points form a grid."""
     sizes = np.array([point.size for point in points]).T
     used = [size for size in sizes if size.any()]
     axes = tuple(np.unique(size) for size in used)
@@ -214,14 +176,18 @@ def _profile(
     grids = np.full((4, *map(len, axes)), np.nan)
     grids[:, *at] = np.array([point[2:] for point in points]).T
     forward_ms, backward_ms, stored, peak = grids
-    if logit_bytes is None:
-        transient, stack_peak = transient_of_stack(axes, stored, peak), peak
-    else:
-        tokens = np.prod(np.meshgrid(*axes, indexing="ij"), axis=0)
-        stored = transient = np.where(np.isnan(forward_ms), np.nan, tokens * logit_bytes)
-        stack_peak = None
-    grids_of_layer = (forward_ms, backward_ms, stored, transient, transient, stack_peak)
-    return LayerProfile(weight_bytes, axes, *grids_of_layer)
+    nothing = np.where(np.isnan(peak), np.nan, 0.0)
+    return LayerProfile(weight_bytes, axes, forward_ms, backward_ms, stored, peak - stored, nothing)
+
+
+def _without_memory(layer: LayerProfile) -> LayerProfile:
+    nothing = np.where(np.isnan(layer.forward_ms), np.nan, 0.0)
+    return replace(
+        layer,
+        stored_bytes=nothing,
+        forward_transient_bytes=nothing,
+        backward_transient_bytes=nothing,
+    )
 
 
 def _free(like: LayerProfile, weight_bytes: float) -> LayerProfile:

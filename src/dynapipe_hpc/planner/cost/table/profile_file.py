@@ -27,7 +27,6 @@ from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.cost.table.profile_table import (
     HALVES,
-    OPTIONAL_QUANTITIES,
     PADDED,
     PAIR_QUANTITIES,
     QUANTITIES,
@@ -241,7 +240,7 @@ def _read_layers(layers: h5py.Group) -> Iterator[tuple[LayerKey, LayerProfile]]:
             attributes = {"layout": PADDED, **_plain(group)}
             key = LayerKey(*(attributes[name] for name in LayerKey._fields))
             axes = tuple(_array(group, n, "iu") for n in AXES if holds(group, n) or n in AXES[:2])
-            names = [*QUANTITIES, *(name for name in OPTIONAL_QUANTITIES if holds(group, name))]
+            names = [*QUANTITIES, *(name for name in HALVES if holds(group, name))]
             grids = {name: _array(group, name, "f") for name in names}
             pairs = {
                 name: _array(group, name, "f") for name in PAIR_QUANTITIES if holds(group, name)

@@ -22,7 +22,6 @@ QUANTITIES = (
 )
 HALVES = ("input_ms", "weight_ms")
 """Times of the two passes that a split backward pass consists of."""
-OPTIONAL_QUANTITIES = ("stack_peak_bytes", *HALVES)
 PAIR_QUANTITIES = ("pair_ms", "near_pair_ms")
 UNFINISHED = (
     "holds no layers yet, as its profile was interrupted; start the same 'dynapipe-hpc profile' "
@@ -126,8 +125,6 @@ class LayerProfile:
             the tokens before it, shape (2,): forward and backward; None if not measured. Layers of
             a kind with windows count as 0.
         near_pair_ms: The same of the pairs within windows; None without windows.
-        stack_peak_bytes: The most that a stack of such layers occupied, however many it had;
-            None if that was not noted.
     """
 
     parameter_bytes: float
@@ -137,7 +134,6 @@ class LayerProfile:
     stored_bytes: FloatArray
     forward_transient_bytes: FloatArray
     backward_transient_bytes: FloatArray
-    stack_peak_bytes: FloatArray | None = None
     input_ms: FloatArray | None = None
     weight_ms: FloatArray | None = None
     pair_ms: FloatArray | None = None
@@ -157,7 +153,7 @@ class LayerProfile:
     @property
     def grids(self) -> dict[str, FloatArray]:
         """All grids that there are, by quantity."""
-        names = (*QUANTITIES, *OPTIONAL_QUANTITIES)
+        names = (*QUANTITIES, *HALVES)
         return {name: grid for name in names if (grid := getattr(self, name)) is not None}
 
 
