@@ -13,7 +13,6 @@ class Maps(NamedTuple):
     """Linear maps of a block that have the same input, on one shard.
 
     Attributes:
-        n_inputs: Width of the input.
         n_outputs: Width of the outputs of each map, by its name in `Lora.targets`.
         kept: Numbers kept for the gradients of their weights only: the input, unless something
             else needs it, too.

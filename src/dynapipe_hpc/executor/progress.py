@@ -7,12 +7,7 @@ class Progress(Protocol):
     """Record of the progress of a rank."""
 
     def reach(self, index: int, before: object) -> None:
-        """Records that the host has executed all instructions before `index`.
-
-        Args:
-            index: Index of the instruction that the host executes next.
-            before: Moment of the clock that passes when the device has executed them, too.
-        """
+        """Records that the host has executed all instructions before `index`."""
         ...
 
 

@@ -57,9 +57,6 @@ class Stage(Protocol[Tensor]):
         """Announces that the next pass completes the iteration's gradients.
 
         It is `backward_weight` where passes are split, otherwise `backward`.
-
-        Args:
-            index: The micro-batch of the pass.
         """
         ...
 

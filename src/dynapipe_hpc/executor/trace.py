@@ -8,7 +8,6 @@ class Span(NamedTuple):
     """Something that a rank did beside its instructions.
 
     Attributes:
-        label: What it did.
         start_ms: Start, from the start of the iteration.
         end_ms: End, from the start of the iteration.
     """
@@ -23,14 +22,12 @@ class IterationTrace:
     """Measurements of one rank in one iteration.
 
     Attributes:
-        iteration: Number of the iteration.
         rank: Rank, as plans number it.
         start_ms: Start of every instruction of the plan, from the start of the iteration.
         end_ms: End of every instruction, from the start of the iteration.
         loss: Part of the iteration's loss that this stage computed; the parts of stages add up.
         gradient_norm: Norm of the gradient of the complete model, before clipping.
         learning_rate: Learning rate of this iteration's step.
-        peak_bytes: Peak memory of activations.
         peak_has_transient: Whether `peak_bytes` includes memory that passes need only while they
             run.
         planning: What the rank's planner did meanwhile.

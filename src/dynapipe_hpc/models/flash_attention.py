@@ -107,14 +107,7 @@ def flash_forward(
 def flash_backward(
     gradient: Tensor, inputs: Sequence[Tensor], left: Sequence[Tensor], sizes: FlashSizes
 ) -> tuple[Tensor, ...]:
-    """The operator for the backward pass: gradients of queries, keys and values.
-
-    Args:
-        gradient: Gradient of the mixed values.
-        inputs: Queries, keys and values.
-        left: Mixed values, and what the forward pass left.
-        sizes: The sizes of the forward pass.
-    """
+    """The operator for the backward pass: gradients of queries, keys and values."""
     mixed, scores, *state = left
     gradients: tuple[Tensor, ...] = torch.ops.aten._flash_attention_backward(
         gradient,

@@ -36,10 +36,8 @@ class ForeignModel:
     """A causal language model of `transformers`, and where its parts are.
 
     Attributes:
-        whole: The model.
         decoder: Decoder of the model: embedding, layers and norm.
         layers_name: Name in the decoder of the list of layers.
-        layers: The layers.
         norm_name: Name in the decoder of the norm after the layers.
         calls_sdpa: Whether its attention calls torch's, not the attention interface.
         returns_tuples: Whether its layers return hidden states as the first of several results.

@@ -132,17 +132,7 @@ class DecoderLayer(nn.Module):
         cross_masks: AttentionMasks,
         recompute: Recompute,
     ) -> Tensor:
-        """Maps a tensor of the stream to another one.
-
-        Args:
-            hidden: Activation of the decoder.
-            stream: Stream of the decoder.
-            encoded: Output of the encoder, (rows, tokens, width), the same on all shards.
-            masks: What self-attention sees.
-            cross_masks: What cross-attention sees of the encoder's output.
-            recompute: Activation checkpointing mode, as in an encoder layer; selective recomputes
-                both kinds of attention.
-        """
+        """Maps a tensor of the stream to another one."""
         both_masks, biases = (masks, cross_masks), (*masks.biases, *cross_masks.biases)
         match recompute:
             case Recompute.NONE:

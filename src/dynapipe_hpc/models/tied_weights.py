@@ -13,7 +13,6 @@ class TiedWeight(NamedTuple):
 
     Attributes:
         stages: Stages that hold it, ascending.
-        n_numbers: Size on one shard.
         in_pairs: Whether the stages exchange it in pairs: the embedding, which is large and on few
             stages. Otherwise it is small, and all stages of a replica sum it.
     """

@@ -47,10 +47,6 @@ SPLIT_RULES: Mapping[RuleName, ScheduleRule] = {
 def read_costs(config: AnalyticConfig | ProfiledConfig, shape: ModelShape) -> CostSource:
     """Reads the cost table that a configuration names, if it names one.
 
-    Args:
-        config: Peak rates, or the name of a cost table.
-        shape: The model that was measured.
-
     Raises:
         InputError: The file cannot be read.
     """
@@ -123,12 +119,6 @@ def schedule_rules(config: ScheduleConfig) -> list[ScheduleRule]:
 
 def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens: int) -> Chooser:
     """The chooser that a [planner] table asks for.
-
-    Args:
-        config: The table.
-        cost: Predicts time and memory.
-        cluster: What plans are for.
-        max_tokens: The longest row that costs are known of, data.max_tokens.
 
     Raises:
         InputError: Dense rows are to be longer.

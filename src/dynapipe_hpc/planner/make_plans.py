@@ -100,13 +100,7 @@ class Planner:
         return replace(self, chooser=chooser, cost=cost, split_backward=False)
 
     def corrected(self, config: PlannerConfig, corrections: Corrections, max_tokens: int) -> Self:
-        """The same planner with the times of passes corrected.
-
-        Args:
-            config: Settings of rules and search.
-            corrections: What passes take longer than the cost model says.
-            max_tokens: Longest row, data.max_tokens.
-        """
+        """The same planner with the times of passes corrected."""
         cost = corrected_cost(self.cost, corrections)
         return replace(self, chooser=chooser(config, cost, self.cluster, max_tokens), cost=cost)
 

@@ -23,8 +23,6 @@ class _Weight:
 
     Attributes:
         view: Location in the flat buffers.
-        weight: Values, a view.
-        gradient: Gradient, a view.
         decays: Whether it decays.
         averages: Averages of squared gradients by kind: of rows and columns, or of every number.
         sums: Sums of this update that shards add up, by what they are of.

@@ -10,7 +10,6 @@ class Counters:
     Attributes:
         n_steps: Number of steps so far, which determines the learning rate.
         n_updates: Number of steps that were not skipped, as AdamW counts them.
-        loss_scale: Loss scale.
         n_scaled_steps: Number of steps since the loss scale changed.
         n_skipped_steps: Number of consecutive skipped steps that a smaller scale would not have
             helped.

@@ -52,13 +52,7 @@ class FlatParameters:
     def __init__(
         self, module: nn.Module, n_shares: int = 1, left_out: Collection[str] = ()
     ) -> None:
-        """Moves the trained parameters of one type into a buffer; frozen ones stay where they are.
-
-        Args:
-            module: Module that holds the parameters.
-            n_shares: Number of equal shares into which the buffers can be divided.
-            left_out: Names of parameters that are not moved.
-        """
+        """Moves the trained parameters of one type into a buffer; frozen ones stay where they are."""
         cut = splits_of(module)
         held = {
             name: p

@@ -27,12 +27,7 @@ class LossScale:
     """
 
     def __init__(self, dtype: torch.dtype, may_skip: int = 0) -> None:
-        """Starts the scale for a model that computes in `dtype`.
-
-        Args:
-            dtype: Data type of the model.
-            may_skip: Most consecutive steps to skip if a smaller scale would not help.
-        """
+        """Starts the scale for a model that computes in `dtype`."""
         self._is_dynamic = dtype is torch.float16
         self.value = FIRST_SCALE if self._is_dynamic else 1.0
         self._may_skip = may_skip

@@ -52,11 +52,7 @@ class StageModule(Protocol[BatchT_contra]):
         ...
 
     def run(self, activation: Tensor | None, batch: BatchT_contra, recompute: Recompute) -> Tensor:
-        """Runs the layers on the previous stage's activation, which is None on the first stage.
-
-        Returns:
-            The activation for the next stage; on the last stage, the losses of predictions.
-        """
+        """Runs the layers on the previous stage's activation, which is None on the first stage."""
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]:
@@ -127,10 +123,6 @@ class ModuleStage(Generic[BatchT]):
         """Lets the stage execute plans without backward passes inside the block.
 
         Forward passes then keep nothing, and nothing of training changes.
-
-        Args:
-            load_tokens: Loader of the samples.
-            samples: The samples.
 
         Yields:
             The table of `SampleLosses`, or of `AnswerLogProbs` if samples are preference pairs,

@@ -64,7 +64,6 @@ class Optimizer:
     distributes the results.
 
     Attributes:
-        parameters: Weights and their gradients.
         loss_scale: Loss scale, by which gradients are multiplied.
     """
 
@@ -77,15 +76,7 @@ class Optimizer:
         shares_state: bool = False,
         tied: Tied = NOTHING_TIED,
     ) -> None:
-        """Takes over the trained weights of `module`, whose parameters have one type.
-
-        Args:
-            module: Module with the layers of this rank.
-            config: Training configuration.
-            collectives: Collectives of the ranks that train the model.
-            shares_state: Whether replicas divide the optimizer's state among them (ZeRO-1).
-            tied: Weights of which several stages hold a copy.
-        """
+        """Takes over the trained weights of `module`, whose parameters have one type."""
         self._share = ZeroPartition(collectives, is_part=shares_state)
         not_own = borrowed(tied, collectives.stage)
         self.parameters = FlatParameters(module, self._share.n_parts, not_own)
@@ -124,11 +115,7 @@ class Optimizer:
         return sum(of_own.values()) + self._copies.kept_bytes + self._frozen_bytes
 
     def expect_last_backward(self, adds_to: Iterable[Tensor]) -> None:
-        """Announces that the next backward pass completes gradients; sums may overlap with it.
-
-        Args:
-            adds_to: Parameters to whose gradients it adds.
-        """
+        """Announces that the next backward pass completes gradients; sums may overlap with it."""
         if self._early:
             self._early.expect_last_backward(adds_to)
 

@@ -20,7 +20,6 @@ class _Bucket:
     Attributes:
         start: Index of their first number in the buffer of all gradients.
         gradients: Gradients of all of them, shape (n,).
-        matrices: Identities of the matrices.
         missing: Identities of those whose gradient of the last backward pass is missing.
     """
 
@@ -49,14 +48,7 @@ class OverlappedGradientReduce:
         tied: Collection[nn.Parameter] = (),
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
-        """Watches the gradients of parameters.
-
-        Args:
-            own_parameters: Parameters; a backward pass adds to each gradient once.
-            collectives: Collectives that sum over replicas.
-            tied: Parameters to whose gradients other stages add.
-            bucket_bytes: Smallest bucket in bytes.
-        """
+        """Watches the gradients of parameters."""
         self._collectives = collectives
         matrices_of = _buckets(own_parameters, tied, bucket_bytes)
         self._buckets = [bucket for bucket, _ in matrices_of]

@@ -29,7 +29,6 @@ class PreferenceNumbers(NamedTuple):
         chosen_reward: Reward of chosen answers: beta times the log-ratio of model and reference.
         rejected_reward: The same of rejected answers.
         accuracy: Number of pairs whose chosen answer has the larger reward.
-        chosen_log_prob: Log-probability of chosen answers.
         rejected_log_prob: The same of rejected answers.
         kl: Half of the mean of both squared log-ratios: an estimate of the divergence from the
             reference, for answers drawn from the model.
@@ -104,13 +103,7 @@ class PreferenceLoss:
     """Weighted sum of the losses of preference pairs, which is trained; see `PairLosses`."""
 
     def __init__(self, config: PreferenceLossConfig, references: Tensor) -> None:
-        """Compares with a reference.
-
-        Args:
-            config: Kind and settings of the loss.
-            references: Log-probabilities of the answers by the reference model, by sample, shape
-                (n_samples, 2), float64, on the device.
-        """
+        """Compares with a reference."""
         self._config, self._references = config, references
         self._numbers = references.new_zeros(len(PreferenceNumbers._fields))
 

@@ -27,7 +27,6 @@ class PendingStep:
     """Handle of an optimizer step that was started.
 
     Attributes:
-        number: Number of the step.
         norm: Norm of the complete model's gradient, before clipping; a scalar on the device.
         learning_rate: Learning rate, unless the update is skipped.
         loss_scale: Loss scale, which depends on whether updates are skipped.

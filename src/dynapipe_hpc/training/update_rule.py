@@ -31,7 +31,6 @@ class Factor:
     """State of a weight that is smaller than the weight.
 
     Attributes:
-        kind: Kind of state.
         view: Location in the state of the unsplit weight; it starts at 0.
         values: Numbers, shape (n,), not a copy.
     """
@@ -62,11 +61,7 @@ class UpdateRule(Protocol):
         ...
 
     def state(self, first: int) -> FlatState:
-        """Weights and state that has a number per weight.
-
-        Args:
-            first: Index of the first of the weights in the flat buffer.
-        """
+        """Weights and state that has a number per weight."""
         ...
 
     def factors(self) -> Sequence[Factor]:

@@ -22,7 +22,6 @@ class Communicators:
     Attributes:
         transfers: Communicators of activations or gradients, each in one direction.
         copies: Communicators of copies of tied weights, in both directions.
-        sums: Communicators of all-reduces.
     """
 
     transfers: int

@@ -53,13 +53,7 @@ class LocalNetwork(Generic[ArrayT]):
         allocate: Callable[[tuple[int, ...]], ArrayT],
         members: Sequence[int] | None = None,
     ) -> None:
-        """Connects some ranks of `world`, or all.
-
-        Args:
-            world: World of the ranks.
-            allocate: Function that makes an array of a given shape.
-            members: Ranks of `world` that are connected; they number each other from 0.
-        """
+        """Connects some ranks of `world`, or all."""
         self.world = world
         self.allocate = allocate
         self.members = range(world.n_ranks) if members is None else members

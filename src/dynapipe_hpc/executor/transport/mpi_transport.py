@@ -28,12 +28,7 @@ class MpiTransport:
     """
 
     def __init__(self, comm: MPI.Intracomm, dtype: torch.dtype) -> None:
-        """Opens the transport; called by all ranks of `comm`, whose numbers plans use, together.
-
-        Args:
-            comm: Communicator of all ranks of the job; the transport uses a duplicate.
-            dtype: Data type of all tensors.
-        """
+        """Opens the transport; called by all ranks of `comm`, whose numbers plans use, together."""
         self._comm = comm.Dup()
         self._sends: dict[int, tuple[MPI.Request, Tensor]] = {}
         self._receives: dict[int, _PendingReceive] = {}

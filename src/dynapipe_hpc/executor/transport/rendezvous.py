@@ -25,12 +25,7 @@ class Rendezvous(Store):
     """
 
     def __init__(self, comm: MPI.Intracomm, timeout_s: float) -> None:
-        """Opens the store; called by all ranks of `comm` together.
-
-        Args:
-            comm: Communicator of the ranks; the store uses a duplicate.
-            timeout_s: Longest wait for a key that no rank has set, in seconds.
-        """
+        """Opens the store; called by all ranks of `comm` together."""
         super().__init__()
         self._comm = comm.Dup()
         self._timeout_s = timeout_s
@@ -126,12 +121,7 @@ class Rendezvous(Store):
 
 @contextmanager
 def rendezvous(comm: MPI.Intracomm, timeout_s: float) -> Iterator[Rendezvous]:
-    """Opens a store while the ranks of `comm` connect; called by all ranks together.
-
-    Args:
-        comm: The ranks.
-        timeout_s: Longest wait of one rank for another, in seconds.
-    """
+    """Opens a store while the ranks of `comm` connect; called by all ranks together."""
     store = Rendezvous(comm, timeout_s)
     try:
         yield store

@@ -25,8 +25,6 @@ class TorchGroups:
     """Process groups that a rank belongs to; a group that would have one member is None.
 
     Attributes:
-        cluster: All ranks.
-        rank: This one.
         transfers: Ranks with the same shard number, in the order of plans, by what is sent between
             stages; empty if there is one stage and one replica. A pair of ranks has a
             communicator and a stream per group, so that a gradient that is late does not hold up an

@@ -45,14 +45,7 @@ class TorchTransport:
     def __init__(
         self, groups: Mapping[Payload, ProcessGroup], device: torch.device, dtype: torch.dtype
     ) -> None:
-        """Opens the transport.
-
-        Args:
-            groups: Groups of all ranks that plans number, in the same order, by payload; none if
-                there is only one rank.
-            device: Device of all tensors.
-            dtype: Data type of all tensors.
-        """
+        """Opens the transport."""
         self._groups = groups
         self._sends: dict[_Key, _Send] = {}
         self._receives: dict[_Key, _Receive] = {}

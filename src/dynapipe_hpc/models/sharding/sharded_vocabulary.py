@@ -14,13 +14,7 @@ from dynapipe_hpc.models.sharding.split import Split
 
 
 class TokenEmbedding(nn.Module):
-    """Learned vectors, of which each shard holds those of a range of ids.
-
-    Args:
-        vocab_size: Number of ids; the last shards are filled up with vectors of zeros.
-        width: Width of a vector.
-        shards: The shards of the stage.
-    """
+    """Learned vectors, of which each shard holds those of a range of ids."""
 
     def __init__(self, vocab_size: int, width: int, shards: Shards) -> None:
         super().__init__()

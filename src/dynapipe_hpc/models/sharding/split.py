@@ -16,7 +16,6 @@ class Split:
         dimension: The one that is cut.
         n_blocks: Equal blocks along it, of each of which a shard gets a part: the queries, keys
             and values of a shard's heads, for example.
-        shard: The shard held.
         n_shards: Into how many shards the weight is cut.
         whole_size: Size of the whole weight in that dimension, of one block; the last shards are
             filled up with zeros where the weight ends. None if shards divide it.

@@ -115,7 +115,6 @@ class Sides:
     """Reads inputs, targets, both or neither.
 
     Attributes:
-        reader: Gives the tokens.
         inputs: Whether to read inputs.
         targets: Whether to read targets.
     """

@@ -37,7 +37,6 @@ class IterationTokens:
         samples: Samples by id, with the number of tokens used of each.
         weights: Weight in the loss of each trained token of a sample, by sample id; of a preference
             pair, its own.
-        reader: Gives the tokens.
         start_id: Token before the first of every sample; None if each has its own.
         trained: The tokens that are trained.
         iteration: Iteration of training, on which dropout depends; None to drop nothing.

@@ -42,7 +42,6 @@ class LengthGroups:
     are.
 
     Attributes:
-        sizes: Size of each group.
         tokens: Position in the packed row that each token of all rows is copied from, int64;
             padding repeats the last token of its document.
         source_tokens: The same for the documents that are attended to.

@@ -43,7 +43,6 @@ class Baseline:
     Attributes:
         config: The [planner.batch] table.
         schedule_rules: Ways to order passes, all of which are tried.
-        cost: Predicts time and memory.
         cluster: What the plans are for.
     """
 

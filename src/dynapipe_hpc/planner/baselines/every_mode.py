@@ -22,9 +22,6 @@ def in_every_mode(
         choose: Function that plans by the costs of one mode.
         only_first: Whether to stop at the first mode with a plan that keeps within memory.
 
-    Returns:
-        The plans of the modes that were tried, each with its mode in its name.
-
     Raises:
         DoesNotFitError, NotMeasuredError, InfeasibleScheduleError: There is no plan in any mode;
             the error is that of the last one, which keeps least.

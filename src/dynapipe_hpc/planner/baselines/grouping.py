@@ -29,15 +29,6 @@ class Grouping(Protocol):
     ) -> list[list[MicroBatch]]:
         """Groups the samples of all replicas.
 
-        Args:
-            samples: Samples in order of arrival, at least one.
-            cost: Cost model of micro-batches, of whose modes the first is used.
-            cluster: The cluster that runs them.
-            setting: Rows or tokens of a micro-batch.
-
-        Returns:
-            Per replica its micro-batches, in the order in which they enter the pipeline.
-
         Raises:
             DoesNotFitError: A micro-batch needs more memory than a stage has.
             NotMeasuredError: The cost model does not know what one costs.

@@ -134,10 +134,6 @@ def pair_work(samples: Sequence[Sample], cost: CostModel) -> FloatArray:
 
     It is what a second row of the same lengths adds to the first. Where the cost model does not
     know these, work is tokens.
-
-    Args:
-        samples: The samples.
-        cost: Cost model of an encoder-decoder model, of whose modes the first is used.
     """
     inputs, targets = row_lengths(samples, is_encoder_decoder=True)
     packed, one = cost.of_layout(Layout.PACKED), np.ones_like(inputs)
@@ -161,10 +157,6 @@ def packed_work(samples: Sequence[Sample], cost: CostModel) -> FloatArray:
     attention is far from the peak rate, that underestimates c, and rows of long samples take longer
     than others. So b and c come from the cost model: the longest sample alone, and as many tokens
     in shorter rows. Where the cost model does not know these, work is tokens.
-
-    Args:
-        samples: The samples.
-        cost: Cost model, of whose modes the first is used.
     """
     tokens, pairs = (tokens_of(samples, name) for name in ("tokens", "attention_pairs"))
     longest = padded(int(tokens.max()))
@@ -197,10 +189,6 @@ def _ordered_groups(work: FloatArray, items: IntArray, n_groups: int) -> list[li
 def balanced_groups(work: FloatArray, n_groups: int) -> list[list[int]]:
     """Groups items by the largest differencing method, and exchanges items to improve on that.
 
-    Args:
-        work: Work of every item, finite.
-        n_groups: Number of groups, each of which gets an item.
-
     Returns:
         Per group its items, ascending.
 
@@ -218,10 +206,6 @@ def lower_by_swaps(work: FloatArray, groups: list[list[int]]) -> list[list[int]]
 
     Of all exchanges, the one that leaves the smaller of the larger sums is made. The largest sum
     of all groups never grows.
-
-    Args:
-        work: Work of every item.
-        groups: Items of every group.
     """
     group_of = np.empty(len(work), np.int64)
     for number, items in enumerate(groups):

@@ -175,10 +175,6 @@ def _halves(group: Group) -> list[Group]:
 def check_row_tokens(config: DensePackingConfig, max_tokens: int) -> None:
     """Checks that packed rows are not longer than any that has a cost.
 
-    Args:
-        config: The table.
-        max_tokens: The longest row that costs are known of, data.max_tokens.
-
     Raises:
         InputError: Rows are to be longer.
     """

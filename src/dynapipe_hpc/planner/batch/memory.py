@@ -39,15 +39,7 @@ def fits(costs: StageCosts, room_bytes: FloatArray) -> BoolArray:
 def misfit_error(
     subject: str, costs: StageCosts, cost: CostModel, cluster: Cluster, *, way_out: str
 ) -> InputError:
-    """The error for something that cannot run.
-
-    Args:
-        subject: Name of what cannot run, as the beginning of a sentence.
-        costs: Costs of the subject, as those of one micro-batch.
-        cost: Cost model that they come from.
-        cluster: The cluster, whose memory is too small.
-        way_out: What to change other than the memory.
-    """
+    """The error for something that cannot run."""
     if not np.isfinite(costs.work_ms).all() or not np.isfinite(activation_bytes(costs)).all():
         return NotMeasuredError(
             f"{subject} lies outside of what the cost model knows: it was not measured, or ran "

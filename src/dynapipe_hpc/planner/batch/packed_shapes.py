@@ -45,10 +45,6 @@ class Sums(NamedTuple):
 
         Shorter ones are left out. Documents of targets attend to themselves and to documents of
         inputs of as many tokens.
-
-        Args:
-            row_tokens: Length of every packed row of inputs, fill included.
-            target_tokens: Length of every packed row of targets, likewise.
         """
         of_inputs = (row_tokens - self.inputs) // MAX_FILL_TOKENS
         of_targets = (target_tokens - self.targets) // MAX_FILL_TOKENS
@@ -69,11 +65,6 @@ def packed_shapes(row_tokens: Sizes, sums: Sums, known: KnownRows) -> Shapes:
     rows than samples, or than are known, nor shorter ones: then rows are fewer and longer,
     which have as many tokens but overestimate pairs. Documents that fill rows up count as samples
     where rows would otherwise be longer than is known.
-
-    Args:
-        row_tokens: Length of every packed row, fill included.
-        sums: Sums over their samples.
-        known: Rows that the cost model knows.
     """
     n_rows = _input_rows(row_tokens, sums, sums.with_fill(row_tokens), known)
     return Shapes.padded(n_rows, row_tokens / n_rows, np.zeros_like(n_rows))
@@ -87,12 +78,6 @@ def packed_pair_shapes(
     The encoder's parts depend on inputs and their pairs, as in a decoder-only model. Parts of the
     decoder depend on tokens T of targets, S of inputs, and pairs P of a target and what it attends
     to: T (T + S) / P rows have as many of all three. That is another number of rows.
-
-    Args:
-        row_tokens: Length of every packed row of inputs, fill included.
-        target_tokens: Length of every packed row of targets, likewise.
-        sums: Sums over their samples.
-        known: Rows that the cost model knows.
     """
     filled = sums.with_fill(row_tokens, target_tokens)
     input_rows = _input_rows(row_tokens, sums, filled, known)
@@ -124,12 +109,7 @@ def sliced_shapes(
 
 
 def shapes_of(microbatches: Sequence[MicroBatch], known: KnownRows) -> Shapes:
-    """Sizes of micro-batches of any layout.
-
-    Args:
-        microbatches: The micro-batches.
-        known: Rows that the cost model knows.
-    """
+    """Sizes of micro-batches of any layout."""
     each = [_sizes_of(microbatch, known) for microbatch in microbatches]
     return Shapes(*np.array(each).reshape(-1, len(Shapes._fields)).T)
 

@@ -38,7 +38,6 @@ class BestOfSearch:
     Attributes:
         schedule_rules: Ways to order passes, all of which are tried.
         config: How hard a plan is looked for.
-        cost: Predicts time and memory.
         cluster: What the plans are for.
         layouts: Layouts of micro-batches to choose from.
         token_multiple: Multiple that rows are padded to.

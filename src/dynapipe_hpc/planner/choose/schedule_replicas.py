@@ -30,7 +30,6 @@ class ReplicaScheduler:
     Attributes:
         cost: Cost model, for what the model itself takes.
         cluster: The cluster, with memory limits and the link that slows a schedule.
-        rules: Schedule rules to try.
     """
 
     cost: CostModel

@@ -93,11 +93,6 @@ def place_transfers(
     come as late as possible, and a receive takes the lowest free slot. For details see
     cpp/include/dynapipe/plan/place_transfers.hpp.
 
-    Args:
-        schedule: The passes of every stage.
-        timeline: Times of the passes.
-        peers: Rank of each stage.
-
     Returns:
         Instructions of each stage, which end with ReduceGradients and StepOptimizer, unless the
         schedule has forward passes only.

@@ -53,12 +53,10 @@ class LayerEstimate:
         summed_bytes: Tensors that each direction adds up over shards.
         stored_bytes: Activations kept for the backward pass.
         transient_bytes: Activations on top while the forward pass runs.
-        transient_most_bytes: Limit of these.
         passing_bytes: Activations on top that it makes and does not keep, of one block at a time.
         mask_bytes: Masks of dropout on top while a pass runs, up to `MAX_MASK_BYTES`.
         gradient_bytes: Gradient of the largest weight, before it is added to those of others.
         term_bytes: Gradient that each layer computes for what its side shares.
-        sum_bytes: Sum of these gradients.
         repeated_flops: Operations of the forward pass that the backward pass computes again.
         repeated_bytes: What it keeps of that until it needs it.
     """

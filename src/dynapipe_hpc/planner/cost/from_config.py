@@ -23,7 +23,6 @@ class MeasuredCosts:
 
     Attributes:
         config: How its numbers are used.
-        table: The numbers.
     """
 
     config: ProfiledConfig
@@ -35,7 +34,6 @@ class EstimatedCosts:
     """Rates of a machine, and a model whose family has no closed forms.
 
     Attributes:
-        config: The rates.
         parts: Parts of the model by kind.
     """
 
@@ -51,16 +49,6 @@ def costs_of(
     source: CostSource, shape: ModelShape, placement: Placement, cluster: Cluster
 ) -> tuple[CostModel, Link]:
     """Cost model of estimates or of measurements.
-
-    Args:
-        source: Estimates or measurements.
-        shape: The model.
-        placement: The layers of every stage.
-        cluster: The ranks.
-
-    Returns:
-        The cost model, and the connection between neighbouring stages: as measured, else as
-        the cluster says.
 
     Raises:
         InputError: The measurements are of another model, or there are none of a model whose

@@ -181,8 +181,6 @@ class _Selection(NamedTuple):
     """Which measurements of a table are used.
 
     Attributes:
-        table: The measurements.
-        config: How layers are run.
         n_shards: Ranks that layers are cut over.
     """
 

@@ -13,14 +13,7 @@ SUM_BYTES = 4
 def slice_memory(
     shape: ModelShape, placement: Placement, n_shards: int, *, element_bytes: int
 ) -> SliceMemory:
-    """Memory of the slices of a sample on every stage.
-
-    Args:
-        shape: The model.
-        placement: The layers of every stage.
-        n_shards: Ranks that layers are cut over.
-        element_bytes: Size of a number of an activation.
-    """
+    """Memory of the slices of a sample on every stage."""
     n_layers = np.array([float(len(layers)) for layers in placement.layers])
 
     def on_stages(width: int, bytes_each: int) -> FloatArray:

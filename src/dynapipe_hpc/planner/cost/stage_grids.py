@@ -34,12 +34,9 @@ class StageMeasurements:
     Costs are made of them when they are first asked for: many plans need those of few ways.
 
     Attributes:
-        mode: Mode of recomputation.
         measured: Measured layers by kind.
         axes: Numbers of rows, tokens per row and target tokens, each ascending.
         plain: Backward passes without recomputation.
-        shape: The model.
-        stages: The stages.
         is_smoothed: Whether noise is repaired, and points are added where costs are curved.
     """
 

@@ -29,11 +29,6 @@ def parts_of_stages(shape: ModelShape, placement: Placement) -> dict[str, FloatA
 def boundary_sizes(shape: ModelShape, placement: Placement, n_stream_shards: int = 1) -> FloatArray:
     """Numbers per token that a shard of a stage hands to the next one.
 
-    Args:
-        shape: The model.
-        placement: The layers of every stage.
-        n_stream_shards: Shards that divide the tokens equally, but for the last of a part.
-
     Returns:
         Shape (n_stages, 2): per input token (or token of a decoder-only model), and per target
         token.

@@ -28,7 +28,6 @@ class PathTimes:
     Arrays have shape (n_microbatches, n_stages) unless stated otherwise.
 
     Attributes:
-        forward_ms: Time of F.
         gradient_ms: Time of B, without what splitting takes.
         weight_ms: Time of W; 0 if backward passes are not split.
         transfer_ms: Time of a transfer between a stage and the next, in either direction.
@@ -206,7 +205,6 @@ class _StageWork(NamedTuple):
         head_ms: Time until a micro-batch can have reached a stage.
         tail_ms: Time from the end of its B there to the end of what follows, see `PathTimes`.
         through_ms: Work before W.
-        work_ms: All work.
     """
 
     head_ms: FloatArray

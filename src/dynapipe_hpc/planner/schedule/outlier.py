@@ -23,8 +23,6 @@ class Outlier:
     """An outlier: a sample whose way through the pipeline takes longer than all ranks are busy.
 
     Attributes:
-        sample_id: Index of the sample.
-        tokens: Number of its tokens.
         chain_ms: Time of its passes through all stages, one after the other, alone in a pipeline.
         busy_ms: Time that the average rank computes in the iteration's plan.
     """

@@ -24,10 +24,8 @@ class Pipeline:
 
     Attributes:
         microbatches: Micro-batches in the order in which they enter the pipeline.
-        costs: Costs of the micro-batches.
         rule: Rule that made the schedule.
         schedule: The order of passes on every stage.
-        timeline: The schedule as simulated.
     """
 
     microbatches: tuple[MicroBatch, ...]

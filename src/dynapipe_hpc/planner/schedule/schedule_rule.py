@@ -108,11 +108,6 @@ class ScheduleRule(Protocol):
     ) -> Schedule:
         """Orders micro-batches 0, 1, ... which enter the pipeline in this order.
 
-        Args:
-            costs: Costs of the replica's micro-batches.
-            activation_limit_bytes: Device memory less static memory, shape (n_stages,).
-            link: Link between neighbouring stages, for rules that depend on times.
-
         Raises:
             InfeasibleScheduleError: The rule has no order within the limit.
         """

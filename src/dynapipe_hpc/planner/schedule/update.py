@@ -14,21 +14,12 @@ def iteration_ms(timelines: Sequence[Timeline], cost: CostModel) -> float:
     The gradients of a stage are reduced (data-parallel all-reduce) once its last pass has ended on
     all replicas, while other stages still compute. All ranks wait for the norm of all gradients;
     then all make their optimizer step.
-
-    Args:
-        timelines: Timelines of the replicas.
-        cost: Cost model of all-reduce and optimizer step.
     """
     return max(reduced_ms(timeline, cost) for timeline in timelines) + cost.step_ms
 
 
 def reduced_ms(timeline: Timeline, cost: CostModel) -> float:
-    """Time at which all gradients could be reduced if only one replica counted.
-
-    Args:
-        timeline: Timeline of the replica.
-        cost: Cost model of the all-reduce.
-    """
+    """Time at which all gradients could be reduced if only one replica counted."""
     return float((timeline.end_ms[:, -1] + cost.reduce_ms).max())
 
 
@@ -36,9 +27,6 @@ def extra_reduce_ms(cost: CostModel) -> FloatArray:
     """Times by which stages reduce their gradients longer than the one that takes least.
 
     Only these differences matter to the choice of a plan: what all stages take comes after any.
-
-    Args:
-        cost: Cost model of the all-reduce.
 
     Returns:
         Times in ms, shape (n_stages,).

@@ -25,9 +25,6 @@ class DamagedError(InputError):
 def write_fields(path: Path, kind: str, version: int, fields: Fields) -> str:
     """Writes an object with its own checksum, and waits until it is on disk.
 
-    Returns:
-        The checksum.
-
     Raises:
         RunError: The file system refuses, as when the disk is full.
     """

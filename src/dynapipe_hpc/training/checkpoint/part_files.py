@@ -28,7 +28,6 @@ class PartIndex:
 
     Attributes:
         checksum: Checksum of the index itself.
-        data_checksum: Checksum of the numbers.
         tensors: Blocks of tensors, by name.
     """
 

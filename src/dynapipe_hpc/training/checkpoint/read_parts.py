@@ -22,10 +22,6 @@ class CheckpointReader:
     def __init__(self, folder: Path, n_parts: int) -> None:
         """Reads the indices of all parts.
 
-        Args:
-            folder: The checkpoint.
-            n_parts: Number of ranks that wrote it.
-
         Raises:
             DamagedError: An index is damaged.
         """

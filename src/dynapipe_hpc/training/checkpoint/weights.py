@@ -12,9 +12,6 @@ from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
 def load_weights(checkpoint: Path) -> dict[str, Tensor]:
     """All unsplit weights of a checkpoint, by their names in the unsplit model.
 
-    Args:
-        checkpoint: Folder of a complete checkpoint.
-
     Returns:
         Weights in the precision that training keeps: float32 if it computes in 16 bits.
 

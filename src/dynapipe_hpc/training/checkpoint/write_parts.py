@@ -21,9 +21,6 @@ def write_parts(folder: Path, rank: int, parts: Iterable[StatePart]) -> str:
     Parts are taken one after the other, so that an iterator need not hold all of them. The checksum
     of a part is computed while it is written, as it takes about as long.
 
-    Returns:
-        A checksum of both files, which are then on disk.
-
     Raises:
         RunError: The file system refuses, as when the disk is full.
     """

@@ -92,8 +92,6 @@ class _Needs(NamedTuple):
     """Needs of a layer, in numbers of the traced type.
 
     Attributes:
-        work: Operations.
-        kept: Numbers kept for backward.
         transient: Numbers on top while the forward pass runs.
         window: Number of tokens that attention sees at most.
     """
@@ -139,7 +137,6 @@ class _Calls:
         has_flash: Whether it has one, which computes only what a window sees.
         max_tokens: Length of the longest sample. Windows that hold it change nothing.
         scores_flops: Operations of fused attention per pair of tokens.
-        windows: Windows of attention.
         expert_flops: Operations of products of experts.
     """
 

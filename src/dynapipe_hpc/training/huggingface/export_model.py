@@ -111,14 +111,7 @@ def write_adapters(
 
 
 def merging(origin: Origin, lora: Lora, base: ReadRows, read: ReadRows) -> ReadRows:
-    """Reader of the weights of a model with its adapters added to them.
-
-    Args:
-        origin: The model.
-        lora: Adapters of the model.
-        base: Reader of the weights that are frozen.
-        read: Reader of the matrices of adapters.
-    """
+    """Reader of the weights of a model with its adapters added to them."""
     maps: dict[str, list[AdapterMap]] = {}
     for each in adapter_maps(origin, lora):
         if each.is_trained:
@@ -160,7 +153,6 @@ class Exported(NamedTuple):
     """Export of a model.
 
     Attributes:
-        origin: The exported model.
         dtype: Type of the weights that were written.
     """
 
@@ -236,9 +228,6 @@ def write_model(folder: Path, origin: Origin, read: ReadRows, dtype: str | None 
         read: Reader of its unsplit weights.
         dtype: Type of the weights in the folder; None for that in the model's `config.json`, or
             float32.
-
-    Returns:
-        The type of the weights.
     """
     dtype = dtype or configured_dtype(origin.settings) or "float32"
     write_tensors(folder, origin.page.tensors(origin.shape), read, getattr(torch, dtype))

@@ -51,7 +51,6 @@ class ModelTensors:
     """Tensors of a folder, of which each weight of a model is there with its shape.
 
     Attributes:
-        folder: The folder.
         maps: Weights of the model, by name.
         tensors: Tensors, by the name that the page gives them.
         copies: Tensors that are there twice: the second by the name of the first.

@@ -29,9 +29,6 @@ def import_model(source: Path, output: Path) -> Origin:
         source: The folder.
         output: The checkpoint, which must not exist.
 
-    Returns:
-        The imported model.
-
     Raises:
         InputError: The folder cannot be used, or the output exists.
         RunError: The file system refuses, as when the disk is full.

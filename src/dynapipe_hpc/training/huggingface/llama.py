@@ -221,17 +221,7 @@ def _page(
     qk_norm: bool = False,
     takes_any_width: bool = True,
 ) -> ModelTypeMapping:
-    """Mapping of a class of `transformers`.
-
-    Args:
-        name: Beginning of the names of its classes.
-        defaults: Settings that a file may omit.
-        qkv_bias: Whether the maps of queries, keys and values always have biases.
-        may_have_biases: Whether they and the map after attention have biases if `attention_bias`
-            is true.
-        qk_norm: Whether queries and keys are normalised.
-        takes_any_width: Whether the width may be no multiple of the heads.
-    """
+    """Mapping of a class of `transformers`."""
     all_defaults = {**_LLAMA_DEFAULTS, **defaults}
 
     def model(settings: Settings) -> Values:

@@ -23,10 +23,6 @@ ROWS_BYTES = 1 << 24
 def read_part(tensors: ModelTensors, part: StatePart) -> None:
     """Overwrites a block of a weight with what the tensors of a folder hold.
 
-    Args:
-        tensors: The tensors.
-        part: The block, whose name is that of its weight.
-
     Raises:
         InputError: A number is NaN or infinite.
     """

@@ -15,7 +15,6 @@ class Settings:
     """Settings of a model, as `config.json` names them.
 
     Attributes:
-        path: The file, for messages.
         values: Values by name; a value of null counts as absent.
     """
 

@@ -15,7 +15,6 @@ class SafetensorsEntry:
     """Tensor in a safetensors file.
 
     Attributes:
-        file: The file.
         name: Name of the tensor in the file.
         dtype: Type of its numbers, as the format calls it.
         shape: Shape.

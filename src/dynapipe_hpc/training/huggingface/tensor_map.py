@@ -9,10 +9,8 @@ class Piece(NamedTuple):
     """Rows of a weight that come from one tensor of Hugging Face.
 
     Attributes:
-        source: Name of the tensor.
         start: Index of the first of these rows in the tensor.
         at: Index of the first of these rows in the weight.
-        n_rows: Number of rows.
     """
 
     source: str

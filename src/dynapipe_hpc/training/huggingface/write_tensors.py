@@ -34,7 +34,6 @@ class _Output:
     """A tensor to write.
 
     Attributes:
-        name: Name of the tensor.
         shape: Shape of the tensor.
         tensor_map: Map of the weight that holds it.
         start: Index of its first row in the weight.

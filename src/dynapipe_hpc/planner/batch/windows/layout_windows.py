@@ -17,7 +17,6 @@ class ShapesOfRows(NamedTuple):
 
     Attributes:
         cells: Row by row, index in `shapes` of windows of 1, 2, ... bundles.
-        shapes: Different shapes.
     """
 
     cells: Cells

@@ -209,7 +209,6 @@ class Doubling:
     """Windows of 1, 2, 4, ... samples, or of the most that are worth a look.
 
     Attributes:
-        lookup: Look-up of the windows.
         size: Number of samples of each window, shape (n_sizes, n_rows).
         rated: Ratings per mode of n_sizes * n_rows windows, those of one sample first.
     """

@@ -69,12 +69,9 @@ class _Slices(NamedTuple):
 
     Attributes:
         first: The sample of every cut, by its place among all, shape (n_cuts,).
-        cuts: The cuts.
-        modes: Mode of each.
         begins: Place of its first slice, shape (n_cuts + 1,), with the number of slices.
         later: Number of slices that follow each slice in its sample.
         shapes: Sizes of the rows of slices.
-        costs: Costs of the slices.
         together: Costs of the cuts: those of their slices, added up.
     """
 
@@ -89,13 +86,7 @@ class _Slices(NamedTuple):
 
     @classmethod
     def from_cuts(cls, cuts: Sequence[Sequence[Cut]], cost: CostModel, token_multiple: int) -> Self:
-        """Slices whose costs are looked up.
-
-        Args:
-            cuts: Ways to cut each of the first samples.
-            cost: Cost model of micro-batches.
-            token_multiple: Multiple that rows are filled up to.
-        """
+        """Slices whose costs are looked up."""
         every = [cut for of_sample in cuts for cut in of_sample]
         first = np.repeat(np.arange(len(cuts)), [len(of_sample) for of_sample in cuts])
         n_slices = np.array([len(cut.slices) for cut in every])

@@ -67,7 +67,6 @@ class WindowLookup:
     Attributes:
         windows: The windows, and the shapes of their micro-batches.
         first: Bundles with which windows begin, ascending, shape (n_rows,).
-        cost: Cost model of micro-batches.
         room_bytes: Memory that a window alone may use, shape (n_stages,).
     """
 

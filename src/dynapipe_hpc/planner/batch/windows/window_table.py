@@ -58,8 +58,6 @@ class WindowTable:
             where they may not be used.
         spans: Begin and end of the cells of every mode and row, shape (n_modes, n_rows, 2).
         shapes: Shapes of the micro-batches that were looked up, usable or not.
-        costs: Costs of these micro-batches.
-        ratings: Ratings of these micro-batches.
         sliced: Slices of the samples that run as such; a sample's entry in `costs` adds up theirs.
     """
 

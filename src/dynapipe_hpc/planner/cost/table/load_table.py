@@ -11,10 +11,6 @@ from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 def load_table(path: Path, shape: ModelShape) -> ProfileTable:
     """A cost table (HDF5), or measurements as CSV with their parameters beside them.
 
-    Args:
-        path: The file; its suffix says which of the two it is.
-        shape: The model that was measured.
-
     Raises:
         InputError: A file cannot be read; or it is HDF5 and h5py is not installed.
     """

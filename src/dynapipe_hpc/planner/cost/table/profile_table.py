@@ -113,7 +113,6 @@ class LayerProfile:
     A point that ran out of memory, or was not measured, is NaN in every grid.
 
     Attributes:
-        parameter_bytes: Size of its weights.
         axes: Ascending rows, then tokens per row; of a T5's decoder a third axis, of target
             tokens, and of its head the second is that.
         forward_ms: Time of the forward pass; this and the following are arrays with one dimension
@@ -175,7 +174,6 @@ class ProfileTable:
 
     Attributes:
         model: Fingerprint of the model whose layers were measured.
-        layers: The measurements.
         element_bytes: Size of one number of the tensors between stages.
         state_factor: Bytes of weights, gradients and optimizer state per byte of weights.
         update: The end of an iteration.
