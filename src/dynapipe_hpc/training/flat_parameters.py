@@ -52,7 +52,7 @@ class FlatParameters:
     def __init__(
         self, module: nn.Module, n_shares: int = 1, left_out: Collection[str] = ()
     ) -> None:
-        """Moves the trained parameters of one type into a buffer; frozen ones stay where they are."""
+        """Moves trained parameters of one type into a buffer; frozen ones stay where they are."""
         cut = splits_of(module)
         held = {
             name: p
