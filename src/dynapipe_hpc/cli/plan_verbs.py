@@ -167,7 +167,6 @@ def _measure(arguments: argparse.Namespace) -> int:
                 repetition_s=_REPETITION_S,
                 on_progress=on_progress,
                 begun=begun,
-                beside=output,
             ):
                 with job.fail_together():
                     if table is not None:

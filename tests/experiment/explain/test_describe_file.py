@@ -2,7 +2,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import h5py
-import numpy as np
 import pytest
 from tests.examples.measured_layers import SHAPE, linear_table
 from tests.examples.tokenized import write_samples
@@ -13,8 +12,6 @@ from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.explain.describe_file import describe_file, describe_for, verify_file
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.profile.rounds import StackRounds
-from dynapipe_hpc.experiment.profile.rounds_file import RoundsFile
 from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 
@@ -67,14 +64,6 @@ def test_an_interrupted_cost_table_says_how_to_go_on(tmp_path: Path) -> None:
     assert f"\n  {told}" in describe_file(path)
     with pytest.raises(InputError, match=f"x.h5: {told}"):
         describe_for(tiny_experiment().model_copy(update={"model": MODEL}), path)
-
-
-def test_what_an_interrupted_profile_keeps_says_how_to_go_on(tmp_path: Path) -> None:
-    rounds = RoundsFile(tmp_path / "x.h5", "mine")
-    rounds.put("none layer", StackRounds(3, np.ones((1, 2, 2, 3))))
-    shown = describe_file(rounds.path)
-    assert shown.startswith(f"{rounds.path}: rounds that an interrupted profile has measured in")
-    assert "start the same 'dynapipe-hpc profile' again" in shown
 
 
 @pytest.mark.parametrize("attributes", [{}, {"format": "a photograph"}])

@@ -1,7 +1,6 @@
 """A profile measures the halves of backward passes, by a clock that only passes advance."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,6 @@ from dynapipe_hpc.experiment.profile.begun_table import modes_to_measure
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
 from dynapipe_hpc.experiment.profile.rounds import SPLIT, WHOLE, Measure, measure_rounds
-from dynapipe_hpc.experiment.profile.rounds_file import RoundsFile
 from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
@@ -205,27 +203,6 @@ def test_a_table_without_halves_gets_them_where_plans_may_split() -> None:
     assert modes_to_measure(config_of("none", split=False), both) == []
 
 
-@pytest.mark.usefixtures("clock")
-def test_rounds_of_whole_passes_are_not_continued_with_halves(tmp_path: Path) -> None:
-    def interrupt(share: float) -> None:
-        if share > 0.99:
-            raise InterruptedError
-
-    path, whole = tmp_path / "t.h5", config_of("none", split=False)
-    tables = profile(
-        ALONE, whole, GRID, repetition_s=0.0, on_progress=interrupt, begun=None, beside=path
-    )
-    begun = next(tables)
-    with pytest.raises(InterruptedError):
-        next(tables)
-    split = config_of("none", split=True)
-    *_, table = profile(
-        ALONE, split, GRID, repetition_s=0.0, on_progress=lambda _: None, begun=begun, beside=path
-    )
-    assert table is not None
-    assert table.layers[LayerKey(1, "none", LAYER)].input_ms is not None
-
-
 @pytest.mark.parametrize(("measures", "n_rounds"), [(WHOLE, 6), (SPLIT, 3)])
 def test_halves_leave_time_for_half_as_many_rounds(
     measures: tuple[Measure, ...], n_rounds: int, monkeypatch: pytest.MonkeyPatch
@@ -236,24 +213,13 @@ def test_halves_leave_time_for_half_as_many_rounds(
     with tokens_on_disk([(8, 8)], config.model.vocab_size) as tokens:
         stacks = [Stack(config, StackShape(n_layers=1), tokens)]
         microbatches = [PaddedRows((0,), 16)]
-        *_, known = measure_rounds(
+        shares: list[float] = []
+        measure_rounds(
             ALONE,
             stacks,
             microbatches,
             repetition_s=6.0,
-            on_progress=lambda _: None,
+            on_progress=shares.append,
             measures=measures,
         )
-    assert len(known.times_ms) == known.n_rounds == n_rounds
-
-
-def test_rounds_of_halves_are_kept(tmp_path: Path) -> None:
-    memory, times_ms = np.ones((1, 2, 4, 3)), np.arange(40.0).reshape(1, 2, 4, 5)
-    known = rounds.StackRounds(2, memory, (times_ms,))
-    RoundsFile(tmp_path / "t.h5", "mine").put("layer", known)
-    found = RoundsFile(tmp_path / "t.h5", "mine").get("layer")
-    assert found is not None
-    np.testing.assert_array_equal(found.times_ms, [times_ms])
-    mixed = replace(known, times_ms=(times_ms, times_ms[..., :2]))
-    RoundsFile(tmp_path / "t.h5", "mine").put("layer", mixed)
-    assert RoundsFile(tmp_path / "t.h5", "mine").get("layer") is None
+    assert len(shares) == 1 + n_rounds

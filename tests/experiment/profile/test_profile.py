@@ -31,7 +31,7 @@ from dynapipe_hpc.experiment.profile.begun_table import begun_table, modes_to_me
 from dynapipe_hpc.experiment.profile.bench import has_slices
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
-from dynapipe_hpc.experiment.profile.rounds import StackRounds, measure_rounds
+from dynapipe_hpc.experiment.profile.rounds import measure_rounds, typical_costs
 from dynapipe_hpc.experiment.profile.stack import (
     Stack,
     StackShape,
@@ -42,6 +42,7 @@ from dynapipe_hpc.experiment.profile.stack import (
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerKey, ProfileTable
@@ -285,26 +286,21 @@ def test_micro_batches_that_run_out_of_memory_are_left_out() -> None:
     with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
         stacks = [Stack(CONFIG, StackShape(n_layers=1), tokens)]
         microbatches = [PaddedRows((0,), 16), TOO_LARGE]
-        known = all_rounds(stacks, microbatches)
-    assert len(known.times_ms) == known.n_rounds == 2
-    assert known.typical().shape == (1, 1, 5)
+        found = all_rounds(stacks, microbatches)
+    assert found.shape == (1, 1, 5)
 
 
 def test_the_typical_time_is_the_median_of_rounds_and_ranks() -> None:
     # Ranks with medians of 2, 40 and 6.
     by_rank = [[1, 2, 90], [40, 30, 50], [6, 5, 70]]
-    rounds = tuple(
-        np.full((3, 1, 1, 2), np.reshape(of, (3, 1, 1, 1))) for of in np.transpose(by_rank)
-    )
-    known = StackRounds(3, np.ones((3, 1, 1, 3)), rounds)
-    assert known.typical()[0, 0].tolist() == [6, 6, 1, 1, 1]
+    times_ms = np.full((3, 3, 1, 1, 2), np.reshape(by_rank, (3, 3, 1, 1, 1)))
+    assert typical_costs(np.ones((3, 1, 1, 3)), times_ms)[0, 0].tolist() == [6, 6, 1, 1, 1]
 
 
-def all_rounds(stacks: list[Stack], microbatches: Sequence[MicroBatch]) -> StackRounds:
-    *_, known = measure_rounds(
+def all_rounds(stacks: list[Stack], microbatches: Sequence[MicroBatch]) -> FloatArray:
+    return measure_rounds(
         ALONE, stacks, microbatches, repetition_s=0.0, on_progress=lambda _: None
-    )
-    return known
+    ).costs
 
 
 @contextmanager
@@ -356,7 +352,7 @@ def test_an_out_of_memory_in_one_round_leaves_the_others_right() -> None:
         stacks = [Stack(CONFIG, StackShape(n_layers=n), tokens) for n in (1, 2)]
         stored_bytes = [stack.memory(small).stored_bytes for stack in stacks]
         with large_backward_passes_run_out_of_memory(rows=4):
-            found = all_rounds(stacks, [small, large]).typical()
+            found = all_rounds(stacks, [small, large])
     assert found.shape == (1, 2, 5)
     stored = QUANTITIES.index("stored_bytes")
     assert found[..., stored].tolist() == [stored_bytes]
@@ -368,8 +364,6 @@ def test_progress_rises_to_one() -> None:
     with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
         stacks = [Stack(CONFIG, StackShape(n_layers=1), tokens)]
         microbatches = [PaddedRows((0,) * n, 16) for n in (1, 2)]
-        list(
-            measure_rounds(ALONE, stacks, microbatches, repetition_s=1.0, on_progress=shares.append)
-        )
+        measure_rounds(ALONE, stacks, microbatches, repetition_s=1.0, on_progress=shares.append)
     assert shares == sorted(shares)
     assert shares[-1] == 1

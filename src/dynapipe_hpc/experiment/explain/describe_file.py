@@ -21,21 +21,16 @@ from dynapipe_hpc.planner.cost.table.describe_table import describe_table
 
 
 def describe_file(path: Path) -> str:
-    """Describes a dataset, a cost table, or the rounds file of an interrupted profile.
+    """Describes a dataset or a cost table.
 
     Raises:
-        InputError: The file is none of these, or damaged.
+        InputError: The file is neither, or damaged.
     """
     match format_of(path):
         case dataset_header.FORMAT:
             return describe_dataset(path)
         case profile_file.FORMAT:
             return describe_table(profile_file.read_table(path), path)
-        case profile_file.ROUNDS_FORMAT:
-            return (
-                f"{path}: rounds that an interrupted profile has measured in one mode of "
-                "recomputation; start the same 'dynapipe-hpc profile' again to continue"
-            )
         case _:
             raise InputError(
                 f"{path}: neither a dataset nor a cost table; dynapipe-hpc preprocess makes "

@@ -100,7 +100,7 @@ class AgreeingShards:
                 raise
             raise RunError(
                 f"a micro-batch that fitted before no longer fits into memory: {error}; free "
-                "memory and start again: the profile continues from here"
+                "memory and start again: the profile continues after its last complete mode"
             ) from error
 
     def _check_room(self, values: Tensor, n_tensors: int) -> None:

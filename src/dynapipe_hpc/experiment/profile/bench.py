@@ -18,11 +18,10 @@ from dynapipe_hpc.experiment.profile.rounds import (
     WHOLE,
     Measure,
     OnProgress,
-    StackRounds,
+    Rounds,
     measure_rounds,
     share_of,
 )
-from dynapipe_hpc.experiment.profile.rounds_file import RoundsFile
 from dynapipe_hpc.experiment.profile.separate_layers import mean_layer
 from dynapipe_hpc.experiment.profile.stack import (
     DECODER_STACKS,
@@ -89,11 +88,7 @@ def _min_sliced_tokens(config: ExperimentConfig) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Everything needed to measure stacks of layers on this rank, together with all others.
-
-    Attributes:
-        kept: File of the rounds measured so far on the first rank; None elsewhere.
-    """
+    """Everything needed to measure stacks of layers on this rank, together with all others."""
 
     job: Job
     config: ExperimentConfig
@@ -101,7 +96,6 @@ class Bench:
     channels: Channels
     on: RankDevice
     repetition_s: float
-    kept: RoundsFile | None
 
     def measure(
         self, mode: ExecutionMode, grid: ProfileGrid, on_progress: OnProgress
@@ -118,67 +112,46 @@ class Bench:
         n_groups, n_more = len(groups), len(kinds) if has_pairs else 0
         costs: dict[str, list[tuple[FloatArray, float]]] = {}
         for k, (group, share) in enumerate(groups):
-            name = f"{group.kind} {k}" if len(kinds) > 1 else group.kind
             part = share_of(on_progress, k, n_groups + n_more)
-            known = self._rounds(group, mode, part, name)
+            known = self._rounds(group, mode, part)
             if self.job.is_first:
-                costs.setdefault(group.kind, []).append((known.typical(), share))
+                costs.setdefault(group.kind, []).append((known.costs, share))
         measured = {kind: mean_layer(alike) for kind, alike in costs.items()}
-        if has_pairs and (row := self._longest_sample(known, grid)):
+        if has_pairs and (row := self._longest_sample(known.n_microbatches, grid)):
             for k, (alike, share) in enumerate(kinds):
                 group = StackGroup(PAIRS, alike, STACKS[:2], [row])
-                name = f"{PAIRS} {k}" if len(kinds) > 1 else PAIRS
                 part = share_of(on_progress, n_groups + k, n_groups + n_more)
-                known = self._rounds(group, mode, part, name, measures=(Stack.pair_ms,))
+                known = self._rounds(group, mode, part, measures=(Stack.pair_ms,))
                 if self.job.is_first:
                     of_kind = PAIRS if math.isinf(alike.window) else NEAR_PAIRS
-                    costs.setdefault(of_kind, []).append((known.typical(), share))
+                    costs.setdefault(of_kind, []).append((known.costs, share))
         for kind in (PAIRS, NEAR_PAIRS):
             if kind in costs:
                 measured[kind] = np.sum([share * of_kind for of_kind, share in costs[kind]], axis=0)
         return measured
 
-    def _longest_sample(self, known: StackRounds, grid: ProfileGrid) -> PackedRow | None:
+    def _longest_sample(self, n_microbatches: int, grid: ProfileGrid) -> PackedRow | None:
         """The longest sample that ran alone, if it is long enough for slices."""
-        n_microbatches = self.job.broadcast(known.n_microbatches)
         alone = [row for row in grid.packed()[:n_microbatches] if len(row.sample_ids) == 1]
         return alone[-1] if alone[-1].row_tokens >= _min_sliced_tokens(self.config) else None
-
-    def forget(self) -> None:
-        """Deletes the rounds that were kept."""
-        if self.kept is not None:
-            self.kept.clear()
 
     def _rounds(
         self,
         group: StackGroup,
         mode: ExecutionMode,
         on_progress: OnProgress,
-        kind: str,
-        *,
         measures: Sequence[Measure] = (),
-    ) -> StackRounds:
+    ) -> Rounds:
         if not measures:
             measures = SPLIT if kinds_with_halves(self.config, mode.recompute) else WHOLE
-        halves = ", in halves" if measures is SPLIT else ""
-        name = f"{mode.layout.text} {mode.recompute.text} {kind}{halves}"
-        begun = None if self.kept is None else self.kept.get(name)
-        microbatches = [replace(m, recompute=mode.recompute) for m in group.microbatches]
-        stacks, limit_s = self._stacks(group), self.repetition_s
-        rounds = measure_rounds(
+        return measure_rounds(
             self.job,
-            stacks,
-            microbatches,
-            repetition_s=limit_s,
+            self._stacks(group),
+            [replace(m, recompute=mode.recompute) for m in group.microbatches],
+            repetition_s=self.repetition_s,
             on_progress=on_progress,
-            begun=begun,
             measures=measures,
         )
-        for known in rounds:
-            with self.job.fail_together():
-                if self.kept is not None:
-                    self.kept.put(name, known)
-        return known
 
     def _stacks(self, group: StackGroup) -> list[Stack]:
         shards, device = self.channels.collectives, self.on.device

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,7 +18,6 @@ from dynapipe_hpc.experiment.profile.bench import Bench
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.layer_profiles import layer_profiles
 from dynapipe_hpc.experiment.profile.rounds import OnProgress, share_of
-from dynapipe_hpc.experiment.profile.rounds_file import RoundsFile
 from dynapipe_hpc.experiment.profile.stack import tokens_on_disk
 from dynapipe_hpc.experiment.profile.update import measure_update
 from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer
@@ -133,7 +131,6 @@ def profile(
     repetition_s: float,
     on_progress: OnProgress,
     begun: ProfileTable | None = None,
-    beside: Path | None = None,
 ) -> Iterator[ProfileTable | None]:
     """Measures the layers, links and updates that a run would execute; all ranks together.
 
@@ -148,11 +145,10 @@ def profile(
             the first, which warms up.
         on_progress: Callback that takes the share done, from 0 to 1.
         begun: Table to add to, on the first rank; None to begin one.
-        beside: Path of the table; the rounds of an interrupted mode are kept beside it.
 
     Yields:
         The table so far on the first rank, None elsewhere: a new table first without layers, then
-        each time after a layout and mode of recomputation, whose rounds are then deleted.
+        each time after a layout and mode of recomputation.
     """
     torch.set_num_threads(config.training.threads)
     keep_freed_memory()
@@ -165,16 +161,14 @@ def profile(
     if not job.broadcast(begun is not None):
         table = _without_layers(job, config, grid, tied=tied, channels=channels, on=on)
         yield table
-    kept = None if table is None or beside is None else RoundsFile(beside, table.created)
     with tokens_on_disk(grid.samples, config.model.vocab_size) as tokens:
-        bench = Bench(job, config, tokens, channels, on, repetition_s, kept)
+        bench = Bench(job, config, tokens, channels, on, repetition_s)
         for k, mode in enumerate(modes):
             stacks = bench.measure(mode, grid, share_of(on_progress, k, len(modes)))
             if table is not None:
                 new = layer_profiles(stacks, grid, config, mode)
                 table = replace(table, layers={**table.layers, **new})
             yield table
-            bench.forget()
     channels.close()
 
 

@@ -97,8 +97,6 @@ def _first(flags: npt.NDArray[np.bool_]) -> tuple[int, ...]:
 
 
 FORMAT = "dynapipe-hpc cost table"
-ROUNDS_FORMAT = "dynapipe-hpc rounds of a profile"
-"""Format of the file beside a table whose profile was interrupted."""
 SCHEMA_VERSION = 5  # 1 has no layouts, 2 no split backward passes, 3 no slices, 4 none in windows
 _AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
 TABLE = FileKind("a cost table", lambda path: has_format(path, FORMAT))

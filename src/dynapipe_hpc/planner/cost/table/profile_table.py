@@ -188,8 +188,3 @@ class ProfileTable:
     update: UpdateProfile
     link: Link | None
     provenance: Mapping[str, str]
-
-    @property
-    def created(self) -> str:
-        """Date at which the table was begun; empty if it does not say."""
-        return self.provenance.get("created", "")
