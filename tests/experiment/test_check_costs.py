@@ -13,8 +13,8 @@ from dynapipe_hpc.experiment.check_costs import check_costs, configured, missing
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import with_cost_table
-from dynapipe_hpc.experiment.profile.begun_table import measured_with
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+from dynapipe_hpc.experiment.profile.profile import measured_with
 from dynapipe_hpc.experiment.rank.host_device import circumstances, find_host_device
 from dynapipe_hpc.planner.cost.config import AnalyticTable
 from dynapipe_hpc.planner.cost.from_config import CostSource

@@ -335,7 +335,7 @@ ANY_DECODER = (
         KINDS,
     ),
     Mutant(
-        "experiment/profile/begun_table.py",
+        "experiment/profile/profile.py",
         "(layer.near_pair_ms is not None or not has_windows)",
         "(layer.near_pair_ms is None or not has_windows)",
         "tables that are measured again and again",
@@ -659,14 +659,14 @@ ANY_DECODER = (
         KINDS,
     ),
     Mutant(
-        "experiment/profile/separate_layers.py",
+        "experiment/profile/layer_profiles.py",
         "share * costs[:n] for",
         "costs[:n] / len(kinds) for",
         "kinds of layers that count alike",
         KINDS,
     ),
     Mutant(
-        "experiment/profile/separate_layers.py",
+        "experiment/profile/layer_profiles.py",
         "    mean[..., TRANSIENT] = np.max",
         "    mean[..., TRANSIENT] = np.mean",
         "transient memory of a mean layer",

@@ -145,8 +145,7 @@ def _measure(arguments: argparse.Namespace) -> int:
         with job.fail_together():
             check_torch()
         # Loads torch only after every check that does not need it.
-        from dynapipe_hpc.experiment.profile.begun_table import begun_table
-        from dynapipe_hpc.experiment.profile.profile import profile
+        from dynapipe_hpc.experiment.profile.profile import begun_table, profile
         from dynapipe_hpc.experiment.rank.host_device import find_host_device, slices_obstacle
 
         begun, obstacle = None, ""

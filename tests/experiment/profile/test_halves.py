@@ -16,11 +16,10 @@ from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
-from dynapipe_hpc.experiment.profile import rounds, stack
-from dynapipe_hpc.experiment.profile.begun_table import modes_to_measure
+from dynapipe_hpc.experiment.profile import bench, stack
+from dynapipe_hpc.experiment.profile.bench import SPLIT, WHOLE, Measure, measure_rounds
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.profile.profile import profile
-from dynapipe_hpc.experiment.profile.rounds import SPLIT, WHOLE, Measure, measure_rounds
+from dynapipe_hpc.experiment.profile.profile import modes_to_measure, profile
 from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
@@ -173,7 +172,7 @@ def test_only_stacks_with_layers_run_twice_and_only_where_something_is_deferred(
     tables_of(config_of(*MODES, split=False))
     assert not clock.split_stacks
     tables_of(config_of("selective", split=True))
-    n_rounds = rounds.MIN_ROUNDS
+    n_rounds = bench.MIN_ROUNDS
     in_turn = [n for n in (1, 2) for _ in range(stack.CPU_IN_FLIGHT)]
     assert clock.split_stacks == in_turn * len(GRID.microbatches()) * n_rounds
 
@@ -208,7 +207,7 @@ def test_halves_leave_time_for_half_as_many_rounds(
     measures: tuple[Measure, ...], n_rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter(range(100))
-    monkeypatch.setattr(rounds, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    monkeypatch.setattr(bench, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
     config = config_of("none", split=True)
     with tokens_on_disk([(8, 8)], config.model.vocab_size) as tokens:
         stacks = [Stack(config, StackShape(n_layers=1), tokens)]

@@ -16,10 +16,9 @@ from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
-from dynapipe_hpc.experiment.profile.begun_table import modes_to_measure
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.profile.profile import profile
-from dynapipe_hpc.experiment.profile.separate_layers import TRANSIENT, mean_layer
+from dynapipe_hpc.experiment.profile.layer_profiles import TRANSIENT, mean_layer
+from dynapipe_hpc.experiment.profile.profile import modes_to_measure, profile
 from dynapipe_hpc.experiment.profile.stack import (
     Stack,
     StackShape,

@@ -27,11 +27,9 @@ from dynapipe_hpc.data.microbatch import (
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.profile.agreeing_shards import OutOfMemoryError
-from dynapipe_hpc.experiment.profile.begun_table import begun_table, modes_to_measure
-from dynapipe_hpc.experiment.profile.bench import has_slices
+from dynapipe_hpc.experiment.profile.bench import has_slices, measure_rounds, typical_costs
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.profile.profile import profile
-from dynapipe_hpc.experiment.profile.rounds import measure_rounds, typical_costs
+from dynapipe_hpc.experiment.profile.profile import begun_table, modes_to_measure, profile
 from dynapipe_hpc.experiment.profile.stack import (
     Stack,
     StackShape,

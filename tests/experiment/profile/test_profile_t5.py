@@ -10,9 +10,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
-from dynapipe_hpc.experiment.profile.begun_table import begun_table, modes_to_measure
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.profile.profile import profile
+from dynapipe_hpc.experiment.profile.profile import begun_table, modes_to_measure, profile
 from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.config import ProfiledConfig

@@ -8,8 +8,8 @@ from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.profile.layer_profiles import layer_profiles
-from dynapipe_hpc.experiment.profile.separate_layers import (
+from dynapipe_hpc.experiment.profile.layer_profiles import (
+    layer_profiles,
     separate_layers,
     separate_pairs,
     separate_sides,

@@ -1,38 +1,164 @@
 """The profile: costs of a run's layers, links and updates, measured on this machine."""
 
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product, starmap
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.executor.clock import Clock
 from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.place_layers import any_placement
-from dynapipe_hpc.experiment.profile.begun_table import measured_with, modes_to_measure
-from dynapipe_hpc.experiment.profile.bench import Bench
+from dynapipe_hpc.experiment.profile.bench import Bench, OnProgress, has_slices, share_of
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.layer_profiles import layer_profiles
-from dynapipe_hpc.experiment.profile.rounds import OnProgress, share_of
 from dynapipe_hpc.experiment.profile.stack import tokens_on_disk
-from dynapipe_hpc.experiment.profile.update import measure_update
 from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer
 from dynapipe_hpc.experiment.rank.channels import Channels, connect
-from dynapipe_hpc.experiment.rank.devices import RankDevice, clock_of, dtype_of, find_device
+from dynapipe_hpc.experiment.rank.devices import (
+    RankDevice,
+    clock_of,
+    dtype_of,
+    find_device,
+    wait_for,
+)
+from dynapipe_hpc.experiment.rank.host_device import circumstances, find_host_device
+from dynapipe_hpc.experiment.split_passes import kinds_with_halves
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.models.tied_weights import Tied, tied_weights
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.plan.instruction import Payload
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.model_state import state_factor
-from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable, fingerprint_of
+from dynapipe_hpc.planner.cost.table.profile_file import read_table
+from dynapipe_hpc.planner.cost.table.profile_table import (
+    LayerKey,
+    LayerProfile,
+    ProfileTable,
+    UpdateProfile,
+    check_model,
+    fingerprint_of,
+)
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import N_AVERAGES
 from dynapipe_hpc.training.optimizer import Optimizer
+
+N_UPDATES = 7
+
+
+def measure_update(job: Job, optimizer: Optimizer) -> UpdateProfile:
+    """Times the gradient all-reduce and the optimizer step of this rank's stage (collective).
+
+    A job of one stage reduces nothing, so its table holds no time for the all-reduce.
+
+    Args:
+        job: The ranks.
+        optimizer: The optimizer of the weights of this rank.
+
+    Returns:
+        The median over ranks and repetitions on the first rank, zeros elsewhere.
+    """
+    times = [_update_ms(job, optimizer) for _ in range(1 + N_UPDATES)][1:]
+    n_bytes = optimizer.parameters.weight_bytes
+    per_byte = [median(column) / n_bytes for column in zip(*times, strict=True)]
+    by_rank = job.gather(per_byte)
+    if not by_rank:
+        return UpdateProfile()
+    reduce, step = (median(column) for column in zip(*by_rank, strict=True))
+    return UpdateProfile(reduce_ms_per_byte=reduce, optimizer_ms_per_byte=step)
+
+
+def _update_ms(job: Job, optimizer: Optimizer) -> tuple[float, float]:
+    gradients = optimizer.parameters.gradients.fill_(1e-3)
+    wait_for(gradients.device)
+    job.barrier()
+    start_s = time.perf_counter()
+    optimizer.reduce_gradients()
+    wait_for(gradients.device)
+    reduced_s = time.perf_counter()
+    optimizer.step()
+    wait_for(gradients.device)
+    end_s = time.perf_counter()
+    return 1e3 * (reduced_s - start_s), 1e3 * (end_s - reduced_s)
+
+
+# Measurements with different settings must not share a table.
+SETTINGS = (
+    *("processor", "ranks", "threads", "dtype", "zero_stage"),
+    *("sequence_parallel", "shard_sums", "microbatches"),
+)
+_REMEDY = "name another output, or measure everything again with --force"
+
+
+def begun_table(
+    path: Path, config: ExperimentConfig, grid: ProfileGrid, n_ranks: int
+) -> ProfileTable | None:
+    """The table at `path`, to add to it; None if there is no file.
+
+    Raises:
+        InputError: The file is no table, or was measured with other settings.
+    """
+    if not path.exists():
+        return None
+    table = read_table(path)
+    check_model(table.model, config.model, path)
+    now = measured_with(config, grid, n_ranks)
+    for name in SETTINGS:
+        if table.provenance.get(name) != now[name]:
+            raise InputError(
+                f"{path}: was measured with {name} {table.provenance.get(name)}; this run "
+                f"uses {now[name]}; {_REMEDY}"
+            )
+    return table
+
+
+def measured_with(config: ExperimentConfig, grid: ProfileGrid, n_ranks: int) -> dict[str, str]:
+    """Facts about a measurement, for the table's provenance."""
+    host = find_host_device(config)
+    return circumstances(config, host, n_ranks) | {"microbatches": str(grid)}
+
+
+def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[ExecutionMode]:
+    """Layouts with modes of recomputation that plans may use and that the table lacks.
+
+    It lacks those, too, that it has without the halves of backward passes which plans may split, or
+    without the slices which they may have.
+    Padded rows are among them always: other plans are compared with those.
+    """
+    cost = config.planner.cost
+    recomputes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
+    known = {} if begun is None else begun.layers
+    layouts = (Layout.PADDED, Layout.PACKED) if config.planner.may_pack else (Layout.PADDED,)
+    modes = starmap(ExecutionMode, product(layouts, recomputes))
+    return [mode for mode in modes if not _is_measured(mode, config, known)]
+
+
+def _is_measured(
+    mode: ExecutionMode, config: ExperimentConfig, known: Mapping[LayerKey, LayerProfile]
+) -> bool:
+    *_, kind = config.model.layer_counts
+    key = LayerKey(config.cluster.n_shards, mode.recompute.text, kind, mode.layout.text)
+    if key not in known:
+        return False
+    needs_halves = kind in kinds_with_halves(config, mode.recompute)
+    needs_pairs = has_slices(config, mode.layout)
+    layer = known[key]
+    lacks_halves = needs_halves and layer.input_ms is None
+    has_windows = math.isfinite(config.model.window)
+    has_pairs = layer.pair_ms is not None and (layer.near_pair_ms is not None or not has_windows)
+    return not (lacks_halves or (needs_pairs and not has_pairs))
+
 
 # The small tensor shows latency, the large one bandwidth. Between GPUs, a transfer of a few
 # megabytes takes less time than starting it.
