@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from dynapipe_hpc.report.simulation_folder import Planned
+from dynapipe_hpc.experiment.study.predict import Planned
 from reproduce import methods
 from reproduce.figure import Claim, Figure, is_as_large
 from reproduce.rates import Rates, draw_rates, gain_percent, rates_of, rows_of

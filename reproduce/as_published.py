@@ -9,8 +9,8 @@ from pathlib import Path
 from dynapipe_hpc.cli.open_ranks import open_ranks
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config, with_tables
-from dynapipe_hpc.experiment.study.describe_simulation import describe_simulation
 from dynapipe_hpc.experiment.study.simulate import simulate
+from dynapipe_hpc.experiment.study.tables import describe_simulation
 from reproduce import methods
 
 

@@ -4,8 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from dynapipe_hpc.experiment.study.describe_simulation import tokens_per_s
-from dynapipe_hpc.report.simulation_folder import Planned
+from dynapipe_hpc.experiment.study.predict import Planned, tokens_per_s
 from reproduce import methods
 from reproduce.settings import Division, Setting, divisions, settings, tables_of
 from reproduce.studies import Method, Studies, Study

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from dynapipe_hpc.experiment.study.describe_simulation import real_shares
+from dynapipe_hpc.experiment.study.predict import real_shares
 from reproduce import methods
 from reproduce.best_division import Points
 from reproduce.drawing import draw_lines

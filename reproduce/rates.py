@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from dynapipe_hpc.experiment.study.describe_simulation import tokens_per_s
-from dynapipe_hpc.report.simulation_folder import Planned
+from dynapipe_hpc.experiment.study.predict import Planned, tokens_per_s
 from reproduce.drawing import draw_bars
 from reproduce.figure import Row
 from reproduce.studies import Method, of_method

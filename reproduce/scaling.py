@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dynapipe_hpc.experiment.study.describe_simulation import tokens_per_s
+from dynapipe_hpc.experiment.study.predict import tokens_per_s
 from reproduce import methods
 from reproduce.cluster import LINKS, cluster_table
 from reproduce.drawing import draw_lines

@@ -10,6 +10,7 @@ from dynapipe_hpc.data.multitask_lengths import MultitaskLengths, draw_lengths
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config, with_cost_table, with_tables
+from dynapipe_hpc.experiment.study.predict import Planned
 from dynapipe_hpc.experiment.study.simulate import Choosers, simulate
 from dynapipe_hpc.job.ranks import Alone, Ranks
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
@@ -17,7 +18,6 @@ from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
 from dynapipe_hpc.planner.cost.table.load_table import load_table
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable, UpdateProfile
-from dynapipe_hpc.report.simulation_folder import Planned
 from reproduce.cluster import reduce_ms_per_byte
 
 HERE = Path(__file__).parent

@@ -31,11 +31,10 @@ from reproduce.settings import Division, Setting
 from reproduce.studies import HERE, TABLES, Study
 
 from dynapipe_hpc.experiment.load import load_config, with_tables
+from dynapipe_hpc.experiment.study.predict import Planned, PlannedIteration
 from dynapipe_hpc.experiment.study.variants import methods_of
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
-from dynapipe_hpc.report.planned_iteration import PlannedIteration
-from dynapipe_hpc.report.simulation_folder import Planned
 
 RATES = {  # real tokens per ms by method, at 512 tokens; all but packing keep it
     methods.PACKING: 10,

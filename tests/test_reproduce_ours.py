@@ -21,9 +21,8 @@ from reproduce.settings import tables_of
 from reproduce.studies import HERE, Study
 
 from dynapipe_hpc.experiment.load import load_config, with_tables
+from dynapipe_hpc.experiment.study.predict import Planned, PlannedIteration
 from dynapipe_hpc.experiment.study.variants import methods_of
-from dynapipe_hpc.report.planned_iteration import PlannedIteration
-from dynapipe_hpc.report.simulation_folder import Planned
 
 MACHINE = {"cores": 2, "processor": "some", "commit": "0123456"}
 

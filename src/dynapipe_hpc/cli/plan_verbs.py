@@ -284,8 +284,8 @@ def _check_plan(arguments: argparse.Namespace) -> None:
 def tune(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.files import ExperimentFiles
     from dynapipe_hpc.experiment.load import load_config, with_cost_table
-    from dynapipe_hpc.experiment.study.describe_outcomes import describe_tuning
     from dynapipe_hpc.experiment.study.predict import predict
+    from dynapipe_hpc.experiment.study.tables import describe_tuning
     from dynapipe_hpc.experiment.study.variants import variants
 
     config = load_config(arguments.config, arguments.overrides)
@@ -327,7 +327,6 @@ def grid_search(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
     from dynapipe_hpc.experiment.files import ExperimentFiles
     from dynapipe_hpc.experiment.load import load_config
-    from dynapipe_hpc.experiment.study.describe_outcomes import describe_grid
     from dynapipe_hpc.experiment.study.grid_search import (
         GRID,
         VARIANTS,
@@ -336,6 +335,7 @@ def grid_search(arguments: argparse.Namespace) -> int:
         write_grid,
         write_runs,
     )
+    from dynapipe_hpc.experiment.study.tables import describe_grid
 
     if arguments.best is not None and not arguments.runs:
         raise InputError("--best is used with --runs only; name a folder, or leave it out")
@@ -379,8 +379,8 @@ def simulate(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
     from dynapipe_hpc.experiment.files import ExperimentFiles
     from dynapipe_hpc.experiment.load import load_config
-    from dynapipe_hpc.experiment.study.describe_simulation import describe_simulation
     from dynapipe_hpc.experiment.study.simulate import simulate
+    from dynapipe_hpc.experiment.study.tables import describe_simulation
 
     with open_ranks() as ranks:
         with ranks.fail_together():

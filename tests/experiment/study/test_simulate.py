@@ -22,6 +22,7 @@ from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import ConfigError, to_toml
 from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.experiment.run_lock import locked
+from dynapipe_hpc.experiment.study.predict import PlannedIteration
 from dynapipe_hpc.experiment.study.simulate import simulate
 from dynapipe_hpc.job.ranks import Alone
 from dynapipe_hpc.plan.cluster import Cluster
@@ -30,7 +31,6 @@ from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
-from dynapipe_hpc.report.planned_iteration import PlannedIteration
 
 METHODS: tuple[dict[str, Any], ...] = (
     {"name": "naive, padded", "planner": {"batch": {"rule": "naive_padding"}}},

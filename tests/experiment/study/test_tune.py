@@ -12,7 +12,6 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.study.describe_outcomes import describe_tuning
 from dynapipe_hpc.experiment.study.predict import (
     Outcome,
     Pruned,
@@ -20,6 +19,7 @@ from dynapipe_hpc.experiment.study.predict import (
     VariantPrediction,
     predict,
 )
+from dynapipe_hpc.experiment.study.tables import describe_tuning
 from dynapipe_hpc.experiment.study.variants import Variant, variants
 
 LENGTHS = (3, 30, 7, 12, 20, 5, 9, 28, 2, 15, 11, 6)

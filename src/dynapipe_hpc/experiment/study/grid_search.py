@@ -12,8 +12,8 @@ from dynapipe_hpc.data.output_file import FileKind
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.study.describe_outcomes import predictions
 from dynapipe_hpc.experiment.study.predict import Outcome, VariantPrediction, predict
+from dynapipe_hpc.experiment.study.tables import predictions
 from dynapipe_hpc.experiment.study.variants import grid
 from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.report.run_folder import write_atomically

@@ -1,7 +1,10 @@
-"""Predicted throughput of variants of an experiment, from one dataset and one cost table."""
+"""Predictions for variants of an experiment, from one dataset and its costs; nothing runs."""
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+from pydantic.dataclasses import dataclass as validated
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
@@ -9,35 +12,130 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.experiment.study.variants import Variant
+from dynapipe_hpc.plan.codec import encode_plans
+from dynapipe_hpc.planner.choose.choice import Choice
+from dynapipe_hpc.planner.make_plans import Planner
+
+
+@validated(frozen=True, slots=True)
+class PlannedIteration:
+    """Predicted numbers of one iteration by one method: a line of planned.jsonl.
+
+    docs/formats.md says what each is. Without a plan, `reason` says why, and its numbers are 0.
+    """
+
+    method: str
+    iteration: int
+    samples: int
+    input_tokens: int
+    target_tokens: int
+    row_tokens: int
+    target_row_tokens: int
+    microbatches: int
+    makespan_ms: float
+    iteration_ms: float
+    longest_trip_ms: float
+    peak_bytes: float
+    reason: str
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Method and iteration, of which there is one record."""
+        return self.method, self.iteration
+
+
+@validated(frozen=True, slots=True)
+class Planned:
+    """A planned iteration, and the processor time from lengths to checked bytes of all plans."""
+
+    record: PlannedIteration
+    planning_ms: float
+
+
+def plan_once(planner: Planner, method: str, iteration: int, samples: Sequence[Sample]) -> Planned:
+    """Plans one iteration as a run does, as far as the bytes of all plans."""
+    started_s = time.thread_time()
+    result: Choice | str
+    try:
+        result = planner.choose(samples)
+        encode_plans(planner.write(iteration, result))
+    except InputError as error:
+        result = " ".join(str(error).split())
+    planning_ms = 1e3 * (time.thread_time() - started_s)
+    return Planned(_record(planner, (method, iteration), samples, result), planning_ms)
+
+
+def _record(
+    planner: Planner, key: tuple[str, int], samples: Sequence[Sample], result: Choice | str
+) -> PlannedIteration:
+    best = None if isinstance(result, str) else result.best
+    trip_ms = 0.0 if isinstance(result, str) else planner.longest_trip_ms(result, samples)
+    pipelines = best.pipelines if best else ()
+    microbatches = [m for pipeline in pipelines for m in pipeline.microbatches]
+    peaks = (float(pipeline.timeline.peak_bytes.max()) for pipeline in pipelines)
+    return PlannedIteration(
+        method=key[0],
+        iteration=key[1],
+        samples=len(samples),
+        input_tokens=sum(sample.input_tokens for sample in samples),
+        target_tokens=sum(sample.target_tokens for sample in samples),
+        row_tokens=sum(m.n_rows * m.row_tokens for m in microbatches),
+        target_row_tokens=sum(m.n_rows * m.target_tokens for m in microbatches),
+        microbatches=len(microbatches),
+        makespan_ms=float(best.makespan_ms) if best else 0.0,
+        iteration_ms=float(best.iteration_ms) if best else 0.0,
+        longest_trip_ms=trip_ms,
+        peak_bytes=max(peaks, default=0.0),
+        reason=result if isinstance(result, str) else "",
+    )
+
+
+def tokens_per_s(records: Sequence[PlannedIteration]) -> float | None:
+    """Real tokens per predicted second over all iterations; None if one of them has no plan."""
+    if any(record.reason for record in records):
+        return None
+    tokens = sum(record.input_tokens + record.target_tokens for record in records)
+    return 1e3 * tokens / sum(record.iteration_ms for record in records)
+
+
+def real_shares(records: Sequence[PlannedIteration]) -> tuple[float, float | None]:
+    """Real share of the tokens computed, and that of a decoder's rows; None without an encoder."""
+    inputs, targets, rows, target_rows = (
+        sum(getattr(record, name) for record in records)
+        for name in ("input_tokens", "target_tokens", "row_tokens", "target_row_tokens")
+    )
+    if target_rows:
+        return inputs / rows, targets / target_rows
+    return (inputs + targets) / rows, None
 
 
 @dataclass(frozen=True, slots=True)
 class VariantPrediction:
-    """Prediction for a variant.
-
-    Attributes:
-        variant: The variant.
-        placement: Layers on its stages.
-        tokens_per_s: Real tokens per second over all batches.
-        iteration_ms: Mean time of an iteration in ms.
-        real_share: Share of computed tokens that are real.
-    """
+    """A variant with the layers of its stages and its plans of all batches."""
 
     variant: Variant
     placement: Placement
-    tokens_per_s: float
-    iteration_ms: float
-    real_share: float
+    records: tuple[PlannedIteration, ...]
+
+    @property
+    def tokens_per_s(self) -> float:
+        return tokens_per_s(self.records) or 0.0
+
+    @property
+    def iteration_ms(self) -> float:
+        """Mean time of an iteration."""
+        return sum(record.iteration_ms for record in self.records) / len(self.records)
+
+    @property
+    def real_share(self) -> float:
+        """Share of the computed tokens that are real, on both sides of the model."""
+        real = sum(record.input_tokens + record.target_tokens for record in self.records)
+        return real / sum(record.row_tokens + record.target_row_tokens for record in self.records)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A variant that cannot run.
-
-    Attributes:
-        variant: The variant.
-        reason: Why it cannot run.
-    """
+    """A variant that cannot run, and why."""
 
     variant: Variant
     reason: str
@@ -45,12 +143,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """A variant that was not planned because another one shows that it is not the fastest.
-
-    Attributes:
-        variant: The variant.
-        reason: What the other one shows.
-    """
+    """A variant that was not planned, as another one shows that it is not the fastest."""
 
     variant: Variant
     reason: str
@@ -62,15 +155,10 @@ Outcome = VariantPrediction | Refusal | Pruned
 def predict(
     files: ExperimentFiles, variants: Iterable[Variant], n_batches: int
 ) -> Iterator[Outcome]:
-    """Plans the first batches of an experiment in every variant; nothing runs.
+    """Plans the first batches of an experiment in every variant.
 
     Variants that differ in nothing but the setting of a baseline and its one mode of recomputation
     may make each other needless, if they come in ascending order.
-
-    Args:
-        files: Files of the experiment.
-        variants: The variants.
-        n_batches: Number of global batches to plan.
 
     Raises:
         InputError: A file cannot be used.
@@ -82,8 +170,7 @@ def predict(
             known.append(Pruned(variant, reason))
         else:
             try:
-                of_variant = files.variant(variant.of(files.config))
-                known.append(_predict(of_variant, variant, batches))
+                known.append(_predict(files, variant, batches))
             except InputError as error:
                 known.append(Refusal(variant, str(error)))
         yield known[-1]
@@ -122,16 +209,11 @@ def _is_alike(one: Variant, two: Variant) -> bool:
 def _predict(
     files: ExperimentFiles, variant: Variant, batches: Sequence[Sequence[Sample]]
 ) -> VariantPrediction:
-    placement = place_layers(files)
-    planner = files.planner(placement)
-    best = [planner.choose(samples).best for samples in batches]
-    total_ms = sum(candidate.iteration_ms for candidate in best)
-    real = sum(sample.tokens for samples in batches for sample in samples)
-    microbatches = (m for candidate in best for p in candidate.pipelines for m in p.microbatches)
-    return VariantPrediction(
-        variant,
-        placement,
-        tokens_per_s=1e3 * real / total_ms,
-        iteration_ms=total_ms / len(batches),
-        real_share=real / sum(m.padded_tokens for m in microbatches),
+    of_variant = files.variant(variant.of(files.config))
+    placement = place_layers(of_variant)
+    planner = of_variant.planner(placement)
+    records = (
+        _record(planner, (variant.method, k), samples, planner.choose(samples))
+        for k, samples in enumerate(batches)
     )
+    return VariantPrediction(variant, placement, tuple(records))

@@ -1,96 +1,45 @@
-"""Whole runs of several methods, planned but not executed."""
+"""Whole runs of several methods, planned but not executed, in a folder that keeps what is done."""
 
 import hashlib
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import numpy as np
+from pydantic.dataclasses import dataclass as validated
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.atomic_write import remove_unfinished, writing
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.place_layers import place_layers
-from dynapipe_hpc.experiment.run_lock import RunLock, locked
+from dynapipe_hpc.experiment.run_lock import locked
+from dynapipe_hpc.experiment.study.predict import Planned, PlannedIteration, plan_once
 from dynapipe_hpc.experiment.study.variants import methods_of
 from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
 from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.report.planned_iteration import PlannedIteration
-from dynapipe_hpc.report.simulation_folder import Planned, SimulationFolder
+from dynapipe_hpc.report.lines_file import JsonLines
+from dynapipe_hpc.report.run_folder import write_atomically
+
+CONFIG, INPUTS = "config.toml", "inputs.json"
+PLANNED, PLANNING = "planned.jsonl", "planning.jsonl"
+_PARTS = "parts"
 
 Choosers = Mapping[str, Callable[[CostModel, Cluster], Chooser]]
 """Functions that make the choosers of methods, by the name of the method."""
 
 NO_CHOOSERS: Choosers = {}
-
-
-@dataclass(frozen=True, slots=True)
-class MethodPlanner:
-    """The planner of one method.
-
-    Attributes:
-        name: Name of the method.
-        planner: Planner of the method, for layers that were placed for it.
-    """
-
-    name: str
-    planner: Planner
-
-    def plan(self, iteration: int, samples: Sequence[Sample]) -> Planned:
-        """Plans one iteration as a run does, as far as the bytes of all plans.
-
-        Args:
-            iteration: Number of the iteration.
-            samples: Global batch, in order of arrival.
-
-        Returns:
-            What is predicted; without a plan, the reason.
-        """
-        started_s = time.thread_time()
-        result: Choice | str
-        try:
-            result = self.planner.choose(samples)
-            encode_plans(self.planner.write(iteration, result))
-        except InputError as error:
-            result = " ".join(str(error).split())
-        planning_ms = 1e3 * (time.thread_time() - started_s)
-        return Planned(self._record(iteration, samples, result), planning_ms)
-
-    def _record(
-        self, iteration: int, samples: Sequence[Sample], result: Choice | str
-    ) -> PlannedIteration:
-        best = None if isinstance(result, str) else result.best
-        trip_ms = 0.0 if isinstance(result, str) else self.planner.longest_trip_ms(result, samples)
-        pipelines = best.pipelines if best else ()
-        microbatches = [m for pipeline in pipelines for m in pipeline.microbatches]
-        peaks = (float(pipeline.timeline.peak_bytes.max()) for pipeline in pipelines)
-        return PlannedIteration(
-            method=self.name,
-            iteration=iteration,
-            samples=len(samples),
-            input_tokens=sum(sample.input_tokens for sample in samples),
-            target_tokens=sum(sample.target_tokens for sample in samples),
-            row_tokens=sum(m.n_rows * m.row_tokens for m in microbatches),
-            target_row_tokens=sum(m.n_rows * m.target_tokens for m in microbatches),
-            microbatches=len(microbatches),
-            makespan_ms=float(best.makespan_ms) if best else 0.0,
-            iteration_ms=float(best.iteration_ms) if best else 0.0,
-            longest_trip_ms=trip_ms,
-            peak_bytes=max(peaks, default=0.0),
-            reason=result if isinstance(result, str) else "",
-        )
 
 
 def simulate(
@@ -101,13 +50,13 @@ def simulate(
     *,
     choosers: Choosers = NO_CHOOSERS,
 ) -> list[Planned]:
-    """Plans all iterations of a run by every method; the ranks share them.
+    """Plans all iterations of a run by every method; the ranks share them (collective).
 
     What is predicted does not depend on the number of ranks. Iterations that an earlier start in
     the same folder planned are not planned again.
 
     Args:
-        ranks: The processes; all together.
+        ranks: The processes.
         files: Files of the experiment.
         output: Folder of the simulation, see docs/formats.md.
         on_share: Callback that takes the finished share of this rank's iterations.
@@ -127,77 +76,58 @@ def simulate(
         variants = {each.method: files.variant(each.of(files.config)) for each in methods}
     with locked(ranks, output) as lock:
         folder = SimulationFolder(output)
-        return _simulate(
-            ranks, files, variants, folder, lock=lock, on_share=on_share, choosers=choosers
-        )
-
-
-def _simulate(
-    ranks: Ranks,
-    files: ExperimentFiles,
-    variants: Mapping[str, ExperimentFiles],
-    folder: SimulationFolder,
-    *,
-    lock: RunLock,
-    on_share: Callable[[float], None],
-    choosers: Choosers,
-) -> list[Planned]:
-    done: dict[tuple[str, int], Planned] = {}
-    is_over = False
-    with ranks.fail_together():
-        every = list(product(variants, range(files.training.n_iterations)))
-        if ranks.is_first:
-            folder.begin(to_toml(files.config), _inputs_of(files, variants.values()))
-            done = folder.planned()
-            is_over = folder.is_finished and done.keys() >= set(every)
-            if not is_over:
-                folder.gather(list(done.values()))
-    missing = ranks.broadcast([key for key in every if key not in done])
-    if ranks.broadcast(is_over):
-        return [done[key] for key in every] if ranks.is_first else []
-    with ranks.fail_together():
-        placements = {
-            name: place_layers(variants[name]) for name in list(variants)[ranks.rank :: ranks.size]
-        }
-    placed = ranks.broadcast(_union(ranks.gather(placements)))
-    planners: dict[str, MethodPlanner] = {}
-    with ranks.fail_together():
+        done: dict[tuple[str, int], Planned] = {}
+        is_over = False
+        with ranks.fail_together():
+            every = list(product(variants, range(files.training.n_iterations)))
+            if ranks.is_first:
+                folder.begin(to_toml(files.config), _inputs_of(files, variants.values()))
+                done = folder.planned()
+                is_over = folder.is_finished and done.keys() >= set(every)
+                if not is_over:
+                    folder.gather(done.values())
+        missing = ranks.broadcast([key for key in every if key not in done])
+        if ranks.broadcast(is_over):
+            return [done[key] for key in every] if ranks.is_first else []
+        placed = _placed(ranks, variants)
+        planners: dict[str, Planner] = {}
         own_part: list[Planned] = []
-        mine = missing[ranks.rank :: ranks.size]
-        for name, iteration in mine:
-            samples = files.sampler.iteration(iteration)
-            if name not in planners:
-                planner = variants[name].planner(placed[name])
-                if name in choosers:
-                    by_method = choosers[name](planner.cost, planner.cluster)
-                    planner = replace(planner, chooser=by_method)
-                planners[name] = MethodPlanner(name, planner)
-                # The first plan also makes tables of costs, which runs do once, not every time.
-                planners[name].plan(iteration, samples)
-            own_part.append(planners[name].plan(iteration, samples))
+        with ranks.fail_together():
+            mine = missing[ranks.rank :: ranks.size]
+            for name, iteration in mine:
+                samples = files.sampler.iteration(iteration)
+                if name not in planners:
+                    planner = variants[name].planner(placed[name])
+                    if name in choosers:
+                        by_method = choosers[name](planner.cost, planner.cluster)
+                        planner = replace(planner, chooser=by_method)
+                    planners[name] = planner
+                    # The first plan also makes tables of costs, which runs do once.
+                    plan_once(planner, name, iteration, samples)
+                own_part.append(plan_once(planners[name], name, iteration, samples))
+                if ranks.is_first:
+                    lock.check()
+                folder.add(ranks.rank, own_part[-1])
+                on_share(len(own_part) / len(mine))
+        done |= {each.record.key: each for of_rank in ranks.gather(own_part) for each in of_rank}
+        results = [done[key] for key in every] if ranks.is_first else []
+        with ranks.fail_together():
             if ranks.is_first:
                 lock.check()
-            folder.add(ranks.rank, own_part[-1])
-            on_share(len(own_part) / len(mine))
-    done |= {each.record.key: each for of_rank in ranks.gather(own_part) for each in of_rank}
-    results = [done[key] for key in every] if ranks.is_first else []
+                folder.end(results)
+        return results
+
+
+def _placed(ranks: Ranks, variants: Mapping[str, ExperimentFiles]) -> dict[str, Placement]:
+    """Layers on the stages of every method; the ranks share the work."""
     with ranks.fail_together():
-        if ranks.is_first:
-            lock.check()
-            folder.end(results)
-    return results
+        mine = list(variants)[ranks.rank :: ranks.size]
+        of_own = {name: place_layers(variants[name]) for name in mine}
+    return ranks.broadcast({n: p for of_rank in ranks.gather(of_own) for n, p in of_rank.items()})
 
 
 def _inputs_of(files: ExperimentFiles, variants: Iterable[ExperimentFiles]) -> dict[str, str]:
-    """Checksums of the lengths of samples, and of every cost table.
-
-    Args:
-        files: Files of the experiment.
-        variants: Files of every method, which may have a cost table of its own.
-
-    Raises:
-        InputError: A file cannot be used.
-    """
+    """Checksums of the lengths of samples, and of the cost table of every method."""
     lengths = hashlib.blake2b(digest_size=8)
     for numbers in files.trained:
         lengths.update(np.ascontiguousarray(numbers, "<i8").data)
@@ -208,5 +138,112 @@ def _inputs_of(files: ExperimentFiles, variants: Iterable[ExperimentFiles]) -> d
     return checksums
 
 
-def _union(of_ranks: Sequence[dict[str, Placement]]) -> dict[str, Placement]:
-    return {name: placement for each in of_ranks for name, placement in each.items()}
+@validated(frozen=True, slots=True)
+class PlanningTime:
+    """Measured time of planning an iteration, see `Planned`: a line of planning.jsonl."""
+
+    method: str
+    iteration: int
+    planning_ms: float
+
+
+_RECORDS, _TIMES, _PART = JsonLines(PlannedIteration), JsonLines(PlanningTime), JsonLines(Planned)
+
+
+class SimulationFolder:
+    """A simulation on disk; docs/formats.md describes the files.
+
+    Ranks add complete lines to parts of their own, which become two files at the end. So a
+    simulation that is killed loses no iteration whose line is complete.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def begin(self, config_toml: str, inputs: Mapping[str, str]) -> None:
+        """Creates the folder, or checks that it holds a part of this simulation.
+
+        Raises:
+            InputError: It holds another simulation or other files, or cannot be written.
+            RunError: The file system refuses, as when the disk is full.
+        """
+        config = self.path / CONFIG
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            others = {each.name for each in self.path.iterdir() if each.name[0] != "."}
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: cannot be written: {error.strerror}; choose another folder"
+            ) from None
+        if others and not others <= {CONFIG, INPUTS, PLANNED, PLANNING, _PARTS}:
+            raise InputError(f"{self.path} holds files that no simulation wrote; name a new folder")
+        if CONFIG in others and read_text(config) != config_toml:
+            raise InputError(
+                f"{self.path} holds a simulation of another configuration (its {CONFIG}); name "
+                "another folder, or remove this one"
+            )
+        if INPUTS in others:
+            self._check_inputs(inputs)
+        remove_unfinished(self.path, CONFIG, INPUTS, PLANNED, PLANNING)
+        if INPUTS not in others:
+            write_atomically(self.path / INPUTS, json.dumps(inputs, indent=1) + "\n")
+        if CONFIG not in others:
+            write_atomically(config, config_toml)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether a simulation ended here, after which only its files are read."""
+        return (self.path / PLANNED).exists() and not (self.path / _PARTS).exists()
+
+    def planned(self) -> dict[tuple[str, int], Planned]:
+        """The iterations that are planned; an `InputError` names a damaged line."""
+        planned = list(self._finished()) if (self.path / PLANNED).exists() else []
+        for part in sorted((self.path / _PARTS).glob("*.jsonl")):
+            planned += (each for _, each in _PART.read(part))
+        return {each.record.key: each for each in planned}
+
+    def add(self, rank: int, planned: Planned) -> None:
+        """Adds an iteration to the part of a rank; a `RunError` says why it cannot."""
+        path = self._part(rank)
+        with writing(path), path.open("a", encoding="utf-8") as part:
+            part.write(_PART.line(planned))
+
+    def gather(self, planned: Iterable[Planned]) -> None:
+        """Writes planned iterations into one part in place of all others."""
+        with writing(self.path / _PARTS):
+            (self.path / _PARTS).mkdir(exist_ok=True)
+        write_atomically(self._part(0), "".join(map(_PART.line, planned)))
+        for other in set((self.path / _PARTS).glob("*.jsonl")) - {self._part(0)}:
+            with writing(other):
+                other.unlink()
+
+    def end(self, planned: Sequence[Planned]) -> None:
+        """Writes both files from all planned iterations, and removes the parts."""
+        times = (PlanningTime(*each.record.key, each.planning_ms) for each in planned)
+        write_atomically(self.path / PLANNING, "".join(map(_TIMES.line, times)))
+        records = (_RECORDS.line(each.record) for each in planned)
+        write_atomically(self.path / PLANNED, "".join(records))
+        with writing(self.path / _PARTS):
+            shutil.rmtree(self.path / _PARTS)
+
+    def _check_inputs(self, inputs: Mapping[str, str]) -> None:
+        path = self.path / INPUTS
+        try:
+            stored = dict(json.loads(read_text(path)))
+        except (ValueError, TypeError, RecursionError):
+            raise InputError(f"{path}: is damaged; remove {self.path}") from None
+        for name, checksum in inputs.items():
+            if stored.get(name) != checksum:
+                raise InputError(
+                    f"{self.path} holds a simulation with other contents of {name} (checksum "
+                    f"{quoted(stored.get(name))}, now {checksum}); restore them, name another "
+                    "folder, or remove this one"
+                )
+
+    def _part(self, rank: int) -> Path:
+        return self.path / _PARTS / f"{rank:05d}.jsonl"
+
+    def _finished(self) -> Iterator[Planned]:
+        records, times = _RECORDS.read(self.path / PLANNED), _TIMES.read(self.path / PLANNING)
+        for (_, record), (_, time) in zip(records, times, strict=True):
+            yield Planned(record, time.planning_ms)

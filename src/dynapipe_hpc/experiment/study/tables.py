@@ -1,0 +1,169 @@
+"""Predictions as tables, fastest first, and reasons of what has none."""
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+import numpy as np
+
+from dynapipe_hpc.experiment.study.predict import (
+    Outcome,
+    Planned,
+    Pruned,
+    Refusal,
+    VariantPrediction,
+    real_shares,
+    tokens_per_s,
+)
+from dynapipe_hpc.experiment.study.variants import Variant
+
+_OF_VARIANTS = ("tokens/s", "iteration", "of best", "real")
+_OF_METHODS = ("tokens/s", "of best", "iteration", "quartiles", "trip", "real", "decoder")
+_OF_PLANNING = ("planning", "ratio")
+
+
+def describe_tuning(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Lines of a table, and the reasons why the other variants cannot run."""
+    results = predictions(outcomes)
+    yield from _of_variants(results)
+    if any(each.variant.batch.rule == "dense_packing" for each in results):
+        yield "note: with dense_packing, the samples of a row attend to each other"
+    refused: dict[str, list[Variant]] = {}
+    for outcome in outcomes:
+        if isinstance(outcome, Refusal):
+            refused.setdefault(outcome.reason, []).append(outcome.variant)
+    every = [outcome.variant for outcome in outcomes]
+    for reason, variants in refused.items():
+        yield f"cannot run: {_grouped(variants, every)}: {reason}"
+
+
+def describe_grid(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Lines of a table with the best variant of every method, and how many others there were."""
+    every = predictions(outcomes)
+    best = {each.variant.method: each for each in reversed(every)}
+    yield from _of_variants([each for each in every if each is best[each.variant.method]])
+    for method in dict.fromkeys(outcome.variant.method for outcome in outcomes):
+        of_method = [outcome for outcome in outcomes if outcome.variant.method == method]
+        refused = [each for each in of_method if isinstance(each, Refusal)]
+        n_pruned = sum(isinstance(each, Pruned) for each in of_method)
+        n_predicted = len(of_method) - n_pruned - len(refused)
+        counts = f"{n_predicted:,} planned, {len(refused):,} cannot run, {n_pruned:,} needless"
+        yield f"{method}: {len(of_method):,} points: {counts}"
+        if not n_predicted:
+            yield f"{method}: cannot run: {refused[0].reason}"
+
+
+def describe_simulation(planned: Sequence[Planned]) -> Iterator[str]:
+    """Lines of a table, in the order of methods, and the reasons of iterations without a plan.
+
+    The trip is the share of an iteration that the longest sample's way through the stages takes.
+    Tokens per second are all real tokens over the sum of predicted times, as in the paper. Methods
+    that cannot plan every iteration have none, as the others would not be the same samples.
+    """
+    of_method: dict[str, list[Planned]] = {}
+    for each in planned:
+        of_method.setdefault(each.record.method, []).append(each)
+    yield f"simulated, {len(planned) // max(1, len(of_method)):,} iterations; nothing was run:"
+    rates = {name: tokens_per_s([each.record for each in of]) for name, of in of_method.items()}
+    best = max((rate for rate in rates.values() if rate), default=None)
+    feasible = {name: [e for e in of if not e.record.reason] for name, of in of_method.items()}
+    rows = [(*_cells(of, rates[name], best), name) for name, of in feasible.items() if of]
+    yield from _aligned([(*_OF_METHODS, *_OF_PLANNING, "method"), *rows], n_left=1)
+    for name, every in of_method.items():
+        reasons = [each.record for each in every if each.record.reason]
+        if reasons:
+            failure = f"no plan of {len(reasons):,} of {len(every):,} iterations"
+            first = f"the first is iteration {reasons[0].iteration}: {reasons[0].reason}"
+            yield f"{name}: {failure}, {first}"
+
+
+def predictions(outcomes: Sequence[Outcome]) -> list[VariantPrediction]:
+    """The predictions, fastest first."""
+    results = [each for each in outcomes if isinstance(each, VariantPrediction)]
+    return sorted(results, key=lambda each: -each.tokens_per_s)
+
+
+def _of_variants(results: Sequence[VariantPrediction]) -> Iterator[str]:
+    if not results:
+        return
+    yield "predicted, fastest first; ranks are replicas x stages x shards:"
+    rows = [(*_OF_VARIANTS, "method", "ranks", "ZeRO", "layers per stage")]
+    for each in results:
+        variant, layers = each.variant, ", ".join(map(str, each.placement.layers_per_stage))
+        setting = _setting_text(variant)
+        rows.append(
+            (
+                f"{each.tokens_per_s:,.0f}",
+                f"{each.iteration_ms:,.1f} ms",
+                f"{each.tokens_per_s / results[0].tokens_per_s:.3f}",
+                f"{each.real_share:.2f}",
+                variant.method,
+                _ranks_text(variant),
+                str(variant.cluster.zero_stage),
+                f"{layers}; {setting}" if setting else layers,
+            )
+        )
+    yield from _aligned(rows, n_left=4)
+
+
+def _cells(planned: Sequence[Planned], rate: float | None, best: float | None) -> tuple[str, ...]:
+    records = [each.record for each in planned]
+    times_ms = [record.iteration_ms for record in records]
+    real, decoder = real_shares(records)
+    low, high = np.quantile(times_ms, (0.25, 0.75))
+    return (
+        f"{rate:,.0f}" if rate else "-",
+        f"{rate / best:.3f}" if rate and best else "-",
+        f"{median(times_ms):,.1f} ms",
+        f"{low:,.1f} to {high:,.1f} ms",
+        f"{median(r.longest_trip_ms / r.iteration_ms for r in records):.3f}",
+        f"{real:.3f}",
+        "-" if decoder is None else f"{decoder:.3f}",
+        f"{median(each.planning_ms for each in planned):,.1f} ms",
+        f"{median(each.planning_ms / each.record.iteration_ms for each in planned):.4f}",
+    )
+
+
+def _aligned(rows: Sequence[Sequence[str]], *, n_left: int) -> Iterator[str]:
+    """Lines of a table: numbers to the right, and the last columns to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    n_right = len(widths) - n_left
+    for row in rows:
+        right = [cell.rjust(width) for cell, width in zip(row[:n_right], widths, strict=False)]
+        left = [cell.ljust(w) for cell, w in zip(row[n_right:], widths[n_right:], strict=True)]
+        yield " " + "  ".join([*right, *left]).rstrip()
+
+
+def _setting_text(variant: Variant) -> str:
+    """Rows or tokens of a micro-batch and modes of recomputation, where a variant sets them."""
+    if variant.setting is None:
+        return ""
+    what = "rows" if hasattr(variant.batch, "rows_per_microbatch") else "tokens"
+    modes = ", ".join(mode.text for mode in variant.planner.cost.recompute_modes)
+    return f"{variant.setting:,} {what}, recompute {modes}"
+
+
+def _ranks_text(variant: Variant) -> str:
+    cluster = variant.cluster
+    return f"{cluster.n_replicas} x {cluster.n_stages} x {cluster.n_shards}"
+
+
+def _grouped(variants: Sequence[Variant], every: Sequence[Variant]) -> str:
+    """Variants in words, of `every` one: methods on the same divisions of ranks together."""
+    n_methods = len({variant.method for variant in every})
+    n_divisions = len({_division(variant) for variant in every})
+    divisions: dict[str, list[str]] = {}
+    for variant in variants:
+        divisions.setdefault(variant.method, []).append(_division(variant))
+    methods: dict[tuple[str, ...], list[str]] = {}
+    for method, of_method in divisions.items():
+        methods.setdefault(tuple(dict.fromkeys(of_method)), []).append(method)
+    return "; ".join(
+        f"{'all methods' if len(names) == n_methods else ', '.join(names)} on "
+        f"{'all divisions' if len(on) == n_divisions else ', '.join(on)}"
+        for on, names in methods.items()
+    )
+
+
+def _division(variant: Variant) -> str:
+    zero_stage = variant.cluster.zero_stage
+    return _ranks_text(variant) + (f" ZeRO-{zero_stage}" if zero_stage else "")
