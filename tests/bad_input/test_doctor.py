@@ -80,8 +80,8 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
         "iterations.jsonl:1: 'x,y",
     ),
     "a damaged trace": (
-        lambda folder: be("[\n,1\n")(folder / RUN / "trace.json"),
-        "trace.json:2: not an iteration of a trace",
+        lambda folder: be("1\n")(folder / RUN / "timelines.jsonl"),
+        "timelines.jsonl:1: ",
     ),
 }
 

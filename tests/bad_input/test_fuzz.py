@@ -52,7 +52,7 @@ KINDS: dict[str, tuple[str, Random, Sequence[str]]] = {
     "inspected cost table": ("table.h5", cut_or_flip, INSPECT_TABLE),
     "iterations": ("run/iterations.jsonl", scramble, REPORT),
     "machine": ("run/machine.json", scramble, REPORT),
-    "trace": ("run/trace.json", scramble, REPORT),
+    "timelines": ("run/timelines.jsonl", scramble, REPORT),
 }
 
 

@@ -48,7 +48,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
         (IMPORT, "p_parameters.csv"),
         (REPORT, "run/config.toml"),
         (REPORT, "run/iterations.jsonl"),
-        (REPORT, "run/trace.json"),
+        (REPORT, "run/timelines.jsonl"),
     ],
 )
 def test_a_file_that_may_not_be_read_is_named(

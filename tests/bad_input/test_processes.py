@@ -17,7 +17,7 @@ MPIEXEC = Path(sys.executable).with_name("mpiexec")
 CASES: list[tuple[Sequence[str], str, Change]] = [
     (PREPROCESS, "in.jsonl", be("nonsense\n")),
     (PLAN_PROFILED, "table.h5", lambda path: cut(path, 0.5)),
-    (REPORT, "run/trace.json", be("[\n,7\n")),
+    (REPORT, "run/timelines.jsonl", be("7\n")),
 ]
 
 

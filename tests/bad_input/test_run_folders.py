@@ -20,7 +20,7 @@ CHANGES: list[tuple[str, Change, str]] = [
         for name in ("config.toml", "machine.json", "iterations.jsonl")
         for change, _ in NO_FILES.values()
     ),
-    *(("run/trace.json", change, "run") for change, _ in list(NO_FILES.values())[1:]),
+    *(("run/timelines.jsonl", change, "run") for change, _ in list(NO_FILES.values())[1:]),
     ("run/config.toml", be("x ="), "config.toml: not TOML"),
     ("run/config.toml", be(b"\xff"), "config.toml: not (TOML|UTF-8)"),
     ("run/config.toml", be("x = " + "[" * 50_000), "config.toml: not TOML"),
@@ -45,9 +45,9 @@ CHANGES: list[tuple[str, Change, str]] = [
     ("run/iterations.jsonl", replaced(":0,", ":-1,"), "jsonl:1: iteration is -1"),
     ("run/iterations.jsonl", replaced('on":1,', 'on":0,'), "jsonl:2: iteration 0 comes after 0"),
     ("run/iterations.jsonl", replaced("{", "x" * 200_000), "iterations.jsonl:1: "),
-    ("run/trace.json", be("[\n,nonsense\n"), "trace.json:2: not an iteration of a trace"),
-    ("run/trace.json", be("[\n," + "[" * 50_000 + "\n"), "trace.json:2: not an iteration"),
-    ("run/trace.json", replaced('"ts":0.0', '"ts":1e999'), "trace.json:2: not an iteration"),
+    ("run/timelines.jsonl", be("nonsense\n"), "timelines.jsonl:1: "),
+    ("run/timelines.jsonl", be("[" * 50_000 + "\n"), "timelines.jsonl:1: "),
+    ("run/timelines.jsonl", replaced('"planned_ms":65.0', '"planned_ms":1e999'), "is inf"),
 ]
 
 
@@ -94,5 +94,5 @@ def test_a_page_is_replaced_by_a_newer_one(worker: Worker, folder: Path) -> None
 
 
 def test_a_missing_trace_is_none(worker: Worker, folder: Path) -> None:
-    be_missing(folder / "run" / "trace.json")
+    be_missing(folder / "run" / "timelines.jsonl")
     assert worker.call(folder, REPORT).exit_code == 0

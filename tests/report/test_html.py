@@ -114,7 +114,7 @@ def test_runs_without_a_trace_say_how_to_get_one(tmp_path: Path) -> None:
 
 def test_a_run_that_died_is_shown_as_far_as_it_got(tmp_path: Path) -> None:
     write_run(tmp_path / "x", 6, n_traced=3)
-    for name in ("iterations.jsonl", "trace.json"):
+    for name in ("iterations.jsonl", "timelines.jsonl"):
         file = tmp_path / "x" / name
         file.write_text(file.read_text()[:-9])
     page = page_of(RunFolder.open(tmp_path / "x"))

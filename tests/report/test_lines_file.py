@@ -68,9 +68,10 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str) -> None:
 
 def test_the_last_records_are_those_that_fit(tmp_path: Path) -> None:
     file = iterations_file(tmp_path)
-    assert file.last(1000) == []
+    assert file.last(9, 1000) == []
     for k in range(9):
         file.add(record(k))
     n_bytes = len(file.path.read_bytes().splitlines()[-1]) + 1
-    assert file.last(2 * n_bytes + 1) == [record(7), record(8)]
+    assert file.last(9, 2 * n_bytes + 1) == [record(7), record(8)]
+    assert file.last(1, 1000) == [record(8)]
     assert file.n_lines() == 9

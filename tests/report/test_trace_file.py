@@ -1,4 +1,4 @@
-"""trace.json: readable at any moment, and laid out as trace viewers expect."""
+"""trace.json, laid out as trace viewers expect, and the lines that reports are made from."""
 
 import json
 from collections import defaultdict
@@ -11,6 +11,7 @@ from tests.examples.example_runs import example_plans, example_traces
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.executor.trace import Span
+from dynapipe_hpc.report.run_folder import timelines_file
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.trace_file import TraceFile
 from dynapipe_hpc.report.work_shares import PassShares, WorkShares
@@ -30,14 +31,6 @@ def written(path: Path, n_iterations: int) -> TraceFile:
     return trace
 
 
-def test_timelines_are_read_back_while_the_run_goes_on_and_after_its_end(tmp_path: Path) -> None:
-    trace = written(tmp_path / "trace.json", 3)
-    expected = [example(0), example(1), example(2)]
-    assert list(trace.timelines()) == expected
-    trace.close()
-    assert list(trace.timelines()) == expected
-
-
 def test_what_a_planner_did_is_on_a_track_of_its_own(tmp_path: Path) -> None:
     first, second = example_traces(3)
     spans = (Span("plan 7", 0.0, 2.5), Span("store 7", 2.5, 2.75))
@@ -45,10 +38,12 @@ def test_what_a_planner_did_is_on_a_track_of_its_own(tmp_path: Path) -> None:
     trace = TraceFile(tmp_path / "trace.json")
     trace.add(example(2))
     trace.add(timeline)
-    assert list(trace.timelines()) == [example(2), timeline]
+    lines = timelines_file(tmp_path)
+    lines.add(timeline)
+    assert list(lines.records()) == [timeline]
     assert timeline.measured == timeline_of(example_plans(3), [first, second]).measured
     trace.close()
-    names, _, events = (json.loads(line) for line in as_lines(tmp_path / "trace.json"))
+    names, events = (json.loads(line) for line in as_lines(tmp_path / "trace.json"))
     [track] = {event["tid"] for event in events if event["cat"] == "plan"}
     [name] = [event for event in names if event.get("tid") == track]
     assert name["args"]["name"] == "planner"
@@ -66,71 +61,32 @@ def as_lines(path: Path) -> list[str]:
     return [f"[{line.lstrip('[,')}]" for line in lines]
 
 
-def test_a_run_that_dies_at_any_byte_leaves_its_whole_iterations(tmp_path: Path) -> None:
-    file = tmp_path / "trace.json"
-    written(file, 2)
-    text = file.read_text()
-    line_ends = [i for i, letter in enumerate(text) if letter == "\n"]
-    near_line_ends = {i + distance for i in line_ends for distance in range(-3, 2)}
-    for n_bytes in sorted({*near_line_ends, *range(0, len(text), 97)}):
-        file.write_text(text[:n_bytes])
-        n_whole = max(0, text[:n_bytes].count("\n") - 1)
-        assert len(list(TraceFile(file).timelines())) == n_whole
-
-
-def test_a_damaged_line_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "trace.json"
-    written(file, 3).close()
-    lines = file.read_text().splitlines()
-    lines[1] = lines[1][:40]
-    file.write_text("\n".join(lines))
-    with pytest.raises(InputError, match=r"trace.json:2: not an iteration of a trace .*remove"):
-        list(TraceFile(file).timelines())
-
-
-@pytest.mark.parametrize("line", [",nonsense", ",{}", ",1", "," + "[" * 50_000])
-def test_a_line_that_is_no_iteration_is_named(tmp_path: Path, line: str) -> None:
-    file = tmp_path / "trace.json"
-    file.write_text(f"[\n{line}\n")
-    with pytest.raises(InputError, match=r"trace.json:2: not an iteration of a trace"):
-        list(TraceFile(file).timelines())
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ('"ts":', '"ts":"x","t":'),
-        ('"ts":0.0', '"ts":NaN'),
-        ('"ts":0.0', '"ts":1e999'),
-        ('"ts":0.0', f'"ts":{"9" * 400}'),
-        ('"cat":"forward","ph":"X","pid":1', '"cat":"forward","pid":"one"'),
-        ('"cat":"forward"', '"cat":"nap"'),
-        ('"args":{"iteration":0}', '"args":7'),
-        *(
-            ('"iteration":0', f'"iteration":{wrong}')
-            for wrong in ('"x"', "[0]", "0.5", "true", "-1", "null")
-        ),
+        ('"start_ms":0.0', '"start_ms":"x"'),
+        ('"start_ms":0.0', '"start_ms":NaN'),
+        ('"start_ms":0.0', '"start_ms":1e999'),
+        ('"start_ms":0.0', f'"start_ms":{"9" * 400}'),
+        ('"start_ms":0.0', '"start_ms":true'),
+        ('"kind":"forward"', '"kind":"nap"'),
+        *(('"iteration":0', f'"iteration":{wrong}') for wrong in ('"x"', "0.5", "true", "-1")),
         ('"microbatch":0', '"microbatch":"x"'),
-        ('"rows":', '"rows":true,"x":'),
-        ('"row_tokens":', '"row_tokens":"x","y":'),
-        ('"padding":0.1', '"padding":-0.1'),
-        ('"padding":0.1', '"padding":1.5'),
-        ('"padding":0.1', '"padding":"x"'),
-        ('"padding":', '"stuffing":'),
-        ('"operations":{', '"operations":7,"x":{'),
-        ('"dur":', '"dur":true,"x":'),
-        ('"pid":', '"pid":1.5,"x":'),
-        ('"name":', '"name":7,"x":'),
+        ("[3,16]", "[3]"),
+        ("[0.9,0.1,", "[0.9,-0.1,"),
+        ("[0.9,0.1,", "[0.9,1.5,"),
+        ('"label":"F0"', '"label":7'),
     ],
 )
-def test_a_value_that_makes_no_sense_is_named(tmp_path: Path, old: str, new: str) -> None:
-    file = tmp_path / "trace.json"
-    written(file, 1).close()
-    first, iteration, *rest = file.read_text().split("\n")
-    assert old in iteration
-    file.write_text("\n".join([first, iteration.replace(old, new), *rest]))
-    with pytest.raises(InputError, match=r"trace.json:2: not an iteration of a trace"):
-        list(TraceFile(file).timelines())
+def test_a_line_that_makes_no_sense_is_named(tmp_path: Path, old: str, new: str) -> None:
+    lines = timelines_file(tmp_path)
+    lines.add(example(0))
+    assert list(lines.records()) == [example(0)]
+    text = lines.path.read_text()
+    assert old in text
+    lines.path.write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=r"timelines.jsonl:1: .*remove the line"):
+        list(lines.records())
 
 
 def test_every_rank_is_two_processes_planned_above_measured(tmp_path: Path) -> None:
@@ -223,7 +179,6 @@ def test_a_file_that_begins_anew_has_all_names(tmp_path: Path) -> None:
     trace.close()
     events = json.loads(trace.path.read_text())
     assert sum(event["name"] == "process_name" for event in events) == 4
-    assert list(trace.timelines()) == [example(1)]
 
 
 def test_ranks_that_join_later_have_names(tmp_path: Path) -> None:
@@ -232,9 +187,8 @@ def test_ranks_that_join_later_have_names(tmp_path: Path) -> None:
         tuple(bar for bar in side if bar.rank == 0) for side in (both.planned, both.measured)
     )
     alone = replace(both, planned=planned, measured=measured)
-    TraceFile(path).add(alone)
     trace = TraceFile(path)
-    trace.cut(1)
+    trace.restart([alone])
     trace.add(example(1))
     trace.add(example(2))
     trace.close()
@@ -242,4 +196,3 @@ def test_ranks_that_join_later_have_names(tmp_path: Path) -> None:
     assert [event["args"]["name"] for event in named] == [
         "rank 0 planned", "rank 0 measured", "rank 1 planned", "rank 1 measured",
     ]  # fmt: skip
-    assert list(trace.timelines()) == [alone, example(1), example(2)]

@@ -30,8 +30,8 @@ class JsonLines(Generic[T]):
         kind: Kind of the records, a dataclass.
     """
 
-    def __init__(self, kind: type[T]) -> None:
-        self.kind = kind
+    def __init__(self, kind: type[T], most_characters: int = MAX_LINE_CHARACTERS) -> None:
+        self.kind, self._most_characters = kind, most_characters
         self._adapter = TypeAdapter(kind)
 
     def line(self, record: T) -> str:
@@ -46,17 +46,17 @@ class JsonLines(Generic[T]):
         """
         if reason := why_unreadable(path):
             raise InputError(f"{path}: cannot be read: {reason}")
-        for number, line in enumerate(complete_lines(path, MAX_LINE_CHARACTERS), start=1):
+        for number, line in enumerate(complete_lines(path, self._most_characters), start=1):
             yield (where := f"{path}:{number}"), self._parse(line, where)
 
-    def last(self, path: Path, most_bytes: int) -> list[T]:
-        """The last complete records, as many as fit into so many bytes.
+    def last(self, path: Path, n: int, most_bytes: int) -> list[T]:
+        """The last n complete records, as many as fit into so many bytes.
 
         Raises:
             InputError: A line is damaged.
         """
         where = f"{path}: one of its last lines"
-        return [self._parse(line, where) for line in last_lines(path, most_bytes)]
+        return [self._parse(line, where) for line in last_lines(path, most_bytes)[-n:]]
 
     def _parse(self, line: str, where: str) -> T:
         try:
@@ -74,15 +74,18 @@ class JsonLines(Generic[T]):
 class LinesFile(Generic[T]):
     """A file that grows by lines of JSON in ascending order, and is read line by line."""
 
-    def __init__(self, path: Path, kind: type[T], key: str) -> None:
+    def __init__(
+        self, path: Path, kind: type[T], key: str, most_characters: int = MAX_LINE_CHARACTERS
+    ) -> None:
         """Opens nothing yet.
 
         Args:
             path: The file, which need not exist: then it has no records.
             kind: Kind of the records.
             key: Attribute that ascends from line to line.
+            most_characters: Longest line.
         """
-        self.path, self._lines, self._key = path, JsonLines(kind), key
+        self.path, self._lines, self._key = path, JsonLines(kind, most_characters), key
 
     def begin(self) -> None:
         """Makes the file empty, replacing an existing one."""
@@ -124,7 +127,7 @@ class LinesFile(Generic[T]):
         Raises:
             InputError: A line is damaged, or repeats a record.
         """
-        if not self.path.exists():
+        if not os.path.lexists(self.path):
             return
         before = -1
         for where, record in self._lines.read(self.path):
@@ -137,9 +140,9 @@ class LinesFile(Generic[T]):
             before = now
             yield record
 
-    def last(self, most_bytes: int) -> list[T]:
+    def last(self, n: int, most_bytes: int) -> list[T]:
         """The last records, see `JsonLines.last`."""
-        return self._lines.last(self.path, most_bytes)
+        return self._lines.last(self.path, n, most_bytes)
 
 
 def complete_lines(path: Path, most_characters: int) -> Iterator[str]:

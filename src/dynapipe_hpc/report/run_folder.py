@@ -25,6 +25,7 @@ from dynapipe_hpc.report.work_shares import PassShares
 Fact = str | int | float
 ITERATIONS = "iterations.jsonl"
 EVALUATIONS = "evaluations.jsonl"
+TIMELINES = "timelines.jsonl"
 TRACE = "trace.json"
 ENDED = "ended.json"
 LOCK = ".lock"
@@ -35,6 +36,7 @@ _WRITTEN = (
     MIXTURE,
     ITERATIONS,
     EVALUATIONS,
+    TIMELINES,
     TRACE,
     ENDED,
     "*.reference",
@@ -44,8 +46,8 @@ _WRITTEN = (
 class RunFolder:
     """A run on disk; docs/formats.md describes the files.
 
-    Most files are replaced atomically; iterations.jsonl, evaluations.jsonl and trace.json grow by
-    complete lines. So a run that dies leaves all of them readable.
+    Most files are replaced atomically; files of lines and trace.json grow by complete
+    lines. So a run that dies leaves all of them readable.
 
     Attributes:
         path: The folder.
@@ -58,7 +60,7 @@ class RunFolder:
         self.config = config
         self.machine = machine
         self._iterations, self._evaluations = iterations_file(path), evaluations_file(path)
-        self._trace = TraceFile(path / TRACE)
+        self._timelines, self._trace = timelines_file(path), TraceFile(path / TRACE)
 
     @classmethod
     def create(
@@ -79,7 +81,7 @@ class RunFolder:
         """
         _remove_unfinished(path)
         _prepare(path, n_repeatable)
-        for name in (EVALUATIONS, TRACE, ENDED):
+        for name in (EVALUATIONS, TIMELINES, TRACE, ENDED):
             (path / name).unlink(missing_ok=True)
         _remove_plans(path, 0)
         folder = cls(path, config_toml, machine)
@@ -100,7 +102,9 @@ class RunFolder:
         folder = cls(path, config_toml, machine)
         folder._iterations.cut(n_done)
         folder._evaluations.cut(n_done + 1)
-        folder._trace.cut(n_done)
+        folder._timelines.cut(n_done)
+        with writing(path / TRACE):
+            folder._trace.restart(folder._timelines.records())
         _remove_plans(path, n_done)
         with writing(path / ENDED):
             (path / ENDED).unlink(missing_ok=True)
@@ -160,7 +164,7 @@ class RunFolder:
         folder = cls(path, "", {})
         deque(folder._iterations.records(), maxlen=0)
         deque(folder._evaluations.records(), maxlen=0)
-        deque(folder._trace.timelines(), maxlen=0)
+        deque(folder._timelines.records(), maxlen=0)
 
     @property
     def name(self) -> str:
@@ -189,7 +193,7 @@ class RunFolder:
         traces: Sequence[IterationTrace],
         shares: Sequence[Sequence[PassShares]] | None = None,
     ) -> None:
-        """Writes an iteration's plans as text and adds its timelines to trace.json.
+        """Writes an iteration's plans as text, and adds its timeline, also to trace.json.
 
         Args:
             plans: Plans of all ranks for one iteration.
@@ -203,8 +207,10 @@ class RunFolder:
         write_atomically(
             folder / f"{plans[0].iteration:04d}.txt", grid(plans) + "\n", lasting=False
         )
+        timeline = timeline_of(plans, traces, shares)
+        self._timelines.add(timeline)
         with writing(self._trace.path):
-            self._trace.add(timeline_of(plans, traces, shares))
+            self._trace.add(timeline)
 
     def close(self) -> None:
         """Closes the JSON array of trace.json."""
@@ -234,17 +240,22 @@ class RunFolder:
         return list(self._evaluations.records())
 
     def timelines(self) -> list[IterationTimeline]:
-        """Iterations of trace.json; an empty list if the run wrote no trace.
+        """The traced iterations; an empty list if the run traced none.
 
         Raises:
-            InputError: trace.json is damaged.
+            InputError: A line is damaged, or repeats an iteration.
         """
-        return list(self._trace.timelines())
+        return list(self._timelines.records())
 
 
 def iterations_file(folder: Path) -> LinesFile[IterationRecord]:
     """The iterations of a run folder."""
     return LinesFile(folder / ITERATIONS, IterationRecord, "iteration")
+
+
+def timelines_file(folder: Path) -> LinesFile[IterationTimeline]:
+    """The traced iterations of a run folder; lines are long where ranks are many."""
+    return LinesFile(folder / TIMELINES, IterationTimeline, "iteration", 1 << 28)
 
 
 def evaluations_file(folder: Path) -> LinesFile[EvaluationRecord]:

@@ -4,7 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import assert_never
+from typing import Annotated, assert_never
+
+from pydantic import Field
 
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.instruction import (
@@ -26,6 +28,11 @@ from dynapipe_hpc.plan.text import symbol
 from dynapipe_hpc.report.work_shares import PassShares, WorkShares
 
 _Pass = Forward | Backward | BackwardInput | BackwardWeight
+
+LARGEST = 1 << 53
+"""Largest number in a timeline: floats hold all integers up to it."""
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Ms = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 
 
 class BarKind(StrEnum):
@@ -57,15 +64,15 @@ class Bar:
             from the end of a backward pass on; None for all else.
     """
 
-    rank: int
+    rank: Count
     kind: BarKind
     label: str
-    microbatch: int | None
-    shape: tuple[int, int] | None
-    start_ms: float
-    end_ms: float
+    microbatch: Count | None
+    shape: tuple[Count, Count] | None
+    start_ms: Ms
+    end_ms: Ms
     shares: WorkShares | None = None
-    kept_bytes: int | None = None
+    kept_bytes: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +87,8 @@ class IterationTimeline:
         planning: Bars of what planners did meanwhile, for later iterations.
     """
 
-    iteration: int
-    planned_ms: float
+    iteration: Count
+    planned_ms: Ms
     planned: tuple[Bar, ...]
     measured: tuple[Bar, ...]
     planning: tuple[Bar, ...] = ()

@@ -5,9 +5,10 @@ See docs/formats.md, "Where the time of ranks went".
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
+from pydantic import Field
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import Part, Side
@@ -20,6 +21,8 @@ from dynapipe_hpc.planner.batch.row_length import RowLengths, positions, tokens_
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, Sizes
 from dynapipe_hpc.planner.cost.tokens import Tokens
 
+Share = Annotated[float, Field(ge=0, le=1)]
+
 
 class WorkShares(NamedTuple):
     """Fractions of the operations of a pass; they add up to 1.
@@ -31,10 +34,10 @@ class WorkShares(NamedTuple):
         recomputed: Operations of the forward pass that the backward pass repeats.
     """
 
-    real: float
-    padding: float
-    across_documents: float
-    recomputed: float
+    real: Share
+    padding: Share
+    across_documents: Share
+    recomputed: Share
 
 
 class PassShares(NamedTuple):

@@ -7,13 +7,13 @@ from pathlib import Path
 from dynapipe_hpc.experiment.run.explain_run import how_it_stands
 from dynapipe_hpc.report.amounts import duration, short
 from dynapipe_hpc.report.plan_strip import measured_strip
-from dynapipe_hpc.report.run_folder import TRACE, iterations_file
-from dynapipe_hpc.report.trace_file import TraceFile
+from dynapipe_hpc.report.run_folder import iterations_file, timelines_file
 
 N_CURVE = 60
 """Iterations in the curve of the loss."""
 MAX_BYTES = 1 << 17
 """End of iterations.jsonl that is read: more than `N_CURVE` lines."""
+MAX_TIMELINE_BYTES = 1 << 24
 WIDTH = 40
 _LEVELS = "▁▂▃▄▅▆▇█"
 
@@ -32,7 +32,7 @@ def live_view(folder: Path) -> list[str]:
 
 
 def _progress(folder: Path) -> Iterator[str]:
-    last = iterations_file(folder).last(MAX_BYTES)[-N_CURVE:]
+    last = iterations_file(folder).last(N_CURVE, MAX_BYTES)
     if not last:
         yield "no iteration is done yet"
         return
@@ -67,7 +67,6 @@ def _curve(values: Sequence[float]) -> str:
 
 
 def _ranks(folder: Path) -> Iterator[str]:
-    timeline = TraceFile(folder / TRACE).last()
-    if timeline is not None:
+    for timeline in timelines_file(folder).last(1, MAX_TIMELINE_BYTES):
         yield f"ranks in iteration {timeline.iteration}, the last one traced:"
         yield from measured_strip(timeline)
