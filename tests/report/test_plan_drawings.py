@@ -1,11 +1,11 @@
-"""Plans drawn in letters and as SVG, before anything runs."""
+"""Timelines drawn in letters and as SVG, before anything runs and after."""
 
 import re
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
-from tests.examples.example_runs import example_plans
+from tests.examples.example_runs import example_plans, example_traces
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.explain.show_plan import what_sets_the_time
@@ -13,9 +13,9 @@ from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import Prediction
 from dynapipe_hpc.plan.text import parse_grid
+from dynapipe_hpc.report.drawing import MAX_RANKS, WIDTH, measured_svg, plan_strip, plan_svg
 from dynapipe_hpc.report.plan_page import plan_page
-from dynapipe_hpc.report.plan_strip import plan_strip
-from dynapipe_hpc.report.plan_svg import plan_svg
+from dynapipe_hpc.report.timeline import timeline_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -66,6 +66,27 @@ def test_a_drawing_has_every_pass_at_its_time() -> None:
     for seen, wanted in zip(found, expected, strict=True):
         assert seen[:2] == pytest.approx(wanted[:2], abs=0.06)
         assert seen[2] == wanted[2]
+
+
+def test_what_was_measured_is_drawn_below_what_was_planned() -> None:
+    timeline = timeline_of(example_plans(), example_traces())
+    drawn = measured_svg(timeline, 72.0, "<x>")
+    rects = rectangles(drawn)
+    lanes = sorted({int(rect.get("y") or 0) for rect in rects})
+    titles = [[rect[0].text for rect in rects if rect.get("y") == str(lane)][-1] for lane in lanes]
+    assert titles == [
+        "B0, micro-batch 0 (3 x 16 tokens): 41.0 to 60.0 ms",
+        "step: 64.0 to 72.0 ms",
+        "B0, micro-batch 0 (3 x 16 tokens): 21.0 to 40.0 ms",
+        "step: 64.0 to 72.0 ms",
+    ]
+    ends = [float(r.get("x") or 0) + float(r.get("width") or 0) for r in rects]
+    assert max(ends) == pytest.approx(WIDTH, abs=0.1)
+    ends = [float(r.get("x") or 0) for r in rectangles(measured_svg(timeline, 144.0, "x"))]
+    assert max(ends) < WIDTH / 2
+    first = timeline.planned[0]
+    many = replace(timeline, planned=tuple(replace(first, rank=rank) for rank in range(20)))
+    assert measured_svg(many, 72.0, "x").count(">measured<") == MAX_RANKS
 
 
 def test_a_short_plan_has_an_axis_too() -> None:

@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from dynapipe_hpc.data.errors import InputError
@@ -19,8 +19,8 @@ from dynapipe_hpc.report.comparison import (
     outliers,
     table,
 )
+from dynapipe_hpc.report.drawing import MAX_RANKS, measured_svg
 from dynapipe_hpc.report.figures import figures
-from dynapipe_hpc.report.gantt import Gantt, gantt
 from dynapipe_hpc.report.mixture_file import MIXTURE
 from dynapipe_hpc.report.page_template import page_template
 from dynapipe_hpc.report.rank_time import Use
@@ -31,79 +31,7 @@ from dynapipe_hpc.report.run_folder import (
     RunFolder,
     write_atomically,
 )
-from dynapipe_hpc.report.time_use import TimeUse
 from dynapipe_hpc.report.timeline import IterationTimeline
-
-WIDE_ENOUGH = 6.0
-"""Width from which a segment has a label, in percent of the longest bar."""
-
-
-@dataclass(frozen=True, slots=True)
-class BarSegment:
-    """A part of a bar.
-
-    Attributes:
-        use: What the time went to.
-        css_class: Name of its colour.
-        width: Width in percent of the longest bar.
-        text: Label; empty if it does not fit.
-        tip: Full description, for a tooltip.
-    """
-
-    use: Use
-    css_class: str
-    width: float
-    text: str
-    tip: str
-
-
-@dataclass(frozen=True, slots=True)
-class TimeBar:
-    """The bar of the run with this index; an iteration takes `iteration_ms`."""
-
-    index: int
-    iteration_ms: float
-    segments: tuple[BarSegment, ...]
-
-
-def time_bars(times: Sequence[TimeUse | None]) -> list[TimeBar]:
-    """The bars of all runs whose use of time is known.
-
-    A bar is as long as the time per iteration of its run.
-    """
-    longest_ms = max((each.iteration_ms for each in times if each is not None), default=0.0)
-    return [
-        TimeBar(
-            index,
-            each.iteration_ms,
-            tuple(_segment(each, use, longest_ms) for use in Use if each.times_ms[use] > 0),
-        )
-        for index, each in enumerate(times)
-        if each is not None
-    ]
-
-
-def _segment(times: TimeUse, use: Use, longest_ms: float) -> BarSegment:
-    time_ms, percent = times.times_ms[use], f"{100 * times.share(use):.1f} %"
-    width = 100 * time_ms / longest_ms
-    return BarSegment(
-        use,
-        _css_class(use),
-        width,
-        f"{100 * times.share(use):.0f} %" if width >= WIDE_ENOUGH else "",
-        f"{use}: {time_ms:,.1f} ms per iteration, {percent}",
-    )
-
-
-def legend(bars: Sequence[TimeBar]) -> list[tuple[Use, str]]:
-    """Every use in a bar, with the name of its colour."""
-    shown = {segment.use for bar in bars for segment in bar.segments}
-    return [(use, _css_class(use)) for use in Use if use in shown]
-
-
-def _css_class(use: Use) -> str:
-    return f"use-{use.name.lower().replace('_', '-')}"
-
 
 _START, _TITLE_END = b"<!doctype html>", b"dynapipe-hpc report</title>"
 _HEAD_BYTES = 1 << 20
@@ -121,24 +49,12 @@ def _is_page(path: Path) -> bool:
 PAGE = FileKind("a page of dynapipe-hpc report", _is_page)
 
 
-@dataclass(frozen=True, slots=True)
-class Iteration:
-    """One iteration on the page: timeline and chart of the run with this index."""
+class Iteration(NamedTuple):
+    """One iteration on the page: timeline and drawing of the run with this name."""
 
-    index: int
     name: str
     timeline: IterationTimeline
-    gantt: Gantt
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A run folder on the page; `files` are names with their relative URLs."""
-
-    name: str
-    config: str
-    machine: Sequence[tuple[str, str]]
-    files: Sequence[tuple[str, str]]
+    svg: str
 
 
 def default_page(runs: Sequence[RunFolder]) -> Path:
@@ -149,12 +65,7 @@ def default_page(runs: Sequence[RunFolder]) -> Path:
 
 
 def write_page(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> None:
-    """Writes the report as an HTML page.
-
-    Args:
-        runs: Run folders, in the order of the comparison.
-        comparison: Comparison of these runs.
-        page: File to write.
+    """Writes the report as an HTML page; runs are in the order of the comparison.
 
     Raises:
         InputError: The file cannot be written, or exists and is no such page.
@@ -172,6 +83,8 @@ def write_page(runs: Sequence[RunFolder], comparison: Comparison, page: Path) ->
 
 
 def _render(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> str:
+    uses = [(index, times) for index, times in enumerate(comparison.times) if times is not None]
+    longest_ms = max((times.iteration_ms for _, times in uses), default=0.0)
     return page_template("page.html").render(
         comparison=comparison,
         unlike=UNLIKE,
@@ -183,8 +96,10 @@ def _render(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> st
         groups=table(comparison),
         figures=figures(comparison),
         iterations=_iterations(comparison),
-        uses=(bars := time_bars(comparison.times)),
-        legend=legend(bars),
+        uses=uses,
+        longest_ms=longest_ms,
+        used=[use for use in Use if any(times.times_ms[use] > 0 for _, times in uses)],
+        max_ranks=MAX_RANKS,
         runs=[
             _run(run, name, page.parent) for run, name in zip(runs, comparison.names, strict=True)
         ],
@@ -205,28 +120,18 @@ def _iterations(comparison: Comparison) -> list[Iteration]:
     }
     until_ms = max((max(t.planned_ms, t.measured_ms) for t in shown.values()), default=0.0)
     return [
-        Iteration(index, comparison.names[index], timeline, gantt(timeline, until_ms))
-        for index, timeline in shown.items()
+        Iteration(name, timeline, measured_svg(timeline, until_ms, name))
+        for name, timeline in ((comparison.names[index], each) for index, each in shown.items())
     ]
 
 
-def _run(run: RunFolder, name: str, page_folder: Path) -> Run:
+def _run(run: RunFolder, name: str, page_folder: Path) -> dict[str, object]:
+    """A run folder for the page; files are names with their relative URLs."""
     address = os.path.relpath(run.path.resolve(), page_folder.resolve())
-    return Run(
-        name=name,
-        config=run.config,
-        machine=[(key, str(value)) for key, value in run.machine.items()],
-        files=[
-            (file, quote(f"{address}/{file}"))
-            for file in (
-                "config.toml",
-                "machine.json",
-                MIXTURE,
-                ITERATIONS,
-                EVALUATIONS,
-                TRACE,
-                "plans",
-            )
-            if (run.path / file).exists()
-        ],
-    )
+    files = ("config.toml", "machine.json", MIXTURE, ITERATIONS, EVALUATIONS, TRACE, "plans")
+    return {
+        "name": name,
+        "config": run.config,
+        "machine": run.machine.items(),
+        "files": [(f, quote(f"{address}/{f}")) for f in files if (run.path / f).exists()],
+    }

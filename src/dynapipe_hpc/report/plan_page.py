@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dynapipe_hpc.data.microbatch import MicroBatch, tokens_held
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.report.drawing import plan_svg
 from dynapipe_hpc.report.page_template import page_template
-from dynapipe_hpc.report.plan_svg import plan_svg
 from dynapipe_hpc.report.timeline import microbatch_times_ms
 
 COLUMNS = (

@@ -24,6 +24,11 @@ class Use(StrEnum):
     UPDATE = "update"
     REST = "rest"
 
+    @property
+    def css_class(self) -> str:
+        """Name of its colour on a page."""
+        return f"use-{self.name.lower().replace('_', '-')}"
+
 
 UseTimes = Mapping[Use, float]
 """Milliseconds by use, of the average rank in an iteration."""

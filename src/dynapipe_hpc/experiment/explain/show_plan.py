@@ -26,8 +26,7 @@ from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.outlier import Outlier
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
-from dynapipe_hpc.report.plan_strip import plan_strip
-from dynapipe_hpc.report.plan_svg import plan_svg
+from dynapipe_hpc.report.drawing import plan_strip, plan_svg
 from dynapipe_hpc.report.run_folder import write_atomically
 from dynapipe_hpc.report.timeline import microbatch_times_ms, planned_bars
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dynapipe_hpc.experiment.run.explain_run import how_it_stands
 from dynapipe_hpc.report.amounts import duration, short
-from dynapipe_hpc.report.plan_strip import measured_strip
+from dynapipe_hpc.report.drawing import measured_strip
 from dynapipe_hpc.report.run_folder import iterations_file, timelines_file
 
 N_CURVE = 60
