@@ -41,12 +41,7 @@ VERBS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one verb.
-
-    Returns:
-        The exit code: 0 if done, 1 if the run failed, 2 if the input is wrong. Errors of users
-            are printed as a message without a traceback.
-    """
+    """Runs one verb; 0 if done, 1 if the run failed, 2 if the input is wrong."""
     parsed = make_parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A name may not be valid text, and a terminal may not know all letters.

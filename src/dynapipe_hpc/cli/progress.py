@@ -18,11 +18,6 @@ class TextProgress:
     """Progress over bytes of text, with tokens per second.
 
     It is a bar on a terminal, and an occasional plain line in a batch log.
-
-    Attributes:
-        bar: Progress bar over the bytes; silent if there is no terminal.
-        start_s: Time when the job started, by `time.perf_counter`.
-        next_line_s: Time since the start after which the log gets its next line.
     """
 
     bar: "tqdm[None]"

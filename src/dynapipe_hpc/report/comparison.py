@@ -34,12 +34,7 @@ _FACTS = ("ranks", "device", "processor")
 
 
 def differences(runs: Sequence[RunFolder], names: Sequence[str]) -> tuple[str, ...]:
-    """Lines about facts that should be equal but are not: data, model, dtype, ranks, devices.
-
-    Args:
-        runs: The runs.
-        names: Names of the runs, in the same order.
-    """
+    """Lines about facts that should be equal but are not: data, model, dtype, ranks, devices."""
     return _lines([dict(_facts(run)) for run in runs], names, missing="not known")
 
 
@@ -47,10 +42,6 @@ def choices(runs: Sequence[RunFolder], names: Sequence[str]) -> tuple[str, ...]:
     """Lines about other settings in which runs differ: how they are planned, placed and trained.
 
     Runs that do not have a setting are left out of its line.
-
-    Args:
-        runs: The runs.
-        names: Names of the runs, in the same order.
     """
     return _lines([dict(_choices(run)) for run in runs], names, missing="")
 
@@ -96,13 +87,7 @@ MIN_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The real tokens per second of a run over those of the best other run.
-
-    Attributes:
-        claim: Sentence with the ratio.
-        why: Clause on the uses of time that differ in traced iterations after the warm-up; empty
-            if none does, or if they are not known.
-    """
+    """The real tokens per second of a run over those of the best other run, and why, if known."""
 
     claim: str
     why: str
@@ -115,16 +100,7 @@ class Gain:
 def gain(
     summaries: Sequence[RunSummary], times: Sequence[TimeUse | None], subject: int | None
 ) -> Gain | None:
-    """Compares a run with the best of the others.
-
-    Args:
-        summaries: Summaries of the runs.
-        times: Use of time of each run, where known.
-        subject: Index of the run; the fastest if None.
-
-    Returns:
-        None if there is one run only.
-    """
+    """Compares a run, the fastest without `subject`, with the best of the others, if any."""
     if len(summaries) == 1:
         return None
     by_speed = sorted(range(len(summaries)), key=lambda i: -summaries[i].real_tokens_per_s)
@@ -192,23 +168,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Results of several runs, side by side.
-
-    Attributes:
-        names: Names of the runs, all different if their folders are.
-        records: Iterations of every run; of a long run, those that `Recorded` keeps.
-        evaluations: Evaluations of every run.
-        ends_s: Time spent in iterations up to the end of each record, in seconds.
-        summaries: Summary of every run.
-        baseline: Index of the run that the others are compared with.
-        differences: Lines about settings that should be equal, see `differences`.
-        disturbed: Lines about runs with measured costs that predicted other times.
-        choices: Lines about settings that are compared, see `choices`.
-        mixtures: Lines about the datasets of runs that train on several.
-        timelines: Traced iterations of every run, by number.
-        times: Use of time of every run, where it was traced.
-        gain: Gain of the run that plans dynamically, or else of the fastest; None for one run.
-    """
+    """Results of several runs side by side; of each what `Recorded` keeps, and lines about all."""
 
     names: tuple[str, ...]
     records: tuple[tuple[IterationRecord, ...], ...]
@@ -235,15 +195,7 @@ class Comparison:
 
 
 def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Comparison:
-    """Compares runs.
-
-    Args:
-        runs: Run folders, at least one.
-        baseline: Name of the run to compare with; the first if not given.
-
-    Raises:
-        InputError: No run has the baseline's name, or a run folder is damaged.
-    """
+    """Compares runs, with the first or the one called `baseline`."""
     names = _names(runs)
     if baseline is not None and baseline not in names:
         raise InputError(f"no run is called '{baseline}'; name one of {', '.join(names)}")

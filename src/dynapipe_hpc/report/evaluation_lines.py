@@ -13,13 +13,9 @@ Line = tuple[str, str, tuple[str, ...]]
 
 
 def evaluation_lines(runs: Sequence[Evaluations], nothing: str) -> Iterator[Line]:
-    """Lines of a table about evaluations; none if no run has any.
+    """Lines of a table about evaluations, ascending; none if no run has any.
 
     The losses of tasks are those of the last evaluation; of many tasks, those with most tokens.
-
-    Args:
-        runs: Evaluations of every run, ascending.
-        nothing: Cell of a run without evaluations.
     """
     if not any(runs):
         return

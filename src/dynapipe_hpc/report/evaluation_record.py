@@ -13,12 +13,7 @@ from dynapipe_hpc.report.preference_means import PreferenceMeans
 
 @dataclass(frozen=True, slots=True)
 class TaskLoss:
-    """Loss of the samples of a task.
-
-    Attributes:
-        loss: Mean loss of their target tokens, or of preference pairs.
-        tokens: Number of these tokens, or of pairs.
-    """
+    """Mean loss of the target tokens of a task, or of its preference pairs, and their number."""
 
     loss: Number
     tokens: Annotated[int, Field(gt=0, le=2**53)]
@@ -26,16 +21,7 @@ class TaskLoss:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRecord:
-    """Result of an evaluation.
-
-    Attributes:
-        n_done: Number of iterations after which the model was evaluated.
-        loss: Loss by the weighting of training: the mean over tokens, samples or tasks; of
-            preference pairs, the mean over pairs or tasks.
-        took_ms: Time that it took on all ranks.
-        tasks: Losses by the name of the task, in the order of the dataset; at least one.
-        preferences: Means over preference pairs; None if tokens are evaluated.
-    """
+    """Result of an evaluation after `n_done` iterations; docs/formats.md says what each is."""
 
     n_done: Annotated[int, Field(ge=0)]
     loss: Number

@@ -49,16 +49,7 @@ SIZE_INCHES = (5.6, 2.9)
 
 
 def draw(name: str, description: str, paint: Callable[[Axes], None]) -> str:
-    """Draws a figure with one pair of axes.
-
-    Args:
-        name: Name that is unique on the page; it becomes part of the ids inside the figure.
-        description: Description of the figure for screen readers.
-        paint: Function that draws into the axes.
-
-    Returns:
-        The figure as an SVG element.
-    """
+    """A figure with one pair of axes, as an SVG element; `name` is unique on the page."""
     with rc_context({**STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=SIZE_INCHES, layout="constrained")
         figure.patch.set_visible(False)

@@ -65,11 +65,7 @@ def default_page(runs: Sequence[RunFolder]) -> Path:
 
 
 def write_page(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> None:
-    """Writes the report as an HTML page; runs are in the order of the comparison.
-
-    Raises:
-        InputError: The file cannot be written, or exists and is no such page.
-    """
+    """Writes the report as an HTML page; runs are in the order of the comparison."""
     if page.exists():
         check_output(page, [], PAGE, force=True)  # it can be made again
     text = _render(runs, comparison, page)

@@ -31,37 +31,10 @@ _COUNT = Field(ge=0, le=int(MAX_VALUE))
 class IterationNumbers:
     """Numbers of an iteration, of one rank or, once they are combined, of all.
 
-    The shards of a stage execute the same plan in step, so the first of them counts for all where
-    numbers are added up. One rank at most has planned the iteration: on the others, what is known
-    from planning has its default.
-
-    Attributes:
-        iteration: Number of the iteration, from 0.
-        loss: Loss of the global batch; the part that the rank's stage contributes.
-        gradient_norm: Norm of the model's gradient over all stages, before clipping.
-        learning_rate: Learning rate of the iteration's step.
-        n_samples: Number of samples in the global batch.
-        real_tokens: Number of tokens of the samples.
-        n_microbatches: Micro-batches of all replicas; on a rank those of its replica if it is in
-            the first stage, else 0.
-        padded_tokens: Number of tokens computed, padding included, counted as micro-batches are.
-        predicted_ms: Predicted time of the iteration, update included.
-        predicted_peak_bytes: Predicted peak of activations, largest over ranks; includes transient
-            memory if the device measures that too.
-        measured_peak_bytes: Measured peak of the same.
-        waited_ms: Longest time that a rank waited for its plan.
-        planning_ms: Processor time of planning this iteration.
-        plans_ahead: Number of later plans that were ready when this one was taken.
-        longest_trip_ms: Predicted round trip of the longest sample through the stages, which no
-            plan of whole samples beats.
-        outlier_sample: Index of the sample that alone lengthens the iteration; -1 if none does.
-        outlier_tokens: Number of its tokens; 0 without one.
-        outlier_ms: Predicted time that it adds beyond its share of the work; 0 without one.
-        passes_ms: Time in which ranks executed passes, added up.
-        last_pass_ms: End of the last pass, from the start of the iteration.
-        n_ranks: Number of ranks that the numbers are of.
-        preferences: Sums over preference pairs, in the order of `PreferenceMeans`; empty if no
-            pairs are trained.
+    docs/formats.md says what each is. The shards of a stage execute the same plan in step, so the
+    first of them counts for all where numbers are added up. On a rank the loss is the part of its
+    stage, and micro-batches and tokens computed count in the first stage only. One rank at most has
+    planned the iteration: on the others, what is known from planning has its default.
     """
 
     iteration: Annotated[int, _COUNT, Over.SAME]
@@ -117,15 +90,7 @@ class IterationNumbers:
 
 @validated(frozen=True, slots=True, kw_only=True)
 class IterationRecord(IterationNumbers):
-    """The numbers of all ranks, and the state of the run after the iteration.
-
-    Attributes:
-        measured_ms: Iteration time until all ranks have ended, including waits for plans.
-        time: Time at which the iteration ended, as ISO 8601 with its zone.
-        n_iterations: Number of iterations of the whole run.
-        tokens: Real tokens of all iterations so far, those of earlier starts included.
-        seconds_left: Estimate of the time until the last iteration ends.
-    """
+    """The numbers of all ranks, and the state of the run after the iteration."""
 
     measured_ms: Annotated[float, _POSITIVE]
     time: str

@@ -24,11 +24,7 @@ Number = Annotated[float, BeforeValidator(_parse_null)]
 
 
 class JsonLines(Generic[T]):
-    """Lines of JSON of one kind of record.
-
-    Attributes:
-        kind: Kind of the records, a dataclass.
-    """
+    """Lines of JSON of one kind of record, a dataclass."""
 
     def __init__(self, kind: type[T], most_characters: int = MAX_LINE_CHARACTERS) -> None:
         self.kind, self._most_characters = kind, most_characters
@@ -39,22 +35,14 @@ class JsonLines(Generic[T]):
         return self._adapter.dump_json(record).decode() + "\n"
 
     def read(self, path: Path) -> Iterator[tuple[str, T]]:
-        """Place and record of every line, except one that is still being written.
-
-        Raises:
-            InputError: A line is damaged, or the file cannot be read.
-        """
+        """Place and record of every line, except one that is still being written."""
         if reason := why_unreadable(path):
             raise InputError(f"{path}: cannot be read: {reason}")
         for number, line in enumerate(complete_lines(path, self._most_characters), start=1):
             yield (where := f"{path}:{number}"), self._parse(line, where)
 
     def last(self, path: Path, n: int, most_bytes: int) -> list[T]:
-        """The last n complete records, as many as fit into so many bytes.
-
-        Raises:
-            InputError: A line is damaged.
-        """
+        """The last n complete records, as many as fit into so many bytes."""
         where = f"{path}: one of its last lines"
         return [self._parse(line, where) for line in last_lines(path, most_bytes)[-n:]]
 
@@ -77,14 +65,7 @@ class LinesFile(Generic[T]):
     def __init__(
         self, path: Path, kind: type[T], key: str, most_characters: int = MAX_LINE_CHARACTERS
     ) -> None:
-        """Opens nothing yet.
-
-        Args:
-            path: The file, which need not exist: then it has no records.
-            kind: Kind of the records.
-            key: Attribute that ascends from line to line.
-            most_characters: Longest line.
-        """
+        """Opens nothing yet; without a file there are no records, whose `key` ascends."""
         self.path, self._lines, self._key = path, JsonLines(kind, most_characters), key
 
     def begin(self) -> None:
@@ -93,20 +74,12 @@ class LinesFile(Generic[T]):
             pass
 
     def add(self, record: T) -> None:
-        """Appends a record.
-
-        Raises:
-            RunError: The file system refuses, as when the disk is full.
-        """
+        """Appends a record."""
         with writing(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(self._lines.line(record))
 
     def cut(self, end: int) -> None:
-        """Removes records from key `end` on, and a line that was not completed.
-
-        Raises:
-            InputError: A line is damaged.
-        """
+        """Removes records from key `end` on, and a line that was not completed."""
         if self.path.exists():
             with (
                 atomic_write(self.path) as temporary,
@@ -122,11 +95,7 @@ class LinesFile(Generic[T]):
         return sum(1 for _ in complete_lines(self.path, MAX_LINE_CHARACTERS))
 
     def records(self) -> Iterator[T]:
-        """All records so far, except one whose line is still being written.
-
-        Raises:
-            InputError: A line is damaged, or repeats a record.
-        """
+        """All records so far, except one whose line is still being written."""
         if not os.path.lexists(self.path):
             return
         before = -1

@@ -15,11 +15,7 @@ MIXTURE = "mixture.json"
 
 
 def write_mixture(folder: Path, mixture: Mixture | None) -> None:
-    """Writes the mixture of a run; without one, removes what an earlier start has left.
-
-    Raises:
-        RunError: The file system refuses, as when the disk is full.
-    """
+    """Writes the mixture of a run; without one, removes what an earlier start has left."""
     path = folder / MIXTURE
     if mixture is None:
         path.unlink(missing_ok=True)
@@ -29,11 +25,7 @@ def write_mixture(folder: Path, mixture: Mixture | None) -> None:
 
 
 def read_mixture(folder: Path) -> Mixture | None:
-    """Reads the mixture of a run; None if it trains on a single dataset.
-
-    Raises:
-        InputError: The file cannot be read, or is damaged.
-    """
+    """Reads the mixture of a run; None if it trains on a single dataset."""
     path = folder / MIXTURE
     if not path.exists():
         return None

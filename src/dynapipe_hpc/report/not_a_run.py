@@ -23,12 +23,7 @@ _KINDS = {
 
 
 def not_a_run_error(path: Path, reason: str) -> InputError:
-    """The error that a path is no run folder.
-
-    Args:
-        path: The path.
-        reason: Name of the file that it lacks, and why.
-    """
+    """The error that a path is no run folder; `reason` names the file that it lacks."""
     try:
         kind = _kind(path)
     except OSError as error:

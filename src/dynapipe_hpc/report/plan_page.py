@@ -26,13 +26,7 @@ COLUMNS = (
 def plan_page(
     plans: Sequence[RankPlan], samples: Sequence[Sample], texts: Mapping[str, Sequence[str]]
 ) -> str:
-    """A page with the drawing of a plan, some texts, and a table of its micro-batches.
-
-    Args:
-        plans: Plans of all ranks for one iteration, by rank; at least one.
-        samples: Global batch.
-        texts: Lines by title.
-    """
+    """A page with the drawing of a plan, texts by title, and a table of its micro-batches."""
     real_tokens = sum(sample.tokens for sample in samples)
     first_stages = [plan for plan in plans if plan.stage == 0]
     padded_tokens = sum(m.padded_tokens for plan in first_stages for m in plan.microbatches)

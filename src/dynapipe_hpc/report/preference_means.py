@@ -10,17 +10,7 @@ from dynapipe_hpc.report.lines_file import Number
 
 @validated(frozen=True, slots=True)
 class PreferenceMeans:
-    """Means over preference pairs.
-
-    Attributes:
-        chosen_reward: Reward of chosen answers: beta times the log-ratio of model and reference.
-        rejected_reward: The same of rejected answers.
-        accuracy: Share of the pairs whose chosen answer has the larger reward.
-        chosen_log_prob: Log-probability of chosen answers.
-        rejected_log_prob: The same of rejected answers.
-        kl: Half of the squared log-ratio of answers: an estimate of the divergence from the
-            reference, for answers drawn from the model.
-    """
+    """Means over preference pairs; docs/preferences.md says what each is."""
 
     chosen_reward: Number
     rejected_reward: Number

@@ -39,14 +39,8 @@ def rank_time(
 ) -> UseTimes | None:
     """The time of the average rank by use; the sum is the time of the iteration.
 
-    Args:
-        timeline: Timeline of the iteration.
-        measured_ms: Time of the iteration, waiting for plans included.
-        waited_ms: Longest time for which a rank waited for its plan: no rank starts before.
-        n_stages: Number of pipeline stages; rank r executes stage r modulo this number.
-
-    Returns:
-        Milliseconds by use; None if the trace does not tell what passes computed.
+    Rank r executes stage r modulo `n_stages`, and starts when the last rank has its plan. None if
+    the trace does not tell what passes computed.
     """
     bars = timeline.measured
     if not bars or any(bar.shares is None for bar in bars if bar.kind in _PASSES):

@@ -18,16 +18,7 @@ def n_warm_up(n_iterations: int) -> int:
 
 @dataclass(slots=True)
 class Totals:
-    """Sums and maxima over iterations.
-
-    Attributes:
-        n_iterations: Number of iterations.
-        n_samples: Number of samples of all global batches.
-        n_skipped: Number of iterations whose update was skipped because of a non-finite gradient.
-        waited_ms: Total time of waiting for plans.
-        predicted_peak_bytes: Largest predicted peak memory of any rank.
-        measured_peak_bytes: Largest measured peak memory of any rank.
-    """
+    """Sums and maxima over iterations."""
 
     n_iterations: int = 0
     n_samples: int = 0
@@ -50,13 +41,8 @@ class Totals:
 class Recorded:
     """Iterations of a run, thinned to every 2nd, 4th, ... if there are more than `MAX_KEPT`.
 
-    Attributes:
-        totals: Sums and maxima over all iterations.
-        steady: Sums and maxima over the iterations after the warm-up.
-        kept: Kept iterations: all of them if there are at most `MAX_KEPT`.
-        ends_s: Time spent in iterations up to the end of each kept one, in seconds.
-        first: The first iteration.
-        last: The last iteration.
+    Totals are over all iterations, `steady` over those after the warm-up; `ends_s` is the time
+    spent in iterations up to the end of each kept one.
     """
 
     totals: Totals

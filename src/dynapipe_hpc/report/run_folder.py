@@ -92,12 +92,7 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: Path, config_toml: str, machine: Mapping[str, Fact], n_done: int) -> Self:
-        """Resumes the folder of a run, of which the first `n_done` iterations count.
-
-        Raises:
-            InputError: The folder is not a run folder, or is damaged.
-            RunError: The file system refuses, as when the disk is full.
-        """
+        """Resumes the folder of a run, of which the first `n_done` iterations count."""
         _remove_unfinished(path)
         folder = cls(path, config_toml, machine)
         folder._iterations.cut(n_done)
@@ -129,15 +124,7 @@ class RunFolder:
 
     @classmethod
     def check_new(cls, path: Path, n_repeatable: int) -> None:
-        """Checks that a new run may begin in a folder, which need not exist; only looks.
-
-        Args:
-            path: The folder.
-            n_repeatable: See `create`.
-
-        Raises:
-            InputError: The folder holds more of a run, or other files, or cannot be read.
-        """
+        """Checks that a new run may begin in a folder, which need not exist; only looks."""
         try:
             is_run = (path / ITERATIONS).exists()
             n_done = iterations_file(path).n_lines()
@@ -156,11 +143,7 @@ class RunFolder:
 
     @classmethod
     def check_resumable(cls, path: Path) -> None:
-        """Reads all that `resume` will read; only looks.
-
-        Raises:
-            InputError: The folder is no run folder, or damaged.
-        """
+        """Reads all that `resume` will read; only looks."""
         folder = cls(path, "", {})
         deque(folder._iterations.records(), maxlen=0)
         deque(folder._evaluations.records(), maxlen=0)
@@ -172,19 +155,11 @@ class RunFolder:
         return self.path.resolve().name
 
     def add(self, record: IterationRecord) -> None:
-        """Appends an iteration to iterations.jsonl.
-
-        Raises:
-            RunError: The file system refuses, as when the disk is full.
-        """
+        """Appends an iteration to iterations.jsonl."""
         self._iterations.add(record)
 
     def add_evaluation(self, record: EvaluationRecord) -> None:
-        """Appends an evaluation to evaluations.jsonl.
-
-        Raises:
-            RunError: The file system refuses, as when the disk is full.
-        """
+        """Appends an evaluation to evaluations.jsonl."""
         self._evaluations.add(record)
 
     def add_trace(
@@ -193,13 +168,7 @@ class RunFolder:
         traces: Sequence[IterationTrace],
         shares: Sequence[Sequence[PassShares]] | None = None,
     ) -> None:
-        """Writes an iteration's plans as text, and adds its timeline, also to trace.json.
-
-        Args:
-            plans: Plans of all ranks for one iteration.
-            traces: Traces of the same ranks, in the same order.
-            shares: Shares of operations, see `timeline_of`.
-        """
+        """Writes an iteration's plans as text, and adds its timeline (see `timeline_of`)."""
         folder = self.path / "plans"
         with writing(folder):
             folder.mkdir(exist_ok=True)
@@ -224,27 +193,15 @@ class RunFolder:
         )
 
     def records(self) -> Iterator[IterationRecord]:
-        """All iterations so far; see `LinesFile.records`.
-
-        Raises:
-            InputError: A line is damaged, or repeats an iteration.
-        """
+        """All iterations so far; see `LinesFile.records`."""
         return self._iterations.records()
 
     def evaluations(self) -> list[EvaluationRecord]:
-        """All evaluations so far; an empty list if the run made none.
-
-        Raises:
-            InputError: A line is damaged, or repeats an evaluation.
-        """
+        """All evaluations so far; an empty list if the run made none."""
         return list(self._evaluations.records())
 
     def timelines(self) -> list[IterationTimeline]:
-        """The traced iterations; an empty list if the run traced none.
-
-        Raises:
-            InputError: A line is damaged, or repeats an iteration.
-        """
+        """The traced iterations; an empty list if the run traced none."""
         return list(self._timelines.records())
 
 

@@ -13,29 +13,8 @@ from dynapipe_hpc.report.recorded import Recorded
 class RunSummary:
     """Summary of a run; medians are over the steady iterations that `Recorded` keeps.
 
-    Attributes:
-        name: Name of the run.
-        n_iterations: Number of recorded iterations.
-        n_steady: Number of iterations after the warm-up.
-        n_skipped: Number of iterations whose update was skipped because of a non-finite gradient.
-        real_tokens_per_s: Median throughput without padding, in tokens per second.
-        padding_efficiency: Median share of real tokens among those computed.
-        n_microbatches: Median number of micro-batches of an iteration.
-        predicted_ms: Median predicted time of an iteration.
-        longest_trip_share: Median share of the predicted time that the longest sample's own trip
-            through the stages takes.
-        measured_ms: Median measured time of an iteration.
-        time_error: Median of |predicted - measured| / measured time.
-        predicted_peak_bytes: Largest predicted peak memory of any rank.
-        measured_peak_bytes: Largest measured peak memory of any rank.
-        peak_error: Median of |predicted - measured| / measured peak memory; NaN if nothing was
-            measured.
-        planning_ms: Median time of planning an iteration on one core.
-        plans_ahead: Median number of plans that were ready beyond the one being executed.
-        waited_ms: Total time of waiting for plans.
-        steady_waited_ms: Part of `waited_ms` after the warm-up.
-        first_loss: Loss of the first iteration.
-        last_loss: Loss of the last iteration.
+    Errors are medians of |predicted - measured| / measured, or NaN; peaks are the largest of any
+    rank, and waits are totals.
     """
 
     name: str
@@ -61,12 +40,7 @@ class RunSummary:
 
 
 def summarise(name: str, run: Recorded) -> RunSummary:
-    """Summarises a run.
-
-    Args:
-        name: Name of the run.
-        run: Iterations of the run.
-    """
+    """Summarises a run."""
     totals, steady = run.totals, run.steady
 
     def typical(value: Callable[[IterationRecord], float]) -> float:
@@ -106,11 +80,7 @@ def relative_difference(value: float, reference: float) -> float:
 def largest_loss_difference(
     run: Sequence[IterationRecord], reference: Sequence[IterationRecord]
 ) -> float:
-    """Largest relative difference of loss at the same iterations.
-
-    Returns:
-        The difference; NaN if no iteration is in both runs, or if a loss is NaN.
-    """
+    """Largest relative difference of loss at the same iterations; NaN without any, or if one is."""
     expected = {record.iteration: record.loss for record in reference}
     differences = [
         relative_difference(record.loss, expected[record.iteration])

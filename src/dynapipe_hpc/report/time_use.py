@@ -13,11 +13,7 @@ from dynapipe_hpc.report.timeline import IterationTimeline
 class TimeUse:
     """Time of the average rank by use, in the mean of some iterations.
 
-    Attributes:
-        times_ms: Time per iteration by use; the sum is the iteration's time.
-        real_tokens: Real tokens per iteration.
-        n_iterations: Number of iterations.
-        in_warm_up: Whether they belong to the warm-up, after which none was traced.
+    They are of the warm-up if none was traced after it.
     """
 
     times_ms: Mapping[Use, float]
@@ -43,14 +39,7 @@ def time_use(
 ) -> TimeUse | None:
     """The use of time in the traced iterations after the warm-up; if there is none, in all traced.
 
-    Args:
-        records: Iterations of the run.
-        n_warm_up: Number of iterations at the start that are not counted as steady.
-        timelines: Timelines of the traced iterations, by number.
-        n_stages: Number of pipeline stages.
-
-    Returns:
-        None if no iteration was traced, or the trace does not tell what passes computed.
+    None if no iteration was traced, or the trace does not tell what passes computed.
     """
     traced = [record for record in records if record.iteration in timelines]
     steady = [each for each in traced if each.iteration - records[0].iteration >= n_warm_up]

@@ -49,19 +49,10 @@ class BarKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of the timeline: one instruction of a rank, from start to end.
+    """A bar of the timeline: one instruction of a rank, as in the plan's text, from start to end.
 
-    Attributes:
-        rank: Rank that executes it.
-        kind: Kind of work.
-        label: Instruction as in the plan's text: F3, B3, a3>1.
-        microbatch: Index of the micro-batch in its replica; None for updates.
-        shape: Rows and tokens per row of the micro-batch; None for updates.
-        start_ms: Start, measured from the start of the iteration.
-        end_ms: End, measured from the start of the iteration.
-        shares: Shares of a measured pass's operations; None if they are not known.
-        kept_bytes: Activations that the rank keeps as planned, from the start of a forward pass and
-            from the end of a backward pass on; None for all else.
+    Updates have no micro-batch and no shape (rows, tokens per row). A rank keeps `kept_bytes` of
+    activations, as planned, from the start of a forward and from the end of a backward pass on.
     """
 
     rank: Count
@@ -77,14 +68,9 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class IterationTimeline:
-    """Timeline of an iteration over all ranks, planned and measured.
+    """Timeline of an iteration over all ranks: passes as planned, instructions as measured.
 
-    Attributes:
-        iteration: Number of the iteration.
-        planned_ms: Predicted time of the iteration.
-        planned: Bars of all passes at their predicted times.
-        measured: Bars of all instructions at their measured times.
-        planning: Bars of what planners did meanwhile, for later iterations.
+    `planning` is what planners did meanwhile, for later iterations.
     """
 
     iteration: Count
@@ -109,13 +95,7 @@ def timeline_of(
     traces: Sequence[IterationTrace],
     shares: Sequence[Sequence[PassShares]] | None = None,
 ) -> IterationTimeline:
-    """Joins the plans and the traces of an iteration into its timeline.
-
-    Args:
-        plans: Plans of all ranks for one iteration.
-        traces: Traces of the same ranks, in the same order.
-        shares: Shares of the micro-batches of every plan, see `PassWork.shares`, if known.
-    """
+    """Joins plans, traces of the same ranks in the same order, and shares if they are known."""
     known: Sequence[Sequence[PassShares] | None] = shares or [None] * len(plans)
     triples = zip(plans, traces, known, strict=True)
     return IterationTimeline(

@@ -49,12 +49,7 @@ class PassShares(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PassWork:
-    """Operations of passes, by the formulas of a family.
-
-    Attributes:
-        shape: The model.
-        placement: Layers of every stage.
-    """
+    """Operations of passes, by the formulas of a family, on the stages of a placement."""
 
     shape: ModelShape
     placement: Placement
@@ -64,14 +59,7 @@ class PassWork:
     ) -> list[Sequence[PassShares]]:
         """Shares of every micro-batch of every plan, on the plan's stage.
 
-        Stages that hold the same parts share a list.
-
-        Args:
-            plans: Plans of an iteration.
-            samples: Global batch of the iteration.
-
-        Returns:
-            Per plan; nothing if the family has no closed forms.
+        Stages that hold the same parts share a list. Nothing if the family has no closed forms.
         """
         by_id = {sample.sample_id: sample for sample in samples}
         if not (parts := self.shape.parts()):
@@ -110,10 +98,7 @@ class PassWork:
 class _Tokens(NamedTuple):
     """Tokens of micro-batches, in arrays of shape (n_microbatches,).
 
-    Attributes:
-        alone: Tokens of the samples, each for itself.
-        in_rows: Tokens of rows without their padding.
-        computed: Tokens of rows with their padding.
+    They are of the samples, each for itself; of rows without padding; and of rows with padding.
     """
 
     alone: Tokens
@@ -124,13 +109,7 @@ class _Tokens(NamedTuple):
     def from_microbatches(
         cls, side: Side, microbatches: Sequence[MicroBatch], lengths: RowLengths
     ) -> Self:
-        """Tokens on one side.
-
-        Args:
-            side: The side.
-            microbatches: Micro-batches.
-            lengths: Positions that each of their samples takes, without padding.
-        """
+        """Tokens on one side; lengths are positions that each sample takes, without padding."""
         n_rows = np.array([m.n_rows for m in microbatches])
         n_samples = [len(row) for m in microbatches for row in m.rows]
         row_of = np.repeat(np.arange(len(n_samples)), n_samples)

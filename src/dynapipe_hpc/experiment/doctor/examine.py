@@ -36,11 +36,7 @@ _READING = {"earlier run"}
 
 
 def examine(case: Case) -> bool:
-    """Prints all findings, section by section (collective).
-
-    Returns:
-        True if nothing was found that prevents a run; the same on all ranks.
-    """
+    """Prints all findings, section by section; whether nothing prevents a run (collective)."""
     levels: Counter[Level] = Counter()
     for heading, look in _SECTIONS.items():
         with nullcontext() if heading in _READING else _ending(case, heading):

@@ -21,11 +21,7 @@ from dynapipe_hpc.planner.cost.table.describe_table import describe_table
 
 
 def describe_file(path: Path) -> str:
-    """Describes a dataset or a cost table.
-
-    Raises:
-        InputError: The file is neither, or damaged.
-    """
+    """Describes a dataset or a cost table."""
     match format_of(path):
         case dataset_header.FORMAT:
             return describe_dataset(path)
@@ -39,11 +35,7 @@ def describe_file(path: Path) -> str:
 
 
 def describe_for(config: ExperimentConfig, path: Path) -> str:
-    """Describes how a dataset (or the mixture with it) or a cost table suits an experiment.
-
-    Raises:
-        InputError: The file cannot be used for the experiment.
-    """
+    """Describes how a dataset (or the mixture with it) or a cost table suits an experiment."""
     if format_of(path) != profile_file.FORMAT:
         is_mixed = config.data.mixture and path in map(Path, config.data.paths)
         data = config.data if is_mixed else config.data.alone(str(path))
@@ -62,11 +54,7 @@ def describe_for(config: ExperimentConfig, path: Path) -> str:
 
 
 def verify_file(path: Path) -> str:
-    """Verifies a dataset or a cost table by its checksum; returns a line that says so.
-
-    Raises:
-        InputError: The content differs from its checksum, or there is none.
-    """
+    """Verifies a dataset or a cost table by its checksum; returns a line that says so."""
     if format_of(path) != profile_file.FORMAT:
         return f"verified, sha256 of the samples {verify_dataset(path)}"
     return f"verified, checksum of the costs {profile_file.verify_table(path)}"

@@ -41,14 +41,7 @@ _EXTENDS = {
 
 
 def describe_keys(name: str = "") -> Iterator[str]:
-    """Lines on all tables, on one and those inside it, or on one key.
-
-    Args:
-        name: Table or key, such as planner.cost or planner.cost.path; empty for all.
-
-    Raises:
-        InputError: There is no such table or key; names the nearest one.
-    """
+    """Lines on all tables, on the named one and those inside it, or on the named key."""
     tables = [
         table for table in key_tables() if not name or f"{table.path}.".startswith(f"{name}.")
     ]

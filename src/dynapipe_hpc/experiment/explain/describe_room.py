@@ -16,10 +16,6 @@ def describe_room(experiment: Experiment, rows: RowLengths) -> str:
 
     Lengths are those of rows of one sample. For an encoder-decoder model: the longest input with
     the dataset's longest target, and the longest target with its longest input.
-
-    Args:
-        experiment: The experiment: model, cluster, costs and dataset.
-        rows: Row lengths of all samples of the dataset.
     """
     cost = experiment.planner.cost.of_layout(experiment.config.planner.plainest_layout)
     room = _Room(experiment.config, cost, rows)

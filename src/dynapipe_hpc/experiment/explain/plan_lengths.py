@@ -27,18 +27,8 @@ Record = dict[str, Any]
 def plan_lengths(files: ExperimentFiles, lengths: Path, output: Path) -> Iterator[str]:
     """Plans every batch of a file of lengths, without the configured dataset.
 
-    Args:
-        files: Files of an experiment, of which all but the dataset is used.
-        lengths: File of lengths, see `read_lengths`.
-        output: The JSON file to write, see docs/formats.md; it appears when all batches are
-            planned, and replaces former plans of lengths.
-
-    Yields:
-        A line about each batch; first a warning if the costs were measured elsewhere.
-
-    Raises:
-        InputError: A file cannot be used, or a sample cannot run (the error names file and batch),
-            or the output is the file of lengths or exists and holds something else.
+    The JSON file appears when all batches are planned, and replaces former plans of lengths. Yields
+    a warning if the costs were measured elsewhere, and a line about each batch; an error names it.
     """
     check_output(output, [lengths], PLANS, force=True)  # they can be planned again
     warnings = check_costs(files.costs, configured(files.config)), missing_rate(files.config)

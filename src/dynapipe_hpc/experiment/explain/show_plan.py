@@ -34,12 +34,7 @@ N_SHOWN = 3
 
 
 def what_sets_the_time(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> Iterator[str]:
-    """The busiest rank, and the micro-batches that take most, with the sample that is longest.
-
-    Args:
-        plans: Plans of all ranks for one iteration.
-        samples: Global batch.
-    """
+    """The busiest rank, and the micro-batches that take most, with the sample that is longest."""
     until_ms = plans[0].prediction.iteration_ms
     busy_ms = {
         plan.rank: sum(bar.end_ms - bar.start_ms for bar in planned_bars(plan)) for plan in plans
@@ -80,17 +75,8 @@ def show_plan(
 ) -> str:
     """Plans an iteration and describes it: costs, micro-batches, prediction, instructions.
 
-    Args:
-        experiment: The experiment.
-        iteration: Number of the iteration, from 0.
-        explain: Whether to list the candidates that the plan was chosen from.
-        timeline: Whether to draw the plan in letters, and to say what its time goes into.
-        svg: File for a drawing; None for none.
-        html: File for a page with drawing, explanation and micro-batches; None for none.
-
-    Raises:
-        InputError: A file cannot be used or written, or a sample cannot run.
-        RunError: The file system refuses.
+    On demand also the candidates, a timeline in letters with what its time goes into, and files: a
+    drawing, and a page.
     """
     config, planner = experiment.config, experiment.planner
     for file in (svg, html):

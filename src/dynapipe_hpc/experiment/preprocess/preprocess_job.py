@@ -36,14 +36,7 @@ Made = dict[str, PreprocessTotals]
 
 @dataclass(frozen=True, slots=True)
 class ShardMaker:
-    """Makes shards on one rank.
-
-    Attributes:
-        folder: Folder of the shards.
-        recipe: How lines become samples.
-        skip_bad: Whether to skip bad lines instead of stopping at the first.
-        n_workers: Number of worker processes, which tokenize.
-    """
+    """Makes shards on one rank, with worker processes that tokenize."""
 
     folder: Path
     recipe: Recipe
@@ -53,17 +46,7 @@ class ShardMaker:
     def make(
         self, shards: Sequence[Shard], check_peers: Callable[[], None], on_share: OnShare
     ) -> Made:
-        """Makes shards one after the other; each appears when it is complete.
-
-        Args:
-            shards: The shards to make.
-            check_peers: Check after every block, which raises to end early.
-            on_share: Callback after every block.
-
-        Raises:
-            InputError: A text cannot be read or changed, or a line is bad.
-            RunError: A shard cannot be written, or a worker process died.
-        """
+        """Makes shards one after the other; each appears when it is complete."""
         made: Made = {}
         n_bytes = sum(shard.n_bytes for shard in shards)
 
@@ -91,12 +74,10 @@ class ShardMaker:
 
 
 def workers_of(job: Job, n_workers: int) -> int:
-    """Number of worker processes on this rank; all ranks together.
+    """Number of worker processes on this rank (collective).
 
-    Args:
-        job: The ranks.
-        n_workers: The configured number; 0 for this rank's share of the cores that it may run on,
-            which other ranks of its host may use too.
+    If it is not configured: this rank's share of the cores that it may run on, which other ranks of
+    its host may use too.
     """
     cores = sorted(os.sched_getaffinity(0))
     host = job.on_this_host()
@@ -107,14 +88,7 @@ def workers_of(job: Job, n_workers: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Preprocessed:
-    """Result of a preprocessing job.
-
-    Attributes:
-        n_samples: Samples of the dataset; 0 except on the first rank.
-        n_shards: Shards of the dataset.
-        n_reused: Shards that an earlier job had made.
-        totals: Totals over the shards that this job made.
-    """
+    """Result of a preprocessing job; samples count on the first rank, totals those made now."""
 
     n_samples: int
     n_shards: int
@@ -131,26 +105,11 @@ def preprocess_together(
     options: PreprocessOptions,
     on_share: OnShare = lambda _: None,
 ) -> Preprocessed:
-    """Tokenizes the lines of all sources into shards, and joins them into one dataset.
+    """Tokenizes the lines of all sources into shards, and joins them into one dataset (collective).
 
     Every rank gets about the same amount of text. The samples are those that `preprocess` writes,
-    in the same order. An intact shard of an earlier job is reused.
-
-    Args:
-        job: The ranks; all together.
-        sources: JSONL files, as `preprocess` takes them.
-        output: The index to write. It appears when all shards are complete; they are beside it.
-        recipe: How lines become samples, the same on all ranks.
-        options: Options as for `preprocess`, with the number of worker processes per rank.
-        on_share: Callback that takes the share of this rank's text that is done.
-
-    Returns:
-        The result; its totals are zeros except on the first rank.
-
-    Raises:
-        SystemExit: The output exists, a source cannot be read or changed, a line is bad, no line
-            is left, a file cannot be written, a worker process died, or a rank was asked to stop;
-            the first rank has said so.
+    in the same order. An intact shard of an earlier job is reused. The index appears when all
+    shards, which are beside it, are complete.
     """
     with job.stop.observed():
         return _preprocess(job, sources, output, recipe, options=options, on_share=on_share)

@@ -48,11 +48,7 @@ class AgreeingShards:
         return self._shards.sequence_parallel
 
     def sum_over_shards(self, values: Tensor) -> Tensor:
-        """All-reduce (sum) of a tensor over shards.
-
-        Raises:
-            OutOfMemoryError: Another shard ran out of memory.
-        """
+        """All-reduce (sum); an `OutOfMemoryError` if another shard ran out of memory."""
         self._check_room(values, n_tensors=1)
         return self._shards.sum_over_shards(values)
 
@@ -68,11 +64,7 @@ class AgreeingShards:
 
     @contextmanager
     def fail_together(self) -> Iterator[None]:
-        """Runs a block with the same sums on all shards.
-
-        Raises:
-            OutOfMemoryError: The block raised it on this shard or another.
-        """
+        """Block with the same sums on all shards, out of which all run out of memory together."""
         self._is_agreeing = True
         try:
             yield
@@ -87,12 +79,7 @@ class AgreeingShards:
 
     @contextmanager
     def not_waiting(self) -> Iterator[None]:
-        """Runs a block whose sums are not preceded by an exchange.
-
-        Raises:
-            OutOfMemoryError: The block raised it, and there are no other shards.
-            RunError: The block ran out of memory while other shards may be waiting.
-        """
+        """Block without exchanges; out of memory it is a RunError where others may wait."""
         try:
             yield
         except OutOfMemoryError as error:

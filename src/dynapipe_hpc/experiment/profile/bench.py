@@ -67,14 +67,8 @@ def measure_rounds(
 
     Whole rounds over all micro-batches, smallest first, are repeated rather than single
     measurements, so that a temporary disturbance of the machine spreads over all of them. The first
-    micro-batch that runs out of memory on any rank is left out, with all after it.
-
-    Returns:
-        Costs have shape (n_microbatches, n_stacks, 5 or 7) on the first rank, and are empty
-        elsewhere.
-
-    Raises:
-        RunError: No micro-batch fits into memory.
+    micro-batch that runs out of memory on any rank is left out, with all after it. Costs have shape
+    (n_microbatches, n_stacks, 5 or 7) on the first rank, and are empty elsewhere.
     """
     start_s = time.perf_counter()
     # Assumes the largest number of rounds, so that progress never goes backwards.
@@ -158,14 +152,7 @@ def _on_all(
 
 
 class StackGroup(NamedTuple):
-    """Stacks that are measured with the same micro-batches.
-
-    Attributes:
-        kind: Kind of their layers.
-        model: Model that their layers are of.
-        shapes: Shapes of the stacks.
-        microbatches: The micro-batches, smallest first.
-    """
+    """Stacks of one kind of layers of a model, measured with the same micro-batches, ascending."""
 
     kind: str
     model: ModelShape

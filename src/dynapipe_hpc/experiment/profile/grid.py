@@ -18,13 +18,10 @@ TOKENS_OF_POINTS = 4
 
 @dataclass(frozen=True, slots=True)
 class ProfileGrid:
-    """Grid of micro-batch shapes: rows and tokens per row in powers of two.
+    """Grid of micro-batch shapes: rows and tokens per row in powers of two, ascending.
 
-    Attributes:
-        rows: Numbers of rows, ascending.
-        row_tokens: Tokens per row, ascending; the last is the longest row that a run uses.
-        max_tokens: Padded tokens of the largest micro-batch; larger ones are not measured.
-        has_target_rows: Whether targets have rows of their own, of the same lengths.
+    The last length is the longest row of a run; micro-batches of more than `max_tokens` padded
+    tokens are not measured. Target rows, if there are any, have the same lengths.
     """
 
     rows: tuple[int, ...]
@@ -36,15 +33,9 @@ class ProfileGrid:
     def from_config(cls, config: ExperimentConfig, max_tokens: int | None = None) -> "ProfileGrid":
         """The shapes that a run may use.
 
-        Args:
-            config: The run.
-            max_tokens: See the attribute. The default is a replica's share of the global batch
-                cut into two micro-batches per stage, but at least the longest row, and four of
-                the multiple that rows have; in an encoder-decoder model, with targets of the
-                same length.
-
-        Raises:
-            InputError: `max_tokens` is less than the longest row.
+        The default limit is a replica's share of the global batch cut into two micro-batches per
+        stage, but at least the longest row, and four of the multiple that rows have; in an encoder-
+        decoder model, with targets of the same length.
         """
         has_target_rows = config.model.has_target_rows
         longest = padded(config.data.max_tokens, config.planner.document_multiple)

@@ -32,12 +32,8 @@ PAIRS, NEAR_PAIRS = "pairs", "near pairs"
 def mean_layer(kinds: Sequence[tuple[FloatArray, float]]) -> FloatArray:
     """Costs of stacks whose layers are a mean of several kinds, which alternate in a model.
 
-    Transient bytes are those of the kind that needs most, as a stage has layers of each.
-
-    Args:
-        kinds: Costs of stacks of layers of one kind, shape (n_points, n_stacks, 5 or 7), and the
-            share of the layers that are of this kind. Where less fitted into memory, there are
-            fewer points.
+    Of each kind: costs, shape (n_points, n_stacks, 5 or 7), and its share of the layers. Transient
+    bytes are those of the kind that needs most, as a stage has layers of each.
     """
     n = min(len(costs) for costs, _ in kinds)
     mean: FloatArray = np.sum([share * costs[:n] for costs, share in kinds], axis=0)
@@ -74,9 +70,8 @@ def separate_layers(stacks: FloatArray) -> dict[str, FloatArray]:
 def separate_pairs(stacks: FloatArray) -> FloatArray:
     """Times of a layer per pair of tokens of a slice, shape (2,): forward and backward.
 
-    Args:
-        stacks: `MEASURED` of stacks of one and two layers, shape (1, 2, 5); what does not depend
-            on pairs is not in it.
+    They are of stacks of one and two layers, shape (1, 2, 5), without what does not depend on
+    pairs.
     """
     one, two = stacks[0, :, :2]
     layer: FloatArray = (one + 2 * two) / 5
@@ -147,13 +142,8 @@ def layer_profiles(
 ) -> dict[LayerKey, LayerProfile]:
     """Derives the costs of layers from those of stacks, and puts them on the grid.
 
-    Args:
-        stacks: The columns `MEASURED` of the first micro-batches of the grid (for a decoder, of
-            its pairs), shape (n_points, n_stacks, 5 or 7), by kind of layer; and `PAIRS` and
-            `NEAR_PAIRS` of slices, if they were measured.
-        grid: The grid on which they were measured.
-        config: The model and its number of shards.
-        mode: Layout and recomputation of the micro-batches.
+    Stacks are by kind of layer, shape (n_points, n_stacks, 5 or 7), of the first micro-batches of
+    the grid (for a decoder, of its pairs), and `PAIRS` and `NEAR_PAIRS` of slices, if measured.
     """
     n_shards, element_bytes = config.cluster.n_shards, dtype_of(config).itemsize
     weights = config.model.weights(n_shards)

@@ -58,16 +58,10 @@ N_UPDATES = 7
 
 
 def measure_update(job: Job, optimizer: Optimizer) -> UpdateProfile:
-    """Times the gradient all-reduce and the optimizer step of this rank's stage (collective).
+    """Times the all-reduce of gradients and the optimizer step of this rank's stage (collective).
 
-    A job of one stage reduces nothing, so its table holds no time for the all-reduce.
-
-    Args:
-        job: The ranks.
-        optimizer: The optimizer of the weights of this rank.
-
-    Returns:
-        The median over ranks and repetitions on the first rank, zeros elsewhere.
+    A job of one stage reduces nothing, so its table holds no time for the all-reduce. The median
+    over ranks and repetitions on the first rank, zeros elsewhere.
     """
     times = [_update_ms(job, optimizer) for _ in range(1 + N_UPDATES)][1:]
     n_bytes = optimizer.parameters.weight_bytes
@@ -104,11 +98,7 @@ _REMEDY = "name another output, or measure everything again with --force"
 def begun_table(
     path: Path, config: ExperimentConfig, grid: ProfileGrid, n_ranks: int
 ) -> ProfileTable | None:
-    """The table at `path`, to add to it; None if there is no file.
-
-    Raises:
-        InputError: The file is no table, or was measured with other settings.
-    """
+    """The table at `path`, to add to it, which has the same settings; None if there is no file."""
     if not path.exists():
         return None
     table = read_table(path)
@@ -171,17 +161,10 @@ ROUND_TRIPS, REPETITIONS = 4, 5
 def measure_link(
     job: Job, channels: Channels, dtype: torch.dtype, device: torch.device, *, full_duplex: bool
 ) -> Link | None:
-    """Bounces tensors between neighbouring stages, all pairs at once; all ranks together.
+    """Bounces tensors between neighbouring stages, all pairs at once (collective).
 
-    Args:
-        job: The ranks.
-        channels: Connections of this rank.
-        dtype: Type of the tensors.
-        device: Device of the tensors.
-        full_duplex: Whether the link is full duplex; copied, not measured.
-
-    Returns:
-        The median over pairs on the first rank, None elsewhere; None if there is one stage.
+    The median over pairs on the first rank, None elsewhere; None if there is one stage. Whether the
+    link is full duplex is copied, not measured.
     """
     collectives, transport = channels.collectives, channels.transport
     rank = collectives.replica * collectives.n_stages + collectives.stage

@@ -80,10 +80,7 @@ class StackTimes(NamedTuple):
 class StackHalves(NamedTuple):
     """Times of one micro-batch whose backward pass is split; NaN of a stack without layers.
 
-    Attributes:
-        forward_ms: Time of the forward pass, which notes what is to be split.
-        input_ms: Time of the backward pass but for what waits.
-        weight_ms: Time of what has waited, gradients of weights.
+    What waits, gradients of weights, takes `weight_ms`, and the rest of the backward `input_ms`.
     """
 
     forward_ms: float
@@ -100,11 +97,7 @@ class StackMemory(NamedTuple):
 
 
 class Stack:
-    """Some layers, with the embedding or the head, as a stage of their own.
-
-    Attributes:
-        window: Number of tokens that layers with a window see; infinite without.
-    """
+    """Some layers, with the embedding or the head, as a stage of their own."""
 
     def __init__(
         self,
@@ -152,9 +145,8 @@ class Stack:
     def times_ms(self, microbatch: MicroBatch) -> StackTimes:
         """Times the forward pass of a micro-batch, reading its tokens included, and the backward.
 
-        Raises:
-            OutOfMemoryError: The micro-batch is too large; smaller ones can still run.
-            RunError: The micro-batch is too large, and other shards may be waiting for this one.
+        Too large a micro-batch is an `OutOfMemoryError`, after which smaller ones can still run; or
+        a RunError if other shards may be waiting for this one.
         """
         forward_ms, backward_ms, _ = self._passes_ms(microbatch, split_backward=False)
         return StackTimes(forward_ms, backward_ms)
@@ -201,11 +193,7 @@ class Stack:
         return [StackTimes(*pair) for pair in zip(took_ms[:n], took_ms[: -n - 1 : -1], strict=True)]
 
     def memory(self, microbatch: MicroBatch) -> StackMemory:
-        """Measures the memory of a forward and a backward pass of a micro-batch.
-
-        Raises:
-            OutOfMemoryError: The micro-batch is too large for any of the shards.
-        """
+        """Measures the memory of both passes; out of memory are all shards or none."""
         with self._shards.fail_together(), _naming_out_of_memory():
             if not self._has_workspaces:
                 self._memory(microbatch)
@@ -320,12 +308,7 @@ def _naming_out_of_memory() -> Iterator[None]:
 
 @contextmanager
 def tokens_on_disk(sizes: Sequence[tuple[int, int]], vocab_size: int) -> Iterator[IterationTokens]:
-    """Samples of random tokens, read from a dataset on disk as in a run.
-
-    Args:
-        sizes: Numbers of input and target tokens, by sample id.
-        vocab_size: Number of token ids.
-    """
+    """Samples of random tokens with (input, target) sizes, read from a dataset on disk."""
     random = np.random.default_rng(0)
     texts = [[random.integers(0, vocab_size, n).tolist() for n in both] for both in sizes]
     with TemporaryDirectory() as folder:

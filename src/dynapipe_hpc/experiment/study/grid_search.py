@@ -32,20 +32,10 @@ def grid_search(
     n_batches: int,
     on_share: Callable[[float], None] = lambda _: None,
 ) -> list[Outcome]:
-    """Plans the first batches of an experiment at every point of its grid; the ranks share them.
+    """Plans the first batches at every point of a grid; the ranks share its groups (collective).
 
-    Args:
-        ranks: The processes; all together.
-        files: Files of the experiment.
-        n_batches: Number of global batches to plan.
-        on_share: Callback that takes the finished share of this rank's groups of points.
-
-    Returns:
-        What was found of every point, in the order of the grid, on the first rank; an empty list
-        elsewhere. It does not depend on the number of ranks.
-
-    Raises:
-        InputError: A file cannot be used, or there is no such grid.
+    Returns what was found of every point, in the order of the grid, on the first rank, and nothing
+    elsewhere. It does not depend on the number of ranks.
     """
     with ranks.fail_together():
         groups = grid(files.config)
@@ -61,20 +51,12 @@ def grid_search(
 
 
 def write_grid(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """Writes a line of CSV per point.
-
-    Raises:
-        RunError: The file system refuses, as when the disk is full.
-    """
+    """Writes a line of CSV per point."""
     write_atomically(path, _csv([COLUMNS, *map(_cells, outcomes)]))
 
 
 def check_runs(folder: Path, config: ExperimentConfig) -> None:
-    """Checks that `write_runs` can write configurations that can run.
-
-    Raises:
-        InputError: There are no samples to train on, or the name has spaces.
-    """
+    """Checks that `write_runs` can write configurations that can run."""
     if config.data.lengths:
         raise InputError(
             "data.lengths: draws lengths of samples that have no tokens to train on; for --runs "
@@ -90,20 +72,9 @@ def check_runs(folder: Path, config: ExperimentConfig) -> None:
 def write_runs(
     folder: Path, config: ExperimentConfig, outcomes: Sequence[Outcome], n_best: int
 ) -> Sequence[VariantPrediction]:
-    """Writes a configuration for each of the best points of every method.
+    """Writes 1.toml, 2.toml, ... for the `n_best` points of every method, and variants.txt.
 
-    Args:
-        folder: New folder of 1.toml, 2.toml, ... and variants.txt with their paths, one a line.
-        config: The configuration whose grid was searched.
-        outcomes: What was found of all points.
-        n_best: Most points of a method, best first.
-
-    Returns:
-        The points, in the order of lines.
-
-    Raises:
-        InputError: The folder exists already, or cannot be written.
-        RunError: The file system refuses, as when the disk is full.
+    Returns the points, in the order of lines of variants.txt, which has the paths.
     """
     of_method: dict[str, list[VariantPrediction]] = {o.variant.method: [] for o in outcomes}
     for each in predictions(outcomes):

@@ -159,9 +159,6 @@ def predict(
 
     Variants that differ in nothing but the setting of a baseline and its one mode of recomputation
     may make each other needless, if they come in ascending order.
-
-    Raises:
-        InputError: A file cannot be used.
     """
     batches = [files.sampler.iteration(k) for k in range(n_batches)]
     known: list[Outcome] = []

@@ -78,14 +78,7 @@ every = 50
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Facts that a user knows before there is a configuration.
-
-    Attributes:
-        dataset: The dataset.
-        n_ranks: Number of ranks.
-        memory: Memory of a rank, as `cluster.device_memory_bytes`.
-        model: Folder whose weights a run is to begin with; None for a small new model.
-    """
+    """Facts that a user knows before there is a configuration; no model is a small new one."""
 
     dataset: Path
     n_ranks: int
@@ -94,17 +87,10 @@ class Wish:
 
 
 def propose(wish: Wish, output: Path) -> Cluster:
-    """Writes a configuration whose first iteration can be planned.
+    """Writes a configuration whose first iteration can be planned; returns its division.
 
     Of the divisions of the model over the ranks it has the first with a plan within memory: no
     shards before shards, and as few stages as possible.
-
-    Returns:
-        The division.
-
-    Raises:
-        InputError: The memory is no size, dataset or model cannot be used or do not go together,
-            the file exists, or no division has a plan.
     """
     if output.exists():
         raise InputError(f"{output}: already exists; name another file: -o FILE.toml")

@@ -161,12 +161,7 @@ class SimulationFolder:
         self.path = path
 
     def begin(self, config_toml: str, inputs: Mapping[str, str]) -> None:
-        """Creates the folder, or checks that it holds a part of this simulation.
-
-        Raises:
-            InputError: It holds another simulation or other files, or cannot be written.
-            RunError: The file system refuses, as when the disk is full.
-        """
+        """Creates the folder, or checks that it holds a part of this simulation."""
         config = self.path / CONFIG
         try:
             self.path.mkdir(parents=True, exist_ok=True)

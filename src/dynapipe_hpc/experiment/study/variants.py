@@ -23,13 +23,7 @@ TOKENS = tuple(2.0**k for k in range(-2, 4))
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A method and a division of the model over ranks.
-
-    Attributes:
-        method: Name of the method.
-        planner: The [planner] table.
-        cluster: The [cluster] table.
-    """
+    """A method, and the [planner] and [cluster] tables that it has."""
 
     method: str
     planner: PlannerConfig
@@ -47,13 +41,7 @@ class Variant:
         return setting if isinstance(setting, int) else None
 
     def of(self, config: ExperimentConfig) -> ExperimentConfig:
-        """The experiment with these two tables.
-
-        Layers are placed anew on another number of stages.
-
-        Raises:
-            InputError: The model cannot be divided in this way.
-        """
+        """The experiment with these two tables; other numbers of stages place layers anew."""
         tables = config.model_dump(exclude_none=True, exclude={"study"})
         tables["planner"] = self.planner.model_dump(exclude_none=True)
         tables["cluster"] = self.cluster.model_dump()
@@ -67,11 +55,7 @@ class Variant:
 
 
 def methods_of(config: ExperimentConfig) -> list[Variant]:
-    """The methods of the [study] table, or the configured one, named like its batch rule.
-
-    Raises:
-        ConfigError: A method has a key or value that the experiment could not have; names it.
-    """
+    """The methods of the [study] table, or the configured one, named like its batch rule."""
     if not config.study.methods:
         return [Variant(config.planner.batch.rule, config.planner, config.cluster)]
     configs = {
