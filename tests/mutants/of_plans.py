@@ -510,7 +510,7 @@ PLAN = (
     Mutant("planner/config.py", "return min(self._layouts)", "return max(self._layouts)",
            "a model of padded rows, too, is placed by costs of packed ones",
            ("tests/experiment/test_place_layers.py",)),
-    Mutant("experiment/explain/describe_room.py",
+    Mutant("experiment/explain/describe_file.py",
            ".of_layout(experiment.config.planner.plainest_layout)", "",
            "packed rows have the memory of padded ones",
            ("tests/experiment/explain/test_describe_room.py",)),

@@ -9,7 +9,7 @@ from dynapipe_hpc.executor.transport.communicators import communicator_bytes
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor import torch_checks
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
-from dynapipe_hpc.experiment.doctor.torch_checks import check_build, check_devices
+from dynapipe_hpc.experiment.doctor.torch_checks import check_devices
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.rank.host_device import HostDevice
 from dynapipe_hpc.job.job import Job
@@ -62,22 +62,3 @@ def test_room_for_connections_is_needed_on_top(monkeypatch: pytest.MonkeyPatch) 
     assert f"but a GPU has 42.0 GB free; lower it to {advised / 1e9:.1f} GB" in found.text
     fits = memory_of(monkeypatch, f"{int(advised) - 1}B", **sizes)
     assert fits.level is Level.FACT
-
-
-@pytest.mark.parametrize(
-    ("version", "text"),
-    [
-        ({"cuda": "13.0"}, "built for CUDA 13.0"),
-        ({"hip": "6.2"}, "built for ROCm 6.2, which is supported, but was not tested"),
-        ({"xpu": "2025"}, "built for Intel GPUs, which are not supported"),
-        ({}, "built for processors"),
-    ],
-)
-def test_the_build_of_torch_is_named(
-    version: dict[str, str], text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("cuda", "hip", "xpu"):
-        monkeypatch.setattr(torch.version, name, version.get(name))
-    build, library = list(check_build())
-    assert build.text.endswith(f", {text}")
-    assert library.subject == ("RCCL" if "hip" in version else "NCCL")

@@ -11,7 +11,7 @@ from dynapipe_hpc.experiment.checks import RUN_CHECKS
 from dynapipe_hpc.experiment.doctor.check_software import circumstances_here
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 from dynapipe_hpc.experiment.experiment import Experiment, open_experiment
-from dynapipe_hpc.experiment.explain.describe_room import describe_room
+from dynapipe_hpc.experiment.explain.describe_file import describe_room
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.reference_pass import describe_reference
 from dynapipe_hpc.experiment.split_passes import describe_halves

@@ -1,12 +1,10 @@
-"""Installed libraries and the GPUs that they see; torch may be missing or broken."""
+"""Whether torch can be loaded, and the GPUs that it sees; it may be missing or broken."""
 
 import platform
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from types import ModuleType
-
-import h5py
 
 import dynapipe_hpc
 from dynapipe_hpc.data.errors import InputError
@@ -15,15 +13,16 @@ from dynapipe_hpc.experiment.check_torch import check_torch
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 
+_MORE = "python -m torch.utils.collect_env"
+
 
 def check_software(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
     yield Finding("dynapipe-hpc", f"{dynapipe_hpc.__version__}, Python {platform.python_version()}")
     torch = _torch()
-    if isinstance(torch, ModuleType):
-        yield from torch.check_build()
-    else:
+    if isinstance(torch, str):
         yield Finding("torch", torch, Level.PROBLEM)
-    yield Finding("HDF5", f"{h5py.version.hdf5_version}, h5py {metadata.version('h5py')}")
+    else:
+        yield Finding("torch", f"{metadata.version('torch')}; for its build and drivers: {_MORE}")
 
 
 def check_gpus(case: Case) -> Iterator[Finding]:

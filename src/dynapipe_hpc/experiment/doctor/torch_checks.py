@@ -1,4 +1,4 @@
-"""The build of torch, and the GPUs that it sees."""
+"""GPUs that torch sees, and their memory."""
 
 from collections.abc import Iterator
 
@@ -21,26 +21,6 @@ from dynapipe_hpc.training.allocated_memory import MARGIN_BYTES, PLANNED_SHARE, 
 ADVISED_SHARE = 0.9
 """Largest share of a GPU that plans should fill."""
 _GB = 1e9
-
-
-def check_build() -> Iterator[Finding]:
-    yield Finding("torch", f"{torch.__version__}, built for {_built_for()}")
-    yield Finding("RCCL" if torch.version.hip else "NCCL", _nccl())
-
-
-def _built_for() -> str:
-    if torch.version.cuda:
-        return f"CUDA {torch.version.cuda}"
-    if torch.version.hip:
-        return f"ROCm {torch.version.hip}, which is supported, but was not tested"
-    return "Intel GPUs, which are not supported" if torch.version.xpu else "processors"
-
-
-def _nccl() -> str:
-    if not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
-        return "none in this build of torch; ranks on GPUs need it"
-    version = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
-    return ".".join(str(part) for part in version)
 
 
 def circumstances_here(config: ExperimentConfig, n_ranks: int) -> dict[str, str]:

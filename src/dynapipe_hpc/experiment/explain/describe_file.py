@@ -1,5 +1,6 @@
 """Description of any file of this package as text."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from dynapipe_hpc.data.dataset import dataset_header
@@ -7,14 +8,18 @@ from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
 from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.file_format import format_of
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.experiment import open_experiment
-from dynapipe_hpc.experiment.explain.describe_room import describe_room
+from dynapipe_hpc.experiment.describe_data import describe_data
+from dynapipe_hpc.experiment.experiment import Experiment, open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import with_cost_table
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.split_passes import describe_halves
+from dynapipe_hpc.planner.batch.longest_sample import Side, longest_row
+from dynapipe_hpc.planner.batch.row_length import RowLengths
+from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.cost.table import profile_file
 from dynapipe_hpc.planner.cost.table.describe_table import describe_table
@@ -58,3 +63,55 @@ def verify_file(path: Path) -> str:
     if format_of(path) != profile_file.FORMAT:
         return f"verified, sha256 of the samples {verify_dataset(path)}"
     return f"verified, checksum of the costs {profile_file.verify_table(path)}"
+
+
+def describe_room(experiment: Experiment, rows: RowLengths) -> str:
+    """Rates of a mixture, samples that are cut, and the longest that fits, by recomputation.
+
+    Lengths are those of rows of one sample. For an encoder-decoder model: the longest input with
+    the dataset's longest target, and the longest target with its longest input.
+    """
+    cost = experiment.planner.cost.of_layout(experiment.config.planner.plainest_layout)
+    room = _Room(experiment.config, cost, rows)
+    data = describe_data(experiment, experiment.config.training.n_iterations)
+    return "\n".join([*data, f"longest rows that fit, costs {cost.description}", *room.lines()])
+
+
+class _Room:
+    """The longest rows that fit, for each side of the model."""
+
+    def __init__(self, config: ExperimentConfig, cost: CostModel, rows: RowLengths) -> None:
+        self._config = config
+        self._cost = cost
+        self._longest = {"row_tokens": int(rows.row_tokens.max())}
+        self._longest["target_tokens"] = int(rows.target_tokens.max())
+
+    def lines(self) -> Iterator[str]:
+        """One line per side of the model."""
+        inputs, targets = self._longest["row_tokens"], self._longest["target_tokens"]
+        if not self._cost.is_encoder_decoder:
+            yield self._line("samples", "row_tokens", 0)
+            return
+        yield self._line(f"inputs, beside targets of {targets:,} tokens", "row_tokens", targets)
+        yield self._line(f"targets, beside inputs of {inputs:,} tokens", "target_tokens", inputs)
+
+    def _line(self, what: str, side: Side, other_tokens: int) -> str:
+        parts = ", ".join(
+            f"{mode.text} {self._longest_row(mode, side, other_tokens):,}"
+            for mode in self._cost.recompute_modes
+        )
+        return (
+            f"{what}: {parts} tokens of at most {self._config.model.max_tokens:,}; "
+            f"the dataset's longest {self._longest[side]:,}"
+        )
+
+    def _longest_row(self, mode: Recompute, side: Side, other_tokens: int) -> int:
+        return longest_row(
+            self._cost,
+            self._config.cluster,
+            mode,
+            self._config.model.max_tokens,
+            side=side,
+            other_tokens=other_tokens,
+            multiple=self._config.planner.document_multiple,
+        )
