@@ -16,8 +16,8 @@ from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.place_layers import any_placement
-from dynapipe_hpc.experiment.rank.assemble import Worker, build_worker
 from dynapipe_hpc.experiment.rank.devices import find_device
+from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.job.job import Job, open_job
 from dynapipe_hpc.plan.codec import decode, encode_plans
 from dynapipe_hpc.planner.make_plans import Planner
@@ -36,7 +36,7 @@ def train_in_turn(
     first, *_ = variants.values()
     placement = any_placement(first.config)
     planners = {name: files.planner(placement) for name, files in variants.items()}
-    worker = build_worker(open_experiment(first, placement), job, find_device(job, first.config))
+    rank = Rank(job, open_experiment(first, placement), find_device(job, first.config))
     batches = [
         [sampler_of(first, seed).iteration(k) for k in range(n_batches)] for seed in range(n_seeds)
     ]
@@ -48,12 +48,12 @@ def train_in_turn(
     for turn, (seed, k) in enumerate(turns):
         names = [*planners][turn % len(planners) :] + [*planners][: turn % len(planners)]
         for name in names:
-            times_s = train(job, worker, planners[name], n_trained, batches[seed][k])
+            times_s = train(job, rank, planners[name], n_trained, batches[seed][k])
             n_trained += 1
             if turn > 0:
                 tokens = sum(sample.tokens for sample in batches[seed][k])
                 found[seed][name].append({"tokens": tokens, **times_s})
-    worker.channels.close()
+    rank.channels.close()
     return found
 
 
@@ -64,15 +64,15 @@ def sampler_of(files: ExperimentFiles, seed: int) -> TokenBudgetSampler:
 
 
 def train(
-    job: Job, worker: Worker, planner: Planner, iteration: int, samples: Sequence[Sample]
+    job: Job, rank: Rank, planner: Planner, iteration: int, samples: Sequence[Sample]
 ) -> dict[str, float]:
     """Trains on one batch; planning is not timed."""
     planned = encode_plans(planner.make_plans(iteration, samples)) if job.is_first else []
     plan = decode(job.broadcast(planned)[job.rank])
-    worker.loader.start_iteration(samples)
+    rank.loader.start_iteration(samples)
     job.barrier()
     started_s = time.perf_counter()
-    run_plan(plan, worker.stage, worker.channels.transport, worker.clock)
+    run_plan(plan, rank.stage, rank.channels.transport, rank.clock)
     job.barrier()
     measured_s = time.perf_counter() - started_s
     return {"measured_s": measured_s, "predicted_s": 1e-3 * plan.prediction.iteration_ms}

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from dynapipe_hpc.experiment.run.iteration_result import IterationResult
-from dynapipe_hpc.experiment.run.same_plans import check_same_plans
+from dynapipe_hpc.experiment.run.iteration import IterationResult
+from dynapipe_hpc.experiment.run.plans import check_same_plans
 from dynapipe_hpc.experiment.watch.rank_status import RankStatus
 from dynapipe_hpc.experiment.watch.watchdog import HostPositions, OtherHosts
 from dynapipe_hpc.job.ending import Ending

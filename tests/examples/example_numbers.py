@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from dynapipe_hpc.experiment.run.iteration_result import IterationResult
+from dynapipe_hpc.experiment.run.iteration import IterationResult
 
 
 def iteration_result(iteration: int = 0, **changes: Any) -> IterationResult:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, cast
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from tests.examples.training_case import SHAPE, Rank, make_rank
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.executor.transport.mpi_collectives import MpiCollectives
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
-from dynapipe_hpc.experiment.run.online_costs import FixedCosts
 from dynapipe_hpc.experiment.run.resume import find_resume_point
 from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.job.job import Job
@@ -58,16 +56,14 @@ class Training:
         self.folder = CheckpointFolder(path, config)
         self.own: Rank = make_rank(cluster, RANK, collectives, dtype=torch.float32, shape=SHAPE)
         self.state = TrainingState(self.own.module, self.own.optimizer, collectives)
-        position, costs = private_position(), FixedCosts(cast(Any, None))
         self.checkpoints = Checkpoints(
             self.job,
             config,
             self.folder,
             self.state,
             facts=FACTS,
-            position=position,
+            position=private_position(),
             check_lock=check_lock,
-            costs=costs,
         )
 
     def step(self) -> None:

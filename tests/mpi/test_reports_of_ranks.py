@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mpi4py import MPI
 
-from dynapipe_hpc.experiment.run.iteration_result import IterationResult
+from dynapipe_hpc.experiment.run.iteration import IterationResult
 from dynapipe_hpc.job.job import Job
 
 pytestmark = pytest.mark.mpi

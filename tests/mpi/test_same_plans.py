@@ -3,7 +3,7 @@
 import pytest
 from mpi4py import MPI
 
-from dynapipe_hpc.experiment.run.same_plans import check_same_plans
+from dynapipe_hpc.experiment.run.plans import check_same_plans
 from dynapipe_hpc.job.job import Job
 
 pytestmark = pytest.mark.mpi

@@ -382,7 +382,7 @@ TRAINING = (
            "the smallest are run",
            (f"{RUN_FIRST[0]}"
             "::test_the_largest_shapes_of_several_plans_are_run_with_the_largest_first",)),
-    Mutant("experiment/run/largest_first.py", "    rank.feed.serve(each.taken)\n", "",
+    Mutant("experiment/run/largest_first.py", "    plans.serve(each.taken)\n", "",
            "tokens are those of another iteration", RUN_FIRST),
     Mutant("training/module_stage.py", "raise MemoryError(str(error)) from error", "raise",
            "a GPU without memory names nothing",
@@ -390,7 +390,7 @@ TRAINING = (
     Mutant("experiment/run/largest_first.py", 'choice == "auto" and on_gpus', "False",
            "GPUs do not begin with them",
            (f"{RUN_FIRST[0]}::test_gpus_begin_with_it_and_others_if_asked",)),
-    Mutant("experiment/run/plan_feed.py", "        self.serve(taken)\n        return taken\n",
+    Mutant("experiment/run/plans.py", "        self.serve(taken)\n        return taken\n",
            "        return taken\n",
            "after them, the first iteration has the tokens of another", RUN_FIRST),
 )  # fmt: skip

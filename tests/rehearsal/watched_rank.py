@@ -120,10 +120,9 @@ class Watch:
         self.host_s, self.n_instructions = 0.0, 0
         self.notes_accesses = notes_accesses
         # Not at the top: a mistake is put in place before the package is imported.
-        assemble: Any = import_module("dynapipe_hpc.experiment.rank.assemble")
-        training_rank: Any = import_module("dynapipe_hpc.experiment.run.training_rank")
+        module: Any = import_module("dynapipe_hpc.experiment.run.rank")
         launched_plan: Any = import_module("dynapipe_hpc.executor.run").LaunchedPlan
-        reserve_memory, launch = assemble.reserve_memory, training_rank.launch_plan
+        reserve_memory, launch = module.reserve_memory, module.launch_plan
         finish = launched_plan.finish
 
         def reserve_watched(*arguments: Any) -> None:
@@ -143,8 +142,8 @@ class Watch:
             DEVICE.rehearsal_iteration(0)  # the end of an iteration may wait
             return finish(launched)
 
-        assemble.reserve_memory = reserve_watched
-        training_rank.launch_plan = launch_watched
+        module.reserve_memory = reserve_watched
+        module.launch_plan = launch_watched
         launched_plan.finish = finish_watched
 
     def _run(self, launch: Callable[[], Any]) -> Any:

@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     examples=["dynapipe-hpc watch runs/tiny", "dynapipe-hpc watch runs/tiny --every 10"],
 )
 def watch(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.experiment.run.live_view import live_view
+    from dynapipe_hpc.experiment.run.explain_run import live_view
 
     shown = [printable(line) for line in live_view(arguments.folder)]
     if not sys.stdout.isatty():

@@ -10,14 +10,14 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
-from dynapipe_hpc.experiment.rank.assemble import Worker, build_worker
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
+from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.job.job import Job
 
 TWO_OF_A_TASK = [Sample(0, 3, 2, task_id=0), Sample(1, 0, 1, task_id=1), Sample(2, 1, 4, task_id=0)]
 
 
-def worker_of(folder: Path, data: dict[str, str] | None = None, **training: object) -> Worker:
+def rank_of(folder: Path, data: dict[str, str] | None = None, **training: object) -> Rank:
     """A rank alone, on the samples of a small dataset."""
     path = folder / "x.h5"
     tables = tiny_experiment().model_dump()
@@ -25,15 +25,14 @@ def worker_of(folder: Path, data: dict[str, str] | None = None, **training: obje
     tables["data"] |= data or {}
     tables["training"] |= training
     config = ExperimentConfig.model_validate(tables)
-    return build_worker(
-        open_experiment(ExperimentFiles(config)), Job(MPI.COMM_SELF), RankDevice(CPU)
-    )
+    experiment = open_experiment(ExperimentFiles(config))
+    return Rank(Job(MPI.COMM_SELF), experiment, RankDevice(CPU))
 
 
 def test_a_rank_loads_tokens_as_configured(tmp_path: Path) -> None:
-    worker = worker_of(tmp_path, loss_weighting="task")
-    worker.loader.start_iteration(TWO_OF_A_TASK)
-    batch = worker.loader(DenseRows(((0, 1), (2,)), 6)).tokens
+    rank = rank_of(tmp_path, loss_weighting="task")
+    rank.loader.start_iteration(TWO_OF_A_TASK)
+    batch = rank.loader(DenseRows(((0, 1), (2,)), 6)).tokens
     assert batch.tokens.tolist() == [[9, 1, 2, 3, 4, 9], [9, 5, 6, 7, 8, 9]]
     twelfth, half = 1 / 12, 1 / 2
     assert batch.weights.tolist() == [
@@ -47,9 +46,9 @@ def test_a_rank_trains_what_is_configured(tmp_path: Path) -> None:
     write_samples(tmp_path / "x.h5", spans=spans)
     weights = {}
     for loss_on in ("marked", "targets", "all"):
-        worker = worker_of(tmp_path, {"loss_on": loss_on})
-        worker.loader.start_iteration(TWO_OF_A_TASK[:1])
-        weights[loss_on] = worker.loader(PaddedRows((0,), 6)).tokens.weights.tolist()
+        rank = rank_of(tmp_path, {"loss_on": loss_on})
+        rank.loader.start_iteration(TWO_OF_A_TASK[:1])
+        weights[loss_on] = rank.loader(PaddedRows((0,), 6)).tokens.weights.tolist()
     fifth, half = 1 / 5, 1 / 2
     assert weights == {
         "marked": [[half, 0, 0, half, 0, 0]],
@@ -61,7 +60,7 @@ def test_a_rank_trains_what_is_configured(tmp_path: Path) -> None:
 def test_a_rank_starts_with_the_weights_of_its_seed(tmp_path: Path) -> None:
     found = []
     for seed in (3, 3, 4):
-        parts = worker_of(tmp_path, seed=seed, dtype="float64").state.snapshot()
+        parts = rank_of(tmp_path, seed=seed, dtype="float64").state.snapshot()
         found.append({part.name: part.values.clone() for part in parts})
     assert all(torch.equal(found[0][name], weight) for name, weight in found[1].items())
     name = "weight/layers.2.attention.query_key_value.weight"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from mpi4py import MPI
 
-from dynapipe_hpc.experiment.run.all_reduce_fields import all_reduce_fields
+from dynapipe_hpc.experiment.run.iteration import all_reduce_fields
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.report.iteration_record import Over
 

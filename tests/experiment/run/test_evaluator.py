@@ -1,25 +1,20 @@
 """The loss of an evaluation from the losses of its samples."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from mpi4py import MPI
-from tests.examples.private_position import private_position
 from tests.examples.tokenized import write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.executor.progress import Unwatched
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
-from dynapipe_hpc.experiment.rank.assemble import build_worker
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
 from dynapipe_hpc.experiment.run.evaluations import Evaluator, mean_loss, task_losses
-from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
-from dynapipe_hpc.experiment.run.training_rank import TrainingRank
+from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
 from dynapipe_hpc.training.config import LossWeighting
@@ -39,18 +34,7 @@ def test_an_evaluation_counts_the_tokens_that_training_counts(
     experiment = open_experiment(ExperimentFiles(ExperimentConfig.model_validate(tables)))
     job, samples = Job(MPI.COMM_SELF), experiment.evaluation
     assert samples is not None
-    worker = build_worker(experiment, job, RankDevice(CPU))
-    unused: Any = None
-    rank = TrainingRank(
-        job=job,
-        iterations=range(1),
-        worker=worker,
-        feed=unused,
-        planning=unused,
-        position=private_position(),
-        progress=Unwatched(),
-        quiet_period=QuietPeriod(),
-    )
+    rank = Rank(job, experiment, RankDevice(CPU))
     evaluator = Evaluator(rank, experiment, samples)
     found = evaluator.evaluate(0)
     assert isinstance(found, EvaluationRecord)

@@ -14,8 +14,7 @@ from tests.examples.example_runs import record
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.run.end_record import EndRecord, recorder_of
-from dynapipe_hpc.experiment.run.explain_run import explain_run
+from dynapipe_hpc.experiment.run.explain_run import EndRecord, explain_run, recorder_of
 from dynapipe_hpc.experiment.run_lock import LockHolder, RunLock, writer_of
 from dynapipe_hpc.job.ending import Ending
 from dynapipe_hpc.job.ranks import JobOutcome

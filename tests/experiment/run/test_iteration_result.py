@@ -7,8 +7,7 @@ import pytest
 from tests.examples.example_runs import PREDICTED_MS, example_plans, example_traces
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.run.executed_iteration import ExecutedIteration, TakenPlan
-from dynapipe_hpc.experiment.run.iteration_result import IterationResult
+from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, IterationResult, TakenPlan
 from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts
 from dynapipe_hpc.planner.schedule.outlier import Outlier
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from mpi4py import MPI
 from tests.examples.local_plan_store import LocalPlanStore
-from tests.examples.private_position import private_position
 from tests.examples.tokenized import write_samples
 from tests.jobs.command_line import call, columns
 from tests.jobs.job_files import Tables, write_config
@@ -17,18 +16,16 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.executor.progress import Unwatched
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles
-from dynapipe_hpc.experiment.rank.assemble import build_worker
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
 from dynapipe_hpc.experiment.run import largest_first
 from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_largest_first
-from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
-from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
-from dynapipe_hpc.experiment.run.training_rank import TrainingRank
+from dynapipe_hpc.experiment.run.plan_ahead import QuietPeriod
+from dynapipe_hpc.experiment.run.plans import Plans
+from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.codec import encode_plans
 
@@ -43,58 +40,46 @@ def write_dataset(folder: Path) -> Path:
     return write_samples(folder / "train.h5", samples)
 
 
-def rank_of(folder: Path, **training: object) -> TrainingRank:
+def rank_of(folder: Path, **training: object) -> tuple[Rank, Plans]:
     """A rank alone, whose first plans are ready."""
     tables = TINY.model_dump()
     tables["data"]["dataset"] = str(write_dataset(folder))
     tables["training"] |= {"iterations": len(ITERATIONS), **training}
     experiment = open_experiment(ExperimentFiles(ExperimentConfig.model_validate(tables)))
     job = Job(MPI.COMM_SELF)
-    worker = build_worker(experiment, job, RankDevice(CPU))
+    rank = Rank(job, experiment, RankDevice(CPU))
     store = LocalPlanStore(capacity=len(ITERATIONS), plan_bytes=100_000)
     for k in ITERATIONS:
         plans = experiment.planner.make_plans(k, experiment.sampler.iteration(k))
         store.put(k, 0, encode_plans(plans)[0], timeout_s=1)
-    unused: Any = None
-    return TrainingRank(
-        job=job,
-        iterations=ITERATIONS,
-        worker=worker,
-        feed=PlanFeed(store, 0, experiment.sampler, worker, timeout_s=1),
-        planning=unused,
-        position=private_position(),
-        progress=Unwatched(),
-        quiet_period=QuietPeriod(),
+    return rank, Plans(
+        job, experiment, ITERATIONS, rank.loader, store=store, quiet_period=QuietPeriod()
     )
 
 
-def losses(rank: TrainingRank) -> list[float]:
+def losses(rank: Rank, plans: Plans) -> list[float]:
     """Losses of all iterations."""
-    found = []
-    for iteration in ITERATIONS:
-        plan = rank.feed.take(iteration).plan
-        worker = rank.worker
-        found.append(run_plan(plan, worker.stage, worker.channels.transport).loss)
-    return found
+    taken = (plans.take(iteration).plan for iteration in ITERATIONS)
+    return [run_plan(plan, rank.stage, rank.channels.transport).loss for plan in taken]
 
 
 @pytest.mark.parametrize("training", [{}, {"dtype": "bfloat16"}, {"optimizer": "adafactor"}])
 def test_losses_are_the_same_bits_with_and_without(
     tmp_path: Path, training: dict[str, str]
 ) -> None:
-    expected = losses(rank_of(tmp_path, **training))
-    rank = rank_of(tmp_path, **training)
-    assert run_largest_first(rank, TINY)
-    assert losses(rank) == expected
+    expected = losses(*rank_of(tmp_path, **training))
+    rank, plans = rank_of(tmp_path, **training)
+    assert run_largest_first(rank, plans, TINY)
+    assert losses(rank, plans) == expected
 
 
 def test_the_largest_shapes_of_several_plans_are_run_with_the_largest_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(largest_first, "MAX_SHAPES", 2)
-    rank = rank_of(tmp_path)
+    rank, plans = rank_of(tmp_path)
     loaded: list[int] = []
-    stage = cast(Any, rank.worker.stage)
+    stage = cast(Any, rank.stage)
     load = stage.load
 
     def noted_load(index: int, microbatch: MicroBatch) -> None:
@@ -102,36 +87,36 @@ def test_the_largest_shapes_of_several_plans_are_run_with_the_largest_first(
         load(index, microbatch)
 
     stage.load = noted_load
-    line = run_largest_first(rank, TINY)
+    line = run_largest_first(rank, plans, TINY)
     planned = [float(number) for number in re.findall(r"planned ([\d.]+)", line)]
     assert len(planned) == 2
     assert planned == sorted(planned, reverse=True)
-    plans = [taken.plan for taken in rank.feed.take_ahead(range(0))]
-    assert len(plans) == len(ITERATIONS)
-    assert loaded[0] == max(m.padded_tokens for plan in plans for m in plan.microbatches)
+    ahead = [taken.plan for taken in plans.take_ahead(range(0))]
+    assert len(ahead) == len(ITERATIONS)
+    assert loaded[0] == max(m.padded_tokens for plan in ahead for m in plan.microbatches)
 
 
 def test_memory_used_is_about_what_was_planned(tmp_path: Path) -> None:
-    line = run_largest_first(rank_of(tmp_path), TINY)
+    line = run_largest_first(*rank_of(tmp_path), TINY)
     used, planned = re.findall(r"in ([\d.]+) MB \(planned ([\d.]+)\)", line)[0]
     assert 0 < float(used) <= float(planned)
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory\nx"), MemoryError()])
 def test_a_lack_of_memory_names_sample_shape_and_key(tmp_path: Path, error: Exception) -> None:
-    rank = rank_of(tmp_path)
+    rank, plans = rank_of(tmp_path)
 
     def forward(*_: object, **__: object) -> None:
         raise error
 
-    cast(Any, rank.worker.stage).forward = forward
+    cast(Any, rank.stage).forward = forward
     with pytest.raises(
         RunError,
         match=r"iteration \d, rank 0: micro-batch \d+ of \d+ x \d+ tokens, whose longest sample "
         r"is \d+ with \d+ tokens, does not fit .* lower cluster.device_memory_bytes, which is "
         r"1,000.0 MB, or data.max_tokens",
     ):
-        run_largest_first(rank, TINY)
+        run_largest_first(rank, plans, TINY)
 
 
 @pytest.mark.parametrize(

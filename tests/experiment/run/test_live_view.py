@@ -13,7 +13,7 @@ import pytest
 from tests.examples.example_runs import record, write_run
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.run.live_view import live_view
+from dynapipe_hpc.experiment.run.explain_run import live_view
 from dynapipe_hpc.report.run_folder import iterations_file
 
 

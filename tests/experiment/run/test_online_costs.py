@@ -13,7 +13,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.run.executed_iteration import ExecutedIteration, TakenPlan
+from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, TakenPlan
 from dynapipe_hpc.experiment.run.online_costs import OnlineCosts
 from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts, StoppedError
 from dynapipe_hpc.planner.cost.config import AnalyticConfig

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
+from mpi4py import MPI
 from tests.examples.example_runs import example_plans
 from tests.examples.local_plan_store import LocalPlanStore
+from tests.jobs.tiny_experiment import tiny_experiment
 
-from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.rank.assemble import Worker
-from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
+from dynapipe_hpc.experiment.run.plan_ahead import QuietPeriod
+from dynapipe_hpc.experiment.run.plans import Plans
+from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 
@@ -44,9 +46,16 @@ class Batches:
         return [Sample(k, 1, 1)]
 
 
-def feed_of(store: LocalPlanStore, loader: Loader) -> PlanFeed:
-    worker = cast(Worker, SimpleNamespace(loader=loader))
-    return PlanFeed(store, RANK, cast(TokenBudgetSampler, Batches()), worker, timeout_s=1)
+def plans_of(store: LocalPlanStore, loader: Loader) -> Plans:
+    experiment = SimpleNamespace(config=tiny_experiment(), sampler=Batches())
+    return Plans(
+        Job(MPI.COMM_SELF),
+        cast(Any, experiment),
+        range(3),
+        cast(Any, loader),
+        store=store,
+        quiet_period=QuietPeriod(),
+    )
 
 
 def stored(n: int) -> LocalPlanStore:
@@ -64,49 +73,49 @@ def busy_for(n: int) -> Callable[[], bool]:
 
 def test_a_plan_that_is_ready_is_taken_before_it_is_due() -> None:
     store, loader = stored(2), Loader()
-    feed = feed_of(store, loader)
-    first = feed.take(0)
+    plans = plans_of(store, loader)
+    first = plans.take(0)
     assert (first.plan, first.samples, first.plans_ahead) == (
         example_plans(0)[0],
         [Sample(0, 1, 1)],
         1,
     )
-    feed.prepare(1, busy_for(9))
+    plans.prepare(1, busy_for(9))
     assert store.plans_ahead(RANK) == 0
     assert loader.samples == [Sample(1, 1, 1)]
     assert loader.read == list(example_plans(1)[0].microbatches)
-    assert feed.take(1).plan == example_plans(1)[0]
+    assert plans.take(1).plan == example_plans(1)[0]
 
 
 def test_nothing_is_read_when_the_device_is_done() -> None:
     loader = Loader()
-    feed = feed_of(stored(1), loader)
-    feed.prepare(0, busy_for(0))
+    plans = plans_of(stored(1), loader)
+    plans.prepare(0, busy_for(0))
     assert loader.read == []
-    assert feed.take(0).plan.iteration == 0
+    assert plans.take(0).plan.iteration == 0
 
 
 def test_a_plan_that_is_not_ready_is_not_waited_for_before_it_is_due() -> None:
     store, loader = stored(0), Loader()
-    feed = feed_of(store, loader)
-    feed.prepare(0, busy_for(9))
+    plans = plans_of(store, loader)
+    plans.prepare(0, busy_for(9))
     assert loader.samples == ()
     store.put(0, RANK, encode_plans(example_plans(0))[RANK], timeout_s=1)
-    assert feed.take(0).plan.iteration == 0
+    assert plans.take(0).plan.iteration == 0
 
 
 def test_a_planner_that_failed_is_told_of_when_its_iteration_is_due() -> None:
     store = stored(0)
     store.fail(0, RANK, "no plan", timeout_s=1)
-    feed = feed_of(store, Loader())
-    feed.prepare(0, busy_for(9))
+    plans = plans_of(store, Loader())
+    plans.prepare(0, busy_for(9))
     with pytest.raises(PlannerFailedError, match="no plan"):
-        feed.take(0)
+        plans.take(0)
 
 
 def test_tokens_that_cannot_be_read_are_told_of_by_the_instruction_that_loads_them() -> None:
     loader = Loader()
     loader.error = RunError("cannot read sample 4")
-    feed = feed_of(stored(1), loader)
-    feed.prepare(0, busy_for(9))
-    assert feed.take(0).plan.iteration == 0
+    plans = plans_of(stored(1), loader)
+    plans.prepare(0, busy_for(9))
+    assert plans.take(0).plan.iteration == 0

@@ -8,10 +8,9 @@ import pytest
 from tests.examples.example_runs import example_plans, example_traces
 
 from dynapipe_hpc.executor.trace import Span
-from dynapipe_hpc.experiment.run import planner_activity
-from dynapipe_hpc.experiment.run.executed_iteration import ExecutedIteration, TakenPlan
-from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts
-from dynapipe_hpc.experiment.run.planner_activity import PlannerActivity
+from dynapipe_hpc.experiment.run import plan_ahead
+from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, TakenPlan
+from dynapipe_hpc.experiment.run.plan_ahead import PlannerActivity, PlanningFacts
 
 
 class Clock:
@@ -27,7 +26,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(planner_activity, "time", clock)
+    monkeypatch.setattr(plan_ahead, "time", clock)
     return clock
 
 

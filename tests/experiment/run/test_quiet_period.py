@@ -12,13 +12,13 @@ from tests.examples.example_numbers import iteration_result
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.experiment.run import quiet_period as module
-from dynapipe_hpc.experiment.run import training_rank
-from dynapipe_hpc.experiment.run.online_costs import FixedCosts
-from dynapipe_hpc.experiment.run.plan_share import plan_share
-from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
+from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.run import plan_ahead as module
+from dynapipe_hpc.experiment.run import rank as module_of_rank
+from dynapipe_hpc.experiment.run.plan_ahead import QuietPeriod
+from dynapipe_hpc.experiment.run.plans import Plans
+from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.experiment.run.run_log import RunLog
-from dynapipe_hpc.experiment.run.training_rank import TrainingRank
 from dynapipe_hpc.experiment.run_lock import RunLock
 
 Change = Callable[[], None]
@@ -78,6 +78,17 @@ def test_an_iteration_is_written_when_the_next_begins(tmp_path: Path, long: Quie
     lock.release()
 
 
+def plans_of(experiment: Experiment, quiet_period: QuietPeriod) -> Plans:
+    return Plans(
+        cast(Any, SimpleNamespace(rank=0, size=1)),
+        experiment,
+        range(1),
+        cast(Any, None),
+        store=cast(Any, SimpleNamespace(planner_of=lambda _: 0)),
+        quiet_period=quiet_period,
+    )
+
+
 def test_no_plan_is_begun_in_a_quiet_period(long: QuietPeriod) -> None:
     planned: list[str] = []
 
@@ -91,16 +102,9 @@ def test_no_plan_is_begun_in_a_quiet_period(long: QuietPeriod) -> None:
         outlier=lambda *_: None,
         longest_trip_ms=lambda *_: 1.0,
     )
-    experiment: Any = SimpleNamespace(config=tiny_experiment(), sampler=Samples(), planner=planner)
-    planning = plan_share(
-        cast(Any, SimpleNamespace(rank=0, size=1)),
-        experiment,
-        cast(Any, SimpleNamespace(planner_of=lambda _: 0)),
-        range(1),
-        costs=FixedCosts(experiment.planner),
-        quiet_period=long,
-    )
-    making = Thread(target=planning._make_plans, args=[7], daemon=True)
+    experiment = SimpleNamespace(config=tiny_experiment(), sampler=Samples(), planner=planner)
+    plans = plans_of(cast(Any, experiment), long)
+    making = Thread(target=plans._make, args=[7], daemon=True)
     making.start()
     assert not has_ended(making, 0.05)
     assert planned == []
@@ -137,21 +141,19 @@ def test_a_quiet_period_begins_when_the_device_is_done(
         note("launch")
         return SimpleNamespace(is_busy=is_busy, finish=lambda: note("finish"))
 
-    monkeypatch.setattr(training_rank, "launch_plan", launch)
-    feed = SimpleNamespace(is_ahead=is_ahead, prepare=lambda *_: note("prepare"))
-    channels = SimpleNamespace(transport=None)
-    worker = SimpleNamespace(channels=channels, stage=None, clock=None)
-    unused: Any = None
-    rank = TrainingRank(
-        job=unused,
-        iterations=range(2),
-        worker=cast(Any, worker),
-        feed=cast(Any, feed),
-        planning=unused,
-        position=unused,
-        progress=unused,
+    monkeypatch.setattr(module_of_rank, "launch_plan", launch)
+    plans = SimpleNamespace(
+        is_ahead=is_ahead,
+        prepare=lambda *_: note("prepare"),
         quiet_period=quiet_period,
+        iterations=range(2),
     )
-    rank._execute(cast(Any, SimpleNamespace(iteration=0)))
+    rank: Any = SimpleNamespace(
+        stage=None,
+        clock=None,
+        channels=SimpleNamespace(transport=None),
+        _progress_in=lambda _: None,
+    )
+    Rank._execute(rank, cast(Any, SimpleNamespace(iteration=0)), cast(Any, plans))
     note("end")
     assert found == seen

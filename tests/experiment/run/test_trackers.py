@@ -11,9 +11,8 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.checks import RUN_CHECKS
 from dynapipe_hpc.experiment.files import ExperimentFiles
-from dynapipe_hpc.experiment.run.track import trackers as of_trackers
-from dynapipe_hpc.experiment.run.track.open_trackers import RUN_ID, open_trackers
-from dynapipe_hpc.experiment.run.track.trackers import Trackers
+from dynapipe_hpc.experiment.run import trackers as of_trackers
+from dynapipe_hpc.experiment.run.trackers import RUN_ID, Tracker, Trackers, open_trackers
 from dynapipe_hpc.report.config import ReportConfig
 
 Output = pytest.CaptureFixture[str]
@@ -21,8 +20,6 @@ Output = pytest.CaptureFixture[str]
 
 class Notes:
     """A tracker that writes down what it gets, fails at a step, or waits for ever."""
-
-    name = "notes"
 
     def __init__(self, fails_at: int = -1, blocked: threading.Event | None = None) -> None:
         self.got: list[tuple[int, Mapping[str, float]]] = []
@@ -39,10 +36,13 @@ class Notes:
     def close(self) -> None:
         self.closed = True
 
+    def tracker(self) -> Tracker:
+        return Tracker("notes", self.add, self.close)
+
 
 def test_trackers_get_what_is_finite_in_order() -> None:
     notes = Notes()
-    trackers = Trackers([notes])
+    trackers = Trackers([notes.tracker()])
     for step in range(3):
         trackers.add(step, {"loss": float(step), "norm": math.inf})
     trackers.close()
@@ -52,7 +52,7 @@ def test_trackers_get_what_is_finite_in_order() -> None:
 
 def test_one_that_fails_gets_nothing_more_and_the_others_all(capsys: Output) -> None:
     failing, sound = Notes(fails_at=1), Notes()
-    trackers = Trackers([failing, sound])
+    trackers = Trackers([failing.tracker(), sound.tracker()])
     for step in range(4):
         trackers.add(step, {})
     trackers.close()
@@ -70,7 +70,7 @@ def test_training_does_not_wait_for_one_that_hangs(
     monkeypatch.setattr(of_trackers, "MAX_END_S", 0.05)
     monkeypatch.setattr(of_trackers, "MAX_WAITING", 3)
     blocked = threading.Event()
-    trackers = Trackers([Notes(blocked=blocked)])
+    trackers = Trackers([Notes(blocked=blocked).tracker()])
     for step in range(9):
         trackers.add(step, {})
     trackers.close()

@@ -2,18 +2,15 @@
 
 from collections.abc import Mapping
 from signal import SIGTERM
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
-from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.evaluations import Evaluations, Evaluator
-from dynapipe_hpc.experiment.run.log import SilentLog
 from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
-from dynapipe_hpc.experiment.run.run_parts import RunParts
-from dynapipe_hpc.experiment.run.train import train
-from dynapipe_hpc.experiment.run.training_rank import TrainingRank
+from dynapipe_hpc.experiment.run.run import train
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
 
 TABLE = EvaluationConfig(held_out=0.1, every=2, patience=1)
@@ -22,10 +19,9 @@ TABLE = EvaluationConfig(held_out=0.1, every=2, patience=1)
 class Rank:
     """A rank that trains by failing: no test here wants an iteration."""
 
-    def __init__(self, iterations: range) -> None:
-        self.iterations = iterations
+    job = None
 
-    def execute(self, iteration: int) -> None:
+    def execute(self, iteration: int, _: object) -> None:
         pytest.fail(f"iteration {iteration} is executed")
 
 
@@ -56,17 +52,13 @@ def end_of(
     n_done: int, history: LossHistory, results: Mapping[int, float | int]
 ) -> tuple[int, list[tuple[Any, ...]]]:
     """The signal that `train` returns, and what it asks of checkpoints, of 6 iterations."""
-    written = Written()
-    evaluator = cast(Evaluator, Losses(results))
-    unused = cast(Any, None)
-    parts = RunParts(
-        costs=unused,
-        traces=unused,
-        evaluations=Evaluations(evaluator, TABLE, 6, history=history, log=SilentLog()),
-        checkpoints=cast(Checkpoints, written),
-        log=SilentLog(),
-    )
-    return train(cast(TrainingRank, Rank(range(n_done, 6))), parts), written.calls
+    written: Any = Written()
+    evaluator, unused = cast(Evaluator, Losses(results)), cast(Any, None)
+    evaluations = Evaluations(evaluator, TABLE, 6, history=history, log=None)
+    plans = cast(Any, SimpleNamespace(iterations=range(n_done, 6)))
+    rank = cast(Any, Rank())
+    signal = train(rank, plans, None, evaluations, checkpoints=written, traces=unused)
+    return signal, written.calls
 
 
 def end(n_done: int, *, stopped: bool) -> tuple[object, ...]:

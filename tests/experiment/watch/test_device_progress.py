@@ -6,8 +6,13 @@ from collections.abc import Callable
 
 from tests.examples.example_runs import example_plans
 
-from dynapipe_hpc.experiment.watch.device_progress import DeviceProgress
-from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Phase, Position, Standing
+from dynapipe_hpc.experiment.watch.position import (
+    HEAD_BYTES,
+    DeviceProgress,
+    Phase,
+    Position,
+    Standing,
+)
 from dynapipe_hpc.experiment.watch.rank_status import whereabouts_of
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans

@@ -1,7 +1,6 @@
 from dataclasses import replace
 
-from dynapipe_hpc.experiment.watch.rank_status import RankStatus
-from dynapipe_hpc.experiment.watch.table import table_of
+from dynapipe_hpc.experiment.watch.rank_status import RankStatus, table_of
 
 COMPARES = "compares plans with all ranks"
 

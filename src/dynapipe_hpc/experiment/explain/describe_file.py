@@ -74,7 +74,7 @@ def describe_room(experiment: Experiment, rows: RowLengths) -> str:
     cost = experiment.planner.cost.of_layout(experiment.config.planner.plainest_layout)
     room = _Room(experiment.config, cost, rows)
     data = describe_data(experiment, experiment.config.training.n_iterations)
-    return "\n".join([*data, f"longest rows that fit, costs {cost.description}", *room.lines()])
+    return "\n".join([*data, f"longest rows that fit, costs {cost.describe()}", *room.lines()])
 
 
 class _Room:

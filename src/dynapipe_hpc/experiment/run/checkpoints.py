@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from dynapipe_hpc.data.errors import RunError, escaped
-from dynapipe_hpc.experiment.run.online_costs import Costs
 from dynapipe_hpc.experiment.watch.position import Phase, Position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.print_error import warn
@@ -34,14 +33,10 @@ class CheckpointTime:
         self._has_warned = False
 
     def check(self, last_iteration_s: float, checkpoint_s: float) -> None:
-        """Checks the times; to be called after every iteration.
+        """Checks the times of the last iteration and checkpoint (0 for none), after each iteration.
 
         It acts only just after a checkpoint has been completed, when little would be lost. The
         median of iteration times counts, so that a single long iteration has no effect.
-
-        Args:
-            last_iteration_s: Duration of the last iteration.
-            checkpoint_s: Duration of the last checkpoint; 0 if there was none.
 
         Raises:
             RunError: A run that is asked to stop would be killed before it has stopped.
@@ -111,25 +106,18 @@ class Checkpoints:
         facts: Facts,
         position: Position,
         check_lock: Callable[[], None],
-        costs: Costs,
+        costs_state: Callable[[], Sequence[Sequence[float]]] = tuple,
     ) -> None:
-        """Checkpoints `state` into `folder`.
+        """Checkpoints the `state` of training on this rank into `folder`.
 
-        Args:
-            job: The ranks.
-            config: The [checkpoint] table: how often.
-            folder: The folder that they are written to.
-            state: State of training on this rank.
-            facts: Facts that must be the same when a checkpoint is loaded.
-            position: Position of this rank, by which the watchdog knows that it saves.
-            check_lock: Check, on the first rank, that this run may write; raises RunError if not.
-            costs: Costs that iterations are planned by.
+        `facts` must be the same when a checkpoint is loaded. The watchdog knows by `position` that
+        this rank saves; `check_lock` raises `RunError` on the first rank if it may not write.
         """
         self._job, self._config, self._folder = job, config, folder
         self._position, self._check_lock = position, check_lock
-        self._state, self._facts, self._costs = state, facts, costs
+        self._state, self._facts, self._costs_state = state, facts, costs_state
         self._writer = ThreadPoolExecutor(1, "checkpoints")
-        self._n_bytes = sum(job.all_gather_int(state.n_bytes)) if self.is_on else 0
+        self._n_bytes = sum(job.all_gather_int(state.n_bytes)) if config.is_on else 0
         self._pending: _Pending | None = None
         self._n_begun = -1
         self._error: Future[str] = Future()
@@ -137,17 +125,10 @@ class Checkpoints:
         self._time = CheckpointTime(config)
         self.took_s = 0.0
 
-    @property
-    def is_on(self) -> bool:
-        """Whether checkpoints are configured."""
-        return self._config.every > 0 or self._config.last or self._config.keep_best
-
     def save_if_due(self, n_done: int, *, is_best: bool = False) -> None:
         """Begins a checkpoint if one is due; to be called when `n_done` iterations are done.
 
-        Args:
-            n_done: Number of iterations done.
-            is_best: Whether an evaluation of this state found the lowest loss so far.
+        `is_best` says whether an evaluation of this state found the lowest loss so far.
         """
         pending = self._pending
         if pending and all(self._job.all_gather_int(int(pending.outcome.done()))):
@@ -170,7 +151,7 @@ class Checkpoints:
             SystemExit: It cannot be written; the first rank has said why.
             RunError: The lock on the run folder is gone.
         """
-        if not self.is_on:
+        if not self._config.is_on:
             return
         if self._n_begun != n_done:
             self._begin(n_done)
@@ -182,9 +163,6 @@ class Checkpoints:
     def check_time(self, iteration_ms: float) -> None:
         """Checks that a run that is asked to stop has time for a checkpoint.
 
-        Args:
-            iteration_ms: Duration of the last iteration.
-
         Raises:
             RunError: It has not, see `CheckpointTime`; on the first rank.
         """
@@ -193,10 +171,8 @@ class Checkpoints:
     def end(self, n_done: int, *, stopped: bool, changed: bool = True) -> None:
         """Returns when all checkpoints are complete, including the last one if one is wanted.
 
-        Args:
-            n_done: Number of iterations done.
-            stopped: Whether the run was asked to stop, and is to continue later.
-            changed: Whether there has been an iteration; else all is in a checkpoint.
+        `stopped` means that the run is to continue later, `changed` that an iteration was made:
+        else all is in a checkpoint.
 
         Raises:
             SystemExit: The state cannot be written; the first rank has said why.
@@ -222,7 +198,7 @@ class Checkpoints:
             return
         parts, counters = self._state.snapshot(), self._state.counters
         outcome = self._writer.submit(self._write, n_done, parts)
-        self._pending = _Pending(n_done, counters, self._costs.state, outcome)
+        self._pending = _Pending(n_done, counters, self._costs_state(), outcome)
 
     def _lacks_room(self, n_done: int) -> bool:
         # When it is complete, the one before has removed old ones; or this raises that it failed.

@@ -12,9 +12,10 @@ from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
 from dynapipe_hpc.experiment.evaluation_samples import EvaluationSamples
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.forward_passes import FloatArray, plan_forward, run_forward
-from dynapipe_hpc.experiment.run.log import Log
 from dynapipe_hpc.experiment.run.loss_history import LossHistory
-from dynapipe_hpc.experiment.run.training_rank import TrainingRank
+from dynapipe_hpc.experiment.run.open_run import OpenRun
+from dynapipe_hpc.experiment.run.rank import Rank
+from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
 from dynapipe_hpc.report.preference_means import PreferenceMeans
 from dynapipe_hpc.training.config import LossWeighting
@@ -26,19 +27,14 @@ class Evaluator:
 
     def __init__(
         self,
-        rank: TrainingRank,
+        rank: Rank,
         experiment: Experiment,
         samples: EvaluationSamples,
         reference: FloatArray | None = None,
     ) -> None:
-        """Plans the batches; all ranks together.
+        """Plans the batches of samples; all ranks together.
 
-        Args:
-            rank: This rank.
-            experiment: The experiment.
-            samples: The samples that are evaluated.
-            reference: Log-probabilities of the answers of preference pairs by the model before
-                training, by sample id, see `find_reference`; None if samples are no pairs.
+        Preference pairs need their `reference`, see `find_reference`.
 
         Raises:
             SystemExit: A batch cannot be planned; the first rank has said why.
@@ -46,7 +42,7 @@ class Evaluator:
         self._rank = rank
         self._samples, self._names = samples.samples, samples.dataset.task_names
         self._training, self._reference = experiment.config.training, reference
-        self._loader = rank.worker.open_loader(samples.dataset)
+        self._loader = rank.open_loader(samples.dataset)
         self._loader.start_iteration(self._samples)
         # All evaluations of a run have the same samples, so they have the same plans.
         self._plans = plan_forward(rank.job, experiment, samples.batches, "evaluation")
@@ -54,11 +50,7 @@ class Evaluator:
     def evaluate(self, n_done: int) -> EvaluationRecord | int:
         """Evaluates the current weights; all ranks together.
 
-        Args:
-            n_done: Number of iterations done.
-
-        Returns:
-            The record, on all ranks; the signal if the run was asked to stop meanwhile.
+        Returns the record, on all ranks, or the signal if the run was asked to stop meanwhile.
         """
         started_s = time.perf_counter()
         table = run_forward(self._rank, self._loader, self._samples, self._plans, n_done=n_done)
@@ -95,11 +87,7 @@ def mean_loss(
 ) -> float:
     """Loss of an evaluation in which units have equal weight, see `token_weights`.
 
-    Args:
-        sums: Sum of the losses of each sample's target tokens, shape (n_samples,).
-        counts: Number of these tokens, shape (n_samples,).
-        tasks: Losses of the tasks of the samples.
-        weighting: Unit of equal weight.
+    `sums` and `counts` are of each sample's target tokens, shape (n_samples,).
     """
     match weighting:
         case "token":
@@ -115,13 +103,7 @@ def mean_loss(
 def task_losses(
     samples: Sequence[Sample], sums: FloatArray, counts: FloatArray
 ) -> dict[int, TaskLoss]:
-    """Losses by task id.
-
-    Args:
-        samples: The samples.
-        sums: Sum of the losses of each sample's target tokens, shape (n_samples,).
-        counts: Number of these tokens, shape (n_samples,).
-    """
+    """Losses by task id; `sums` and `counts` as for `mean_loss`."""
     losses, tokens = Counter[int](), Counter[int]()
     for sample, loss, count in zip(samples, sums.tolist(), counts.tolist(), strict=True):
         losses[sample.task_id] += loss
@@ -130,33 +112,24 @@ def task_losses(
 
 
 class Evaluations:
-    """Evaluations of a run. All ranks call every method alike.
+    """Evaluations of a run, if it has any. All ranks call every method alike.
 
-    Attributes:
-        were_interrupted: Whether the run was asked to stop while it evaluated.
+    `were_interrupted` says whether the run was asked to stop while it evaluated.
     """
 
     def __init__(
         self,
-        evaluator: Evaluator,
-        config: EvaluationConfig,
+        evaluator: Evaluator | None,
+        config: EvaluationConfig | None,
         n_iterations: int,
         *,
-        history: LossHistory,
-        log: Log,
+        history: LossHistory | None,
+        log: RunLog | None,
     ) -> None:
-        """Evaluates with `evaluator`.
-
-        Args:
-            evaluator: Evaluator of the model.
-            config: The [evaluation] table.
-            n_iterations: Number of iterations of the run.
-            history: Losses of earlier evaluations of the run.
-            log: Log of the run.
-        """
+        """Continues after those in `history`; the first rank has the log."""
         self._evaluator, self._config, self._log = evaluator, config, log
         self._n_iterations = n_iterations
-        self._history = history
+        self._history = history or LossHistory(0)
         self.were_interrupted = False
 
     def run_if_due(self, n_done: int) -> int:
@@ -165,17 +138,19 @@ class Evaluations:
         An evaluation in which the run is asked to stop has no result. It is made up for when the
         run continues.
         """
-        is_due = self._config.is_due(n_done, self._n_iterations)
-        if not is_due or n_done in self._history:
+        if self._evaluator is None or self._config is None or n_done in self._history:
+            return 0
+        if not self._config.is_due(n_done, self._n_iterations):
             return 0
         result = self._evaluator.evaluate(n_done)
         if isinstance(result, int):
             self.were_interrupted = True
             return result
         is_best = self._history.add(n_done, result.loss)
-        self._log.add_evaluation(result, is_best=is_best)
-        if self.have_ended_training:
-            self._log.print_line(f"training ends early: {self._history.describe()}")
+        if self._log:
+            self._log.add_evaluation(result, is_best=is_best)
+            if self.have_ended_training:
+                self._log.print_line(f"training ends early: {self._history.describe()}")
         return 0
 
     def is_best(self, n_done: int) -> bool:
@@ -188,42 +163,11 @@ class Evaluations:
         return self._history.is_over
 
 
-class NoEvaluations:
-    """The evaluations of a run that has none, in place of `Evaluations`."""
-
-    were_interrupted = False
-    have_ended_training = False
-
-    def run_if_due(self, _: int) -> int:
-        """Nothing is due."""
-        return 0
-
-    def is_best(self, _: int) -> bool:
-        """No loss is known."""
-        return False
-
-
 def plan_evaluations(
-    rank: TrainingRank,
-    experiment: Experiment,
-    history: LossHistory | None,
-    log: Log,
-    *,
-    reference: FloatArray | None = None,
-) -> Evaluations | NoEvaluations:
-    """Evaluations of a run, planned by all ranks together.
-
-    Args:
-        rank: This rank.
-        experiment: The experiment.
-        history: Losses of earlier evaluations; None if the run does not evaluate.
-        log: Log of the run.
-        reference: Log-probabilities by the model before training, see `Evaluator`.
-    """
+    rank: Rank, experiment: Experiment, run: OpenRun, *, reference: FloatArray | None = None
+) -> Evaluations:
+    """Evaluations of a run, planned by all ranks together."""
     config, samples = experiment.config, experiment.evaluation
-    if config.evaluation is None or samples is None or history is None:
-        return NoEvaluations()
-    evaluator = Evaluator(rank, experiment, samples, reference)
-    return Evaluations(
-        evaluator, config.evaluation, config.training.n_iterations, history=history, log=log
-    )
+    evaluator = Evaluator(rank, experiment, samples, reference) if samples else None
+    n_iterations = config.training.n_iterations
+    return Evaluations(evaluator, config.evaluation, n_iterations, history=run.history, log=run.log)

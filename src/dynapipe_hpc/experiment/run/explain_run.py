@@ -1,20 +1,90 @@
-"""Explanation of a run folder: what ended the run, how far it came, and what to try next."""
+"""Explanation and view of a run folder: how it ended or stands, how far it came, what to try."""
 
+import json
 import math
+import platform
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
-from dynapipe_hpc.data.input_file import why_unreadable
-from dynapipe_hpc.experiment.run.end_record import EndRecord
-from dynapipe_hpc.experiment.run_lock import PATIENCE_S, writer_of
-from dynapipe_hpc.job.ranks import JobOutcome
-from dynapipe_hpc.report.amounts import duration
+from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.input_file import read_input, why_unreadable
+from dynapipe_hpc.experiment.run_lock import PATIENCE_S, SINCE, writer_of
+from dynapipe_hpc.job.ranks import JobOutcome, Recorder
+from dynapipe_hpc.report.amounts import duration, short
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.not_a_run import not_a_run_error
-from dynapipe_hpc.report.run_folder import ITERATIONS, LOCK, iterations_file
+from dynapipe_hpc.report.drawing import measured_strip
+from dynapipe_hpc.report.run_folder import (
+    ENDED,
+    ITERATIONS,
+    LOCK,
+    iterations_file,
+    timelines_file,
+    write_atomically,
+)
+
+_MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EndRecord:
+    """End of a run, as ended.json has it: how, and the last message of the rank that said so."""
+
+    how: JobOutcome
+    exit_code: int
+    message: str
+    time: str  # as ISO 8601 with its zone
+    host: str
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """The record of a run folder; None if no rank could write one.
+
+        Raises:
+            InputError: The file is damaged.
+        """
+        path = folder / ENDED
+        if not path.exists():
+            return None
+        try:
+            fields = json.loads(read_input(path, _MAX_BYTES))
+            ended = cls(
+                JobOutcome(fields["how"]),
+                int(fields["exit_code"]),
+                str(fields["message"]),
+                str(fields["time"]),
+                str(fields["host"]),
+            )
+            _ = ended.time_utc  # raises ValueError if it is no time
+        except (ValueError, OverflowError, TypeError, KeyError, RecursionError) as error:
+            raise InputError(
+                f"{path}: not the record of an end ({quoted(error)}); remove the file"
+            ) from error
+        return ended
+
+    @property
+    def time_utc(self) -> str:
+        """The time as locks say since when they are held."""
+        return datetime.fromisoformat(self.time).astimezone(UTC).strftime(SINCE)
+
+
+def recorder_of(folder: Path) -> Recorder:
+    """A recorder for a run folder, which exists; it may raise what `write_atomically` raises."""
+
+    def record(how: JobOutcome, exit_code: int, message: str) -> None:
+        now = datetime.now(UTC).astimezone().isoformat(timespec="milliseconds")
+        ended = EndRecord(how, exit_code, message, now, platform.node())
+        # The job ends now: nobody waits for the disk.
+        write_atomically(folder / ENDED, json.dumps(asdict(ended)) + "\n", lasting=False)
+
+    return record
+
 
 _AGAIN = "start the same command again: it resumes from the newest checkpoint, if there is one"
 _HINTS = (
@@ -47,24 +117,11 @@ _HINTS = (
 def explain_run(folder: Path) -> str:
     """Explains how a run ended, or that it has not, from what it left in its folder.
 
-    Args:
-        folder: A run folder.
-
     Raises:
         InputError: It is not one, or a file of it is damaged.
     """
     _check(folder)
     return "\n".join((*_end(folder), *_progress(folder)))
-
-
-def how_it_stands(folder: Path) -> str:
-    """One line on whether a run still executes, or how it ended.
-
-    Raises:
-        InputError: As for `explain_run`.
-    """
-    _check(folder)
-    return next(_end(folder))
 
 
 def _check(folder: Path) -> None:
@@ -138,3 +195,64 @@ def _progress(folder: Path) -> Iterator[str]:
 def _described(record: IterationRecord) -> str:
     loss = "not finite" if math.isnan(record.loss) else f"{record.loss:.4f}"
     return f"{record.iteration} of {record.n_iterations}, ended {record.time}, loss {loss}"
+
+
+N_CURVE = 60
+"""Iterations in the curve of the loss."""
+MAX_BYTES = 1 << 17
+"""End of iterations.jsonl that is read: more than `N_CURVE` lines."""
+MAX_TIMELINE_BYTES = 1 << 24
+WIDTH = 40
+_LEVELS = "▁▂▃▄▅▆▇█"
+
+
+def live_view(folder: Path) -> list[str]:
+    """Lines of at most 100 columns, but for names: progress, numbers, ranks, and how it stands.
+
+    Raises:
+        InputError: It is no run folder, or a file of it is damaged.
+    """
+    _check(folder)
+    state = next(_end(folder))
+    return [str(folder), *_now(folder), *_ranks(folder), state]
+
+
+def _now(folder: Path) -> Iterator[str]:
+    last = iterations_file(folder).last(N_CURVE, MAX_BYTES)
+    if not last:
+        yield "no iteration is done yet"
+        return
+    now = last[-1]
+    n_done, n = now.iteration + 1, now.n_iterations
+    bar = "#" * (WIDTH * n_done // n)
+    left, tokens = duration(now.seconds_left), short(now.tokens)
+    yield f"[{bar:.<{WIDTH}}] {n_done:,} of {n:,} iterations, {left} left, {tokens} tokens"
+    yield f"loss {_number(now.loss, '.4f')} {_curve([each.loss for each in last])}"
+    yield (
+        f"lr {_number(now.learning_rate, '.2e')}, norm {_number(now.gradient_norm, '.3g')}, "
+        f"{short(now.tokens_per_s)} tok/s, {100 * now.padding_efficiency:.0f} % real, bubble "
+        f"{_number(now.bubble_share, '.0%')}"
+    )
+    yield (
+        f"iteration {now.measured_ms:,.0f} ms, predicted {now.predicted_ms:,.0f} ms, longest trip "
+        f"{now.longest_trip_share:.0%}; {now.plans_ahead} plans ahead; activations at most "
+        f"{now.measured_peak_bytes / 1e6:,.1f} MB"
+    )
+
+
+def _number(value: float, form: str) -> str:
+    return "-" if math.isnan(value) else format(value, form)
+
+
+def _curve(values: Sequence[float]) -> str:
+    """A letter per value, higher for larger ones; a blank for what is not finite."""
+    known = [value for value in values if math.isfinite(value)]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    steps = (len(_LEVELS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_LEVELS[round((v - low) * steps)] if math.isfinite(v) else " " for v in values)
+
+
+def _ranks(folder: Path) -> Iterator[str]:
+    for timeline in timelines_file(folder).last(1, MAX_TIMELINE_BYTES):
+        yield f"ranks in iteration {timeline.iteration}, the last one traced:"
+        yield from measured_strip(timeline)

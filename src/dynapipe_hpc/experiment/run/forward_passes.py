@@ -8,10 +8,9 @@ import numpy.typing as npt
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.run.same_plans import check_same_plans
-from dynapipe_hpc.experiment.run.training_rank import TrainingRank
+from dynapipe_hpc.experiment.run.plans import check_same_plans
+from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.codec import decode, encode_plans, plans_hash
 from dynapipe_hpc.training.token_loader import TokenLoader
@@ -24,13 +23,7 @@ def plan_forward(
 ) -> list[bytes]:
     """This rank's encoded plans of the forward passes of batches; all ranks together.
 
-    The ranks take turns to plan batches, and then exchange the plans.
-
-    Args:
-        job: The ranks.
-        experiment: The experiment.
-        batches: Batches of samples.
-        what: Purpose of the passes, for messages.
+    The ranks take turns to plan batches, and then exchange the plans. Messages say `what` for.
 
     Raises:
         SystemExit: A batch cannot be planned; the first rank has said why.
@@ -52,38 +45,26 @@ def plan_forward(
 
 
 def run_forward(
-    rank: TrainingRank,
+    rank: Rank,
     loader: TokenLoader[Any],
     samples: Sequence[Sample],
     plans: Sequence[bytes],
     *,
     n_done: int,
 ) -> FloatArray | int:
-    """Executes plans without backward passes; all ranks together.
+    """Executes this rank's encoded plans of samples without backward passes; all ranks together.
 
-    Args:
-        rank: This rank.
-        loader: Loader of the samples.
-        samples: The samples.
-        plans: This rank's encoded plans of them.
-        n_done: Number of iterations done.
-
-    Returns:
-        The table of the samples, see `ModuleStage.evaluating`, on all ranks; or the signal if the
-        run was asked to stop meanwhile.
+    Returns the table of the samples, see `ModuleStage.evaluating`, on all ranks; or the signal if
+    the run was asked to stop meanwhile.
     """
-    worker, job = rank.worker, rank.job
-    with worker.stage.evaluating(loader, samples) as table:
+    job = rank.job
+    with rank.stage.evaluating(loader, samples) as table:
         for data in plans:
             # All ranks stop at the same batch, or those that go on would wait forever.
             [stop_signal] = job.all_reduce_max([job.stop.asked])
             if stop_signal:
                 return int(stop_signal)
-            rank.position.start_plan(n_done, data)
-            transport, clock = worker.channels.transport, worker.clock
-            launch_plan(
-                decode(data), worker.stage, transport, clock, progress=rank.progress
-            ).finish()
-        own_table = table * worker.reports_loss
+            rank.run_forward(n_done, data, decode(data))
+        own_table = table * rank.reports_loss
     # Every sample was computed by one replica, so that the order of sums does not matter.
     return np.array(job.all_reduce_sum(own_table.flatten().tolist())).reshape(2, -1)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.run.executed_iteration import TakenPlan
-from dynapipe_hpc.experiment.run.training_rank import TrainingRank
+from dynapipe_hpc.experiment.run.iteration import TakenPlan
+from dynapipe_hpc.experiment.run.plans import Plans
+from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
@@ -17,24 +18,17 @@ _MB = 1e6
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A micro-batch of a plan.
-
-    Attributes:
-        taken: The plan.
-        index: Number of the micro-batch in it.
-    """
+    """A micro-batch of a plan, by its number."""
 
     taken: TakenPlan
     index: int
 
     @property
     def plan(self) -> RankPlan:
-        """The plan."""
         return self.taken.plan
 
     @property
     def microbatch(self) -> MicroBatch:
-        """The micro-batch."""
         return self.plan.microbatches[self.index]
 
     @property
@@ -56,25 +50,20 @@ def runs_largest_first(config: ExperimentConfig, *, on_gpus: bool) -> bool:
     return choice == "on" or (choice == "auto" and on_gpus)
 
 
-def run_largest_first(rank: TrainingRank, config: ExperimentConfig) -> str:
+def run_largest_first(rank: Rank, plans: Plans, config: ExperimentConfig) -> str:
     """Runs the largest micro-batches of this rank's first plans, forward and backward, once.
 
     Weights stay as they are. The shards of a stage have equal plans, and so do the same together;
     with ranks of other stages or replicas this exchanges nothing.
 
-    Args:
-        rank: This rank.
-        config: The configuration: how many plans there are ahead, and the memory of a device.
-
-    Returns:
-        A line that compares the memory used with the memory planned; empty if nothing was run.
+    Returns a line that compares the memory used with the memory planned; empty if nothing was run.
 
     Raises:
         RunError: The device lacks the memory.
     """
-    first = rank.iterations[: config.store.look_ahead]
+    first = plans.iterations[: config.store.look_ahead]
     limit_bytes = config.cluster.device_memory_bytes
-    lines = [_run(rank, each, limit_bytes) for each in _largest(rank.feed.take_ahead(first))]
+    lines = [_run(rank, plans, each, limit_bytes) for each in _largest(plans.take_ahead(first))]
     return "largest micro-batches first: " + "; ".join(lines) if lines else ""
 
 
@@ -93,15 +82,13 @@ def _largest(plans: list[TakenPlan]) -> list[_Candidate]:
     return list(of_shape.values())[:MAX_SHAPES]
 
 
-def _run(rank: TrainingRank, each: _Candidate, limit_bytes: float) -> str:
+def _run(rank: Rank, plans: Plans, each: _Candidate, limit_bytes: float) -> str:
     plan, microbatch = each.plan, each.microbatch
-    rank.feed.serve(each.taken)
+    plans.serve(each.taken)
     is_first = plan.stage == 0
     shape = None if is_first else plan.received_shape(each.index, Payload.ACTIVATION)
     try:
-        used_bytes = rank.worker.stage.run_alone(
-            microbatch, shape, split_backward=plan.splits_backward
-        )
+        used_bytes = rank.stage.run_alone(microbatch, shape, split_backward=plan.splits_backward)
     except MemoryError as error:
         reason = str(error).partition("\n")[0]
         raise _memory_error(rank.job.rank, each, reason, limit_bytes) from error

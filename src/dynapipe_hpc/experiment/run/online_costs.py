@@ -9,7 +9,7 @@ import numpy as np
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.run.executed_iteration import ExecutedIteration
+from dynapipe_hpc.experiment.run.iteration import ExecutedIteration
 from dynapipe_hpc.experiment.run.plan_ahead import StoppedError
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import (
@@ -43,7 +43,6 @@ class SlowRanks:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        """Nothing is usual yet."""
         self._cluster = cluster
         self._usual = np.ones((cluster.n_replicas, cluster.n_stages))
         self._is_slow = np.zeros(self._usual.shape, bool)
@@ -52,9 +51,7 @@ class SlowRanks:
     def add(self, now: FloatArray) -> list[str]:
         """Takes note of an iteration; returns a line for every rank that has changed.
 
-        Args:
-            now: Time of every rank as a multiple of what the cost table says, over the last few
-                iterations, shape (n_replicas, n_stages).
+        `now` are times as multiples of what the cost table says, shape (n_replicas, n_stages).
         """
         self._n_seen += 1
         if self._n_seen <= MIN_SEEN:
@@ -88,12 +85,9 @@ class OnlineCosts:
     """
 
     def __init__(self, experiment: Experiment, n_done: int, earlier: Any = None) -> None:
-        """Continues after `n_done` iterations.
+        """Continues after `n_done` iterations, when `state` was `earlier`.
 
-        Args:
-            experiment: The experiment.
-            n_done: Number of iterations that earlier runs have done.
-            earlier: What `state` was then; anything else, as of another cluster, is not used.
+        Anything else, as of another cluster, is not used.
         """
         self._experiment = experiment
         self._look_ahead = experiment.config.store.look_ahead
@@ -125,10 +119,9 @@ class OnlineCosts:
         return measured_passes(plan, trace, cost, factors, n_replicas=n_replicas).numbers
 
     def add(self, numbers: Sequence[float]) -> list[str]:
-        """Adds the next iteration; returns a line for every rank that has become slow, or is not.
+        """Adds the next iteration, by the sums over ranks of what `pass_times` returned.
 
-        Args:
-            numbers: The sums over ranks of what `pass_times` returned.
+        Returns a line for every rank that has become slow, or is no longer.
         """
         passes = PassTimes.from_numbers(numbers, *self._size)
         with self._changed:
@@ -160,41 +153,6 @@ class OnlineCosts:
             self._changed.notify_all()
 
 
-class FixedCosts:
-    """Costs that no iteration corrects, in place of `OnlineCosts`."""
-
-    state: Sequence[Sequence[float]] = ()
-
-    def __init__(self, planner: Planner) -> None:
-        """Plans all iterations with `planner`."""
-        self._planner = planner
-
-    def pass_times(self, _: ExecutedIteration) -> Sequence[float]:
-        """No numbers."""
-        return ()
-
-    def add(self, _: Sequence[float]) -> list[str]:
-        """Changes nothing."""
-        return []
-
-    def planner(self, _: int) -> Planner:
-        """The planner of every iteration."""
-        return self._planner
-
-    def close(self) -> None:
-        """Nobody waits."""
-
-
-Costs = OnlineCosts | FixedCosts
-
-
-def costs_of_run(experiment: Experiment, n_done: int, earlier: Any) -> Costs:
-    """Costs that the iterations of a run are planned by, see `OnlineCosts`."""
-    if experiment.config.planner.cost.online:
-        return OnlineCosts(experiment, n_done, earlier)
-    return FixedCosts(experiment.planner)
-
-
 def _restored(earlier: Any, n_done: int, size: tuple[int, int]) -> dict[int, PassTimes]:
     """Pass times by number of iterations done; none if they are not of as many ranks."""
     try:
@@ -207,16 +165,10 @@ def _restored(earlier: Any, n_done: int, size: tuple[int, int]) -> dict[int, Pas
 def measured_passes(
     plan: RankPlan, trace: IterationTrace, cost: CostModel, factors: FloatArray, *, n_replicas: int
 ) -> PassTimes:
-    """Times of the passes that a rank has executed, each beside its uncorrected prediction.
+    """Times of the passes that a rank has executed, each beside its prediction by `cost`.
 
-    Reading the tokens of a micro-batch is part of its forward pass, as in cost tables.
-
-    Args:
-        plan: The plan.
-        trace: Trace of its execution.
-        cost: Cost model without corrections.
-        factors: Factors that are known so far, see `PassTimes.factors`.
-        n_replicas: Number of replicas.
+    Reading the tokens of a micro-batch is part of its forward pass, as in cost tables. `factors`
+    are those known so far, see `PassTimes.factors`.
     """
     costs = microbatch_costs(plan.microbatches, cost)
     columns = (costs.forward_ms, costs.backward_ms, costs.weight_ms, costs.splitting_ms)

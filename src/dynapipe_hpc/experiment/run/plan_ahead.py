@@ -1,14 +1,15 @@
-"""Background planning of future iterations."""
+"""Background planning of future iterations, what it does when, and when it begins nothing."""
 
 import platform
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
-from dynapipe_hpc.experiment.run.planner_activity import PlannerActivity
+from dynapipe_hpc.executor.trace import Span
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.schedule.outlier import Outlier
@@ -16,6 +17,70 @@ from dynapipe_hpc.store.plan_store import PlanStore, PlanStoreTimeoutError
 
 T = TypeVar("T")
 _POLL_S = 0.5
+_MAX_S = 0.05
+
+
+class QuietPeriod:
+    """Time from the last instruction of an iteration to the first of the next.
+
+    Ranks compare plans and add up numbers then, and each waits for the slowest. A plan that is
+    taken makes room for another, so that planning would begin just then, on every rank, and take
+    the core and the interpreter lock. Threads whose work can wait call `wait` before they begin it.
+    """
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._over.set()
+
+    def begin(self) -> None:
+        self._over.clear()
+
+    def end(self) -> None:
+        self._over.set()
+
+    def wait(self) -> None:
+        """Waits for the end of a quiet period, at most 50 ms.
+
+        One that is longer has an evaluation or a checkpoint in it, and threads may as well work.
+        """
+        self._over.wait(_MAX_S)
+
+
+_MAX_KEPT = 256
+
+
+class PlannerActivity:
+    """Recent activity of a planning thread, for other threads to read.
+
+    The thread that plans writes; a write is one operation of the interpreter, so nothing is locked.
+    """
+
+    def __init__(self) -> None:
+        self._done: deque[tuple[str, float, float]] = deque(maxlen=_MAX_KEPT)
+        self._current: tuple[str, float] | None = None
+
+    @contextmanager
+    def doing(self, label: str) -> Iterator[None]:
+        """Records that the thread does something as long as the context lasts."""
+        started_s = time.perf_counter()
+        self._current = (label, started_s)
+        try:
+            yield
+        finally:
+            self._done.append((label, started_s, time.perf_counter()))
+            self._current = None
+
+    def between(self, start_s: float, end_s: float) -> tuple[Span, ...]:
+        """Activity between two times of `time.perf_counter`, cut there; the first becomes 0."""
+        current = self._current
+        known = list(self._done)
+        if current is not None and current[1] not in {started_s for _, started_s, _ in known}:
+            known.append((*current, end_s))
+        return tuple(
+            Span(label, 1e3 * (max(begun, start_s) - start_s), 1e3 * (min(over, end_s) - start_s))
+            for label, begun, over in known
+            if begun < end_s and over > start_s
+        )
 
 
 class StoppedError(Exception):
@@ -24,12 +89,9 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PlanningFacts:
-    """Facts of planning an iteration, on the rank that has planned it.
+    """CPU time of planning an iteration, predicted trip of its longest sample, and its outlier.
 
-    Attributes:
-        cpu_ms: CPU time of planning it; 0 if another rank has.
-        longest_trip_ms: Predicted round trip of its longest sample; 0 if another rank planned it.
-        outlier: Outlier of the iteration; None if there is none or another rank planned it.
+    Another rank than the one that has planned it knows none of these.
     """
 
     cpu_ms: float = 0.0
@@ -49,9 +111,6 @@ class PlanAhead:
     all ranks get the reason in place of a plan. Once some ranks have received their plan, this is
     impossible, as they would wait for the others while executing it; such an error leaves the
     thread uncaught, and `open_job` ends the job.
-
-    Attributes:
-        activity: What the thread does, and when.
     """
 
     def __init__(
@@ -75,7 +134,6 @@ class PlanAhead:
         self._thread = threading.Thread(target=self._plan_all, name="planner", daemon=True)
 
     def __enter__(self) -> Self:
-        """Starts planning."""
         self._thread.start()
         return self
 

@@ -1,7 +1,6 @@
 """The reference of preferences: log-probabilities of answers by the model before training."""
 
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +9,8 @@ from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.reference_pass import ReferencePass, ids_of, reference_passes
 from dynapipe_hpc.experiment.run.forward_passes import FloatArray, plan_forward, run_forward
-from dynapipe_hpc.experiment.run.training_rank import TrainingRank
-from dynapipe_hpc.training.config import PreferenceLossConfig
+from dynapipe_hpc.experiment.run.open_run import OpenRun
+from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.training.preferences import PreferenceLoss
 
 BATCHES_PER_RANK = 4
@@ -21,66 +20,44 @@ BATCHES_PER_RANK = 4
 class References(NamedTuple):
     """Log-probabilities of answers by the model before training, by sample id.
 
-    Attributes:
-        trained: Table of the dataset that is trained on.
-        evaluated: Table of the dataset that is evaluated; None if nothing is.
+    There is a table of the dataset that is trained on, and one of that evaluated, if any is.
     """
 
     trained: FloatArray
     evaluated: FloatArray | None
 
 
-def train_preferences(
-    rank: TrainingRank,
-    experiment: Experiment,
-    config: PreferenceLossConfig,
-    *,
-    weights_hash: str,
-    begins: bool,
-    output: Path,
-) -> References | int:
+def train_preferences(rank: Rank, experiment: Experiment, run: OpenRun) -> References | int:
     """Lets the stage of this rank train on preference pairs; all ranks together.
 
-    Args:
-        rank: This rank, whose weights are those of the reference if the run begins.
-        experiment: The experiment.
-        config: Kind and settings of the loss.
-        weights_hash: Hash of the weights that the run began with.
-        begins: Whether the run begins, rather than continues.
-        output: The run folder.
+    If the run begins, the weights of the rank are those of the reference.
 
-    Returns:
-        The reference; or the signal if the run was asked to stop meanwhile.
+    Returns the reference; or the signal if the run was asked to stop meanwhile.
 
     Raises:
         SystemExit: As for `find_reference`.
     """
     with rank.job.fail_together():
-        passes = reference_passes(experiment.files, weights_hash, output)
+        passes = reference_passes(experiment.files, run.weights_hash, run.output)
     tables = []
     for each in passes:
-        table = find_reference(rank, experiment, each, begins=begins)
+        table = find_reference(rank, experiment, each, begins=run.point is None)
         if isinstance(table, int):
             return table
         tables.append(table)
-    objective = PreferenceLoss.from_table(config, tables[0], rank.worker.device)
-    rank.worker.stage.train_preferences(objective)
+    config = experiment.config.training.preference_loss
+    assert config is not None  # noqa: S101 - types
+    rank.stage.train_preferences(PreferenceLoss.from_table(config, tables[0], rank.device))
     return References(tables[0], tables[-1] if experiment.evaluation else None)
 
 
 def find_reference(
-    rank: TrainingRank, experiment: Experiment, reference: ReferencePass, *, begins: bool
+    rank: Rank, experiment: Experiment, reference: ReferencePass, *, begins: bool
 ) -> FloatArray | int:
     """Log-probabilities of the answers of pairs by the model before training; all together.
 
-    They are read from a file. What is missing there is computed by plans of
-    forward passes and written to it, so that an interrupted run continues from there.
-
-    Args:
-        rank: This rank, whose weights are those of the reference if the run begins.
-        experiment: The experiment.
-        reference: The pairs and their file.
-        begins: Whether the run begins, rather than continues.
+    They are read from a file. What is missing there is computed by plans of forward passes and
+    written to it, if the run `begins`, so that an interrupted one continues from there.
 
     Returns:
         Shape (samples of the dataset, 2), NaN for others; or the signal if the run was asked to
@@ -106,7 +83,7 @@ def find_reference(
     started_s = time.perf_counter()
     if job.is_first:
         print(escaped(f"reference: {len(missing):,} batches, into {file.path}"), flush=True)
-    loader = rank.worker.open_loader(reference.dataset)
+    loader = rank.open_loader(reference.dataset)
     at_once = BATCHES_PER_RANK * job.size
     for first in range(0, len(missing), at_once):
         group = missing[first : first + at_once]

@@ -38,13 +38,7 @@ _BEFORE = {
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """A checkpoint to continue from.
-
-    Attributes:
-        path: The checkpoint.
-        description: Description of the checkpoint.
-        damaged: Newer checkpoints that are damaged, with the damage of each.
-    """
+    """A checkpoint to continue from, and newer ones that are damaged, with the damage of each."""
 
     path: Path
     description: Description
@@ -112,10 +106,7 @@ def together(job: Job, look: Callable[[], T]) -> T:
 def newest_undamaged(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
     """The newest undamaged checkpoint; all ranks share the reading, and nothing is changed.
 
-    Args:
-        job: The ranks.
-        folder: The checkpoints of a run folder, which need not exist.
-        facts: Facts that must be the same, from `facts_of_run`.
+    `facts` must be the same, see `facts_of_run`.
 
     Raises:
         InputError, OSError: The checkpoint belongs to another experiment, all are damaged, or one
@@ -147,15 +138,16 @@ def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> Resum
         SystemExit: An error of `newest_undamaged`; the first rank has printed it.
     """
     with job.fail_together():
-        if job.is_first:
-            for left in folder.clear():
-                print_error(f"{left}: incomplete checkpoint removed")
-    with job.fail_together():
+        together(job, lambda: _clear(folder) if job.is_first else None)
         point = newest_undamaged(job, folder, facts)
-    with job.fail_together():
         for path, problem in point.damaged.items() if point and job.is_first else ():
             print_error(f"{problem}; it is skipped, and kept as {folder.set_aside(path)}")
     return point
+
+
+def _clear(folder: CheckpointFolder) -> None:
+    for left in folder.clear():
+        print_error(f"{left}: incomplete checkpoint removed")
 
 
 def n_repeatable(output: Path, config: ExperimentConfig) -> int:

@@ -1,6 +1,8 @@
 """The run: every rank executes its plans and makes its share of the coming ones."""
 
+import time
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from signal import Signals
 
@@ -11,32 +13,26 @@ from dynapipe_hpc.experiment.rank.devices import find_device
 from dynapipe_hpc.experiment.rank.host_device import HostDevice, prepare_for_host
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
-from dynapipe_hpc.experiment.run.end_record import recorder_of
-from dynapipe_hpc.experiment.run.log import open_log
-from dynapipe_hpc.experiment.run.online_costs import costs_of_run
-from dynapipe_hpc.experiment.run.plan_feed import PlanFeed
-from dynapipe_hpc.experiment.run.plan_share import plan_share
-from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
-from dynapipe_hpc.experiment.run.run_start import find_run_start
-from dynapipe_hpc.experiment.run.run_worker import build_run_worker
-from dynapipe_hpc.experiment.run.train import train_experiment
-from dynapipe_hpc.experiment.run.training_rank import TrainingRank
-from dynapipe_hpc.experiment.run.watched_store import closing_together, open_store
-from dynapipe_hpc.experiment.run_lock import RunLock, locked
-from dynapipe_hpc.experiment.watch.device_progress import progress_of
-from dynapipe_hpc.experiment.watch.watchdog import Watchdog
+from dynapipe_hpc.experiment.run.evaluations import Evaluations, plan_evaluations
+from dynapipe_hpc.experiment.run.iteration import IterationResult
+from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_largest_first
+from dynapipe_hpc.experiment.run.open_run import OpenRun, open_run
+from dynapipe_hpc.experiment.run.plans import Plans, open_store
+from dynapipe_hpc.experiment.run.rank import Rank
+from dynapipe_hpc.experiment.run.references import train_preferences
+from dynapipe_hpc.experiment.run.run_log import RunLog
+from dynapipe_hpc.experiment.run.traces import Traces
+from dynapipe_hpc.experiment.watch.position import Phase
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.ranks import JobOutcome
 from dynapipe_hpc.job.slurm import STOPPED, end_stopped
+from dynapipe_hpc.store.plan_store import PlannerFailedError
 
 
 def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
     """Trains as a configuration says; all ranks together.
 
-    Args:
-        job: The ranks, as many as the configuration needs.
-        experiment: The experiment, from `start_experiment`.
-        output: The run folder to create, or to continue from its newest checkpoint.
+    The run folder is created, or continued from its newest checkpoint.
 
     Returns:
         The exit code: 0, or 75 if the run was asked to stop before its last iteration.
@@ -47,89 +43,140 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
         RunError: Training cannot continue.
     """
     host, experiment = prepare_for_host(job, experiment)
-    with locked(job, output) as lock:
-        stop_signal = _run(job, experiment, output, host=host, lock=lock)
+    with open_run(job, experiment, output) as run:
+        if run.is_complete:
+            if job.is_first:
+                print(run.describe_complete(), flush=True)
+            return 0
+        stop_signal = _run(job, experiment, run, host)
     # The folder is free before Slurm may start the job again.
     return end_stopped(job, stop_signal) if stop_signal else 0
 
 
-def _run(job: Job, experiment: Experiment, output: Path, *, host: HostDevice, lock: RunLock) -> int:
-    """Trains in a run folder that is locked; returns the signal that stopped the run, or 0.
-
-    All ranks come here together, and make whatever is collective in the same order.
-    """
+def _run(job: Job, experiment: Experiment, run: OpenRun, host: HostDevice) -> int:
+    """Trains in a run folder; returns the signal that stopped the run, or 0."""
     config, dataset = experiment.config, experiment.dataset
-    start = find_run_start(job, experiment, output)
-    if start.is_complete:
-        if job.is_first:
-            print(start.describe_complete(output, config.training), flush=True)
-        return 0
-    iterations = start.iterations
-    # Before the log: a device that cannot be used begins no run folder.
+    # Before the records: a device that cannot be used begins no run folder.
     with job.fail_together():
         device = find_device(job, config)
-    quiet_period = QuietPeriod()
-    log = open_log(
-        job, experiment, output, iterations.start, host=host, lock=lock, quiet_period=quiet_period
-    )
-    # From here on there is a folder in which to record how the run ends.
-    job.ending.recorder = recorder_of(output)
-    if job.is_first:
-        print(f"attention: {host.attention}", flush=True)
-        for line in describe_data(experiment, iterations.stop):
-            print(escaped(line), flush=True)
-    worker = build_run_worker(job, experiment, output, device, point=start.point)
-    store = open_store(job, config.store, iterations.start)
-    watchdog = Watchdog(job, config)
-    costs = costs_of_run(experiment, iterations.start, start.online_costs)
-    checkpoints = Checkpoints(
-        job,
-        config.checkpoint,
-        start.folder,
-        worker.state,
-        facts=start.facts,
-        position=watchdog.position,
-        check_lock=lock.check,
-        costs=costs,
-    )
-    planning = plan_share(
-        job, experiment, store, iterations, costs=costs, quiet_period=quiet_period
-    )
-    # Left from the last to the first. The planning thread waits for costs, so they are closed
-    # before it is joined; and it writes into the store, which is closed when no thread uses it.
-    # Without checkpoints nothing could be saved, so a signal ends the job as ever.
-    with job.stop.observed() if checkpoints.is_on else nullcontext():
+    with run.records(host.facts):
+        if job.is_first:
+            print(f"attention: {host.attention}", flush=True)
+            for line in describe_data(experiment, run.iterations.stop):
+                print(escaped(line), flush=True)
         with (
-            closing_together(store, watchdog),
-            planning,
-            closing(costs),
-            closing(log),
+            Rank(job, experiment, device) as rank,
             closing(DatasetCheck(dataset, is_wanted=config.data.verify))
             if job.is_first
             else nullcontext(),
-            watchdog,
-            progress_of(worker.clock, watchdog.position) as progress,
         ):
-            rank = TrainingRank(
-                job=job,
-                iterations=iterations,
-                worker=worker,
-                feed=PlanFeed(
-                    store, job.rank, experiment.sampler, worker, timeout_s=config.store.timeout_s
-                ),
-                planning=planning,
-                position=watchdog.position,
-                progress=progress,
-                quiet_period=quiet_period,
-                shows_ranges=config.report.ranges,
-            )
-            stop_signal = train_experiment(
-                rank, experiment, start, output, costs=costs, checkpoints=checkpoints, log=log
-            )
-        worker.channels.close()  # collective, so not after an error
+            rank.start_at(run.point, run.output)
+            stop_signal = _train(job, experiment, run, rank)
     if job.is_first:
-        how, message = JobOutcome.COMPLETED, start.describe_end()
+        how, message = JobOutcome.COMPLETED, run.describe_end()
         if stop_signal:
             how, message = JobOutcome.STOPPED, f"stopped by {Signals(stop_signal).name}"
         job.ending.record(how, STOPPED if stop_signal else 0, message)
     return stop_signal
+
+
+def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
+    """Plans and executes what is left; returns the signal that stopped the run, or 0."""
+    config = experiment.config
+    plans = Plans(
+        job,
+        experiment,
+        run.iterations,
+        rank.loader,
+        store=open_store(job, config.store, run.iterations.start),
+        quiet_period=run.quiet_period,
+        known_costs=run.point.description.online if run.point else (),
+    )
+    # Without checkpoints nothing could be saved, so a signal ends the job as ever.
+    stopping = job.stop.observed() if config.checkpoint.is_on else nullcontext()
+    # The planning thread makes the first plans while the rest is prepared.
+    with stopping, plans, rank.watched():
+        checkpoints = Checkpoints(
+            job,
+            config.checkpoint,
+            run.checkpoints,
+            rank.state,
+            facts=run.facts,
+            position=rank.position,
+            check_lock=run.lock.check,
+            costs_state=lambda: plans.costs_state,
+        )
+        reference = None
+        if config.training.preference_loss:
+            references = train_preferences(rank, experiment, run)
+            if isinstance(references, int):
+                return references
+            reference = references.evaluated
+        evaluations = plan_evaluations(rank, experiment, run, reference=reference)
+        # Before an evaluation, which may take long: it needs less memory than training.
+        if runs_largest_first(config, on_gpus=rank.device.type != "cpu"):
+            line = run_largest_first(rank, plans, config)
+            if line and job.is_first:
+                print(line, flush=True)
+        traces = Traces(job, config, run.output, plans.activity)
+        return train(rank, plans, run.log, evaluations, checkpoints=checkpoints, traces=traces)
+
+
+def train(
+    rank: Rank,
+    plans: Plans,
+    log: RunLog | None,
+    evaluations: Evaluations,
+    *,
+    checkpoints: Checkpoints,
+    traces: Traces,
+) -> int:
+    """Executes the iterations that are left; all ranks together, of which the first has a log.
+
+    Returns the signal that stopped the run before its end; 0 if there was none.
+    """
+    job, n_done = rank.job, plans.iterations.start
+    # An evaluation that an earlier run could not finish, or the first.
+    stop_signal = evaluations.run_if_due(n_done)
+    if evaluations.is_best(n_done):
+        checkpoints.keep_as_best(n_done)
+    for iteration in plans.iterations:
+        if stop_signal or evaluations.have_ended_training:
+            break
+        start_s = time.perf_counter()
+        try:
+            executed = rank.execute(iteration, plans)
+        except PlannerFailedError:
+            # An iteration cannot be planned for all ranks or none, so they end together.
+            checkpoints.finish()
+            with job.fail_together():
+                raise
+        trace_first, trace_last = traces.take_request(iteration)
+        # Ranks may receive a signal at different times, or only one of them: all stop together.
+        result = replace(
+            IterationResult.from_rank(executed),
+            trace_first=trace_first,
+            trace_last=trace_last,
+            stop_signal=int(job.stop.asked),
+            pass_times=plans.pass_times(executed),
+        ).all_reduce(job)
+        notes = plans.learn(result.pass_times)
+        elapsed_ms = 1e3 * (time.perf_counter() - start_s)
+        traced = traces.gather_if_wanted(executed, result)
+        if log:
+            log.note(iteration, notes)
+            log.add(result, executed.taken.samples, traced, elapsed_ms)
+        n_done = iteration + 1
+        # Before the checkpoint, which is kept if this state is the best.
+        evaluation_signal = evaluations.run_if_due(n_done)
+        checkpoints.save_if_due(n_done, is_best=evaluations.is_best(n_done))
+        rank.position.enter(Phase.REPORTS, iteration)
+        stop_signal = result.stop_signal or evaluation_signal
+        if not stop_signal:
+            checkpoints.check_time(elapsed_ms)
+    if log:
+        log.flush()  # no checkpoint is complete before the log of its iterations
+    has_trained = n_done > plans.iterations.start
+    checkpoints.end(n_done, stopped=bool(stop_signal), changed=has_trained)
+    is_unfinished = n_done < plans.iterations.stop or evaluations.were_interrupted
+    return stop_signal if is_unfinished else 0

@@ -1,8 +1,12 @@
 """The log of a run, which the first rank writes and prints."""
 
 import math
+import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +15,10 @@ from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config, to_toml
-from dynapipe_hpc.experiment.run.executed_iteration import RankTrace
-from dynapipe_hpc.experiment.run.pace import Pace
-from dynapipe_hpc.experiment.run.quiet_period import QuietPeriod
+from dynapipe_hpc.experiment.run.iteration import RankTrace
+from dynapipe_hpc.experiment.run.plan_ahead import QuietPeriod
 from dynapipe_hpc.experiment.run.resume import n_repeatable
-from dynapipe_hpc.experiment.run.track.open_trackers import open_trackers
+from dynapipe_hpc.experiment.run.trackers import open_trackers
 from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
@@ -25,6 +28,39 @@ from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.work_shares import PassWork
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.learning_rate import describe_change
+
+N_RECENT = 20
+_NUMBERS = [field.name for field in fields(IterationNumbers)]
+
+
+class Pace:
+    """State of a run from iteration to iteration.
+
+    The time that is left is estimated from the last iterations, with all that happens between
+    them, as evaluations and checkpoints.
+    """
+
+    def __init__(self, n_iterations: int, tokens: int) -> None:
+        """Begins a run of so many iterations, of which earlier starts have used real `tokens`."""
+        self._n_iterations, self._tokens = n_iterations, tokens
+        self._ends_s = deque[float](maxlen=N_RECENT + 1)
+
+    def record(self, numbers: IterationNumbers, measured_ms: float) -> IterationRecord:
+        """Record of an iteration that has just ended, with the numbers of all ranks."""
+        self._tokens += numbers.real_tokens
+        if not self._ends_s:
+            self._ends_s.append(time.monotonic() - 1e-3 * measured_ms)
+        self._ends_s.append(time.monotonic())
+        each_s = (self._ends_s[-1] - self._ends_s[0]) / (len(self._ends_s) - 1)
+        return IterationRecord(
+            **{name: getattr(numbers, name) for name in _NUMBERS},
+            measured_ms=measured_ms,
+            time=datetime.now(UTC).astimezone().isoformat(timespec="milliseconds"),
+            n_iterations=self._n_iterations,
+            tokens=self._tokens,
+            seconds_left=each_s * (self._n_iterations - numbers.iteration - 1),
+        )
+
 
 _SETTINGS = {"schedule", "decay_length", "min_learning_rate_ratio"}
 _SETTINGS |= {"weight_decay", "decay", "betas", "clip_norm"}
@@ -73,13 +109,9 @@ class RunLog:
         traces: Sequence[RankTrace],
         measured_ms: float,
     ) -> None:
-        """Adds an iteration, which is written when the next has begun.
+        """Adds an iteration with its global batch, which is written when the next has begun.
 
-        Args:
-            numbers: Numbers of all ranks.
-            samples: Global batch.
-            traces: Plans and traces of the first shard's ranks if they are to be written, or none.
-            measured_ms: Measured time of the iteration, update included.
+        `traces` are those of the first shard's ranks if they are to be written, or none.
 
         Raises:
             RunError: The iteration before could not be written, see `flush`.

@@ -39,6 +39,7 @@ def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experime
     placement = job.broadcast(placement)
     with job.fail_together():
         experiment = open_experiment(files, placement)
+        _ = files.origin  # here, as no rank may fail alone when weights are read
     if job.is_first and files.config.training.iterations is None:
         print(f"iterations: {files.describe_iterations()}", flush=True)
     _warn_of_cores(job, experiment.config.training.threads)

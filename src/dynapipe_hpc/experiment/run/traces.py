@@ -7,9 +7,8 @@ from pathlib import Path
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.run.executed_iteration import ExecutedIteration, RankTrace
-from dynapipe_hpc.experiment.run.iteration_result import IterationResult
-from dynapipe_hpc.experiment.run.planner_activity import PlannerActivity
+from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, IterationResult, RankTrace
+from dynapipe_hpc.experiment.run.plan_ahead import PlannerActivity
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.print_error import print_error, warn
 

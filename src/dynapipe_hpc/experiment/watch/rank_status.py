@@ -1,7 +1,10 @@
-"""Status of a rank, and the rank that probably blocks the others."""
+"""Status of ranks: the one that probably blocks the others, and a table of where all are."""
 
-from collections.abc import Iterable
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from dynapipe_hpc.executor.describe_step import peer_of, shape_of
 from dynapipe_hpc.experiment.watch.position import Phase, Position
@@ -112,3 +115,119 @@ def _peer(plan: RankPlan, instruction: Instruction, rank: int, cluster: Cluster)
     if peer is None:
         return ""
     return str(peer * cluster.n_shards + cluster.shard_of(rank))
+
+
+_MAX_LINES = 32
+_MAX_RANGES = 4
+_MAX_SILENT_RANGES = 16
+_COLUMNS = ("ranks", "hosts", "process", "for [s]", "iteration", "at", "micro-batch", "peers")
+_HOST = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
+
+_Group = Sequence[RankStatus]
+
+
+def table_of(statuses: Iterable[RankStatus], n_ranks: int) -> str:
+    """A table with a line per place; ranks without an answer are named below it.
+
+    Ranks at the same instruction of equal micro-batches share a line. If there would be too many
+    lines, ranks that wait in the same way share one, whatever they wait for. If there are still too
+    many, the ranks that least probably block the others are summed up below the table.
+
+    Args:
+        statuses: RankStatus of ranks, of each at most once.
+        n_ranks: Number of ranks of the job.
+    """
+    ranks = sorted(statuses, key=lambda w: w.rank)
+    groups = _grouped(ranks, _place)
+    if len(groups) > _MAX_LINES:
+        groups = _grouped(ranks, _kind_of_place)
+    by_suspicion = sorted(groups, key=lambda group: max(map(suspicion_of, group)), reverse=True)
+    shown = sorted(by_suspicion[:_MAX_LINES], key=lambda group: group[0].rank)
+    elsewhere = sorted(w.rank for group in by_suspicion[_MAX_LINES:] for w in group)
+    silent = sorted(set(range(n_ranks)) - {w.rank for w in ranks})
+    lines = _aligned([_COLUMNS, *map(_cells, shown)])
+    if elsewhere:
+        n_places = len(groups) - _MAX_LINES
+        lines.append(f"at {n_places} further places: ranks {_ranges(elsewhere)}")
+    if silent:
+        lines.append(f"no answer from ranks {_ranges(silent, _MAX_SILENT_RANGES)}")
+    return "\n".join(lines)
+
+
+def _grouped(ranks: _Group, key: Callable[[RankStatus], Hashable]) -> list[_Group]:
+    groups = defaultdict[Hashable, list[RankStatus]](list)
+    for where in ranks:
+        groups[key(where)].append(where)
+    return list(groups.values())
+
+
+def _place(where: RankStatus) -> Hashable:
+    return where.process, where.iteration, where.doing, where.microbatch
+
+
+def _kind_of_place(where: RankStatus) -> Hashable:
+    return (where.process, where.iteration, where.action) if where.waits else _place(where)
+
+
+def _cells(group: _Group) -> Sequence[str]:
+    first = group[0]
+    times_s = sorted({f"{w.for_s:.0f}" for w in group}, key=int)
+    return (
+        _ranges([w.rank for w in group]),
+        _names([w.host for w in group]),
+        first.process,
+        times_s[0] if len(times_s) == 1 else f"{times_s[0]}-{times_s[-1]}",
+        f"{first.iteration}",
+        _common([w.doing for w in group], otherwise=first.action),
+        _common([w.microbatch for w in group], otherwise="several"),
+        _ranges(sorted({int(w.peer) for w in group if w.peer})),
+    )
+
+
+def _common(texts: Sequence[str], *, otherwise: str) -> str:
+    return texts[0] if len(set(texts)) == 1 else otherwise
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _ranges(numbers: Sequence[int], most: int = _MAX_RANGES) -> str:
+    """Ascending numbers as "0-3,8"; of many ranges the first, and how many numbers there are."""
+    return _shortened([f"{a}" if a == b else f"{a}-{b}" for a, b in _runs(numbers)], most, numbers)
+
+
+def _names(hosts: Iterable[str]) -> str:
+    """Names of hosts, those with consecutive numbers as "n[1-4]", which Slurm expands."""
+    names = sorted(set(hosts), key=lambda name: (len(name), name))
+    alike = defaultdict[tuple[str, str, int], list[int]](list)
+    parts = list[str]()
+    for name in names:
+        if statuses := _HOST.fullmatch(name):
+            before, digits, after = statuses.groups()
+            alike[before, after, len(digits)].append(int(digits))
+        else:
+            parts.append(name)
+    for (before, after, width), numbers in alike.items():
+        for a, b in _runs(sorted(numbers)):
+            span = f"{a:0{width}}" if a == b else f"[{a:0{width}}-{b:0{width}}]"
+            parts.append(f"{before}{span}{after}")
+    return _shortened(parts, _MAX_RANGES, names)
+
+
+def _runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """First and last of each run of consecutive numbers."""
+    breaks = [i for i, (a, b) in enumerate(pairwise(numbers), 1) if b != a + 1]
+    for start, end in pairwise([0, *breaks, len(numbers)]):
+        if start < end:
+            yield numbers[start], numbers[end - 1]
+
+
+def _shortened(parts: Sequence[str], most: int, of_all: Sequence[object]) -> str:
+    if len(parts) <= most:
+        return ",".join(parts)
+    return f"{','.join(parts[:most])},... ({len(of_all):,})"

@@ -14,8 +14,12 @@ from typing import Any, NoReturn, Self
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Phase, Position, Standing
-from dynapipe_hpc.experiment.watch.rank_status import RankStatus, suspect_of, whereabouts_of
-from dynapipe_hpc.experiment.watch.table import table_of
+from dynapipe_hpc.experiment.watch.rank_status import (
+    RankStatus,
+    suspect_of,
+    table_of,
+    whereabouts_of,
+)
 from dynapipe_hpc.job.host_memory import HostMemory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import state_of
@@ -172,19 +176,16 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def __enter__(self) -> Self:
-        """Starts watching."""
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Stops watching."""
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
-
-    def close(self) -> None:
-        """Releases the memory; all ranks together."""
-        self._positions.close()
-        self._others.close()
+        # Collective: after an error of one rank, others may never reach it.
+        if error is None or issubclass(error, SystemExit):
+            self._positions.close()
+            self._others.close()
 
     def _watch(self) -> None:
         neighbours = _open_processes(self._positions.neighbours)

@@ -32,3 +32,8 @@ class CheckpointConfig(ConfigTable):
     keep_best: bool = False
     grace_s: float = Field(default=0.0, ge=0)
     timeout_s: float = Field(default=3600.0, gt=0)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether a run writes any checkpoint."""
+        return self.every > 0 or self.last or self.keep_best

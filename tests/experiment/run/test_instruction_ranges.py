@@ -5,7 +5,7 @@ import torch
 from tests.examples.example_runs import example_plans
 from torch.profiler import ProfilerActivity, profile
 
-from dynapipe_hpc.experiment.rank.instruction_ranges import InstructionRanges
+from dynapipe_hpc.experiment.run.rank import InstructionRanges
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import symbol
 

@@ -1,0 +1,117 @@
+"""The folder of a run that this job writes: its lock, where the run starts, records and end."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dynapipe_hpc.data.errors import escaped
+from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.run.explain_run import recorder_of
+from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
+from dynapipe_hpc.experiment.run.plan_ahead import QuietPeriod
+from dynapipe_hpc.experiment.run.resume import facts_of_run, facts_of_start, find_resume_point
+from dynapipe_hpc.experiment.run.run_log import RunLog
+from dynapipe_hpc.experiment.run_lock import RunLock, locked
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.machine import machine_facts
+from dynapipe_hpc.report.mixture_file import write_mixture
+from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+from dynapipe_hpc.training.huggingface.hash_of_weights import FACT
+from dynapipe_hpc.training.learning_rate import describe_longer
+
+
+class OpenRun:
+    """A run folder that is locked. All ranks call every method alike; the first writes.
+
+    `facts` must be the same when a checkpoint is loaded; `point` is the checkpoint to continue
+    from, None for a run from the beginning; `history` has the losses of earlier evaluations, None
+    if the run does not evaluate; `log` is that of the first rank between `begin` and the end.
+    """
+
+    def __init__(self, job: Job, experiment: Experiment, output: Path, lock: RunLock) -> None:
+        """Finds where the run starts; the folder need not exist.
+
+        Raises:
+            SystemExit: A checkpoint or an evaluation cannot be used; the first rank has said why.
+        """
+        config = experiment.config
+        self.output, self.lock, self.quiet_period = output, lock, QuietPeriod()
+        self.checkpoints = CheckpointFolder(output / "checkpoints", config.checkpoint)
+        self.log: RunLog | None = None
+        self._job, self._experiment = job, experiment
+        with job.fail_together():
+            facts = facts_of_run(experiment.files)
+        self.point = find_resume_point(job, self.checkpoints, facts)
+        self.facts = facts_of_start(facts, self.point)
+        n_done = self.point.description.n_done if self.point else 0
+        history = None
+        with job.fail_together():
+            if job.is_first and config.evaluation is not None:
+                history = LossHistory.read(output, config.evaluation, n_done)
+        self.history = job.broadcast(history)
+        if self.history and config.checkpoint.keep_best:
+            self.checkpoints.best = self.history.best
+        self.iterations = range(n_done, config.training.n_iterations)
+
+    @property
+    def weights_hash(self) -> str:
+        """Hash of the weights that the run began with, if it trains adapters or on preferences."""
+        return str(self.facts[FACT])
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run has nothing left to do."""
+        return is_complete(self.iterations.start, self.iterations.stop, self.history)
+
+    @contextmanager
+    def records(self, device: dict[str, str]) -> Iterator[None]:
+        """Creates the folder or continues it, and writes into it until the block ends.
+
+        Raises:
+            SystemExit: The folder cannot be written; the first rank has said why.
+        """
+        job, experiment = self._job, self._experiment
+        with job.fail_together():
+            if job.is_first:
+                self.log = RunLog(
+                    experiment.config,
+                    experiment.placement,
+                    self.output,
+                    machine=machine_facts(job.size) | device,
+                    n_done=self.iterations.start,
+                    lock=self.lock,
+                    quiet_period=self.quiet_period,
+                )
+                write_mixture(self.output, experiment.mixture)
+        # From here on there is a folder in which to record how the run ends.
+        job.ending.recorder = recorder_of(self.output)
+        try:
+            yield
+        finally:
+            if self.log:
+                self.log.close()
+
+    def describe_end(self) -> str:
+        """Message on why a run has come to its end."""
+        if self.history and self.history.is_over:
+            return f"training has ended early: {self.history.describe()}"
+        return "all iterations are done"
+
+    def describe_complete(self) -> str:
+        """Message on a run that has nothing left to do."""
+        training = self._experiment.config.training
+        if self.history and self.history.is_over:
+            text = f"{self.describe_end()}; to continue, raise evaluation.patience"
+        else:
+            text = (
+                f"all {training.n_iterations} iterations are done; to continue, raise "
+                f"training.iterations: {describe_longer(training)}"
+            )
+        return escaped(f"{self.output}: {text}")
+
+
+@contextmanager
+def open_run(job: Job, experiment: Experiment, output: Path) -> Iterator[OpenRun]:
+    """Locks a run folder, and finds where the run starts; all ranks together."""
+    with locked(job, output) as lock:
+        yield OpenRun(job, experiment, output, lock)

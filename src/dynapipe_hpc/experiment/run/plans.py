@@ -1,0 +1,208 @@
+"""The plans of a run on a rank: made ahead, taken from the store, and the next prepared early."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Self
+
+from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, TakenPlan
+from dynapipe_hpc.experiment.run.online_costs import OnlineCosts
+from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead, PlanningFacts, QuietPeriod
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.plan.codec import decode
+from dynapipe_hpc.plan.instruction import Load
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.store.config import StoreConfig
+from dynapipe_hpc.store.mpi import MpiPlanStore
+from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore
+from dynapipe_hpc.training.token_loader import TokenLoader
+
+
+class Plans:
+    """Plans of a rank, one iteration after the other, of which a thread makes this rank's share.
+
+    While the device is still busy with one iteration, the host prepares the next: it takes the plan
+    if that is ready, and reads tokens. So the device does not wait for any of it.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        experiment: Experiment,
+        iterations: range,
+        loader: TokenLoader[Any],
+        *,
+        store: PlanStore,
+        quiet_period: QuietPeriod,
+        known_costs: Sequence[Sequence[float]] = (),
+    ) -> None:
+        """Prepares to plan `iterations`, which are left, into `store`, which this closes.
+
+        `known_costs` are what `costs_state` was when the run was interrupted.
+        """
+        config = experiment.config
+        self.iterations, self.quiet_period = iterations, quiet_period
+        self._experiment, self._loader, self._rank = experiment, loader, job.rank
+        self._store, self._timeout_s = store, config.store.timeout_s
+        self._costs: OnlineCosts | None = None
+        if config.planner.cost.online:
+            self._costs = OnlineCosts(experiment, iterations.start, known_costs)
+        share = [k for k in iterations if store.planner_of(k) == job.rank]
+        plan_of_rank = [config.cluster.plan_of(rank) for rank in range(job.size)]
+        self._planning = PlanAhead(self._make, store, share, plan_of_rank)
+        self.activity, self.take_facts = self._planning.activity, self._planning.take_facts
+        self._ahead: deque[Future[TakenPlan]] = deque()
+        self._served: TakenPlan | None = None
+
+    def __enter__(self) -> Self:
+        self._planning.__enter__()
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        # The thread waits for costs, and writes into the store.
+        if self._costs:
+            self._costs.close()
+        self._planning.__exit__()
+        # Collective: after an error of one rank, others may never reach it.
+        if error is None or issubclass(error, SystemExit):
+            self._store.close()
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the plan of the next iteration has been taken."""
+        return bool(self._ahead)
+
+    def take(self, iteration: int) -> TakenPlan:
+        """The plan of an iteration, for which this waits; the loader serves its global batch.
+
+        Raises:
+            PlanStoreError: There is none, see `PlanStore.take`.
+        """
+        taken = self._ahead.popleft().result() if self._ahead else self._take(iteration, None)
+        self.serve(taken)
+        return taken
+
+    def take_ahead(self, iterations: range) -> list[TakenPlan]:
+        """Plans of the first iterations, for which this waits, and which `take` returns again.
+
+        They end with the first that could not be made, which is an error when it is due.
+        """
+        for iteration in iterations:
+            if not self._put_ahead(iteration, None):
+                break
+        return [ahead.result() for ahead in self._ahead if ahead.exception() is None]
+
+    def serve(self, taken: TakenPlan) -> None:
+        """Lets the loader serve the global batch of a plan."""
+        if taken is not self._served:
+            self._loader.start_iteration(taken.samples, taken.plan.iteration)
+            self._served = taken
+
+    def prepare(self, iteration: int, is_busy: Callable[[], bool]) -> None:
+        """Takes the plan of the next iteration if it is ready, and reads tokens while busy.
+
+        The host has executed the plan of the current iteration; `is_busy` says whether the device
+        is still executing it.
+        """
+        if not self._ahead:
+            if not (n_ready := self._store.plans_ahead(self._rank)):
+                return
+            self._put_ahead(iteration, n_ready)
+        if self._ahead[0].exception() is not None:
+            return
+        taken = self._ahead[0].result()
+        self.serve(taken)
+        # An error is met again, and reported, by the instruction that loads.
+        with suppress(InputError, RunError):
+            self._read_while(is_busy, taken.plan)
+
+    def pass_times(self, executed: ExecutedIteration) -> tuple[float, ...]:
+        """This rank's part of the measured times of an iteration; none if costs are fixed."""
+        return tuple(self._costs.pass_times(executed)) if self._costs else ()
+
+    def learn(self, pass_times: Sequence[float]) -> list[str]:
+        """Corrects costs by the sums of `pass_times`; returns a line per rank that has changed."""
+        return self._costs.add(pass_times) if self._costs else []
+
+    @property
+    def costs_state(self) -> Sequence[Sequence[float]]:
+        """State of the costs that iterations are planned by, for a checkpoint."""
+        return self._costs.state if self._costs else ()
+
+    def _make(self, iteration: int) -> tuple[Sequence[RankPlan], PlanningFacts]:
+        planner = self._experiment.planner
+        if self._costs:
+            planner = self._costs.planner(iteration)  # waits for earlier iterations
+        self.quiet_period.wait()
+        samples = self._experiment.sampler.iteration(iteration)
+        choice = planner.choose(samples)
+        facts = PlanningFacts(
+            longest_trip_ms=planner.longest_trip_ms(choice, samples),
+            outlier=planner.outlier(choice, samples),
+        )
+        return planner.write(iteration, choice), facts
+
+    def _put_ahead(self, iteration: int, n_ready: int | None) -> bool:
+        """Takes a plan before it is due, or the error in its place; whether it is a plan."""
+        ahead = Future[TakenPlan]()
+        self._ahead.append(ahead)
+        try:
+            ahead.set_result(self._take(iteration, n_ready))
+        except PlannerFailedError as error:
+            ahead.set_exception(error)  # all ranks end together when the iteration is due
+            return False
+        return True
+
+    def _read_while(self, is_busy: Callable[[], bool], plan: RankPlan) -> None:
+        loads = (i for i in plan.instructions if isinstance(i, Load))
+        while is_busy() and (load := next(loads, None)):
+            self._loader.read_ahead(plan.microbatches[load.microbatch])
+
+    def _take(self, iteration: int, n_ready: int | None) -> TakenPlan:
+        started_s = time.perf_counter()
+        data = self._store.take(iteration, self._rank, self._timeout_s)
+        waited_ms = 1e3 * (time.perf_counter() - started_s)
+        samples = self._experiment.sampler.iteration(iteration)
+        # Looking costs as much as taking.
+        plans_ahead = self._store.plans_ahead(self._rank) if n_ready is None else n_ready - 1
+        return TakenPlan(data, decode(data), samples, waited_ms, plans_ahead)
+
+
+def open_store(job: Job, config: StoreConfig, first_iteration: int) -> MpiPlanStore:
+    """Opens the plan store, and prints who makes progress on it; all ranks together."""
+    store = MpiPlanStore(
+        job.comm,
+        config.look_ahead,
+        config.plan_bytes,
+        first_iteration=first_iteration,
+        progress=config.progress,
+    )
+    if job.is_first:
+        print(store.progress, flush=True)
+    return store
+
+
+def check_same_plans(job: Job, iteration: int, plans_hash: int) -> None:
+    """Compares the hash over the plans of all ranks that every rank's plan holds.
+
+    Ranks that execute plans not made together would deadlock or silently compute something
+    wrong. So this is called before the first instruction, by all ranks together. It costs one small
+    all-reduce, whatever their number; only a difference makes them ask who differs.
+
+    Raises:
+        SystemExit: On every rank, if any two differ; the first has named one such rank.
+    """
+    if job.is_same_on_all(plans_hash):
+        return
+    hashes = job.all_gather_int(plans_hash)
+    rank = next(rank for rank, number in enumerate(hashes) if number != hashes[0])
+    with job.fail_together():
+        raise RunError(
+            f"iteration {iteration}: the plan of rank {rank} belongs to plans with hash "
+            f"{hashes[rank]:016x}, that of rank 0 to plans with hash {hashes[0]:016x}; they "
+            "cannot be executed together; start the run again"
+        )

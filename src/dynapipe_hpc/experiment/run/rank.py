@@ -1,0 +1,227 @@
+"""A rank of a run: its device, channels, stage and state, and the plans that it executes."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import cuda
+from torch.profiler import record_function
+
+from dynapipe_hpc.data.dataset.joined_datasets import Dataset
+from dynapipe_hpc.data.errors import InputError, escaped
+from dynapipe_hpc.executor.clock import HostClock
+from dynapipe_hpc.executor.progress import Progress
+from dynapipe_hpc.executor.run import launch_plan
+from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer, loader_of
+from dynapipe_hpc.experiment.rank.channels import connect
+from dynapipe_hpc.experiment.rank.devices import RankDevice, clock_of, reserve_memory
+from dynapipe_hpc.experiment.run.iteration import ExecutedIteration
+from dynapipe_hpc.experiment.run.plans import Plans, check_same_plans
+from dynapipe_hpc.experiment.run.resume import ResumePoint, check_share, together
+from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Phase, Position, progress_of
+from dynapipe_hpc.experiment.watch.watchdog import Watchdog
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.process import keep_freed_memory
+from dynapipe_hpc.models.tied_weights import tied_weights
+from dynapipe_hpc.plan.codec import plans_hash
+from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.plan.text import symbol
+from dynapipe_hpc.training.checkpoint.read_parts import read_parts
+from dynapipe_hpc.training.checkpoint.state import TrainingState
+from dynapipe_hpc.training.huggingface.read_weights import WEIGHT, open_weights
+from dynapipe_hpc.training.huggingface.token_ids import write_token_ids
+from dynapipe_hpc.training.module_stage import ModuleStage
+from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
+from dynapipe_hpc.training.token_loader import TokenLoader
+
+
+class Rank:
+    """The layers of a rank's stage on its device, and its channels to other ranks.
+
+    `reports_loss` says whether this rank knows the loss: it is on the last stage, of whose shards
+    it is the first. The position is that of a watchdog while it is `watched`.
+    """
+
+    def __init__(self, job: Job, experiment: Experiment, on: RankDevice) -> None:
+        """Builds the stage, with initial weights; all ranks together."""
+        config, placement = experiment.config, experiment.placement
+        self.job, self._experiment, self.device = job, experiment, on.device
+        torch.set_num_threads(config.training.threads)
+        keep_freed_memory()
+        tied = tied_weights(config.model, placement, config.cluster.n_shards)
+        self.channels = connect(config, tied, job, on)
+        collectives = self.channels.collectives
+        stage_number = config.cluster.stage_of(job.rank)
+        with job.fail_together():  # layers of a library may be some that cannot be trained
+            module = build_module(config, placement, stage_number, collectives, device=on.device)
+        self._collate = module.collate
+        self.loader = self.open_loader(experiment.dataset)
+        optimizer = build_optimizer(config, tied, module, collectives)
+        self.state = TrainingState(module, optimizer, collectives)
+        with job.fail_together():
+            reserve_memory(on, config)
+        # After the reservation: a stage's account of memory begins when it is made, and its first
+        # peak would be the reserved block.
+        self.stage: ModuleStage[Any] = ModuleStage(module, self.loader, optimizer)
+        self.reports_loss = module.is_last and collectives.shard == 0
+        self.clock = clock_of(on.device)
+        self.position = Position(memoryview(bytearray(HEAD_BYTES)))
+        self.progress: Progress = self.position
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None:
+            self.channels.close()  # collective, so not after an error
+
+    def open_loader(self, dataset: Dataset) -> TokenLoader[Any]:
+        """The loader of the tokens of a dataset, as this rank's stage takes them."""
+        return loader_of(dataset, self._experiment.config, self._collate)
+
+    def start_at(self, point: ResumePoint | None, output: Path) -> None:
+        """Restores a checkpoint, or begins with the weights of `model.init_from`; all together.
+
+        Raises:
+            SystemExit: Checkpoint or model cannot be used; the first rank has said why.
+        """
+        config, dataset = self._experiment.config, self._experiment.dataset
+        if point:
+            with self.job.fail_together():
+                n_parts = len(point.description.part_checksums)
+                read_parts(point.path, n_parts, self.state.to_restore())
+            self.state.resume(point.description.counters)
+        self._warm_start(output, resumed=point is not None)
+        with self.job.fail_together():
+            if self.job.is_first:
+                # After the warm start: ids are added to the files of a model that it copied.
+                write_token_ids(output, config.model, dataset.start_id, dataset.end_ids)
+
+    def _warm_start(self, output: Path, *, resumed: bool) -> None:
+        """Every rank reads its own part only; of a resumed run, what its checkpoints lack.
+
+        The small files of Hugging Face that belong to the model are copied into the run folder,
+        from where checkpoints take them.
+        """
+        job, state, config = self.job, self.state, self._experiment.config
+        with_optimizer = config.training.init_optimizer and not resumed
+        parts = state.frozen()
+        if not resumed:
+            parts += [p for p in state.to_restore() if with_optimizer or p.name.startswith(WEIGHT)]
+        origin = self._experiment.files.origin
+        if origin is None or (resumed and not parts):
+            return
+        with job.fail_together():
+            if origin.description is not None:
+                together(job, partial(check_share, origin.folder, job))
+            weights = open_weights(origin, config.model, compares_copies=job.is_first)
+            if any(not p.name.startswith(WEIGHT) and not weights.has(p.name) for p in parts):
+                raise InputError(
+                    f"{origin.folder}: has no state of this optimizer, as no import has, nor a run "
+                    "with another training.optimizer; leave training.init_optimizer out"
+                )
+        with job.fail_together():
+            if job.is_first and origin.small_files is not None:
+                copy_small_files(origin.small_files, output / CARRIED)
+            weights.read(parts)
+        counters = state.counters
+        if with_optimizer and origin.description is not None:
+            counters = replace(counters, n_updates=origin.description.counters.n_updates)
+        state.resume(counters)
+        if job.is_first and not resumed:
+            also = " and the state of the optimizer" if with_optimizer else ""
+            rows, theirs = config.model.max_tokens, origin.shape.max_tokens
+            longer = f", with rows of up to {rows:,} tokens, not {theirs:,}" * (rows > theirs)
+            print(
+                escaped(f"{output}: begins with the weights{also} of {origin}{longer}"), flush=True
+            )
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Ends the job if this rank or one of its host hangs or dies in the block; all together."""
+        with Watchdog(self.job, self._experiment.config) as watchdog:
+            self.position = watchdog.position
+            with progress_of(self.clock, self.position) as self.progress:
+                yield
+
+    def execute(self, iteration: int, plans: Plans) -> ExecutedIteration:
+        """Takes the plan of an iteration and executes it; all ranks together."""
+        self.position.enter(Phase.WAITS_FOR_PLAN, iteration)
+        taken = plans.take(iteration)
+        self.position.enter(Phase.COMPARES_PLANS, iteration)
+        # Collective, before the first instruction: other plans would deadlock.
+        check_same_plans(self.job, iteration, plans_hash(taken.data))
+        self.position.start_plan(iteration, taken.data)
+        start_s = time.perf_counter()
+        trace = self._execute(taken.plan, plans)
+        self.position.enter(Phase.REPORTS, iteration)
+        is_first_shard = self.channels.collectives.shard == 0
+        facts = plans.take_facts(iteration)
+        return ExecutedIteration(
+            taken, trace, start_s, is_first_shard=is_first_shard, planning=facts
+        )
+
+    def run_forward(self, iteration: int, data: bytes, plan: RankPlan) -> None:
+        """Executes a plan of forward passes, which no other follows; all ranks together."""
+        self.position.start_plan(iteration, data)
+        transport = self.channels.transport
+        launch_plan(plan, self.stage, transport, self.clock, progress=self.progress).finish()
+
+    def _execute(self, plan: RankPlan, plans: Plans) -> IterationTrace:
+        plans.quiet_period.end()
+        launched = launch_plan(
+            plan,
+            self.stage,
+            self.channels.transport,
+            self.clock,
+            progress=self._progress_in(plan),
+        )
+        if not launched.is_busy:
+            plans.quiet_period.begin()
+        if plan.iteration + 1 < plans.iterations.stop:
+            plans.prepare(plan.iteration + 1, lambda: launched.is_busy)
+        trace = launched.finish()
+        # A rank that lacks the next plan waits for a planner.
+        if plans.is_ahead:
+            plans.quiet_period.begin()
+        else:
+            plans.quiet_period.end()
+        return trace
+
+    def _progress_in(self, plan: RankPlan) -> Progress:
+        """Record of the instructions of a plan, which profilers see if that is configured."""
+        if not self._experiment.config.report.ranges:
+            return self.progress
+        on_gpu = not isinstance(self.clock, HostClock)
+        return InstructionRanges(plan, self.progress, nvtx=on_gpu)
+
+
+class InstructionRanges:
+    """A `Progress` that opens a range per instruction, named as in plans and traces.
+
+    torch's profiler records it. On GPUs it is an NVTX range, too, which Nsight Systems shows above
+    the kernels that are launched in it.
+    """
+
+    def __init__(self, plan: RankPlan, progress: Progress, *, nvtx: bool) -> None:
+        """Marks the instructions of `plan` and tells `progress` of them; `nvtx` on GPUs."""
+        self._names = [symbol(instruction) for instruction in plan.instructions]
+        self._progress, self._nvtx = progress, nvtx
+        self._open = ExitStack()
+
+    def reach(self, index: int, before: object) -> None:
+        """Ends the range of the instruction before `index`, and begins that of `index`, if any."""
+        self._progress.reach(index, before)
+        self._open.close()
+        if index == len(self._names):
+            return
+        if self._nvtx:
+            self._open.enter_context(cuda.nvtx.range(self._names[index]))
+        self._open.enter_context(record_function(self._names[index]))

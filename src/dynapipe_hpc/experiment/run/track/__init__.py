@@ -1,1 +1,0 @@
-"""Trackers: programs of others that draw curves of runs."""
