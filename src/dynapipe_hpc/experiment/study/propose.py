@@ -1,7 +1,8 @@
-"""A first configuration for a dataset and a number of ranks."""
+"""A first configuration for a dataset, a model and a number of ranks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +11,45 @@ from pydantic import ValidationError
 
 from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.long_samples import UsedTokens
 from dynapipe_hpc.data.errors import InputError, escaped, quoted
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.experiment import open_experiment
 from dynapipe_hpc.experiment.files import ExperimentFiles, check_dataset
 from dynapipe_hpc.experiment.load import load_config
-from dynapipe_hpc.experiment.study.variants import divisions
+from dynapipe_hpc.experiment.study.variants import Variant, divisions
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.huggingface.origin import find_origin
 
-_UNCUT = 0.999
+_UNCUT = {True: (1.0, 0.999), False: (0.999,)}
+"""Shares of the samples that are not cut, with a model or without, until a plan is found."""
 _TOKENS_PER_RANK = 8192
+_FEWEST_BATCHES = 16
+"""Fewest batches of an epoch of tuning, so that few samples are trained on in more than a few."""
+_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.001, 50, 0.2
+_EPOCHS, _ITERATIONS = 3, 100
+_WARMUP_SHARE = 0.03
+_RATES = {False: (2e-5, 2e-4), True: (1e-6, 5e-6)}
+"""Rates of all weights and of adapters, by whether samples are preference pairs: as in `trl`."""
 _MIN_MEMORY_BYTES = 1_000_000
+_GPU_BYTES = 12_000_000_000
+"""Memory from which on a rank is taken for a GPU."""
+
+_DATA = """\
+# {dataset}: {n_samples} samples of {mean} tokens on average, the longest {longest}.
+# Every key is described by `dynapipe-hpc config KEY`. Next:
+#
+#   dynapipe-hpc plan {output} --explain
+#   dynapipe-hpc tune {output}
+#   mpiexec -n {n_ranks} dynapipe-hpc run {output} -o runs/first
+
+[data]
+dataset = {dataset}
+max_tokens = {max_tokens}{cut}
+tokens_per_batch = {tokens_per_batch}  # real tokens of one optimizer step, over all ranks
+
+[model]
+"""
 _SMALL_MODEL = """\
 # A small GPT for a first try; configs/models/ has published ones, and init --model FOLDER takes the
 # sizes and weights of a model of Hugging Face.
@@ -35,91 +64,129 @@ _MODEL = """\
 # A new run begins with these weights, and the sizes are those of this model.
 init_from = {model}
 """
-_TEXT = """\
-# {dataset}: {n_samples} samples of {mean} tokens on average, the longest {longest}.
-# Every key is described by `dynapipe-hpc config KEY`. Next:
-#
-#   dynapipe-hpc plan {output} --explain
-#   dynapipe-hpc tune {output}
-#   mpiexec -n {n_ranks} dynapipe-hpc run {output} -o runs/first
-
-[data]
-dataset = {dataset}
-max_tokens = {max_tokens}  # {n_cut} longer samples are cut: data.long_samples
-tokens_per_batch = {tokens_per_batch}  # real tokens of one optimizer step, over all ranks
-
-[model]
-{model}
+_LORA = """
+# Adapters, beside which all weights stay as they are.
+[model.lora]
+rank = {lora}
+alpha = {alpha}
+"""
+_CLUSTER = """
 # {n_ranks} ranks: replicas x stages x shards. `tune` compares the ways to divide them.
 [cluster]
 n_replicas = {n_replicas}
 n_stages = {n_stages}
 n_shards = {n_shards}
+zero_stage = {zero_stage}  # 1: replicas divide the optimizer's state among them
 device_memory_bytes = {memory}  # of one rank
 
+"""
+_CPU_COST = """\
 # Estimated for a CPU core. Measure instead, with `dynapipe-hpc profile {output} -o costs.h5`, and
 # then set kind = "profiled" and path = "costs.h5"; configs/clusters/ has rates of GPUs.
 [planner.cost]
 kind = "analytic"
 recompute = ["none", "selective", "full"]
-
+"""
+_GPU_COST = """\
+# Estimated for an A100; configs/clusters/ has rates of other GPUs. Measure instead, with
+# `dynapipe-hpc profile {output} -o costs.h5`, and then set kind = "profiled" and path = "costs.h5".
+[planner.cost]
+kind = "analytic"
+recompute = ["none", "selective", "full"]
+flops_per_ms = 2e11
+memory_bytes_per_ms = 1.6e9
+launch_ms = 0.6
+"""
+_REST = """
 [planner.batch]
 rule = "dynamic"
+layouts = ["padded", "packed"]
 
 [training]
-iterations = 100  # or epochs, or tokens
-learning_rate = 3e-4
-warmup_iterations = 10
+{training}
+
+# So many samples are never trained on; their loss is told before, during and after training.
+[evaluation]
+held_out = {share}
+tokens = {n_tokens}  # at most, which is all of them
+every = {every}
 
 [checkpoint]
-every = 50
+every = {every}
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Facts that a user knows before there is a configuration; no model is a small new one."""
+    """Facts that a user knows before there is a configuration; no model is a small new one.
+
+    Attributes:
+        lora: Rank of adapters; None to train all weights.
+        on_gpus: Whether ranks are GPUs; None to tell by their memory.
+    """
 
     dataset: Path
     n_ranks: int
     memory: str
     model: Path | None = None
+    lora: int | None = None
+    on_gpus: bool | None = None
 
 
 def propose(wish: Wish, output: Path) -> Cluster:
     """Writes a configuration whose first iteration can be planned; returns its division.
 
-    Of the divisions of the model over the ranks it has the first with a plan within memory: no
-    shards before shards, and as few stages as possible.
+    Of the divisions of the model over the ranks it has the one with which the first batch, and the
+    longest sample beside it, are predicted to take least.
     """
     if output.exists():
         raise InputError(f"{output}: already exists; name another file: -o FILE.toml")
-    if wish.model is not None:
-        find_origin(wish.model)
-    reasons = []
+    whole, reasons = _whole(wish), [""]
     with DatasetFile(wish.dataset) as dataset, atomic_write(output) as new:
-        for cluster in _divisions(wish):
-            new.write_text(_text(wish, dataset, cluster, output), encoding="utf-8")
-            try:
-                files = ExperimentFiles(load_config(new))
-            except InputError as error:
-                reasons.append(str(error).replace(str(new), str(output)))
-                continue
-            check_dataset(files, dataset)  # no other division would help
-            try:
-                experiment = open_experiment(files)
-                experiment.planner.choose(experiment.sampler.iteration(0))
-            except InputError as error:
-                reasons.append(str(error).replace(str(new), str(output)))
-            else:
-                return cluster
+        for uncut in _UNCUT[wish.model is not None]:
+            text = _text(wish, dataset, uncut, whole, output=output)
+            new.write_text(text(whole), encoding="utf-8")
+            files = ExperimentFiles(load_config(new))
+            check_dataset(files, dataset)
+            times, reasons = _tried(files, whole)
+            if times:
+                fastest, _ = min(times, key=lambda tried: tried[1])
+                new.write_text(text(fastest), encoding="utf-8")
+                return fastest
         raise InputError(
             f"no division of the model over {wish.n_ranks} ranks of {wish.memory} can be planned; "
             f"raise --memory or --ranks. The last reason: {reasons[-1]}"
         )
 
 
-def _divisions(wish: Wish) -> Iterator[Cluster]:
+def _tried(files: ExperimentFiles, whole: Cluster) -> tuple[list[tuple[Cluster, float]], list[str]]:
+    """The divisions that can run with their predicted times, and why others cannot."""
+    times: list[tuple[Cluster, float]] = []
+    reasons: list[str] = []
+    for cluster in map(_with_zero, divisions(whole)):
+        try:
+            variant = Variant("dynamic", files.config.planner, cluster)
+            experiment = open_experiment(files.variant(variant.of(files.config)))
+            samples, longest = experiment.sampler.iteration(0), _longest(files.used)
+            if all(sample.sample_id != longest.sample_id for sample in samples):
+                samples = [*samples, longest]
+            times.append((cluster, experiment.planner.choose(samples).best.iteration_ms))
+        except InputError as error:
+            reasons.append(str(error))
+    return times, reasons
+
+
+def _longest(used: UsedTokens) -> Sample:
+    kept, inputs, targets, rejected = used
+    i = int(kept[np.argmax((inputs + targets + rejected)[kept])])
+    return Sample(i, int(inputs[i]), int(targets[i]), rejected_tokens=int(rejected[i]))
+
+
+def _with_zero(cluster: Cluster) -> Cluster:
+    return cluster.model_copy(update={"zero_stage": int(cluster.n_replicas > 1)})
+
+
+def _whole(wish: Wish) -> Cluster:
     try:
         whole = Cluster.model_validate(
             {"n_replicas": wish.n_ranks, "device_memory_bytes": wish.memory}
@@ -133,33 +200,64 @@ def _divisions(wish: Wish) -> Iterator[Cluster]:
             f"--memory {quoted(wish.memory)}: is {whole.device_memory_bytes:,} bytes, too few for "
             f"any model; write the unit, too, such as {whole.device_memory_bytes}GB"
         )
-    yield from sorted(divisions(whole), key=lambda cluster: (cluster.n_shards, cluster.n_stages))
+    return _with_zero(whole)
 
 
-def _text(wish: Wish, dataset: DatasetFile, cluster: Cluster, output: Path) -> str:
-    lengths = dataset.input_lengths + dataset.target_lengths
-    max_tokens = max(1, int(np.quantile(lengths, _UNCUT, method="higher")))
-    row_tokens = -(-max_tokens // 8) * 8
-    tokens = min(int(lengths.sum()), _TOKENS_PER_RANK * wish.n_ranks)
-    model = (_SMALL_MODEL if wish.model is None else _MODEL).format(
-        vocab_size=dataset.vocab_size, row_tokens=row_tokens, model=_toml(str(wish.model))
-    )
-    return _TEXT.format(
-        output=escaped(str(output)),
-        dataset=_toml(str(wish.dataset)),
-        n_samples=f"{len(lengths):,}",
-        mean=f"{lengths.mean():.0f}",
-        longest=f"{lengths.max():,}",
-        n_cut=f"{(lengths > max_tokens).sum():,}",
-        max_tokens=max_tokens,
-        tokens_per_batch=max(tokens, max_tokens),
-        model=model,
-        n_ranks=wish.n_ranks,
-        n_replicas=cluster.n_replicas,
-        n_stages=cluster.n_stages,
-        n_shards=cluster.n_shards,
-        memory=_toml(wish.memory),
-    )
+def _text(
+    wish: Wish, dataset: DatasetFile, uncut: float, whole: Cluster, *, output: Path
+) -> Callable[[Cluster], str]:
+    """The configuration, by the division of the model over ranks."""
+    lengths = dataset.input_lengths + dataset.target_lengths + dataset.rejected_lengths
+    max_tokens = max(1, int(np.quantile(lengths, uncut, method="higher")))
+    if wish.model is not None:
+        max_tokens = min(max_tokens, find_origin(wish.model).shape.max_tokens)
+    n_cut, total = (lengths > max_tokens).sum(), int(lengths.clip(max=max_tokens).sum())
+    n_batches = 1 if wish.model is None else _FEWEST_BATCHES
+    batch = max(min(_TOKENS_PER_RANK * wish.n_ranks, total // n_batches), max_tokens)
+    n_iterations = _ITERATIONS if wish.model is None else ceil(_EPOCHS * total / batch)
+    share = min(max(_HELD_OUT, _FEWEST_HELD_OUT / len(lengths)), _MOST_HELD_OUT)
+    on_gpus = whole.device_memory_bytes >= _GPU_BYTES if wish.on_gpus is None else wish.on_gpus
+    model = _SMALL_MODEL if wish.model is None else _MODEL
+    cost = _GPU_COST if on_gpus else _CPU_COST
+    text = "".join([_DATA, model, _LORA if wish.lora else "", _CLUSTER, cost, _REST])
+    values = {
+        "output": escaped(str(output)),
+        "dataset": _toml(str(wish.dataset)),
+        "n_samples": f"{len(lengths):,}",
+        "mean": f"{lengths.mean():.0f}",
+        "longest": f"{lengths.max():,}",
+        "max_tokens": max_tokens,
+        "cut": f"  # {n_cut:,} longer samples are cut: data.long_samples" if n_cut else "",
+        "tokens_per_batch": batch,
+        "vocab_size": dataset.vocab_size,
+        "row_tokens": -(-max_tokens // 8) * 8,
+        "model": _toml(str(wish.model)),
+        "lora": wish.lora,
+        "alpha": 2 * (wish.lora or 0),
+        "n_ranks": wish.n_ranks,
+        "memory": _toml(wish.memory),
+        "training": "\n".join(_training(wish, dataset.has_pairs, n_iterations, on_gpus=on_gpus)),
+        "share": f"{share:.2g}",
+        "n_tokens": total,
+        "every": max(1, n_iterations // 5),
+    }
+    return lambda cluster: text.format(**values, **cluster.model_dump())
+
+
+def _training(wish: Wish, has_pairs: bool, n_iterations: int, *, on_gpus: bool) -> Iterator[str]:
+    """Lines of the [training] table."""
+    if has_pairs:
+        yield 'objective = "dpo"'
+    if on_gpus:
+        yield 'dtype = "bfloat16"'
+    if wish.model is None:
+        yield f"iterations = {n_iterations}  # or epochs, or tokens"
+        yield "learning_rate = 3e-4"
+    else:
+        yield f"epochs = {_EPOCHS}  # or iterations, or tokens"
+        yield f"learning_rate = {_RATES[has_pairs][wish.lora is not None]:g}"
+        yield "weight_decay = 0.0"
+    yield f"warmup_iterations = {ceil(_WARMUP_SHARE * n_iterations)}"
 
 
 def _toml(text: str) -> str:
