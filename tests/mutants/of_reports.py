@@ -238,7 +238,7 @@ REPORTS = (
            "ranks meet more often where the folder can be written",
            ("tests/experiment/doctor/test_examine.py"
             "::test_ranks_meet_once_though_the_folder_cannot_be_removed",)),
-    Mutant("cli/verb.py", " and not self.accepts(value)", " and False",
+    Mutant("cli/verb.py", " and not accepts(value)", " and False",
            "verbs ignore values that make no sense", ("tests/cli/test_inspect_verb.py",)),
     Mutant("cli/data_verbs.py", "arguments.tokenizer and not arguments.show", "False",
            "inspect ignores a tokenizer", ("tests/cli/test_inspect_verb.py",)),

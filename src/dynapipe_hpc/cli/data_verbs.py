@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from dynapipe_hpc.cli.open_ranks import is_started_alone
-from dynapipe_hpc.cli.verb import option, switch, verb
+from dynapipe_hpc.cli.verb import option, say, switch, verb
 from dynapipe_hpc.data.errors import InputError, escaped, printable
 from dynapipe_hpc.data.output_file import check_output
 from dynapipe_hpc.data.text.record_format import RecordFormat
@@ -94,7 +94,7 @@ def preprocess(arguments: argparse.Namespace) -> int:
 
 
 def _run_alone(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.cli.progress import text_progress
+    from dynapipe_hpc.cli.progress import share_progress
     from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess, total_bytes
 
     # Batch systems send SIGTERM before they kill; unwinding leaves no partial file.
@@ -102,13 +102,15 @@ def _run_alone(arguments: argparse.Namespace) -> int:
     start_s = time.perf_counter()
     options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
     recipe = _load_recipe(arguments)
-    with text_progress(total_bytes(arguments.sources)) as progress:
+    n_bytes = total_bytes(arguments.sources)
+    with share_progress("preprocess") as show:
+
+        def on_progress(done: "PreprocessTotals") -> None:
+            share = None if n_bytes is None else done.n_bytes / max(1, n_bytes)
+            show(share, _speed(done, start_s))
+
         totals = preprocess(
-            arguments.sources,
-            arguments.output,
-            recipe,
-            options,
-            on_progress=lambda done: progress.show(done.n_bytes, done.n_tokens),
+            arguments.sources, arguments.output, recipe, options, on_progress=on_progress
         )
     _tell(f"{arguments.output}:", recipe.tokenizer, totals, start_s)
     return 0
@@ -125,9 +127,9 @@ def _run_together(arguments: argparse.Namespace) -> int:
         with job.fail_together():
             options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
             recipe = _load_recipe(arguments)
-        with share_progress("preprocess", shown=job.is_first) as on_share:
+        with share_progress("preprocess", shown=job.is_first) as show:
             made = preprocess_together(
-                job, arguments.sources, arguments.output, recipe, options=options, on_share=on_share
+                job, arguments.sources, arguments.output, recipe, options=options, on_share=show
             )
         if job.is_first:
             total = f"{made.n_samples:,} samples in {made.n_shards:,} shards"
@@ -170,23 +172,27 @@ def _load_recipe(arguments: argparse.Namespace) -> "Recipe":
     )
 
 
+def _speed(totals: "PreprocessTotals", start_s: float) -> str:
+    rate = totals.n_tokens / (time.perf_counter() - start_s)
+    return f"{totals.n_tokens:,} tokens, {rate:,.0f} tokens/s"
+
+
 def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s: float) -> None:
     elapsed_s = time.perf_counter() - start_s
-    summary = (
+    say(
         f"{what} {totals.n_samples:,} samples, {totals.n_tokens:,} tokens of "
         f"{tokenizer.name} in {elapsed_s:.1f} s ({totals.n_tokens / elapsed_s:,.0f} tokens/s)"
     )
-    print(escaped(summary))
     if totals.n_samples > totals.n_records:
-        print(
+        say(
             f"{totals.n_samples:,} samples of {totals.n_records:,} conversations: a turn that the "
             "template writes otherwise when others follow is a sample of its own (--turns each)"
         )
-    for note, n_records in totals.notes.items():
-        print(f"{n_records:,} records: {escaped(note)}")
+    say(f"{n_records:,} records: {note}" for note, n_records in totals.notes.items())
     if totals.n_skipped:
-        first = printable(totals.first_skipped)
-        print(f"skipped {totals.n_skipped:,} bad lines, the first: {first}")
+        print(
+            f"skipped {totals.n_skipped:,} bad lines, the first: {printable(totals.first_skipped)}"
+        )
 
 
 @verb(
@@ -222,7 +228,7 @@ def inspect(arguments: argparse.Namespace) -> int:
         _check_for_files_only(arguments)
         from dynapipe_hpc.training.huggingface.describe_model import describe_model
 
-        print(escaped(describe_model(arguments.file)))
+        say(describe_model(arguments.file))
         return 0
     if arguments.tokenizer and not arguments.show:
         raise InputError("--tokenizer is used with --show only; add --show N, or leave it out")
@@ -233,7 +239,7 @@ def inspect(arguments: argparse.Namespace) -> int:
     )
     from dynapipe_hpc.experiment.load import load_config
 
-    print(escaped(describe_file(arguments.file)))
+    say(describe_file(arguments.file))
     if arguments.config is not None:
         described = describe_for(load_config(arguments.config), arguments.file)
         print(f"\n{escaped(described)}")
@@ -294,5 +300,5 @@ def demo_corpus(arguments: argparse.Namespace) -> int:
         chat=arguments.chat,
         preferences=arguments.preferences,
     )
-    print(escaped(f"{arguments.output}: {arguments.samples:,} samples"))
+    say(f"{arguments.output}: {arguments.samples:,} samples")
     return 0

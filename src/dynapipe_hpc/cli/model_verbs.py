@@ -2,8 +2,7 @@
 
 import argparse
 
-from dynapipe_hpc.cli.verb import option, output, switch, verb
-from dynapipe_hpc.data.errors import escaped
+from dynapipe_hpc.cli.verb import option, output, say, switch, verb
 
 
 @verb(
@@ -18,7 +17,7 @@ def import_(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.training.huggingface.import_model import import_model
 
     origin = import_model(arguments.folder, arguments.output)
-    print(escaped(f"{arguments.output}: {origin}, family {origin.shape.family}"))
+    say(f"{arguments.output}: {origin}, family {origin.shape.family}")
     return 0
 
 
@@ -54,9 +53,9 @@ def export(arguments: argparse.Namespace) -> int:
     origin = exported.origin
     is_alone = origin.shape.lora is not None and base is None
     kind = "adapters for peft" if is_alone else f"as {origin.page.architecture}"
-    print(escaped(f"{arguments.output}: {origin}, {kind}, in {exported.dtype}"))
+    say(f"{arguments.output}: {origin}, {kind}, in {exported.dtype}")
     if exported.remark:
-        print(escaped(f"{arguments.output}: {exported.remark}"))
+        say(f"{arguments.output}: {exported.remark}")
     return 0
 
 
@@ -121,5 +120,5 @@ def generate(arguments: argparse.Namespace) -> int:
         tokenizer_files=arguments.tokenizer,
         chat=arguments.chat,
     )
-    print(escaped(text))
+    say(text)
     return 0

@@ -2,11 +2,15 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dynapipe_hpc.cli.open_ranks import open_ranks
-from dynapipe_hpc.cli.verb import BATCHES, CONFIG, SET, option, output, switch, verb
+from dynapipe_hpc.cli.verb import BATCHES, CONFIG, SET, option, output, say, switch, verb
 from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.data.output_file import check_output
+
+if TYPE_CHECKING:
+    from dynapipe_hpc.experiment.files import ExperimentFiles
 
 _REPETITION_S = 18.0
 
@@ -40,8 +44,7 @@ def config(arguments: argparse.Namespace) -> int:
     elif arguments.markdown:
         print(config_page(), end="")
     else:
-        for line in describe_keys(arguments.key):
-            print(escaped(line))
+        say(describe_keys(arguments.key))
     return 0
 
 
@@ -77,11 +80,9 @@ def init(arguments: argparse.Namespace) -> int:
 
     wish = Wish(arguments.dataset, arguments.ranks, arguments.memory, arguments.model)
     cluster = propose(wish, arguments.output)
-    print(
-        escaped(
-            f"{arguments.output}: {cluster.n_replicas} replicas x {cluster.n_stages} stages x "
-            f"{cluster.n_shards} shards; see dynapipe-hpc plan {arguments.output} --explain"
-        )
+    say(
+        f"{arguments.output}: {cluster.n_replicas} replicas x {cluster.n_stages} stages x "
+        f"{cluster.n_shards} shards; see dynapipe-hpc plan {arguments.output} --explain"
     )
     return 0
 
@@ -171,7 +172,7 @@ def _measure(arguments: argparse.Namespace) -> int:
                     if table is not None:
                         write_table(table, output)
         if job.is_first:
-            print(escaped(describe_table(read_table(output), output)))
+            say(describe_table(read_table(output), output))
     return 0
 
 
@@ -189,11 +190,22 @@ def _import(arguments: argparse.Namespace) -> int:
     check_output(arguments.output, inputs, TABLE, arguments.force)
     table = import_csv(profiles, parameters, config.model)
     write_table(table, arguments.output)
-    print(escaped(describe_table(table, arguments.output)))
+    say(describe_table(table, arguments.output))
     return 0
 
 
-_PROFILE = option("--profile TABLE", "cost table to use instead")
+def _files(arguments: argparse.Namespace) -> "ExperimentFiles":
+    from dynapipe_hpc.experiment.files import ExperimentFiles
+    from dynapipe_hpc.experiment.load import load_config, with_cost_table
+
+    config = load_config(arguments.config, arguments.overrides)
+    profile = getattr(arguments, "profile", None)
+    return ExperimentFiles(config if profile is None else with_cost_table(config, profile))
+
+
+_PROFILE = option(
+    "--profile TABLE", "cost table to use instead (HDF5, or CSV as for profile --from-csv)"
+)
 
 
 @verb(
@@ -214,7 +226,7 @@ _PROFILE = option("--profile TABLE", "cost table to use instead")
     switch("--show", "draw the timeline, and say what its time goes into"),
     option("--svg FILE.svg", "also write a drawing of the plan"),
     option("--html FILE.html", "also write a page: drawing, reasons, micro-batches"),
-    option("--profile TABLE", "cost table to use instead (HDF5, or CSV as for profile --from-csv)"),
+    _PROFILE,
     option("--lengths FILE.json", "plan these batches; needs --json"),
     option("--json OUT.json", "file for the plans of --lengths"),
     examples=[
@@ -227,18 +239,13 @@ def plan(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.experiment import open_experiment
     from dynapipe_hpc.experiment.explain.plan_lengths import plan_lengths
     from dynapipe_hpc.experiment.explain.show_plan import show_plan
-    from dynapipe_hpc.experiment.files import ExperimentFiles
-    from dynapipe_hpc.experiment.load import load_config, with_cost_table
 
     _check_plan(arguments)
-    config = load_config(arguments.config, arguments.overrides)
-    if arguments.profile is not None:
-        config = with_cost_table(config, arguments.profile)
-    files = ExperimentFiles(config)
+    files = _files(arguments)
     if arguments.lengths is None:
         experiment = open_experiment(files)
-        if config.training.iterations is None:
-            print(escaped(f"iterations: {files.describe_iterations()}"))
+        if files.config.training.iterations is None:
+            say(f"iterations: {files.describe_iterations()}")
         iteration, explain = arguments.iteration, arguments.explain
         shown = show_plan(
             experiment,
@@ -248,10 +255,9 @@ def plan(arguments: argparse.Namespace) -> int:
             svg=arguments.svg,
             html=arguments.html,
         )
-        print(escaped(shown))
+        say(shown)
         return 0
-    for line in plan_lengths(files, arguments.lengths, arguments.json):
-        print(escaped(line))
+    say(plan_lengths(files, arguments.lengths, arguments.json))
     return 0
 
 
@@ -282,18 +288,13 @@ def _check_plan(arguments: argparse.Namespace) -> None:
     ],
 )
 def tune(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.experiment.files import ExperimentFiles
-    from dynapipe_hpc.experiment.load import load_config, with_cost_table
     from dynapipe_hpc.experiment.study.predict import predict
     from dynapipe_hpc.experiment.study.tables import describe_tuning
     from dynapipe_hpc.experiment.study.variants import variants
 
-    config = load_config(arguments.config, arguments.overrides)
-    if arguments.profile is not None:
-        config = with_cost_table(config, arguments.profile)
-    outcomes = list(predict(ExperimentFiles(config), variants(config), arguments.batches))
-    for line in describe_tuning(outcomes):
-        print(escaped(line))
+    files = _files(arguments)
+    outcomes = list(predict(files, variants(files.config), arguments.batches))
+    say(describe_tuning(outcomes))
     return 0
 
 
@@ -325,8 +326,6 @@ def tune(arguments: argparse.Namespace) -> int:
 )
 def grid_search(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
-    from dynapipe_hpc.experiment.files import ExperimentFiles
-    from dynapipe_hpc.experiment.load import load_config
     from dynapipe_hpc.experiment.study.grid_search import (
         GRID,
         VARIANTS,
@@ -341,7 +340,7 @@ def grid_search(arguments: argparse.Namespace) -> int:
         raise InputError("--best is used with --runs only; name a folder, or leave it out")
     with open_ranks() as ranks:
         with ranks.fail_together():
-            files = ExperimentFiles(load_config(arguments.config, arguments.overrides))
+            files = _files(arguments)
             if ranks.is_first and arguments.output:
                 # They can be made again.
                 check_output(arguments.output, [arguments.config], GRID, force=True)
@@ -350,8 +349,7 @@ def grid_search(arguments: argparse.Namespace) -> int:
         with share_progress("grid-search", shown=ranks.is_first) as on_share:
             outcomes = grid_search(ranks, files, arguments.batches, on_share)
         if ranks.is_first:
-            for line in describe_grid(outcomes):
-                print(escaped(line))
+            say(describe_grid(outcomes))
         with ranks.fail_together():
             if ranks.is_first and arguments.output:
                 write_grid(arguments.output, outcomes)
@@ -377,17 +375,14 @@ def grid_search(arguments: argparse.Namespace) -> int:
 )
 def simulate(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
-    from dynapipe_hpc.experiment.files import ExperimentFiles
-    from dynapipe_hpc.experiment.load import load_config
     from dynapipe_hpc.experiment.study.simulate import simulate
     from dynapipe_hpc.experiment.study.tables import describe_simulation
 
     with open_ranks() as ranks:
         with ranks.fail_together():
-            files = ExperimentFiles(load_config(arguments.config, arguments.overrides))
+            files = _files(arguments)
         with share_progress("simulate", shown=ranks.is_first) as on_share:
             planned = simulate(ranks, files, arguments.output, on_share)
         if ranks.is_first:
-            for line in describe_simulation(planned):
-                print(escaped(line))
+            say(describe_simulation(planned))
     return 0

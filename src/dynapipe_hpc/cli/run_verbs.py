@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from dynapipe_hpc.cli.verb import CONFIG, RUN, SET, option, output, verb
+from dynapipe_hpc.cli.verb import CONFIG, RUN, SET, option, output, say, verb
 from dynapipe_hpc.data.errors import escaped, printable
 from dynapipe_hpc.data.input_file import why_unreadable
 
@@ -154,7 +154,7 @@ def report(arguments: argparse.Namespace) -> int:
     folders = [path for path in arguments.runs if why_unreadable(path)]
     runs = [RunFolder.open(path) for path in folders or arguments.runs]
     comparison = compare(runs, arguments.baseline)
-    print(escaped(text_table(comparison)))
+    say(text_table(comparison))
     page = arguments.output or default_page(runs)
     write_page(runs, comparison, page)
     print(f"\nreport: {escaped(str(page))}")
@@ -172,7 +172,7 @@ def slurm_scripts(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.job.starter_files import copy_starter_files
 
     names = copy_starter_files(arguments.folder)
-    print(escaped(f"{arguments.folder}: {', '.join(names)}; slurm/README.md says how to submit"))
+    say(f"{arguments.folder}: {', '.join(names)}; slurm/README.md says how to submit")
     return 0
 
 

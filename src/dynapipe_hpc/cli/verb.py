@@ -1,11 +1,11 @@
 """Verbs of the command line: name, help, accepted arguments, and the function that runs."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, escaped
 
 _EXAMPLES = "examples:"
 
@@ -18,12 +18,6 @@ class Argument(NamedTuple):
     accepts: Callable[[Any], bool] = lambda _: True
     rule: str = ""
     group: str = ""
-
-    def check(self, arguments: argparse.Namespace) -> None:
-        """Raises an `InputError` if a value was given that is not accepted."""
-        value = getattr(arguments, self.flags[-1].lstrip("-").replace("-", "_"), None)
-        if value is not None and not self.accepts(value):
-            raise InputError(f"{self.flags[-1]} {value}: {self.rule}")
 
 
 class Verb(NamedTuple):
@@ -53,8 +47,10 @@ class Verb(NamedTuple):
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Checks the values of arguments, and returns the exit code."""
-        for each in self.arguments:
-            each.check(arguments)
+        for flags, _, accepts, rule, _ in self.arguments:
+            value = getattr(arguments, flags[-1].lstrip("-").replace("-", "_"), None)
+            if value is not None and not accepts(value):
+                raise InputError(f"{flags[-1]} {value}: {rule}")
         return self.function(arguments)
 
 
@@ -129,3 +125,9 @@ BATCHES = option(
 def output(metavar: str, text: str, **settings: Any) -> Argument:
     """The argument that names what a verb writes."""
     return option(f"-o --output {metavar}", text, **settings)
+
+
+def say(text: str | Iterable[str]) -> None:
+    """Prints text or lines, safe for a terminal whatever names are in them."""
+    for line in [text] if isinstance(text, str) else text:
+        print(escaped(line))
