@@ -23,9 +23,8 @@ from pathlib import Path
 import torch
 
 from dynapipe_hpc.job.machine import machine_facts
-from dynapipe_hpc.report.recorded import read_recorded
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.report.throughput import RunSummary, summarise
+from dynapipe_hpc.report.summary import RunSummary, read_recorded, summarise
 
 CONFIGS = Path(__file__).parent / "gpu"
 N_SAMPLES, MAX_BYTES = 20_000, 8192

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from dynapipe_hpc.report.throughput import RunSummary
+from dynapipe_hpc.report.summary import RunSummary
 from gpu_layouts import CONFIGS, SMOKE, dynapipe, overrides, trained, usable_bytes, write
 
 MAXIMA = (2048, 8192, 32768)

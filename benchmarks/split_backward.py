@@ -24,7 +24,7 @@ from statistics import mean, median
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.report.throughput import relative_difference
+from dynapipe_hpc.report.summary import relative_difference
 from dynapipe_hpc.report.timeline import Bar, BarKind
 from measured import print_table
 from prediction import CONFIGS, N_SAMPLES, dynapipe

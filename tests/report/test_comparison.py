@@ -7,9 +7,10 @@ import pytest
 from tests.examples.example_runs import record, write_run
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.report.comparison import compare, text_table
+from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.html import write_page
 from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.report.table import text_table
 
 
 def test_the_table_reads_like_this(tmp_path: Path) -> None:

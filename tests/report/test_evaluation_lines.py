@@ -5,11 +5,11 @@ from pathlib import Path
 
 from tests.examples.example_runs import write_run
 
-from dynapipe_hpc.report.comparison import compare, text_table
-from dynapipe_hpc.report.evaluation_lines import MAX_TASKS, evaluation_lines, lowest
+from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
 from dynapipe_hpc.report.figures import figures
 from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.report.table import MAX_TASKS, evaluation_rows, lowest, text_table
 
 
 def record(n_done: int, loss: float) -> EvaluationRecord:
@@ -24,24 +24,24 @@ def test_the_lowest_loss_is_never_one_that_is_no_number() -> None:
 
 def test_runs_with_and_without_evaluations_stand_side_by_side() -> None:
     run = [record(0, 3.0), record(5, 1.0), record(10, 2.0)]
-    lines = {label: cells for label, _, cells in evaluation_lines([run, []], "-")}
+    lines = {row.label: row.cells for row in evaluation_rows([run, []])}
     assert lines == {
-        "evaluations": ("3", "-"),
-        "  time of all": ("90", "-"),
-        "evaluated loss, first": ("3.0000", "-"),
-        "evaluated loss, last": ("2.0000", "-"),
-        "evaluated loss, lowest": ("1.0000", "-"),
-        "  after iterations": ("5", "-"),
-        "perplexity, last": ("7.389", "-"),
-        "  loss of sorting": ("2.0000", "-"),
+        "evaluations": ("3", "–"),
+        "  time of all": ("90", "–"),
+        "evaluated loss, first": ("3.0000", "–"),
+        "evaluated loss, last": ("2.0000", "–"),
+        "evaluated loss, lowest": ("1.0000", "–"),
+        "  after iterations": ("5", "–"),
+        "perplexity, last": ("7.389", "–"),
+        "  loss of sorting": ("2.0000", "–"),
     }
-    assert list(evaluation_lines([[], []], "-")) == []
+    assert list(evaluation_rows([[], []])) == []
 
 
 def test_of_many_tasks_the_largest_are_shown() -> None:
     tasks = {f"task {i}": TaskLoss(1.0, 1 + i) for i in range(MAX_TASKS + 5)}
     run = [EvaluationRecord(0, 1.0, 1.0, tasks)]
-    shown = [label for label, *_ in evaluation_lines([run], "-") if label.startswith("  loss of")]
+    shown = [row.label for row in evaluation_rows([run]) if row.label.startswith("  loss of")]
     assert shown == [f"  loss of task {i}" for i in range(5, MAX_TASKS + 5)]
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from tests.examples.example_runs import record
 
-from dynapipe_hpc.report import recorded
+from dynapipe_hpc.report import summary
 from dynapipe_hpc.report.iteration_record import IterationRecord
-from dynapipe_hpc.report.recorded import read_recorded
+from dynapipe_hpc.report.summary import read_recorded
 
 MOST = 100
 N_ITERATIONS = 1001
@@ -15,7 +15,7 @@ N_ITERATIONS = 1001
 
 @pytest.fixture(autouse=True)
 def _few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorded, "MAX_KEPT", MOST)
+    monkeypatch.setattr(summary, "MAX_KEPT", MOST)
 
 
 def long_run(first: int = 0) -> Iterator[IterationRecord]:

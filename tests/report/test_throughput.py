@@ -5,8 +5,7 @@ import math
 import pytest
 from tests.examples.example_runs import record
 
-from dynapipe_hpc.report.recorded import n_warm_up, read_recorded
-from dynapipe_hpc.report.throughput import largest_loss_difference, summarise
+from dynapipe_hpc.report.summary import largest_loss_difference, n_warm_up, read_recorded, summarise
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from tests.examples.example_runs import example_plans, example_traces, record, write_run
 
-from dynapipe_hpc.report.comparison import compare, text_table
+from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.html import write_page
-from dynapipe_hpc.report.rank_time import Use, rank_time
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.report.time_use import time_use
+from dynapipe_hpc.report.table import text_table
+from dynapipe_hpc.report.time_use import Use, rank_time, time_use
 from dynapipe_hpc.report.timeline import timeline_of
 from dynapipe_hpc.report.work_shares import PassShares, WorkShares
 

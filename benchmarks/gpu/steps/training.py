@@ -4,9 +4,8 @@ import shutil
 from pathlib import Path
 from statistics import median
 
-from dynapipe_hpc.report.recorded import read_recorded
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.report.throughput import summarise
+from dynapipe_hpc.report.summary import read_recorded, summarise
 from gpu.device import find_device
 from gpu.finding import folder, note, rehearses
 from gpu_layouts import CONFIGS, SMOKE, dynapipe, make_corpus, overrides, trained, usable_bytes

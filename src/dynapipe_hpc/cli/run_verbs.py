@@ -146,9 +146,10 @@ def explain(arguments: argparse.Namespace) -> int:
     ],
 )
 def report(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.report.comparison import compare, text_table
+    from dynapipe_hpc.report.comparison import compare
     from dynapipe_hpc.report.html import default_page, write_page
     from dynapipe_hpc.report.run_folder import RunFolder
+    from dynapipe_hpc.report.table import text_table
 
     # `runs/*` also matches files next to the runs, such as an earlier report.
     folders = [path for path in arguments.runs if why_unreadable(path)]

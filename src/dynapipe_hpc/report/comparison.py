@@ -1,28 +1,59 @@
 """Comparison of runs: their differences, gains and a table, as text and for the page."""
 
-import math
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.report.evaluation_lines import evaluation_lines
 from dynapipe_hpc.report.evaluation_record import EvaluationRecord
 from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.mixture_file import read_mixture
-from dynapipe_hpc.report.rank_time import Use
-from dynapipe_hpc.report.recorded import n_warm_up, read_recorded
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.report.settings import (
-    has_measured_costs,
-    is_dynamic,
-    n_stages_of,
-    settings_of,
+from dynapipe_hpc.report.summary import (
+    RunSummary,
+    largest_loss_difference,
+    n_warm_up,
+    percent,
+    read_recorded,
+    summarise,
 )
-from dynapipe_hpc.report.throughput import RunSummary, largest_loss_difference, summarise
-from dynapipe_hpc.report.time_use import TimeUse, time_use
+from dynapipe_hpc.report.time_use import TimeUse, Use, time_use
 from dynapipe_hpc.report.timeline import IterationTimeline
+
+Settings = Mapping[str, Any]
+"""Values by their names in a configuration, such as planner.batch.rule."""
+
+
+def settings_of(run: RunFolder) -> Settings:
+    """All settings of a run."""
+    return dict(_flat(tomllib.loads(run.config), ""))
+
+
+def n_stages_of(settings: Settings) -> int:
+    """Number of pipeline stages; 1 if the configuration does not tell."""
+    n_stages = settings.get("cluster.n_stages")
+    return n_stages if type(n_stages) is int and n_stages > 0 else 1
+
+
+def is_dynamic(settings: Settings) -> bool:
+    """Whether micro-batches are dynamic; other rules are what that is compared with."""
+    return settings.get("planner.batch.rule") == "dynamic"
+
+
+def has_measured_costs(settings: Settings) -> bool:
+    """Whether plans were made with measured costs."""
+    return settings.get("planner.cost.kind") == "profiled"
+
+
+def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
 
 # Runs are compared to judge layouts and planners, so other settings of these tables may differ.
 _EQUAL_TABLES = ("data.", "model.")
@@ -145,25 +176,9 @@ def _listed(uses: Sequence[tuple[Use, float]]) -> str:
     return ", ".join(f"{use} ({100 * size:.0f} %)" for use, size in uses)
 
 
-MIB = 2**20
 LARGE_ERROR = 0.3
 """Median error of predicted times from which measured costs do not describe the run."""
-NOTHING = "–"
-UNLIKE = "warning: these runs differ in more than how they train:"
-CHOICES = "these runs differ in:"
-DISTURBED = "warning: measured costs did not foresee these runs; was the machine busy?"
 MAX_DRAWS = 2**53
-MIXTURES = "mixtures of datasets:"
-OUTLIERS = "one sample alone lengthens iterations of:"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A line of the table: a quantity with its unit, one cell per run."""
-
-    label: str
-    unit: str
-    cells: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +234,7 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
         baseline=0 if baseline is None else names.index(baseline),
         differences=differences(runs, names),
         disturbed=tuple(
-            f"{run.name}: predictions are off by {_percent(run.time_error)} % (median)"
+            f"{run.name}: predictions are off by {percent(run.time_error)} % (median)"
             for run, setting in zip(summaries, settings, strict=True)
             if has_measured_costs(setting) and run.time_error > LARGE_ERROR
         ),
@@ -236,156 +251,7 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
     )
 
 
-def table(comparison: Comparison) -> list[list[Row]]:
-    """Rows of the table in groups: speed, use of time, prediction, planning, losses."""
-    makers = (_speed, _time_use, _prediction, _planning, _loss, _evaluation)
-    return [group for make in makers if (group := make(comparison))]
-
-
-def text_table(comparison: Comparison) -> str:
-    """The table as text, quantities down, runs across, units last; then differences and gain."""
-    groups = table(comparison)
-    label_width = max(len(row.label) for group in groups for row in group)
-    widths = [
-        max(len(name), *(len(row.cells[i]) for group in groups for row in group))
-        for i, name in enumerate(comparison.names)
-    ]
-
-    def line(label: str, cells: Sequence[str], unit: str) -> str:
-        columns = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
-        return f"{label.ljust(label_width)}  {columns}  {unit}".rstrip()
-
-    parts = [line("", comparison.names, "")]
-    parts += ["\n".join(line(r.label, r.cells, r.unit) for r in group) for group in groups]
-    sections = (
-        (MIXTURES, comparison.mixtures),
-        (OUTLIERS, outliers(comparison)),
-        (DISTURBED, comparison.disturbed),
-        (UNLIKE, comparison.differences),
-        (CHOICES, comparison.choices),
-    )
-    for title, lines in sections:
-        if lines:
-            parts.append("\n".join([title, *(f"  {each}" for each in lines)]))
-    if comparison.gain:
-        parts.append(str(comparison.gain))
-    return "\n\n".join(parts)
-
-
 def _names(runs: Sequence[RunFolder]) -> tuple[str, ...]:
     """Folder names, or paths if two folders have the same name."""
     count = Counter(run.name for run in runs)
     return tuple(run.name if count[run.name] == 1 else str(run.path) for run in runs)
-
-
-def _speed(comparison: Comparison) -> list[Row]:
-    runs = comparison.summaries
-    rows = [
-        Row("real tokens per second", "1/s", tuple(f"{r.real_tokens_per_s:,.0f}" for r in runs)),
-        Row("padding efficiency", "%", tuple(_percent(r.padding_efficiency) for r in runs)),
-        Row("micro-batches per iteration", "", tuple(f"{r.n_microbatches:g}" for r in runs)),
-    ]
-    if len(runs) > 1:
-        speed_ups = map(comparison.speed_up, range(len(runs)))
-        unit = f"x {comparison.names[comparison.baseline]}"
-        rows.insert(1, Row("speed-up", unit, tuple(f"{s:.2f}" for s in speed_ups)))
-    return rows
-
-
-def _time_use(comparison: Comparison) -> list[Row]:
-    """Shares of the time of ranks; none if no run tells them, and no use that no run has."""
-    known = [times for times in comparison.times if times is not None]
-    if not known:
-        return []
-
-    def cells(use: Use) -> tuple[str, ...]:
-        return tuple(NOTHING if t is None else _percent(t.share(use)) for t in comparison.times)
-
-    used = [use for use in Use if any(times.times_ms[use] > 0 for times in known)]
-    first, *others = [Row(f"  {use}", "%", cells(use)) for use in used]
-    return [Row(f"time of ranks, {first.label.strip()}", "%", first.cells), *others]
-
-
-def _prediction(comparison: Comparison) -> list[Row]:
-    runs = comparison.summaries
-    return [
-        Row("iteration time, measured", "ms", tuple(_number(r.measured_ms) for r in runs)),
-        Row("iteration time, predicted", "ms", tuple(_number(r.predicted_ms) for r in runs)),
-        Row("  median error", "%", tuple(_percent(r.time_error) for r in runs)),
-        Row(
-            "  longest sample's own trip", "%", tuple(_percent(r.longest_trip_share) for r in runs)
-        ),
-        Row("peak activations, measured", "MiB", tuple(_mib(r.measured_peak_bytes) for r in runs)),
-        Row(
-            "peak activations, predicted", "MiB", tuple(_mib(r.predicted_peak_bytes) for r in runs)
-        ),
-        Row("  median error", "%", tuple(_percent(r.peak_error) for r in runs)),
-    ]
-
-
-def _planning(comparison: Comparison) -> list[Row]:
-    runs = comparison.summaries
-    return [
-        Row("planning one iteration", "ms", tuple(_number(r.planning_ms) for r in runs)),
-        Row("waited for plans, total", "ms", tuple(_number(r.waited_ms) for r in runs)),
-        Row("  after the warm-up", "ms", tuple(_number(r.steady_waited_ms) for r in runs)),
-        Row("plans ahead, median", "", tuple(f"{r.plans_ahead:g}" for r in runs)),
-    ]
-
-
-def _loss(comparison: Comparison) -> list[Row]:
-    runs = comparison.summaries
-    rows = [
-        Row("iterations", "", tuple(f"{r.n_iterations:,}" for r in runs)),
-        Row("  of them steady", "", tuple(f"{r.n_steady:,}" for r in runs)),
-        Row("loss, first", "", tuple(f"{r.first_loss:.4f}" for r in runs)),
-        Row("loss, last", "", tuple(f"{r.last_loss:.4f}" for r in runs)),
-    ]
-    if any(r.n_skipped for r in runs):
-        rows.insert(2, Row("  skipped updates", "", tuple(f"{r.n_skipped:,}" for r in runs)))
-    if len(runs) > 1:
-        unit = f"relative to {comparison.names[comparison.baseline]}"
-        cells = tuple(_difference(comparison, index) for index in range(len(runs)))
-        rows.append(Row("loss, largest difference", unit, cells))
-    return rows
-
-
-def _evaluation(comparison: Comparison) -> list[Row]:
-    return [Row(*line) for line in evaluation_lines(comparison.evaluations, NOTHING)]
-
-
-def _difference(comparison: Comparison, index: int) -> str:
-    difference = comparison.loss_difference(index)
-    same = index == comparison.baseline
-    return NOTHING if same or math.isnan(difference) else f"{difference:.1e}"
-
-
-def _number(value: float) -> str:
-    """A number with three or more significant digits."""
-    decimals = 0 if value >= 100 else 1 if value >= 10 else 2
-    return f"{value:,.{decimals}f}"
-
-
-def _mib(n_bytes: int) -> str:
-    return _number(n_bytes / MIB)
-
-
-def outliers(comparison: Comparison) -> list[str]:
-    """A line per run in which single samples alone lengthen iterations."""
-    lines = []
-    for name, records in zip(comparison.names, comparison.records, strict=True):
-        lengthened = [record for record in records if record.has_outlier]
-        if lengthened:
-            worst = max(lengthened, key=lambda record: record.outlier_ms)
-            lines.append(
-                f"{name}: in {len(lengthened):,} of {len(records):,} iterations, by "
-                f"{_number(fmean(r.outlier_ms for r in lengthened))} ms on average; most by sample "
-                f"{worst.outlier_sample} ({worst.outlier_tokens:,} tokens) in iteration "
-                f"{worst.iteration}: {_number(worst.outlier_ms)} of "
-                f"{_number(worst.predicted_ms)} ms predicted"
-            )
-    return lines
-
-
-def _percent(share: float) -> str:
-    return NOTHING if math.isnan(share) else f"{100 * share:.1f}"

@@ -12,9 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dynapipe_hpc.report.comparison import MIB, Comparison
+from dynapipe_hpc.report.comparison import Comparison
 from dynapipe_hpc.report.iteration_record import IterationRecord
-from dynapipe_hpc.report.recorded import n_warm_up
+from dynapipe_hpc.report.summary import n_warm_up
+from dynapipe_hpc.report.table import MIB
 
 # Figures are drawn in these colours; on the page each becomes a variable that dark mode changes.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b0559a", "#b98300", "#3f7fd9")

@@ -9,21 +9,11 @@ from urllib.parse import quote
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input
 from dynapipe_hpc.data.output_file import FileKind, check_output
-from dynapipe_hpc.report.comparison import (
-    CHOICES,
-    DISTURBED,
-    MIXTURES,
-    OUTLIERS,
-    UNLIKE,
-    Comparison,
-    outliers,
-    table,
-)
+from dynapipe_hpc.report.comparison import Comparison
 from dynapipe_hpc.report.drawing import MAX_RANKS, measured_svg
 from dynapipe_hpc.report.figures import figures
 from dynapipe_hpc.report.mixture_file import MIXTURE
 from dynapipe_hpc.report.page_template import page_template
-from dynapipe_hpc.report.rank_time import Use
 from dynapipe_hpc.report.run_folder import (
     EVALUATIONS,
     ITERATIONS,
@@ -31,6 +21,16 @@ from dynapipe_hpc.report.run_folder import (
     RunFolder,
     write_atomically,
 )
+from dynapipe_hpc.report.table import (
+    CHOICES,
+    DISTURBED,
+    MIXTURES,
+    OUTLIERS,
+    UNLIKE,
+    outliers,
+    table,
+)
+from dynapipe_hpc.report.time_use import Use
 from dynapipe_hpc.report.timeline import IterationTimeline
 
 _START, _TITLE_END = b"<!doctype html>", b"dynapipe-hpc report</title>"

@@ -1,0 +1,222 @@
+"""The table of a comparison: quantities down, runs across; as text, and in rows for the page."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from dynapipe_hpc.report.comparison import Comparison
+from dynapipe_hpc.report.evaluation_record import EvaluationRecord
+from dynapipe_hpc.report.summary import NOTHING, RunSummary, percent
+from dynapipe_hpc.report.time_use import Use
+
+MIB = 2**20
+MAX_TASKS = 20
+UNLIKE = "warning: these runs differ in more than how they train:"
+CHOICES = "these runs differ in:"
+DISTURBED = "warning: measured costs did not foresee these runs; was the machine busy?"
+MIXTURES = "mixtures of datasets:"
+OUTLIERS = "one sample alone lengthens iterations of:"
+
+Evaluations = Sequence[EvaluationRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the table: a quantity with its unit, one cell per run."""
+
+    label: str
+    unit: str
+    cells: tuple[str, ...]
+
+
+def table(comparison: Comparison) -> list[list[Row]]:
+    """Rows of the table in groups: speed, use of time, prediction, planning, losses."""
+    makers = (_speed, _time_use, _prediction, _planning, _loss)
+    groups = [*(make(comparison) for make in makers), [*evaluation_rows(comparison.evaluations)]]
+    return [group for group in groups if group]
+
+
+def text_table(comparison: Comparison) -> str:
+    """The table as text, quantities down, runs across, units last; then differences and gain."""
+    groups = table(comparison)
+    label_width = max(len(row.label) for group in groups for row in group)
+    widths = [
+        max(len(name), *(len(row.cells[i]) for group in groups for row in group))
+        for i, name in enumerate(comparison.names)
+    ]
+
+    def line(label: str, cells: Sequence[str], unit: str) -> str:
+        columns = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+        return f"{label.ljust(label_width)}  {columns}  {unit}".rstrip()
+
+    parts = [line("", comparison.names, "")]
+    parts += ["\n".join(line(r.label, r.cells, r.unit) for r in group) for group in groups]
+    sections = (
+        (MIXTURES, comparison.mixtures),
+        (OUTLIERS, outliers(comparison)),
+        (DISTURBED, comparison.disturbed),
+        (UNLIKE, comparison.differences),
+        (CHOICES, comparison.choices),
+    )
+    for title, lines in sections:
+        if lines:
+            parts.append("\n".join([title, *(f"  {each}" for each in lines)]))
+    if comparison.gain:
+        parts.append(str(comparison.gain))
+    return "\n\n".join(parts)
+
+
+def _rows(comparison: Comparison, *rows: tuple[str, str, Callable[[RunSummary], str]]) -> list[Row]:
+    return [Row(name, unit, tuple(map(of, comparison.summaries))) for name, unit, of in rows]
+
+
+def _speed(comparison: Comparison) -> list[Row]:
+    rows = _rows(
+        comparison,
+        ("real tokens per second", "1/s", lambda r: f"{r.real_tokens_per_s:,.0f}"),
+        ("padding efficiency", "%", lambda r: percent(r.padding_efficiency)),
+        ("micro-batches per iteration", "", lambda r: f"{r.n_microbatches:g}"),
+    )
+    if len(comparison.names) > 1:
+        speed_ups = map(comparison.speed_up, range(len(comparison.names)))
+        unit = f"x {comparison.names[comparison.baseline]}"
+        rows.insert(1, Row("speed-up", unit, tuple(f"{s:.2f}" for s in speed_ups)))
+    return rows
+
+
+def _time_use(comparison: Comparison) -> list[Row]:
+    """Shares of the time of ranks; none if no run tells them, and no use that no run has."""
+    known = [times for times in comparison.times if times is not None]
+    if not known:
+        return []
+
+    def cells(use: Use) -> tuple[str, ...]:
+        return tuple(NOTHING if t is None else percent(t.share(use)) for t in comparison.times)
+
+    used = [use for use in Use if any(times.times_ms[use] > 0 for times in known)]
+    first, *others = [Row(f"  {use}", "%", cells(use)) for use in used]
+    return [Row(f"time of ranks, {first.label.strip()}", "%", first.cells), *others]
+
+
+def _prediction(comparison: Comparison) -> list[Row]:
+    return _rows(
+        comparison,
+        ("iteration time, measured", "ms", lambda r: _number(r.measured_ms)),
+        ("iteration time, predicted", "ms", lambda r: _number(r.predicted_ms)),
+        ("  median error", "%", lambda r: percent(r.time_error)),
+        ("  longest sample's own trip", "%", lambda r: percent(r.longest_trip_share)),
+        ("peak activations, measured", "MiB", lambda r: _number(r.measured_peak_bytes / MIB)),
+        ("peak activations, predicted", "MiB", lambda r: _number(r.predicted_peak_bytes / MIB)),
+        ("  median error", "%", lambda r: percent(r.peak_error)),
+    )
+
+
+def _planning(comparison: Comparison) -> list[Row]:
+    return _rows(
+        comparison,
+        ("planning one iteration", "ms", lambda r: _number(r.planning_ms)),
+        ("waited for plans, total", "ms", lambda r: _number(r.waited_ms)),
+        ("  after the warm-up", "ms", lambda r: _number(r.steady_waited_ms)),
+        ("plans ahead, median", "", lambda r: f"{r.plans_ahead:g}"),
+    )
+
+
+def _loss(comparison: Comparison) -> list[Row]:
+    rows = _rows(
+        comparison,
+        ("iterations", "", lambda r: f"{r.n_iterations:,}"),
+        ("  of them steady", "", lambda r: f"{r.n_steady:,}"),
+        ("  skipped updates", "", lambda r: f"{r.n_skipped:,}"),
+        ("loss, first", "", lambda r: f"{r.first_loss:.4f}"),
+        ("loss, last", "", lambda r: f"{r.last_loss:.4f}"),
+    )
+    if not any(run.n_skipped for run in comparison.summaries):
+        del rows[2]
+    if len(comparison.names) > 1:
+        unit = f"relative to {comparison.names[comparison.baseline]}"
+        cells = tuple(_difference(comparison, index) for index in range(len(comparison.names)))
+        rows.append(Row("loss, largest difference", unit, cells))
+    return rows
+
+
+def evaluation_rows(runs: Sequence[Evaluations]) -> Iterator[Row]:
+    """Rows about evaluations, ascending; none if no run has any.
+
+    The losses of tasks are those of the last evaluation; of many tasks, those with most tokens.
+    """
+    if not any(runs):
+        return
+
+    def row(label: str, unit: str, cell: Callable[[Evaluations], str | None]) -> Row:
+        return Row(label, unit, tuple((run and cell(run)) or NOTHING for run in runs))
+
+    def of_pairs(name: str, scale: float, form: str) -> Callable[[Evaluations], str | None]:
+        def cell(run: Evaluations) -> str | None:
+            means = run[-1].preferences
+            return format(scale * getattr(means, name), form) if means else None
+
+        return cell
+
+    def of_task(name: str) -> Callable[[Evaluations], str | None]:
+        return lambda run: f"{run[-1].tasks[name].loss:.4f}" if name in run[-1].tasks else None
+
+    yield row("evaluations", "", lambda run: f"{len(run):,}")
+    yield row("  time of all", "ms", lambda run: f"{sum(r.took_ms for r in run):,.0f}")
+    yield row("evaluated loss, first", "", lambda run: f"{run[0].loss:.4f}")
+    yield row("evaluated loss, last", "", lambda run: f"{run[-1].loss:.4f}")
+    yield row("evaluated loss, lowest", "", lambda run: f"{lowest(run).loss:.4f}")
+    yield row("  after iterations", "", lambda run: f"{lowest(run).n_done:,}")
+    yield row(
+        "perplexity, last",
+        "",
+        lambda run: None if run[-1].preferences else f"{run[-1].perplexity:,.4g}",
+    )
+    if any(run and run[-1].preferences for run in runs):
+        yield row("accuracy of preferences, last", "%", of_pairs("accuracy", 100, ".1f"))
+        yield row("margin of rewards, last", "", of_pairs("margin", 1, ".4f"))
+    for name in _largest_tasks([run[-1] for run in runs if run]):
+        yield row(f"  loss of {name}", "", of_task(name))
+
+
+def lowest(run: Evaluations) -> EvaluationRecord:
+    """The evaluation with the lowest loss, the first of equals; a loss that is NaN is not."""
+    return min(run, key=lambda record: (record.loss != record.loss, record.loss))
+
+
+def _largest_tasks(last: Evaluations) -> list[str]:
+    tokens = Counter[str]()
+    for record in last:
+        tokens.update({name: task.tokens for name, task in record.tasks.items()})
+    largest = {name for name, _ in tokens.most_common(MAX_TASKS)}
+    return [name for name in tokens if name in largest]
+
+
+def _difference(comparison: Comparison, index: int) -> str:
+    difference = comparison.loss_difference(index)
+    same = index == comparison.baseline
+    return NOTHING if same or math.isnan(difference) else f"{difference:.1e}"
+
+
+def _number(value: float) -> str:
+    """A number with three or more significant digits."""
+    decimals = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:,.{decimals}f}"
+
+
+def outliers(comparison: Comparison) -> list[str]:
+    """A line per run in which single samples alone lengthen iterations."""
+    lines = []
+    for name, records in zip(comparison.names, comparison.records, strict=True):
+        lengthened = [record for record in records if record.has_outlier]
+        if lengthened:
+            worst = max(lengthened, key=lambda record: record.outlier_ms)
+            lines.append(
+                f"{name}: in {len(lengthened):,} of {len(records):,} iterations, by "
+                f"{_number(fmean(r.outlier_ms for r in lengthened))} ms on average; most by sample "
+                f"{worst.outlier_sample} ({worst.outlier_tokens:,} tokens) in iteration "
+                f"{worst.iteration}: {_number(worst.outlier_ms)} of "
+                f"{_number(worst.predicted_ms)} ms predicted"
+            )
+    return lines
