@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
 from measured import print_table, write_json
 

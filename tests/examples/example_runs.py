@@ -10,7 +10,7 @@ from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 from dynapipe_hpc.plan.text import parse_grid
-from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
 
 GRID = """

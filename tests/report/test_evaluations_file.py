@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
 from dynapipe_hpc.report.lines_file import JsonLines
+from dynapipe_hpc.report.records import EvaluationRecord, TaskLoss
 from dynapipe_hpc.report.run_folder import evaluations_file
 
 

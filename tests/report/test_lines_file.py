@@ -8,7 +8,7 @@ import pytest
 from tests.examples.example_runs import record
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
+from dynapipe_hpc.report.records import EvaluationRecord, TaskLoss
 from dynapipe_hpc.report.run_folder import RunFolder, iterations_file
 
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from tests.examples.example_runs import record
 
-from dynapipe_hpc.report.amounts import duration, short
-from dynapipe_hpc.report.metrics import log_line, metrics
+from dynapipe_hpc.report.metrics import duration, log_line, metrics, short
 
 
 def test_trackers_get_every_number_in_its_unit() -> None:

@@ -11,7 +11,7 @@ from dynapipe_hpc.data.dataset.mixture import Mixture
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.html import write_page
-from dynapipe_hpc.report.mixture_file import read_mixture, write_mixture
+from dynapipe_hpc.report.run_folder import read_mixture, write_mixture
 from dynapipe_hpc.report.table import text_table
 
 MIXTURE = Mixture(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dynapipe_hpc.report.not_a_run import not_a_run_error
+from dynapipe_hpc.report.run_folder import not_a_run_error
 
 
 def folder(path: Path, *files: str) -> Path:

@@ -6,7 +6,7 @@ import pytest
 from tests.examples.example_runs import record
 
 from dynapipe_hpc.report import summary
-from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.summary import read_recorded
 
 MOST = 100

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.report.evaluation_record import EvaluationRecord
-from dynapipe_hpc.report.iteration_record import IterationRecord
-from dynapipe_hpc.report.mixture_file import read_mixture
-from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.report.records import EvaluationRecord, IterationRecord
+from dynapipe_hpc.report.run_folder import RunFolder, read_mixture
 from dynapipe_hpc.report.summary import (
     RunSummary,
     largest_loss_difference,

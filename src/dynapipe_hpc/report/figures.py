@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from dynapipe_hpc.report.comparison import Comparison
-from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.summary import n_warm_up
 from dynapipe_hpc.report.table import MIB
 

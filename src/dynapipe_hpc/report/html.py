@@ -12,11 +12,11 @@ from dynapipe_hpc.data.output_file import FileKind, check_output
 from dynapipe_hpc.report.comparison import Comparison
 from dynapipe_hpc.report.drawing import MAX_RANKS, measured_svg
 from dynapipe_hpc.report.figures import figures
-from dynapipe_hpc.report.mixture_file import MIXTURE
-from dynapipe_hpc.report.page_template import page_template
+from dynapipe_hpc.report.plan_page import page_template
 from dynapipe_hpc.report.run_folder import (
     EVALUATIONS,
     ITERATIONS,
+    MIXTURE,
     TRACE,
     RunFolder,
     write_atomically,

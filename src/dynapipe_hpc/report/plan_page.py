@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
 from dynapipe_hpc.data.microbatch import MicroBatch, tokens_held
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.report.drawing import plan_svg
-from dynapipe_hpc.report.page_template import page_template
 from dynapipe_hpc.report.timeline import microbatch_times_ms
 
 COLUMNS = (
@@ -63,3 +64,15 @@ def _cells(microbatch: MicroBatch, length_of: Mapping[int, int]) -> tuple[str, .
         f"{max(lengths):,}",
         microbatch.recompute.text,
     )
+
+
+def page_template(name: str) -> Template:
+    """The template of a page, by the name of its file; unknown names in it are errors."""
+    environment = Environment(
+        loader=PackageLoader("dynapipe_hpc.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)

@@ -4,26 +4,29 @@ import json
 import tomllib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Self
 
+from pydantic import TypeAdapter, ValidationError
+
 from dynapipe_hpc.data.atomic_write import atomic_write, remove_unfinished, unfinished, writing
+from dynapipe_hpc.data.dataset.mixture import Mixture
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input, read_text, why_unreadable
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
-from dynapipe_hpc.report.evaluation_record import EvaluationRecord
-from dynapipe_hpc.report.iteration_record import IterationRecord
 from dynapipe_hpc.report.lines_file import LinesFile
-from dynapipe_hpc.report.mixture_file import MIXTURE
-from dynapipe_hpc.report.not_a_run import not_a_run_error
+from dynapipe_hpc.report.records import EvaluationRecord, IterationRecord
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.trace_file import TraceFile
 from dynapipe_hpc.report.work_shares import PassShares
 
 Fact = str | int | float
 ITERATIONS = "iterations.jsonl"
+MIXTURE = "mixture.json"
 EVALUATIONS = "evaluations.jsonl"
 TIMELINES = "timelines.jsonl"
 TRACE = "trace.json"
@@ -272,3 +275,80 @@ def _read_machine(path: Path) -> dict[str, Fact]:
     if not isinstance(machine, dict):
         raise InputError(f"{path}: must hold a JSON object; restore it from a copy")
     return machine
+
+
+def write_mixture(folder: Path, mixture: Mixture | None) -> None:
+    """Writes the mixture of a run; without one, removes what an earlier start has left."""
+    path = folder / MIXTURE
+    if mixture is None:
+        path.unlink(missing_ok=True)
+        return
+    with atomic_write(path) as temporary:
+        temporary.write_text(json.dumps(asdict(mixture), indent=2) + "\n", encoding="utf-8")
+
+
+def read_mixture(folder: Path) -> Mixture | None:
+    """Reads the mixture of a run; None if it trains on a single dataset."""
+    path = folder / MIXTURE
+    if not path.exists():
+        return None
+    try:
+        mixture = TypeAdapter(Mixture).validate_json(read_input(path))
+    except ValidationError as error:
+        detail = error.errors()[0]
+        where = ".".join(map(str, detail["loc"])) or "content"
+        raise InputError(f"{path}: {where}: {detail['msg']}; restore it from a copy") from None
+    if not mixture.is_sound:
+        raise InputError(f"{path}: its lists do not describe datasets; restore it from a copy")
+    return mixture
+
+
+_MAX_NAMED = 5
+_OF_A_RUN = "machine.json"
+"""A file that every run writes, and nothing else."""
+_EARLIER = "iterations.csv"
+"""A file that runs of earlier versions wrote."""
+_MODEL = "a model of Hugging Face; to see what it writes: dynapipe-hpc generate"
+_KINDS = {
+    "checkpoint.json": "a checkpoint; name the folder of its run",
+    "model.safetensors": _MODEL,
+    "config.json": _MODEL,
+    "adapter_config.json": "adapters for peft; name the folder of the run that trained them",
+    "tokenizer.json": "a tokenizer of Hugging Face; name the folder of a run",
+    "config.toml": "a configuration of which no run has begun here: dynapipe-hpc run",
+}
+"""Kinds of folders by a file of each, the most telling first."""
+
+
+def not_a_run_error(path: Path, reason: str) -> InputError:
+    """The error that a path is no run folder; `reason` names the file that it lacks."""
+    try:
+        kind = _kind(path)
+    except OSError as error:
+        kind = f"cannot be read: {error.strerror}; name the folder of a run"
+    return InputError(f"{path} is not a run folder ({reason}): {kind}")
+
+
+def _kind(path: Path) -> str:
+    """Kind of a path, and what to do instead."""
+    if not path.exists():
+        return "it does not exist; name the folder of a run"
+    if path.is_file():
+        return "it is a file; to see what a dataset or a cost table holds: dynapipe-hpc inspect"
+    if (path / _EARLIER).exists():
+        return "it is a run of version 0.1 or earlier; use that version, or begin a new run"
+    runs = [each for each in (path.parent, path.parent.parent) if (each / _OF_A_RUN).exists()]
+    if runs:
+        return f"it is part of a run; name {runs[0]}"
+    for name, kind in _KINDS.items():
+        if (path / name).exists():
+            return f"it is {kind}"
+    runs = sorted(each.parent for each in path.glob(f"*/{_OF_A_RUN}"))
+    if runs:
+        more = f", ... ({len(runs)})" if len(runs) > _MAX_NAMED else ""
+        return f"it holds runs; name one: {', '.join(map(str, islice(runs, _MAX_NAMED)))}{more}"
+    if next(path.glob("*.h5"), None):
+        return "it holds datasets or cost tables; to see one: dynapipe-hpc inspect FILE.h5"
+    if next(path.iterdir(), None) is None:
+        return "it is empty; name the folder of a run"
+    return "it holds no file of a run; name the folder of one"

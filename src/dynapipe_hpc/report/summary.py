@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from statistics import median
 
-from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.records import IterationRecord
 
 MAX_KEPT = 1 << 15
 N_WARM_UP = 3

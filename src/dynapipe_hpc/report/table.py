@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dynapipe_hpc.report.comparison import Comparison
-from dynapipe_hpc.report.evaluation_record import EvaluationRecord
+from dynapipe_hpc.report.records import EvaluationRecord
 from dynapipe_hpc.report.summary import NOTHING, RunSummary, percent
 from dynapipe_hpc.report.time_use import Use
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
 
-from dynapipe_hpc.report.iteration_record import IterationRecord
+from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.timeline import Bar, BarKind, IterationTimeline
 
 STEP = "step"

@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from dynapipe_hpc.experiment.run.iteration import all_reduce_fields
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.report.iteration_record import Over
+from dynapipe_hpc.report.records import Over
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
 from dynapipe_hpc.experiment.run.evaluations import Evaluator, mean_loss, task_losses
 from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
+from dynapipe_hpc.report.records import EvaluationRecord, TaskLoss
 from dynapipe_hpc.training.config import LossWeighting
 
 SAMPLES = [Sample(7, 3, 2, task_id=4), Sample(3, 1, 1, task_id=1), Sample(9, 0, 5, task_id=4)]

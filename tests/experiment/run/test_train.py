@@ -11,7 +11,7 @@ from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
 from dynapipe_hpc.experiment.run.evaluations import Evaluations, Evaluator
 from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.run import train
-from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
+from dynapipe_hpc.report.records import EvaluationRecord, TaskLoss
 
 TABLE = EvaluationConfig(held_out=0.1, every=2, patience=1)
 

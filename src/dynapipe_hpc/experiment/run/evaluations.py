@@ -16,8 +16,7 @@ from dynapipe_hpc.experiment.run.loss_history import LossHistory
 from dynapipe_hpc.experiment.run.open_run import OpenRun
 from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.experiment.run.run_log import RunLog
-from dynapipe_hpc.report.evaluation_record import EvaluationRecord, TaskLoss
-from dynapipe_hpc.report.preference_means import PreferenceMeans
+from dynapipe_hpc.report.records import EvaluationRecord, PreferenceMeans, TaskLoss
 from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.preferences import losses_of_tables
 

@@ -16,15 +16,15 @@ from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_input, why_unreadable
 from dynapipe_hpc.experiment.run_lock import PATIENCE_S, SINCE, writer_of
 from dynapipe_hpc.job.ranks import JobOutcome, Recorder
-from dynapipe_hpc.report.amounts import duration, short
 from dynapipe_hpc.report.drawing import measured_strip
-from dynapipe_hpc.report.iteration_record import IterationRecord
-from dynapipe_hpc.report.not_a_run import not_a_run_error
+from dynapipe_hpc.report.metrics import duration, short
+from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.run_folder import (
     ENDED,
     ITERATIONS,
     LOCK,
     iterations_file,
+    not_a_run_error,
     timelines_file,
     write_atomically,
 )

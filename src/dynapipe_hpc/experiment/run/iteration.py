@@ -24,7 +24,7 @@ from dynapipe_hpc.experiment.run.plan_ahead import PlannerActivity, PlanningFact
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.memory import peak_bytes, stored_peak_bytes
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.report.iteration_record import IterationNumbers, Over
+from dynapipe_hpc.report.records import IterationNumbers, Over
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -14,7 +14,7 @@ from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run_lock import RunLock, locked
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import machine_facts
-from dynapipe_hpc.report.mixture_file import write_mixture
+from dynapipe_hpc.report.run_folder import write_mixture
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.huggingface.hash_of_weights import FACT
 from dynapipe_hpc.training.learning_rate import describe_longer

@@ -1,15 +1,45 @@
-"""Numbers of an iteration, and their record: one line of iterations.jsonl."""
+"""Records of a run: numbers of its iterations and evaluations, a line of JSON each."""
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass as validated
 
 from dynapipe_hpc.report.lines_file import Number
-from dynapipe_hpc.report.preference_means import PreferenceMeans
+
+
+@validated(frozen=True, slots=True)
+class PreferenceMeans:
+    """Means over preference pairs; docs/preferences.md says what each is."""
+
+    chosen_reward: Number
+    rejected_reward: Number
+    accuracy: Number
+    chosen_log_prob: Number
+    rejected_log_prob: Number
+    kl: Number
+
+    @classmethod
+    def from_sums(cls, sums: Sequence[float], n_pairs: int) -> Self | None:
+        """Means from sums over pairs, in the order of the attributes; None if there are none."""
+        return cls(*(each / n_pairs for each in sums)) if sums else None
+
+    @property
+    def margin(self) -> float:
+        """Reward of chosen answers less that of rejected ones."""
+        return self.chosen_reward - self.rejected_reward
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The means by name, the margin included."""
+        names = ("chosen_reward", "rejected_reward", "margin", "accuracy")
+        others = ("chosen_log_prob", "rejected_log_prob", "kl")
+        return {name: getattr(self, name) for name in (*names, *others)}
+
 
 MAX_VALUE = 1e18
 
@@ -102,3 +132,42 @@ class IterationRecord(IterationNumbers):
     def tokens_per_s(self) -> float:
         """Real tokens per second of this iteration."""
         return 1e3 * self.real_tokens / self.measured_ms
+
+
+@validated(frozen=True, slots=True)
+class TaskLoss:
+    """Mean loss of the target tokens of a task, or of its preference pairs, and their number."""
+
+    loss: Number
+    tokens: Annotated[int, Field(gt=0, le=2**53)]
+
+
+@validated(frozen=True, slots=True)
+class EvaluationRecord:
+    """Result of an evaluation after `n_done` iterations; docs/formats.md says what each is."""
+
+    n_done: Annotated[int, Field(ge=0)]
+    loss: Number
+    took_ms: float
+    tasks: Annotated[Mapping[str, TaskLoss], Field(min_length=1)]
+    preferences: PreferenceMeans | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Number of target tokens, or of preference pairs, of all tasks."""
+        return sum(task.tokens for task in self.tasks.values())
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Numbers by the names that trackers show."""
+        numbers = self.preferences.metrics if self.preferences else {"perplexity": self.perplexity}
+        return {f"evaluation/{k}": v for k, v in {"loss": self.loss, **numbers}.items()}
+
+    @property
+    def perplexity(self) -> float:
+        """Perplexity of the target tokens: the exponential of their mean loss."""
+        total = sum(task.loss * task.tokens for task in self.tasks.values())
+        try:
+            return math.exp(total / self.tokens)
+        except OverflowError:
+            return math.inf
