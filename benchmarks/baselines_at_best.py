@@ -18,8 +18,7 @@ from typing import NamedTuple
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.experiment import open_experiment
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from measured import print_table, write_json
 
@@ -72,7 +71,7 @@ def measure(path: Path, setting: Setting, batches: Sequence[Sequence[Sample]]) -
         InputError: It cannot be planned.
     """
     config = load_config(path, [f"planner.batch={setting.value}"])
-    planner = open_experiment(ExperimentFiles(config)).planner
+    planner = Experiment(config).open().planner
     pipelines = [p for samples in batches for p in planner.choose(samples).pipelines]
     padded = sum(m.padded_tokens for p in pipelines for m in p.microbatches)
     ends_ms = [p.timeline.makespan_ms for p in pipelines]
@@ -84,7 +83,7 @@ def measure(path: Path, setting: Setting, batches: Sequence[Sequence[Sample]]) -
 
 def measure_all(path: Path, n_batches: int) -> dict[str, Row]:
     config = load_config(path)
-    sampler = ExperimentFiles(config).sampler
+    sampler = Experiment(config).sampler
     batches = [sampler.iteration(k) for k in range(n_batches)]
     rows: dict[Setting, Row] = {}
     for setting in settings_of(config):

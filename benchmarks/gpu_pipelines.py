@@ -18,8 +18,7 @@ from pathlib import Path
 from statistics import mean
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.experiment import open_experiment
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from gpu_layouts import CONFIGS
 from gpu_lengths import MAXIMA, SIZES, make_corpus
@@ -83,7 +82,7 @@ def compared(settings: Sequence[str]) -> dict[str, float]:
 
 def predicted_ms(settings: Sequence[str]) -> list[float]:
     """Predicted times of iterations; infinite if a micro-batch does not fit."""
-    experiment = open_experiment(ExperimentFiles(load_config(CONFIGS / "gpt.toml", [*settings])))
+    experiment = Experiment(load_config(CONFIGS / "gpt.toml", [*settings])).open()
     batches = [experiment.sampler.iteration(k) for k in range(N_BATCHES)]
     try:
         plans = [experiment.planner.make_plans(k, batch) for k, batch in enumerate(batches)]

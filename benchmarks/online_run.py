@@ -5,7 +5,6 @@ Started by online_costs.py.
 
 import argparse
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +20,12 @@ MOST = 2.0
 """Entries are multiplied by up to this factor, or divided by it."""
 
 
-def with_wrong_costs(experiment: Experiment, seed: int) -> Experiment:
-    """The experiment with times that are multiplied at random, by stage and part of training."""
+def make_costs_wrong(experiment: Experiment, seed: int) -> None:
+    """Multiplies times at random, by stage and part of training."""
     shape = shape_of(experiment.config.cluster.n_stages)
     powers = np.random.default_rng(seed).uniform(-1, 1, shape[2:])
     wrong = Corrections(np.broadcast_to(MOST**powers, shape))
-    return replace(experiment, planner=experiment.corrected_planner(wrong))
+    experiment.planner = experiment.corrected_planner(wrong)
 
 
 def main() -> None:
@@ -40,7 +39,7 @@ def main() -> None:
         os.sched_setaffinity(0, {job.rank})
         experiment = start_experiment(job, arguments.config, arguments.overrides)
         if arguments.wrong is not None:
-            experiment = with_wrong_costs(experiment, arguments.wrong)
+            make_costs_wrong(experiment, arguments.wrong)
         run_experiment(job, experiment, arguments.output)
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.run import run_plan
-from dynapipe_hpc.experiment.experiment import open_experiment
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.rank.devices import find_device
@@ -26,7 +25,7 @@ WARM_UP = (0, 0)  # the seed and the batch that are trained on before anything i
 
 
 def train_in_turn(
-    job: Job, variants: Mapping[str, ExperimentFiles], n_seeds: int, n_batches: int
+    job: Job, variants: Mapping[str, Experiment], n_seeds: int, n_batches: int
 ) -> list[dict[str, list[dict[str, float]]]]:
     """Trains on the first batches of every seed by every planner; the same ranks and weights.
 
@@ -35,8 +34,9 @@ def train_in_turn(
     """
     first, *_ = variants.values()
     placement = any_placement(first.config)
-    planners = {name: files.planner(placement) for name, files in variants.items()}
-    rank = Rank(job, open_experiment(first, placement), find_device(job, first.config))
+    planners = {name: files.planner_of(placement) for name, files in variants.items()}
+    first.placement = placement
+    rank = Rank(job, first.open(), find_device(job, first.config))
     batches = [
         [sampler_of(first, seed).iteration(k) for k in range(n_batches)] for seed in range(n_seeds)
     ]
@@ -57,10 +57,10 @@ def train_in_turn(
     return found
 
 
-def sampler_of(files: ExperimentFiles, seed: int) -> TokenBudgetSampler:
+def sampler_of(files: Experiment, seed: int) -> TokenBudgetSampler:
     """The sampler with another seed."""
     data = files.config.data.model_copy(update={"seed": seed})
-    return ExperimentFiles(files.config.model_copy(update={"data": data})).sampler
+    return Experiment(files.config.model_copy(update={"data": data})).sampler
 
 
 def train(
@@ -88,7 +88,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with open_job() as job:
         variants = {
-            name: ExperimentFiles(load_config(arguments.config, overrides))
+            name: Experiment(load_config(arguments.config, overrides))
             for name, overrides in json.loads(arguments.variants).items()
         }
         found = train_in_turn(job, variants, arguments.seeds, arguments.batches)

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from dynapipe_hpc.cli.open_ranks import open_ranks
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config, with_tables
 from dynapipe_hpc.experiment.study.simulate import simulate
 from dynapipe_hpc.experiment.study.tables import describe_simulation
@@ -22,7 +22,7 @@ def main() -> None:
     with open_ranks() as ranks:
         config = load_config(arguments.config)
         every = [*config.study.model_dump(exclude_none=True)["methods"], methods.published()]
-        files = ExperimentFiles(with_tables(config, "study", {"study": {"methods": every}}))
+        files = Experiment(with_tables(config, "study", {"study": {"methods": every}}))
         planned = simulate(ranks, files, arguments.output, choosers=methods.CHOOSERS)
         if ranks.is_first:
             print(*describe_simulation(planned), sep="\n")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
@@ -135,7 +135,7 @@ def _batches(studies: Studies, tokens: int, seed: int) -> Iterator[Batch]:
         yield _batch(files, iteration)
 
 
-def _batch(files: ExperimentFiles, iteration: int) -> Batch:
+def _batch(files: Experiment, iteration: int) -> Batch:
     config = files.config
     placement = place_layers(files)
     cost, link = costs_of(files.costs, config.model, placement, config.cluster)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dynapipe_hpc.data.multitask_lengths import MultitaskLengths, draw_lengths
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config, with_cost_table, with_tables
 from dynapipe_hpc.experiment.study.predict import Planned
 from dynapipe_hpc.experiment.study.simulate import Choosers, simulate
@@ -101,7 +101,7 @@ class Studies:
         found = self.ranks.broadcast({key: of for each in gathered for key, of in each.items()})
         return {study.name: [found[study.name, seed] for seed in study.seeds] for study in studies}
 
-    def files(self, study: Study, seed: int) -> ExperimentFiles:
+    def files(self, study: Study, seed: int) -> Experiment:
         """Files of one simulation; lengths and tables are read once per process."""
         base = _base(study.family)
         data = {**study.tables.get("data", {}), "lengths": {"n_samples": N_SAMPLES, "seed": seed}}
@@ -110,7 +110,7 @@ class Studies:
         path, table = _table(
             study.family, self.inputs, self.output, reduce_ms_per_byte(config.cluster)
         )
-        files = ExperimentFiles(with_cost_table(config, path))
+        files = Experiment(with_cost_table(config, path))
         match files.config.planner.cost:
             case ProfiledConfig() as cost:
                 files.costs = MeasuredCosts(cost, table)

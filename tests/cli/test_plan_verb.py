@@ -15,7 +15,7 @@ from tests.jobs.shared_folder import shared_folder
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.planner.cost.from_config import costs_of
@@ -99,7 +99,7 @@ def test_a_sample_whose_row_would_be_longer_than_the_model_is_refused(
 
 
 def test_the_plans_can_be_simulated_again(tmp_path: Path, config: str, lengths: str) -> None:
-    source = ExperimentFiles(EXPERIMENT).costs
+    source = Experiment(EXPERIMENT).costs
     cost, link = costs_of(source, EXPERIMENT.model, any_placement(EXPERIMENT), EXPERIMENT.cluster)
     for batch in planned(tmp_path, config, lengths):
         timelines = []

@@ -16,8 +16,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.multitask_lengths import LONGEST, TASK_KINDS, draw_lengths
 from dynapipe_hpc.experiment.checks import check_run
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.experiment import open_experiment
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config, to_toml
 
 LENGTHS = draw_lengths(1_000_000, seed=1)
@@ -67,7 +66,7 @@ def of_drawn_lengths(**data: object) -> ExperimentConfig:
 
 
 def test_global_batches_hold_drawn_samples_cut_to_the_maximum() -> None:
-    samples = ExperimentFiles(of_drawn_lengths()).sampler.iteration(0)
+    samples = Experiment(of_drawn_lengths()).sampler.iteration(0)
     assert {sample.tokens for sample in samples} == {32}  # nearly all samples are longer
     assert len(samples) == 256 // 32
     for sample in samples:
@@ -76,15 +75,15 @@ def test_global_batches_hold_drawn_samples_cut_to_the_maximum() -> None:
 
 
 def test_drawn_lengths_are_refused_where_tokens_are_needed() -> None:
-    files = ExperimentFiles(of_drawn_lengths())
+    files = Experiment(of_drawn_lengths())
     with pytest.raises(InputError, match=r"data\.lengths: .* name a dataset in data\.dataset"):
-        _ = open_experiment(files).dataset
+        _ = files.open().dataset
     with pytest.raises(InputError, match=r"data\.lengths: .* name a dataset in data\.dataset"):
         check_run(files, files.config.cluster.n_ranks)
     with pytest.raises(ValueError, match=r"both dataset \('a\.h5'\) and \[data\.lengths\]"):
         of_drawn_lengths(dataset="a.h5")
     with pytest.raises(InputError, match=r"samples of 'data\.lengths' are longer"):
-        ExperimentFiles(of_drawn_lengths(long_samples="refuse")).sampler.iteration(0)
+        Experiment(of_drawn_lengths(long_samples="refuse")).sampler.iteration(0)
 
 
 def test_a_dataset_replaces_the_drawn_lengths_that_a_parent_has(tmp_path: Path) -> None:

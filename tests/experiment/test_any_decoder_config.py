@@ -14,7 +14,7 @@ from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment import checks
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
 from dynapipe_hpc.planner.cost.from_config import EstimatedCosts
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
@@ -172,7 +172,7 @@ def test_estimates_name_a_missing_package(
 def test_variants_of_an_experiment_look_at_layers_once(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = ExperimentFiles(load_config(path))
+    files = Experiment(load_config(path))
     costs = files.costs
     assert isinstance(costs, EstimatedCosts)
     looked_at: list[object] = []

@@ -11,7 +11,7 @@ from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import check_costs, configured, missing_rate
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import with_cost_table
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import measured_with
@@ -35,7 +35,7 @@ def experiment(folder: Path, **changes: str) -> ExperimentConfig:
 
 
 def costs_of(config: ExperimentConfig) -> CostSource:
-    return ExperimentFiles(config).costs
+    return Experiment(config).costs
 
 
 def test_a_table_of_the_same_circumstances_needs_no_word(tmp_path: Path) -> None:

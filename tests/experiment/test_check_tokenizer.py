@@ -11,7 +11,7 @@ from tests.experiment.test_load import COMPLETE
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 
 OTHERS = r"of the tokenizer (bytes|other) \(.* tokens\), not of that of model.init_from = .*model'"
@@ -46,7 +46,7 @@ def config_for(model: Path, dataset: Path, *overrides: str) -> ExperimentConfig:
 
 
 def opens(config: ExperimentConfig) -> bool:
-    ExperimentFiles(config).dataset.close()
+    Experiment(config).dataset.close()
     return True
 
 

@@ -13,18 +13,17 @@ from dynapipe_hpc.experiment.checks import (
     check_run,
     check_size,
 )
-from dynapipe_hpc.experiment.experiment import open_experiment
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.job.world import MPI
 
-Check = Callable[[ExperimentFiles, int], None]
+Check = Callable[[Experiment, int], None]
 
 
-def files(dataset: Path, vocab_size: int) -> ExperimentFiles:
+def files(dataset: Path, vocab_size: int) -> Experiment:
     config = tiny_experiment()
     data = config.data.model_copy(update={"dataset": str(dataset)})
     model = config.model.model_copy(update={"vocab_size": vocab_size})
-    return ExperimentFiles(config.model_copy(update={"data": data, "model": model}))
+    return Experiment(config.model_copy(update={"data": data, "model": model}))
 
 
 @pytest.mark.parametrize("check", [check_run, check_profile])
@@ -41,7 +40,7 @@ def test_a_decoder_of_its_own_needs_a_start_token(tmp_path: Path) -> None:
     check_run(gpt := files(path, 40), 1)
     t5_keys = {"family": "t5", "head_size": 8}
     model = shape_from_values({**gpt.config.model.model_dump(), **t5_keys})
-    t5 = ExperimentFiles(gpt.config.model_copy(update={"model": model}))
+    t5 = Experiment(gpt.config.model_copy(update={"model": model}))
     message = "has no start token, but the decoder of a t5 reads one .* --start TOKEN"
     with pytest.raises(InputError, match=message):
         check_profile(t5, 1)
@@ -64,14 +63,14 @@ def test_the_number_of_iterations_follows_from_epochs_and_tokens(tmp_path: Path)
     dataset = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")] * 40)
     given = files(dataset, 40).config  # batches of 12 samples with 21 tokens
 
-    def lasting(**length: float) -> ExperimentFiles:
+    def lasting(**length: float) -> Experiment:
         training = {"iterations": None, **length}
-        return ExperimentFiles(given.model_copy(update={
+        return Experiment(given.model_copy(update={
             "training": given.training.model_copy(update=training)
         }))  # fmt: skip
 
     assert RUN_CHECKS["iterations"](lasting(epochs=2.0), 1) == "6, as training.epochs = 2.0 takes"
-    assert open_experiment(lasting(tokens=253)).config.training.iterations == 2
+    assert lasting(tokens=253).open().config.training.iterations == 2
     assert "training.iterations = 1" not in lasting(iterations=1).describe_iterations()
     late = lasting(epochs=2.0, warmup_iterations=7)
     with pytest.raises(

@@ -12,14 +12,14 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.checks import RUN_CHECKS, check_run
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 
 
-def files(trained: Path, n_replicas: int = 1, **evaluation: Any) -> ExperimentFiles:
+def files(trained: Path, n_replicas: int = 1, **evaluation: Any) -> Experiment:
     tables = tiny_experiment(n_replicas=n_replicas).model_dump()
     tables["data"]["dataset"] = str(trained)
     tables["training"]["iterations"] = 100
-    return ExperimentFiles(ExperimentConfig.model_validate({**tables, "evaluation": evaluation}))
+    return Experiment(ExperimentConfig.model_validate({**tables, "evaluation": evaluation}))
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_another_dataset_is_evaluated_in_whole(dataset: Path, tmp_path: Path) ->
     other = write_samples(tmp_path / "y.h5", [([1] * 5, [9], "short")] * 7)
     found = files(dataset, dataset=str(other), tokens=10**6)
     assert RUN_CHECKS["evaluation"](found, 1).startswith(f"7 of 7 samples of '{other}', 42 tokens")
-    assert RUN_CHECKS["evaluation"](ExperimentFiles(tiny_experiment()), 1).startswith("none, as")
+    assert RUN_CHECKS["evaluation"](Experiment(tiny_experiment()), 1).startswith("none, as")
 
 
 def test_too_few_samples_are_refused(dataset: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
 from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer
 from dynapipe_hpc.experiment.rank.devices import dtype_of
@@ -85,7 +85,7 @@ def test_estimates_are_of_numbers_of_the_type_that_trains(dtype: str) -> None:
     tables = tiny_experiment(n_stages=1).model_dump()
     tables["training"]["dtype"] = dtype
     config = ExperimentConfig.model_validate(tables)
-    costs = ExperimentFiles(config).costs
+    costs = Experiment(config).costs
     assert isinstance(costs, AnalyticConfig)
     assert costs.element_bytes == dtype_of(config).itemsize
     assert costs.state_factor == state_factor(costs.element_bytes)
@@ -97,6 +97,6 @@ def test_estimates_count_the_state_of_the_optimizer_that_trains(
 ) -> None:
     tables = tiny_experiment(n_stages=1).model_dump()
     tables["training"]["optimizer"] = optimizer
-    files = ExperimentFiles(ExperimentConfig.model_validate(tables))
+    files = Experiment(ExperimentConfig.model_validate(tables))
     assert isinstance(files.costs, AnalyticConfig)
     assert files.costs.state_factor == factor

@@ -12,11 +12,9 @@ from tests.oracles.mixed_batches import Mixed, mixed_batches
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.checks import check_run
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.describe_data import describe_data
-from dynapipe_hpc.experiment.experiment import open_experiment
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.explain.describe_file import describe_for
 from dynapipe_hpc.experiment.explain.show_plan import show_plan
-from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.run.resume import facts_of_run
 
@@ -53,7 +51,7 @@ def expected_batches(rates: tuple[float, float], n_batches: int) -> list[list[in
 
 
 def ids(config: ExperimentConfig, n_batches: int) -> list[list[int]]:
-    sampler = ExperimentFiles(config).sampler
+    sampler = Experiment(config).sampler
     return [[s.sample_id for s in sampler.iteration(k)] for k in range(n_batches)]
 
 
@@ -74,7 +72,7 @@ def test_the_order_does_not_depend_on_the_cluster(tmp_path: Path) -> None:
 
 
 def test_tokens_and_tasks_of_a_sample_are_those_of_its_dataset(tmp_path: Path) -> None:
-    files = ExperimentFiles(config_of(tmp_path))
+    files = Experiment(config_of(tmp_path))
     lengths = [*LENGTHS["short"], *LENGTHS["long"]]
     for sample in files.sampler.iteration(0):
         name = "short" if sample.sample_id < len(LENGTHS["short"]) else "long"
@@ -88,9 +86,9 @@ def test_what_is_mixed_is_told_with_its_epochs(tmp_path: Path) -> None:
     config = config_of(
         tmp_path, {"weight": 3.0}, {"weight": 1.0, "epochs": 2, "name": "big"}, iterations=16
     )
-    experiment = open_experiment(ExperimentFiles(config))
+    experiment = Experiment(config).open()
     # Short ones have 30 / 8 tokens, the others 116 / 5.
-    lines = list(describe_data(experiment, 16))
+    lines = experiment.data_lines
     n_samples = sum(len(experiment.sampler.iteration(k)) for k in range(16))
     assert n_samples > 4 * 20
     assert lines[:2] == [
@@ -109,19 +107,19 @@ def test_a_run_that_outlasts_all_datasets_is_refused(tmp_path: Path) -> None:
     limits = {"epochs": 1}, {"epochs": 1}
     n = len(expected_batches((0.8, 0.2), 5))  # 5 epochs would be more than 5 batches
     assert n == 5
-    check_run(ExperimentFiles(config_of(tmp_path, *limits, iterations=5)), 1)
+    check_run(Experiment(config_of(tmp_path, *limits, iterations=5)), 1)
     with pytest.raises(InputError, match=r"after \d iterations all datasets have reached their"):
-        check_run(ExperimentFiles(config_of(tmp_path, *limits, iterations=50)), 1)
+        check_run(Experiment(config_of(tmp_path, *limits, iterations=50)), 1)
 
 
 def test_an_epoch_of_a_mixture_is_as_many_samples_as_it_has(tmp_path: Path) -> None:
-    files = ExperimentFiles(config_of(tmp_path, iterations=None, epochs=3))
+    files = Experiment(config_of(tmp_path, iterations=None, epochs=3))
     drawn = [len(files.sampler.iteration(k)) for k in range(files.training.n_iterations)]
     assert sum(drawn[:-1]) < 3 * (40 + 10) <= sum(drawn)
 
 
 def test_tokens_of_a_mixture_are_counted(tmp_path: Path) -> None:
-    files = ExperimentFiles(config_of(tmp_path, iterations=None, tokens=10_000))
+    files = Experiment(config_of(tmp_path, iterations=None, tokens=10_000))
     n = files.training.n_iterations
     drawn = [sum(s.tokens for s in files.sampler.iteration(k)) for k in range(n)]
     assert sum(drawn[:-1]) < 10_000 <= sum(drawn)
@@ -143,7 +141,7 @@ def test_training_continues_with_the_same_mixture_only(tmp_path: Path) -> None:
         config_of(tmp_path, *reversed(weights)),
         config_of(tmp_path, {"epochs": 3}, {}),
     ]
-    facts = [facts_of_run(ExperimentFiles(config)) for config in variants]
+    facts = [facts_of_run(Experiment(config)) for config in variants]
     assert all(one != other for one, other in pairwise([*facts, facts[0]]))
     renamed = config_of(tmp_path, {"name": "x"}, {})
-    assert facts_of_run(ExperimentFiles(renamed)) == facts[0]
+    assert facts_of_run(Experiment(renamed)) == facts[0]

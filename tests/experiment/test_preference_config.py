@@ -12,9 +12,10 @@ from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.check_dataset import check_pairs
 from dynapipe_hpc.experiment.checks import RUN_CHECKS
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.files import ExperimentFiles, check_pairs
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import ConfigError, load_config
 from dynapipe_hpc.experiment.run.resume import facts_of, facts_of_run
 from dynapipe_hpc.training.config import PreferenceLossConfig, TrainingConfig
@@ -87,7 +88,7 @@ def test_what_pairs_cannot_have_is_refused(changes: dict[str, Tables], message: 
 
 
 def test_a_run_needs_a_model_to_begin_with() -> None:
-    files = ExperimentFiles(ExperimentConfig.model_validate(tables(model={"init_from": None})))
+    files = Experiment(ExperimentConfig.model_validate(tables(model={"init_from": None})))
     with pytest.raises(InputError, match=r"no model\.init_from, whose weights are the ref"):
         RUN_CHECKS["weights"](files, 1)
 
@@ -140,7 +141,7 @@ def test_ipo_counts_per_token_unless_told_otherwise() -> None:
 def test_a_run_continues_with_prompts_cut_at_the_same_end_and_the_same_loss(tmp_path: Path) -> None:
     data = {"dataset": str(write_pairs(tmp_path / "p.h5")), "max_tokens": 7}
     config = ExperimentConfig.model_validate(tables(data=data, model={"init_from": None}))
-    facts = facts_of_run(ExperimentFiles(config))
+    facts = facts_of_run(Experiment(config))
     assert facts["data.long_samples"] == "cut_input"
     assert facts["training.objective"] == "dpo"
     assert facts["training.preferences.beta"] == 0.1

@@ -12,9 +12,8 @@ from tests.jobs.asked_doctor import ask
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.experiment import Experiment, open_experiment
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.explain.show_plan import show_plan
-from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.reference_pass import (
     MAX_PLANNED,
@@ -50,12 +49,12 @@ def load_sizes(model: Path) -> dict[str, Any]:
 
 
 def opened(folder: Path) -> Experiment:
-    return open_experiment(ExperimentFiles(load_config(folder / "config.toml")))
+    return Experiment(load_config(folder / "config.toml")).open()
 
 
 def test_the_time_of_a_reference_is_that_of_its_forward_passes(folder: Path) -> None:
     experiment = opened(folder)
-    (reference,) = reference_passes(experiment.files, experiment.files.weights_hash, None)
+    (reference,) = reference_passes(experiment, experiment.weights_hash, None)
     known = reference.file.read()
     batches = reference.missing(known)
     assert len(batches) > MAX_PLANNED
@@ -97,8 +96,8 @@ def test_where_the_folder_of_the_dataset_is_not_writable_it_is_in_the_run_folder
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment, run = opened(folder), folder / "run"
-    weights_hash, access = experiment.files.weights_hash, os.access
-    (beside,) = reference_passes(experiment.files, weights_hash, run)
+    weights_hash, access = experiment.weights_hash, os.access
+    (beside,) = reference_passes(experiment, weights_hash, run)
     assert beside.file.path.parent == folder
     known = beside.file.read()
     known[:5] = -1
@@ -108,7 +107,7 @@ def test_where_the_folder_of_the_dataset_is_not_writable_it_is_in_the_run_folder
         for output in (None, run):
             assert describe_reference(experiment, output).endswith("s, into the run folder")
         run.mkdir()
-        (own,) = reference_passes(experiment.files, weights_hash, run)
+        (own,) = reference_passes(experiment, weights_hash, run)
         assert own.file.path.parent == run
         assert describe_reference(experiment, run).endswith(f"s, into {own.file.path}")
         assert own.file.read()[:5].tolist() == [[-1, -1]] * 5  # what is known beside the dataset
@@ -117,7 +116,7 @@ def test_where_the_folder_of_the_dataset_is_not_writable_it_is_in_the_run_folder
     assert "first iteration, and copy it from there" in str(own.lack_error())
     assert str(beside.lack_error()).endswith("which makes it before its first iteration")
     # Where that folder can be written again, the run goes on with its own.
-    (own,) = reference_passes(experiment.files, weights_hash, run)
+    (own,) = reference_passes(experiment, weights_hash, run)
     assert (own.file.read() == -2).all()
     assert describe_reference(experiment, run) == f"of all 24 pairs, in {run / own.file.path.name}"
     assert beside.file.read()[5:].tolist() != own.file.read()[5:].tolist()

@@ -7,7 +7,7 @@ from mpi4py import MPI
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.study.simulate import simulate
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.ranks import Alone
@@ -30,7 +30,7 @@ def small_study() -> ExperimentConfig:
 
 def test_the_number_of_ranks_changes_no_byte(tmp_path: Path) -> None:
     folder: Path = WORLD.bcast(tmp_path)
-    files = ExperimentFiles(small_study())
+    files = Experiment(small_study())
     shares: list[float] = []
     planned = simulate(Job(WORLD), files, folder / "together", shares.append)
     n_items = 2 * N_ITERATIONS

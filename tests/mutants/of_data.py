@@ -424,6 +424,6 @@ DATA = (
            "lengths are powers of two of their medians", LENGTHS),
     Mutant("data/multitask_lengths.py", "[seed % 2**32, seed // 2**32]", "[seed % 2**32]",
            "large seeds are not told apart", LENGTHS),
-    Mutant("experiment/files.py", "self.drawn.task_ids if self.drawn",
+    Mutant("experiment/experiment.py", "self.drawn.task_ids if self.drawn",
            "self.drawn.inputs if self.drawn", "samples have the task of another", LENGTHS),
 )  # fmt: skip

@@ -49,7 +49,7 @@ EVALUATION = (
            "an evaluation divides by all tokens", OBJECTIVE),
     Mutant("data/dataset/held_out.py", "int(share * 2**64)", "int(share * 2**63)",
            "half of the share is held out", EVALUATED),
-    Mutant("experiment/files.py", "self.config.held_out, self.dataset", "0.0, self.dataset",
+    Mutant("experiment/experiment.py", "self.config.held_out, self.dataset", "0.0, self.dataset",
            "held-out samples are trained on", EVALUATED),
     Mutant("experiment/evaluation_config.py", "(2 + n_between)", "2",
            "more evaluations take more time", EVALUATED),

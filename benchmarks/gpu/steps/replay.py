@@ -3,8 +3,7 @@
 from statistics import median
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.experiment import open_experiment
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from gpu.finding import folder, lacks, note, rehearses
 from gpu.steps.training import SIZES
@@ -37,7 +36,7 @@ def main() -> None:
 
 def predicted_ms(settings: list[str]) -> float:
     """Median predicted time of some iterations; infinite if a micro-batch does not fit."""
-    experiment = open_experiment(ExperimentFiles(load_config(CONFIGS / "gpt.toml", settings)))
+    experiment = Experiment(load_config(CONFIGS / "gpt.toml", settings)).open()
     batches = [experiment.sampler.iteration(k) for k in range(N_BATCHES)]
     try:
         plans = [experiment.planner.make_plans(k, batch) for k, batch in enumerate(batches)]

@@ -10,7 +10,7 @@ from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.data.output_file import check_output
 
 if TYPE_CHECKING:
-    from dynapipe_hpc.experiment.files import ExperimentFiles
+    from dynapipe_hpc.experiment.experiment import Experiment
 
 _REPETITION_S = 18.0
 
@@ -128,7 +128,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
     from dynapipe_hpc.experiment.check_torch import check_torch
     from dynapipe_hpc.experiment.checks import check_profile
-    from dynapipe_hpc.experiment.files import ExperimentFiles
+    from dynapipe_hpc.experiment.experiment import Experiment
     from dynapipe_hpc.experiment.load import load_config
     from dynapipe_hpc.experiment.profile.grid import ProfileGrid
     from dynapipe_hpc.job.job import open_job
@@ -140,7 +140,7 @@ def _measure(arguments: argparse.Namespace) -> int:
         with job.fail_together():
             config = load_config(arguments.config, arguments.overrides)
             grid = ProfileGrid.from_config(config, arguments.microbatch_tokens)
-            check_profile(ExperimentFiles(config), job.size)
+            check_profile(Experiment(config), job.size)
             if job.is_first:
                 check_output(output, [arguments.config], TABLE, force=True)
         with job.fail_together():
@@ -194,13 +194,13 @@ def _import(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _files(arguments: argparse.Namespace) -> "ExperimentFiles":
-    from dynapipe_hpc.experiment.files import ExperimentFiles
+def _files(arguments: argparse.Namespace) -> "Experiment":
+    from dynapipe_hpc.experiment.experiment import Experiment
     from dynapipe_hpc.experiment.load import load_config, with_cost_table
 
     config = load_config(arguments.config, arguments.overrides)
     profile = getattr(arguments, "profile", None)
-    return ExperimentFiles(config if profile is None else with_cost_table(config, profile))
+    return Experiment(config if profile is None else with_cost_table(config, profile))
 
 
 _PROFILE = option(
@@ -236,14 +236,13 @@ _PROFILE = option(
     ],
 )
 def plan(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.experiment.experiment import open_experiment
     from dynapipe_hpc.experiment.explain.plan_lengths import plan_lengths
     from dynapipe_hpc.experiment.explain.show_plan import show_plan
 
     _check_plan(arguments)
     files = _files(arguments)
     if arguments.lengths is None:
-        experiment = open_experiment(files)
+        experiment = files.open()
         if files.config.training.iterations is None:
             say(f"iterations: {files.describe_iterations()}")
         iteration, explain = arguments.iteration, arguments.explain

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
-from dynapipe_hpc.experiment.describe_data import describe_data
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.sizes_of_origin import lacking_origin_error
 from dynapipe_hpc.job.mpi_settings import permission_for_root
@@ -34,7 +33,7 @@ def check_size(n_ranks: int, cluster: Cluster) -> None:
         )
 
 
-def check_batch_sizes(files: ExperimentFiles) -> None:
+def check_batch_sizes(files: Experiment) -> None:
     """Refuses a run in which some iteration has fewer samples than there are replicas.
 
     Raises:
@@ -53,18 +52,18 @@ def check_batch_sizes(files: ExperimentFiles) -> None:
         )
 
 
-def _ranks(files: ExperimentFiles, n_ranks: int) -> str:
+def _ranks(files: Experiment, n_ranks: int) -> str:
     check_size(n_ranks, files.config.cluster)
     return f"{n_ranks}, as [cluster] needs"
 
 
-def _dataset(files: ExperimentFiles, _: int) -> str:
+def _dataset(files: Experiment, _: int) -> str:
     paths = [str(file.path) for file in files.dataset.files]  # first: lengths may be drawn instead
     n_iterations, rows = files.training.n_iterations, files.rows
     if files.mixture and files.mixture.is_limited:
         files.sampler.iteration(n_iterations - 1)
     check_batch_sizes(files)
-    details = "".join(f"; {line}" for line in describe_data(files, n_iterations))
+    details = "".join(f"; {line}" for line in files.data_lines)
     longest = int((rows.row_tokens + rows.target_tokens).max())
     return (
         f"{', '.join(paths)}: {len(rows.row_tokens):,} samples, the longest as "
@@ -72,21 +71,21 @@ def _dataset(files: ExperimentFiles, _: int) -> str:
     )
 
 
-def _iterations(files: ExperimentFiles, _: int) -> str:
+def _iterations(files: Experiment, _: int) -> str:
     return files.describe_iterations()
 
 
-def _evaluation(files: ExperimentFiles, _: int) -> str:
+def _evaluation(files: Experiment, _: int) -> str:
     return files.describe_evaluation()
 
 
-def _costs(files: ExperimentFiles, _: int) -> str:
+def _costs(files: Experiment, _: int) -> str:
     config = files.config
     check_costs(files.costs, configured(config))
     return costs_of(files.costs, config.model, any_placement(config), config.cluster)[0].describe()
 
 
-def _weights(files: ExperimentFiles, _: int) -> str:
+def _weights(files: Experiment, _: int) -> str:
     config, origin = files.config, files.origin
     if origin is None:
         if config.training.preference_loss is not None:
@@ -115,7 +114,7 @@ def _weights(files: ExperimentFiles, _: int) -> str:
     return f"those of {origin}"
 
 
-def _trackers(files: ExperimentFiles, _: int) -> str:
+def _trackers(files: Experiment, _: int) -> str:
     report = files.config.report
     for name in (trackers := [name for name in ("wandb", "mlflow") if getattr(report, name)]):
         if find_spec(name) is None:
@@ -126,7 +125,7 @@ def _trackers(files: ExperimentFiles, _: int) -> str:
     return ", ".join(trackers) or "none to send numbers to"
 
 
-Check = Callable[[ExperimentFiles, int], str]
+Check = Callable[[Experiment, int], str]
 """Check of an experiment and the ranks of the job: returns a fact, or raises `InputError`."""
 
 RUN_CHECKS: Mapping[str, Check] = {
@@ -141,7 +140,7 @@ RUN_CHECKS: Mapping[str, Check] = {
 """Checks that a run makes at its start, by subject."""
 
 
-def check_run(files: ExperimentFiles, n_ranks: int) -> None:
+def check_run(files: Experiment, n_ranks: int) -> None:
     """Makes all checks of a run.
 
     Raises:
@@ -151,7 +150,7 @@ def check_run(files: ExperimentFiles, n_ranks: int) -> None:
         check(files, n_ranks)
 
 
-def check_profile(files: ExperimentFiles, n_ranks: int) -> None:
+def check_profile(files: Experiment, n_ranks: int) -> None:
     """Refuses a profile that no run could use; the dataset need not exist yet.
 
     Raises:

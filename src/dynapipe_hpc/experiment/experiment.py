@@ -1,95 +1,299 @@
-"""An experiment with all its files open."""
+"""An experiment: a configuration, and all that follows from it and the files that it names."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from pydantic import ValidationError
 
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.architecture.transformers import TransformersShape
+from dynapipe_hpc.data.dataset.batches import EpochBatches
+from dynapipe_hpc.data.dataset.describe_long_samples import describe_long
+from dynapipe_hpc.data.dataset.long_samples import UsedTokens, used_of, used_tokens
 from dynapipe_hpc.data.dataset.mixture import Mixture
+from dynapipe_hpc.data.dataset.mixture_batches import MixtureBatches
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.extras import optional_packages
+from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.data.multitask_lengths import MultitaskLengths, draw_lengths
+from dynapipe_hpc.experiment.check_dataset import check_dataset
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.evaluation_samples import EvaluationSamples
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.evaluation_samples import (
+    EvaluationSamples,
+    evaluation_samples,
+    without_held_out,
+)
 from dynapipe_hpc.experiment.place_layers import place_layers
+from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.corrected_cost import Corrections
-from dynapipe_hpc.planner.cost.from_config import CostSource
+from dynapipe_hpc.planner.cost.from_config import CostSource, EstimatedCosts, MeasuredCosts
+from dynapipe_hpc.planner.cost.model_state import state_factor
+from dynapipe_hpc.planner.from_config import read_costs
 from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.training.checkpoint.stored_tensors import ITEM_BYTES
+from dynapipe_hpc.training.config import LENGTHS, MAX_ITERATIONS, N_AVERAGES, TrainingConfig
+from dynapipe_hpc.training.huggingface.hash_of_weights import hash_of_weights
+from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
     from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 
+MAX_COUNTED = 16
+"""Iterations whose samples are counted, to estimate those of all."""
 
-@dataclass(frozen=True, slots=True, eq=False)
+
 class Experiment:
-    """A configuration with its files open and its layers placed on stages.
+    """A configuration with its files, samples, costs, placement and planner, made on first access.
 
-    Attributes:
-        config: The configuration, with a number of iterations in place of epochs or tokens.
-        files: The files; plans of drawn lengths have no dataset.
-        mixture: Rates at which samples are drawn from several datasets; None for a single one.
-        sampler: Sampler of the global batches.
-        costs: Costs of micro-batches: estimates, or the cost table.
-        placement: The layers of every stage.
-        planner: Planner of the iterations.
-        evaluation: The samples that are evaluated; None if nothing is.
+    All properties raise `InputError` if a file cannot be used, or does not suit the rest.
     """
 
-    config: ExperimentConfig
-    files: ExperimentFiles
-    mixture: Mixture | None
-    sampler: TokenBudgetSampler
-    costs: CostSource
-    placement: Placement
-    planner: Planner
-    evaluation: EvaluationSamples | None = None
+    def __init__(self, config: ExperimentConfig) -> None:
+        """Opens nothing yet."""
+        self.config = config
+        self._given = config.training
+
+    def open(self) -> Self:
+        """Opens all files, and makes the planner; from now on the number of iterations is known."""
+        self.config = self.config.model_copy(update={"training": self.training})
+        _ = self.mixture, self.origin, self.planner, self.evaluation
+        return self
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The dataset, or those of the mixture read as one; the model knows their tokens."""
+        data = self.config.data
+        if data.lengths:
+            raise InputError(
+                "data.lengths: draws lengths of samples that have no tokens, for plan, simulate, "
+                "grid-search and tune; for anything else name a dataset in data.dataset"
+            )
+        from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+        from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
+
+        if data.mixture is None:
+            dataset: Dataset = DatasetFile(Path(data.paths[0]))
+        else:
+            dataset = JoinedDatasets({e.name: DatasetFile(Path(e.dataset)) for e in data.mixture})
+        check_dataset(self.config, self.origin, dataset)
+        return dataset
+
+    @cached_property
+    def origin(self) -> Origin | None:
+        """The model that the run begins with; None if its weights are drawn at random."""
+        model = self.config.model
+        return None if model.init_from is None else find_origin(Path(model.init_from), model.family)
+
+    @cached_property
+    def weights_hash(self) -> str:
+        """Hash of the weights of that model; empty without one."""
+        return hash_of_weights(self.origin) if self.origin else ""
+
+    @cached_property
+    def drawn(self) -> MultitaskLengths | None:
+        """The lengths that the configuration draws; None if it names a dataset or several."""
+        lengths = self.config.data.lengths
+        return draw_lengths(lengths.n_samples, lengths.seed) if lengths else None
+
+    @cached_property
+    def used(self) -> UsedTokens:
+        """The samples that are used, and their numbers of tokens after long ones are cut."""
+        if self.drawn:
+            data = self.config.data.alone("data.lengths")
+            return used_tokens(self.drawn.inputs, self.drawn.targets, data)
+        return used_of(self.dataset, self.config.data)
+
+    @cached_property
+    def trained(self) -> UsedTokens:
+        """The used samples without those that are held out for evaluation."""
+        if self.drawn:
+            return self.used
+        return without_held_out(self.used, self.config.held_out, self.dataset)
+
+    @cached_property
+    def mixture(self) -> Mixture | None:
+        """Rates at which samples are drawn from several datasets; None for a single one."""
+        if self.config.data.mixture is None:
+            return None
+        kept, lengths = self.trained.kept, self.trained.lengths
+        ends = np.searchsorted(kept, np.cumsum([file.n_samples for file in self.dataset.files]))
+        n_tokens = np.concatenate(([0], np.cumsum(lengths[kept])))[ends]
+        sizes = [np.diff(each, prepend=0).tolist() for each in (ends, n_tokens)]
+        return Mixture.from_config(self.config.data, *sizes)
+
+    @cached_property
+    def sampler(self) -> TokenBudgetSampler:
+        """Sampler of the global batches."""
+        data, used = self.config.data, self.trained
+        batches = MixtureBatches(m, used, data) if (m := self.mixture) else EpochBatches(used, data)
+        task_ids = self.drawn.task_ids if self.drawn else self.dataset.task_ids
+        return TokenBudgetSampler(used, task_ids, batches)
+
+    @cached_property
+    def training(self) -> TrainingConfig:
+        """The [training] table with a number of iterations, where that follows from the samples."""
+        training = self._given
+        if training.epochs is not None:
+            n = self.sampler.iterations_of_epochs(training.epochs)
+        elif training.tokens is not None:
+            n = self.sampler.iterations_of_tokens(training.tokens, MAX_ITERATIONS + 1)
+        else:
+            return training
+        if n > MAX_ITERATIONS:
+            raise InputError(
+                f"{_given(training)} takes more than {MAX_ITERATIONS:,} iterations, the limit of "
+                "training.iterations; lower it, or raise data.tokens_per_batch"
+            )
+        try:
+            return training.of_length(n)
+        except ValidationError as error:
+            reasons = "; ".join(
+                each["msg"].removeprefix("Value error, ") for each in error.errors()
+            )
+            raise InputError(f"{_given(training)} takes {n:,} iterations: {reasons}") from None
+
+    @cached_property
+    def evaluation(self) -> EvaluationSamples | None:
+        """The samples that are evaluated; None without an [evaluation] table."""
+        table = self.config.evaluation
+        if table is None:
+            return None
+        n_iterations = self.training.n_iterations
+        return evaluation_samples(
+            self.config, table, self.dataset, self.used, n_iterations=n_iterations
+        )
+
+    def describe_evaluation(self) -> str:
+        """The samples that are evaluated, and when."""
+        table = self.config.evaluation
+        if table is None or self.evaluation is None:
+            return "none, as there is no [evaluation] table"
+        return self.evaluation.describe(table)
+
+    def describe_iterations(self) -> str:
+        """Number of iterations, and the key from which it follows, if it does."""
+        n = f"{self.training.n_iterations:,}"
+        return n if self._given.iterations else f"{n}, as {_given(self._given)} takes"
+
+    @cached_property
+    def data_lines(self) -> list[str]:
+        """A line per dataset of a mixture, and lines about samples above data.max_tokens."""
+        lines, n_iterations = list[str](), self.training.n_iterations
+        if mixture := self.mixture:
+            n_counted = min(n_iterations, MAX_COUNTED)
+            n_samples = sum(len(self.sampler.iteration(k)) for k in range(n_counted))
+            about = "about " if n_counted < n_iterations else ""
+            of_each = mixture.describe(n_samples * n_iterations // n_counted)
+            lines += [f"in {about}{n_iterations:,} iterations, {line}" for line in of_each]
+        if self.config.data.lengths is None:
+            lines += describe_long(self.dataset, self.config.data)
+        return lines
+
+    @cached_property
+    def rows(self) -> RowLengths:
+        """Row lengths of the used samples, after long ones are cut."""
+        kept, inputs, targets, rejected = self.used
+        two_sides = self.config.model.has_target_rows
+        return rows_of_tokens(inputs[kept], (targets + rejected)[kept], two_sides)
+
+    @cached_property
+    def costs(self) -> CostSource:
+        """Costs of micro-batches: estimates, or the cost table.
+
+        Estimates of a model whose layers are of a library load that, and torch.
+        """
+        config, model = self._cost_config, self.config.model
+        if isinstance(config, ProfiledConfig) or not isinstance(model, TransformersShape):
+            return read_costs(config, model)
+        with optional_packages():
+            from dynapipe_hpc.training.huggingface.decoder_parts import decoder_parts
+
+        return EstimatedCosts(
+            config, decoder_parts(model, self.config.training.dtype, is_packed=self._is_packed)
+        )
 
     @property
-    def dataset(self) -> Dataset:
-        """The dataset, or those of a mixture read as one.
+    def _is_packed(self) -> bool:
+        """Whether all micro-batches of plans are packed."""
+        return self.config.planner.plainest_layout is Layout.PACKED
 
-        Raises:
-            InputError: It cannot be used, or lengths are drawn in its place.
-        """
-        return self.files.dataset
+    @property
+    def _cost_config(self) -> AnalyticConfig | ProfiledConfig:
+        """The [planner.cost] table, with the dtype and the optimizer of the run."""
+        cost, training = self.config.planner.cost, self.config.training
+        if isinstance(cost, ProfiledConfig):
+            return cost
+        element_bytes = ITEM_BYTES[training.dtype]
+        factor = state_factor(element_bytes, N_AVERAGES[training.optimizer])
+        rates = cost.model_dump() | {"state_factor": factor, "element_bytes": element_bytes}
+        return AnalyticConfig.model_validate(rates)
+
+    @cached_property
+    def placement(self) -> Placement:
+        """The layers of every stage."""
+        return place_layers(self)
+
+    @cached_property
+    def planner(self) -> Planner:
+        """The planner of the iterations."""
+        return self.planner_of(self.placement)
 
     @property
     def forward_planner(self) -> Planner:
         """The planner of forward passes alone."""
         return self.planner.of_evaluation(self.config.planner.batch)
 
-    def without_slices(self) -> Experiment:
-        """The experiment with all samples run whole."""
-        config = self.config.without_slices()
-        planner = self.files.variant(config).planner(self.placement)
-        return replace(self, config=config, planner=planner)
+    def planner_of(self, placement: Placement) -> Planner:
+        """Planner of the iterations, for layers that are placed in this way."""
+        config = self.config
+        return Planner.from_config(
+            config.planner,
+            self.costs,
+            config.model,
+            placement,
+            cluster=config.cluster,
+            max_tokens=config.data.max_tokens,
+        )
 
     def corrected_planner(self, corrections: Corrections) -> Planner:
         """The planner with the times of passes corrected, see `Planner.corrected`."""
         max_tokens = self.config.data.max_tokens
         return self.planner.corrected(self.config.planner, corrections, max_tokens)
 
+    def drop_slices(self) -> None:
+        """Runs all samples whole from now on."""
+        self.config = self.config.without_slices()
+        self.planner = self.planner_of(self.placement)
 
-def open_experiment(files: ExperimentFiles, placement: Placement | None = None) -> Experiment:
-    """Opens the remaining files, and makes the planner.
+    def variant(self, config: ExperimentConfig) -> Self:
+        """Another experiment with the same samples and costs, which are not read again."""
+        other = type(self)(config)
+        for name in ("used", "trained", "mixture", "sampler", "rows"):
+            setattr(other, name, getattr(self, name))
+        match self.costs, other._cost_config:
+            # The same table, used in another way.
+            case MeasuredCosts() as ours, ProfiledConfig() as used if used.path == ours.config.path:
+                other.costs = MeasuredCosts(used, ours.table)
+            # The same parts, at other rates or on other ranks.
+            case EstimatedCosts() as ours, AnalyticConfig() as rates if self._has_parts_of(other):
+                other.costs = EstimatedCosts(rates, ours.parts)
+        return other
 
-    Args:
-        files: The files.
-        placement: Result of `place_layers` from another rank; None to call it here.
+    def _has_parts_of(self, other: Self) -> bool:
+        """Whether estimates look at the same parts of a model."""
+        dtypes = [each.config.training.dtype for each in (self, other)]
+        sizes = [each.config.model.sizes for each in (self, other)]
+        layouts = [each._is_packed for each in (self, other)]
+        return all(ours == others for ours, others in (dtypes, sizes, layouts))
 
-    Raises:
-        InputError: A file cannot be used, or does not suit the model.
-    """
-    config = files.config.model_copy(update={"training": files.training})
-    placement = placement or place_layers(files)
-    planner = files.planner(placement)
-    return Experiment(
-        config=config,
-        files=files,
-        mixture=files.mixture,
-        sampler=files.sampler,
-        costs=files.costs,
-        placement=placement,
-        planner=planner,
-        evaluation=files.evaluation,
-    )
+
+def _given(training: TrainingConfig) -> str:
+    """The key that says how long training takes, and its value."""
+    [(name, value)] = [(n, v) for n in LENGTHS if (v := getattr(training, n)) is not None]
+    return f"training.{name} = {value:,}"

@@ -15,7 +15,6 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.reference_file import ReferenceFile
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
@@ -58,7 +57,7 @@ class ReferencePass(NamedTuple):
 
 
 def reference_passes(
-    files: ExperimentFiles, weights_hash: str, output: Path | None
+    files: Experiment, weights_hash: str, output: Path | None
 ) -> list[ReferencePass]:
     """References of the dataset that is trained on, and of the one evaluated if that is another.
 
@@ -90,7 +89,7 @@ def describe_reference(experiment: Experiment, output: Path | None) -> str:
     Raises:
         InputError: The model or a file cannot be used, or pairs cannot be planned.
     """
-    passes = reference_passes(experiment.files, experiment.files.weights_hash, output)
+    passes = reference_passes(experiment, experiment.weights_hash, output)
     return "; ".join(_describe(experiment, each) for each in passes)
 
 

@@ -10,7 +10,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor import torch_checks
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 from dynapipe_hpc.experiment.doctor.torch_checks import check_devices
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.host_device import HostDevice
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
@@ -30,7 +30,7 @@ def memory_of(monkeypatch: pytest.MonkeyPatch, limit: str, **cluster: int) -> Fi
     tables = tiny_t5_experiment().model_dump()
     tables["cluster"] |= {"device_memory_bytes": limit, **cluster}
     tables["training"] |= {"device": "cuda"}
-    files = ExperimentFiles(ExperimentConfig.model_validate(tables))
+    files = Experiment(ExperimentConfig.model_validate(tables))
     job = Job(MPI.COMM_SELF)
     findings = check_devices(Case(job, job, files=files))
     (found,) = [each for each in findings if each.subject == "GPU memory"]

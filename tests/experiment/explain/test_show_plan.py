@@ -9,9 +9,8 @@ from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.experiment import open_experiment
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.explain.show_plan import prediction_text, show_plan
-from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.planner.baselines.config import NaivePaddingConfig
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
@@ -35,7 +34,7 @@ def measured(config: ExperimentConfig, path: Path) -> ExperimentConfig:
 
 
 def shown_plan(config: ExperimentConfig) -> str:
-    return show_plan(open_experiment(ExperimentFiles(config)), iteration=0)
+    return show_plan(Experiment(config).open(), iteration=0)
 
 
 def test_a_plan_says_that_its_costs_are_estimates(tmp_path: Path) -> None:
@@ -136,12 +135,12 @@ def test_an_explanation_says_whether_halves_of_backward_passes_were_measured(
         (split, False, False),
         (whole, True, False),
     ):
-        shown = show_plan(open_experiment(ExperimentFiles(each)), 0, explain)
+        shown = show_plan(Experiment(each).open(), 0, explain)
         assert (line in shown) == is_said
 
 
 def test_a_plan_is_drawn_in_letters_and_as_a_file(tmp_path: Path) -> None:
-    experiment = open_experiment(ExperimentFiles(on_samples(tmp_path)))
+    experiment = Experiment(on_samples(tmp_path)).open()
     plain = show_plan(experiment, 0)
     shown = show_plan(experiment, 0, timeline=True, svg=tmp_path / "plan.svg")
     assert shown.startswith(f"{plain}\ntimeline, ")

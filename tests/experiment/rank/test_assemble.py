@@ -8,8 +8,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.data.microbatch import DenseRows, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.experiment import open_experiment
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
 from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.job.job import Job
@@ -25,7 +24,7 @@ def rank_of(folder: Path, data: dict[str, str] | None = None, **training: object
     tables["data"] |= data or {}
     tables["training"] |= training
     config = ExperimentConfig.model_validate(tables)
-    experiment = open_experiment(ExperimentFiles(config))
+    experiment = Experiment(config).open()
     return Rank(Job(MPI.COMM_SELF), experiment, RankDevice(CPU))
 
 

@@ -10,8 +10,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.experiment import open_experiment
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
 from dynapipe_hpc.experiment.run.evaluations import Evaluator, mean_loss, task_losses
 from dynapipe_hpc.experiment.run.rank import Rank
@@ -31,7 +30,7 @@ def test_an_evaluation_counts_the_tokens_that_training_counts(
     tables = tiny_experiment().model_dump()
     tables["data"] |= {"dataset": str(path), "loss_on": loss_on}
     tables["evaluation"] = {"dataset": str(path), "tokens": 100}
-    experiment = open_experiment(ExperimentFiles(ExperimentConfig.model_validate(tables)))
+    experiment = Experiment(ExperimentConfig.model_validate(tables)).open()
     job, samples = Job(MPI.COMM_SELF), experiment.evaluation
     assert samples is not None
     rank = Rank(job, experiment, RankDevice(CPU))

@@ -8,7 +8,7 @@ from tests.examples.tokenized import write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.resume import facts_of, facts_of_run
 from dynapipe_hpc.training.huggingface.hash_of_weights import BLOCK_BYTES, hash_of_weights
 from dynapipe_hpc.training.huggingface.import_model import import_model
@@ -50,7 +50,7 @@ def test_frozen_weights_are_those_of_the_model_that_the_run_began_with(tmp_path:
         tables["data"] |= {"dataset": str(tmp_path / "data.h5")}
         tables["model"] |= {"lora": {}, "init_from": str(tmp_path / folder)}
         config = ExperimentConfig.model_validate(tables)
-        found.append(dict(facts_of_run(ExperimentFiles(config))))
+        found.append(dict(facts_of_run(Experiment(config))))
     assert changed(found[0], found[1]) == set()
     for one, other in ((0, 2), (3, 4), (0, 3)):
         key = "the hash of the weights of model.init_from"

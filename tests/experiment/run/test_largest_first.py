@@ -18,8 +18,7 @@ from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.experiment import open_experiment
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
 from dynapipe_hpc.experiment.run import largest_first
 from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_largest_first
@@ -45,7 +44,7 @@ def rank_of(folder: Path, **training: object) -> tuple[Rank, Plans]:
     tables = TINY.model_dump()
     tables["data"]["dataset"] = str(write_dataset(folder))
     tables["training"] |= {"iterations": len(ITERATIONS), **training}
-    experiment = open_experiment(ExperimentFiles(ExperimentConfig.model_validate(tables)))
+    experiment = Experiment(ExperimentConfig.model_validate(tables)).open()
     job = Job(MPI.COMM_SELF)
     rank = Rank(job, experiment, RankDevice(CPU))
     store = LocalPlanStore(capacity=len(ITERATIONS), plan_bytes=100_000)

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from queue import Empty, Queue
-from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -31,13 +30,16 @@ def experiment() -> Experiment:
     config = config.model_copy(
         update={"store": config.store.model_copy(update={"look_ahead": LOOK_AHEAD})}
     )
-    placement = Placement.equal_shares(4, 2)
-    costs = AnalyticConfig()
-    planner = Planner.from_config(
-        config.planner, costs, config.model, placement, cluster=config.cluster, max_tokens=32
+    experiment = Experiment(config)
+    experiment.planner = Planner.from_config(
+        config.planner,
+        AnalyticConfig(),
+        config.model,
+        Placement.equal_shares(4, 2),
+        cluster=config.cluster,
+        max_tokens=32,
     )
-    nothing = cast(Any, None)
-    return Experiment(config, nothing, None, nothing, costs, placement, planner)
+    return experiment
 
 
 def numbers(factor: float) -> Sequence[float]:

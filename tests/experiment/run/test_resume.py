@@ -10,7 +10,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.run.resume import (
     ResumePoint,
@@ -75,7 +75,7 @@ def test_a_checkpoint_of_another_model_is_refused() -> None:
 def facts_with(path: Path, **data: object) -> dict[str, str | int | float | bool | None]:
     config = tiny_experiment()
     changed = config.data.model_copy(update={"dataset": str(path), **data})
-    return dict(facts_of_run(ExperimentFiles(config.model_copy(update={"data": changed}))))
+    return dict(facts_of_run(Experiment(config.model_copy(update={"data": changed}))))
 
 
 def test_a_dataset_with_other_tokens_of_equal_lengths_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.checks import RUN_CHECKS
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run import trackers as of_trackers
 from dynapipe_hpc.experiment.run.trackers import RUN_ID, Tracker, Trackers, open_trackers
 from dynapipe_hpc.report.config import ReportConfig
@@ -94,10 +94,10 @@ def test_a_package_that_is_missing_is_named_before_the_run(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dynapipe_hpc.experiment.checks.find_spec", lambda _: None)
-    files = ExperimentFiles(tiny_experiment())
+    files = Experiment(tiny_experiment())
     assert RUN_CHECKS["trackers"](files, 1) == "none to send numbers to"
     report = ReportConfig.model_validate({name: "study"})
-    files = ExperimentFiles(files.config.model_copy(update={"report": report}))
+    files = Experiment(files.config.model_copy(update={"report": report}))
     with pytest.raises(InputError, match=rf"report.{name} needs .*'dynapipe-hpc\[{name}\]'"):
         RUN_CHECKS["trackers"](files, 1)
 

@@ -12,7 +12,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.study.grid_search import check_runs, grid_search, write_runs
 from dynapipe_hpc.experiment.study.predict import Pruned, Refusal, VariantPrediction, predict
@@ -68,7 +68,7 @@ def test_other_numbers_of_ranks_have_no_grid() -> None:
 def test_what_is_left_out_is_not_the_best(memory: int, rules: tuple[str, ...]) -> None:
     """Every group is planned a second time, each point by itself, so that none is left out."""
     method = {**NAIVE, "planner": {**NAIVE["planner"], "schedule": {"rules": rules}}}
-    files = ExperimentFiles(study(method, memory=memory))
+    files = Experiment(study(method, memory=memory))
     outcomes = grid_search(Alone(), files, 1)
     assert [o.variant for o in outcomes] == [v for group in grid(files.config) for v in group]
     together = [variant for group in grid(files.config) for variant in group]
@@ -118,7 +118,7 @@ def test_the_best_of_every_method_is_printed_and_all_points_are_kept(
 
 def test_the_best_points_become_configurations_for_a_job_array(tmp_path: Path) -> None:
     config = study(NAIVE, OURS)
-    outcomes = grid_search(Alone(), ExperimentFiles(config), 1)
+    outcomes = grid_search(Alone(), Experiment(config), 1)
     data = config.data.model_copy(update={"lengths": None, "dataset": "none.h5"})
     folder = tmp_path / "runs"
     write_runs(folder, config.model_copy(update={"data": data}), outcomes, 2)

@@ -18,9 +18,8 @@ from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.cli.open_ranks import open_ranks
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import ConfigError, to_toml
-from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.experiment.run_lock import locked
 from dynapipe_hpc.experiment.study.predict import PlannedIteration
 from dynapipe_hpc.experiment.study.simulate import simulate
@@ -51,7 +50,7 @@ def study(*methods: Mapping[str, object], **planner: object) -> ExperimentConfig
 
 
 def simulated(config: ExperimentConfig, folder: Path) -> dict[tuple[str, int], PlannedIteration]:
-    planned = simulate(Alone(), ExperimentFiles(config), folder)
+    planned = simulate(Alone(), Experiment(config), folder)
     return {each.record.key: each.record for each in planned}
 
 
@@ -62,8 +61,8 @@ def test_every_method_plans_every_iteration_as_a_run_of_its_own_would(tmp_path: 
     naive = ExperimentConfig.model_validate(
         {**alone.model_dump(), "planner": {**alone.planner.model_dump(), **METHODS[0]["planner"]}}
     )
-    files = ExperimentFiles(naive)
-    plans = files.planner(place_layers(files)).make_plans(1, samples := files.sampler.iteration(1))
+    files = Experiment(naive)
+    plans = files.planner.make_plans(1, samples := files.sampler.iteration(1))
     record = found["naive, padded", 1]
     assert record.iteration_ms == plans[0].prediction.iteration_ms
     assert record.microbatches == len(plans[0].microbatches)
@@ -85,7 +84,7 @@ def test_a_method_may_have_a_chooser_that_no_table_stands_for(tmp_path: Path) ->
     def by_baseline(cost: CostModel, cluster: Cluster) -> Chooser:
         return Baseline(naive(2), [one_f_one_b], cost, cluster)
 
-    files = ExperimentFiles(study(METHODS[1], {"name": "mine"}))
+    files = Experiment(study(METHODS[1], {"name": "mine"}))
     planned = simulate(Alone(), files, tmp_path, choosers={"mine": by_baseline})
     found = {each.record.key: each.record for each in planned}
     for k in range(N_ITERATIONS):
@@ -223,7 +222,7 @@ def test_a_changed_cost_table_is_noticed(tmp_path: Path) -> None:
 def test_other_samples_are_noticed(tmp_path: Path) -> None:
     """As of a dataset that was made anew in the same place."""
     simulated(study(METHODS[0]), tmp_path)
-    other = ExperimentFiles(study(METHODS[0]))
+    other = Experiment(study(METHODS[0]))
     other.trained = other.trained._replace(inputs=other.trained.inputs + 1)
     with pytest.raises(InputError, match="other contents of the samples"):
         simulate(Alone(), other, tmp_path)
@@ -244,7 +243,7 @@ def test_a_simulation_whose_lock_is_lost_writes_no_more(tmp_path: Path) -> None:
             path.unlink()
 
     with pytest.raises(RunError, match="the lock of this run is gone"):
-        simulate(Alone(), ExperimentFiles(study(*METHODS)), tmp_path / "sim", lose)
+        simulate(Alone(), Experiment(study(*METHODS)), tmp_path / "sim", lose)
     written = [path.read_text().count("\n") for path in (tmp_path / "sim").rglob("*.jsonl")]
     assert sum(written) == 1
 

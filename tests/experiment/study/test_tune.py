@@ -9,8 +9,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.experiment import open_experiment
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.study.predict import (
     Outcome,
@@ -36,7 +35,7 @@ def config(tmp_path: Path) -> ExperimentConfig:
     return ExperimentConfig.model_validate(tables)
 
 
-def tune(files: ExperimentFiles, n_batches: int) -> Iterator[Outcome]:
+def tune(files: Experiment, n_batches: int) -> Iterator[Outcome]:
     return predict(files, variants(files.config), n_batches)
 
 
@@ -72,11 +71,11 @@ def test_layers_are_placed_anew_on_another_number_of_stages(config: ExperimentCo
 
 
 def test_a_prediction_is_that_of_the_planner_of_the_variant(config: ExperimentConfig) -> None:
-    found = [p for p in tune(ExperimentFiles(config), 2) if isinstance(p, VariantPrediction)]
+    found = [p for p in tune(Experiment(config), 2) if isinstance(p, VariantPrediction)]
     cluster = config.cluster.model_copy(update={"n_stages": 2, "n_replicas": 2})
     variant = Variant("token_budget", config.planner, cluster)
     (prediction,) = [p for p in found if p.variant == variant]
-    experiment = open_experiment(ExperimentFiles(variant.of(config)))
+    experiment = Experiment(variant.of(config)).open()
     batches = [experiment.sampler.iteration(k) for k in range(2)]
     plans = [experiment.planner.make_plans(k, batch) for k, batch in enumerate(batches)]
     total_ms = sum(each[0].prediction.iteration_ms for each in plans)
@@ -89,7 +88,7 @@ def test_a_prediction_is_that_of_the_planner_of_the_variant(config: ExperimentCo
 
 
 def test_what_cannot_be_divided_has_a_reason(config: ExperimentConfig) -> None:
-    refused = [r for r in tune(ExperimentFiles(config), 1) if isinstance(r, Refusal)]
+    refused = [r for r in tune(Experiment(config), 1) if isinstance(r, Refusal)]
     too_many = [r for r in refused if r.reason.startswith("cluster.n_shards (4) does not divide")]
     assert {(r.variant.cluster.n_stages, r.variant.cluster.n_shards) for r in too_many} == {(1, 4)}
     assert refused == too_many
@@ -127,4 +126,4 @@ def test_no_batch_is_too_few(config: ExperimentConfig, tmp_path: Path) -> None:
 def test_a_missing_dataset_is_named(config: ExperimentConfig) -> None:
     Path(config.data.paths[0]).unlink()
     with pytest.raises(InputError, match=r"samples\.h5"):
-        list(tune(ExperimentFiles(config), 1))
+        list(tune(Experiment(config), 1))

@@ -10,9 +10,8 @@ from dynapipe_hpc.experiment.check_costs import check_costs, missing_rate
 from dynapipe_hpc.experiment.checks import RUN_CHECKS
 from dynapipe_hpc.experiment.doctor.check_software import circumstances_here
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
-from dynapipe_hpc.experiment.experiment import Experiment, open_experiment
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.explain.describe_file import describe_room
-from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.reference_pass import describe_reference
 from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.plan.codec import encode_plans
@@ -39,7 +38,7 @@ def check_config(case: Case) -> Iterator[Finding]:
             yield Finding("split passes", halves)
     if any(_is_problem(results[name]) for name in ("iterations", "dataset", "evaluation", "costs")):
         return
-    experiment = open_experiment(files)
+    experiment = files.open()
     memory = list(_memory(experiment, files.rows))
     yield from memory
     if any(map(_is_problem, memory)):
@@ -49,7 +48,7 @@ def check_config(case: Case) -> Iterator[Finding]:
         yield _checked("reference", partial(describe_reference, experiment, case.output))
 
 
-def _circumstances(files: ExperimentFiles, n_ranks: int) -> Iterator[Finding]:
+def _circumstances(files: Experiment, n_ranks: int) -> Iterator[Finding]:
     try:
         warning = check_costs(files.costs, circumstances_here(files.config, n_ranks))
     except InputError as error:

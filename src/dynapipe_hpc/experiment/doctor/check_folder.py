@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.reference_pass import reference_passes
 from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.resume import (
@@ -142,7 +142,7 @@ def _is_free(output: Path) -> bool:
 
 
 def _described(
-    output: Path, files: ExperimentFiles, facts: Facts, point: ResumePoint | None
+    output: Path, files: Experiment, facts: Facts, point: ResumePoint | None
 ) -> Iterator[Finding]:
     if point is None:
         RunFolder.check_new(output, n_repeatable(output, files.config))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
 
@@ -25,7 +25,7 @@ class Case:
     on_host: Job
     output: Path | None = None
     path: Path | None = None
-    files: ExperimentFiles | None = None
+    files: Experiment | None = None
     error: str = ""
 
     @classmethod
@@ -37,7 +37,7 @@ class Case:
         if path is None:
             return case
         try:
-            files = ExperimentFiles(load_config(path, overrides))
+            files = Experiment(load_config(path, overrides))
         except InputError as error:
             return cls(job, case.on_host, output, path, error=str(error))
         return cls(job, case.on_host, output, path, files)

@@ -11,9 +11,7 @@ from dynapipe_hpc.data.file_format import format_of
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.describe_data import describe_data
-from dynapipe_hpc.experiment.experiment import Experiment, open_experiment
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import with_cost_table
 from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.split_passes import describe_halves
@@ -44,9 +42,9 @@ def describe_for(config: ExperimentConfig, path: Path) -> str:
     if format_of(path) != profile_file.FORMAT:
         is_mixed = config.data.mixture and path in map(Path, config.data.paths)
         data = config.data if is_mixed else config.data.alone(str(path))
-        files = ExperimentFiles(config.model_copy(update={"data": data}))
-        return describe_room(open_experiment(files), files.rows)
-    files = ExperimentFiles(with_cost_table(config, path))
+        files = Experiment(config.model_copy(update={"data": data}))
+        return describe_room(files.open(), files.rows)
+    files = Experiment(with_cost_table(config, path))
     warning = check_costs(files.costs, configured(config))
     cost, _ = costs_of(files.costs, config.model, any_placement(config), config.cluster)
     halves = describe_halves(files.costs, config)
@@ -73,8 +71,8 @@ def describe_room(experiment: Experiment, rows: RowLengths) -> str:
     """
     cost = experiment.planner.cost.of_layout(experiment.config.planner.plainest_layout)
     room = _Room(experiment.config, cost, rows)
-    data = describe_data(experiment, experiment.config.training.n_iterations)
-    return "\n".join([*data, f"longest rows that fit, costs {cost.describe()}", *room.lines()])
+    first = f"longest rows that fit, costs {cost.describe()}"
+    return "\n".join([*experiment.data_lines, first, *room.lines()])
 
 
 class _Room:

@@ -12,8 +12,8 @@ from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_len
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.output_file import FileKind, check_output
 from dynapipe_hpc.experiment.check_costs import check_costs, configured, missing_rate
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.explain.show_plan import prediction_text
-from dynapipe_hpc.experiment.files import ExperimentFiles
 from dynapipe_hpc.experiment.place_layers import place_layers_for
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.check_rows import check_rows
@@ -24,7 +24,7 @@ from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 Record = dict[str, Any]
 
 
-def plan_lengths(files: ExperimentFiles, lengths: Path, output: Path) -> Iterator[str]:
+def plan_lengths(files: Experiment, lengths: Path, output: Path) -> Iterator[str]:
     """Plans every batch of a file of lengths, without the configured dataset.
 
     The JSON file appears when all batches are planned, and replaces former plans of lengths. Yields
@@ -35,7 +35,7 @@ def plan_lengths(files: ExperimentFiles, lengths: Path, output: Path) -> Iterato
     yield from (f"warning: {warning}" for warning in warnings if warning)
     shape, multiple = files.config.model, files.config.planner.document_multiple
     batches = read_lengths(lengths, needs_targets=shape.has_target_rows)
-    planner = files.planner(place_layers_for(files, batches))
+    planner = files.planner_of(place_layers_for(files, batches))
     records: list[Record] = []
     with atomic_write(output) as temporary:
         for number, batch in enumerate(batches):

@@ -11,7 +11,6 @@ from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute, token
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_costs import check_costs, configured, missing_rate
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.reference_pass import describe_reference
 from dynapipe_hpc.experiment.split_passes import describe_halves
@@ -111,7 +110,7 @@ def show_plan(
             f"costs {planner.cost.describe()}",
             *(f"warning: {warning}" for warning in warnings if warning),
             f"layers per stage {', '.join(map(str, experiment.placement.layers_per_stage))}",
-            *describe_data(experiment, config.training.n_iterations),
+            *experiment.data_lines,
             *_reference(experiment),
             *_summary(samples, plans, config),
             prediction_text(plans[0].prediction.iteration_ms, bound),

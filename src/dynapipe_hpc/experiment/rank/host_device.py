@@ -115,16 +115,10 @@ def check_pairs(config: ExperimentConfig, host: HostDevice) -> None:
         )
 
 
-def prepare_for_host(job: Job, experiment: Experiment) -> tuple[HostDevice, Experiment]:
+def prepare_for_host(job: Job, experiment: Experiment) -> HostDevice:
     """Checks an experiment against the devices of the first rank's host; all ranks together.
 
-    Args:
-        job: The ranks.
-        experiment: The experiment.
-
-    Returns:
-        The kind of device, on the first rank; and the experiment, without slices if they cannot
-        run there.
+    It drops slices if they cannot run there. Returns the kind of device, on the first rank.
 
     Raises:
         SystemExit: Costs were measured on another kind of device, or what the experiment needs
@@ -147,4 +141,6 @@ def prepare_for_host(job: Job, experiment: Experiment) -> tuple[HostDevice, Expe
                 if warning:
                     warn(warning)
     # All ranks plan, so that all must know what the first one's GPU cannot run.
-    return host, experiment.without_slices() if job.broadcast(obstacle) else experiment
+    if job.broadcast(obstacle):
+        experiment.drop_slices()
+    return host

@@ -40,7 +40,7 @@ class OpenRun:
         self.log: RunLog | None = None
         self._job, self._experiment = job, experiment
         with job.fail_together():
-            facts = facts_of_run(experiment.files)
+            facts = facts_of_run(experiment)
         self.point = find_resume_point(job, self.checkpoints, facts)
         self.facts = facts_of_start(facts, self.point)
         n_done = self.point.description.n_done if self.point else 0

@@ -115,7 +115,7 @@ class Rank:
         parts = state.frozen()
         if not resumed:
             parts += [p for p in state.to_restore() if with_optimizer or p.name.startswith(WEIGHT)]
-        origin = self._experiment.files.origin
+        origin = self._experiment.origin
         if origin is None or (resumed and not parts):
             return
         with job.fail_together():

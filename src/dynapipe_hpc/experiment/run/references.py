@@ -38,7 +38,7 @@ def train_preferences(rank: Rank, experiment: Experiment, run: OpenRun) -> Refer
         SystemExit: As for `find_reference`.
     """
     with rank.job.fail_together():
-        passes = reference_passes(experiment.files, run.weights_hash, run.output)
+        passes = reference_passes(experiment, run.weights_hash, run.output)
     tables = []
     for each in passes:
         table = find_reference(rank, experiment, each, begins=run.point is None)

@@ -12,7 +12,7 @@ from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 from dynapipe_hpc.data.dataset.long_samples import are_long
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.print_error import print_error
@@ -45,7 +45,7 @@ class ResumePoint:
     damaged: Mapping[Path, str]
 
 
-def facts_of_run(files: ExperimentFiles) -> Facts:
+def facts_of_run(files: Experiment) -> Facts:
     """Facts of configuration, dataset and origin that must not change when training continues."""
     config, dataset = files.config, files.dataset
     facts = {**facts_of(config), **_samples_of(dataset)}

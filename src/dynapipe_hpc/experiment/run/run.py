@@ -7,7 +7,6 @@ from pathlib import Path
 from signal import Signals
 
 from dynapipe_hpc.data.errors import escaped
-from dynapipe_hpc.experiment.describe_data import describe_data
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.devices import find_device
 from dynapipe_hpc.experiment.rank.host_device import HostDevice, prepare_for_host
@@ -42,7 +41,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
             another run writes the folder, or a planner failed; the first rank has said why.
         RunError: Training cannot continue.
     """
-    host, experiment = prepare_for_host(job, experiment)
+    host = prepare_for_host(job, experiment)
     with open_run(job, experiment, output) as run:
         if run.is_complete:
             if job.is_first:
@@ -62,7 +61,7 @@ def _run(job: Job, experiment: Experiment, run: OpenRun, host: HostDevice) -> in
     with run.records(host.facts):
         if job.is_first:
             print(f"attention: {host.attention}", flush=True)
-            for line in describe_data(experiment, run.iterations.stop):
+            for line in experiment.data_lines:
                 print(escaped(line), flush=True)
         with (
             Rank(job, experiment, device) as rank,

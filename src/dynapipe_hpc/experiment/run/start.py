@@ -5,10 +5,8 @@ from pathlib import Path
 
 from dynapipe_hpc.experiment.check_torch import check_torch
 from dynapipe_hpc.experiment.checks import check_run
-from dynapipe_hpc.experiment.experiment import Experiment, open_experiment
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
-from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import crowded_hosts, shortage
 from dynapipe_hpc.job.print_error import warn
@@ -18,30 +16,26 @@ from dynapipe_hpc.job.world import STARTED
 def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experiment:
     """Reads a configuration and checks what a run depends on; all ranks together.
 
-    The last check loads torch; all other errors are reported within two seconds.
-
-    Args:
-        job: The ranks, as many as the configuration needs.
-        path: The configuration.
-        overrides: Values that replace those of the file, see `load_config`.
+    The last check loads torch; all other errors are reported within two seconds. `overrides` are
+    as for `load_config`.
 
     Raises:
         SystemExit: Configuration, dataset, cost table or number of ranks cannot be used, or torch
             cannot be loaded; the first rank has said why.
     """
+    placement = None
     with job.fail_together():
-        files = ExperimentFiles(load_config(path, overrides))
-        placement = None
+        experiment = Experiment(load_config(path, overrides))
+        check_run(experiment, job.size)
         if job.is_first:
-            check_run(files, job.size)
             # On the first rank only, as others might round costs differently.
-            placement = place_layers(files)
-    placement = job.broadcast(placement)
-    with job.fail_together():
-        experiment = open_experiment(files, placement)
-        _ = files.origin  # here, as no rank may fail alone when weights are read
-    if job.is_first and files.config.training.iterations is None:
-        print(f"iterations: {files.describe_iterations()}", flush=True)
+            placement = experiment.placement
+            _ = experiment.planner
+    if placement := job.broadcast(placement):
+        experiment.placement = placement
+    if job.is_first and experiment.config.training.iterations is None:
+        print(f"iterations: {experiment.describe_iterations()}", flush=True)
+    experiment.open()
     _warn_of_cores(job, experiment.config.training.threads)
     with job.fail_together():
         check_torch()

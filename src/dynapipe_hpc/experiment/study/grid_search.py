@@ -10,7 +10,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.data.output_file import FileKind
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.study.predict import Outcome, VariantPrediction, predict
 from dynapipe_hpc.experiment.study.tables import predictions
@@ -28,7 +28,7 @@ COLUMNS = (
 
 def grid_search(
     ranks: Ranks,
-    files: ExperimentFiles,
+    files: Experiment,
     n_batches: int,
     on_share: Callable[[float], None] = lambda _: None,
 ) -> list[Outcome]:

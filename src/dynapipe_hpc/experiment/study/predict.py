@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass as validated
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.experiment.study.variants import Variant
 from dynapipe_hpc.plan.codec import encode_plans
@@ -152,9 +152,7 @@ class Pruned:
 Outcome = VariantPrediction | Refusal | Pruned
 
 
-def predict(
-    files: ExperimentFiles, variants: Iterable[Variant], n_batches: int
-) -> Iterator[Outcome]:
+def predict(files: Experiment, variants: Iterable[Variant], n_batches: int) -> Iterator[Outcome]:
     """Plans the first batches of an experiment in every variant.
 
     Variants that differ in nothing but the setting of a baseline and its one mode of recomputation
@@ -204,11 +202,11 @@ def _is_alike(one: Variant, two: Variant) -> bool:
 
 
 def _predict(
-    files: ExperimentFiles, variant: Variant, batches: Sequence[Sequence[Sample]]
+    files: Experiment, variant: Variant, batches: Sequence[Sequence[Sample]]
 ) -> VariantPrediction:
     of_variant = files.variant(variant.of(files.config))
     placement = place_layers(of_variant)
-    planner = of_variant.planner(placement)
+    planner = of_variant.planner_of(placement)
     records = (
         _record(planner, (variant.method, k), samples, planner.choose(samples))
         for k, samples in enumerate(batches)

@@ -14,11 +14,12 @@ from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens
 from dynapipe_hpc.data.errors import InputError, escaped, quoted
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.experiment import open_experiment
-from dynapipe_hpc.experiment.files import ExperimentFiles, check_dataset
+from dynapipe_hpc.experiment.check_dataset import check_dataset
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.study.variants import Variant, divisions
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.search.config import SearchConfig
 from dynapipe_hpc.training.huggingface.origin import find_origin
 
 _UNCUT = {True: (1.0, 0.999), False: (0.999,)}
@@ -146,8 +147,8 @@ def propose(wish: Wish, output: Path) -> Cluster:
         for uncut in _UNCUT[wish.model is not None]:
             text = _text(wish, dataset, uncut, whole, output=output)
             new.write_text(text(whole), encoding="utf-8")
-            files = ExperimentFiles(load_config(new))
-            check_dataset(files, dataset)
+            files = Experiment(load_config(new))
+            check_dataset(files.config, files.origin, dataset)
             times, reasons = _tried(files, whole)
             if times:
                 fastest, _ = min(times, key=lambda tried: tried[1])
@@ -159,14 +160,15 @@ def propose(wish: Wish, output: Path) -> Cluster:
         )
 
 
-def _tried(files: ExperimentFiles, whole: Cluster) -> tuple[list[tuple[Cluster, float]], list[str]]:
+def _tried(files: Experiment, whole: Cluster) -> tuple[list[tuple[Cluster, float]], list[str]]:
     """The divisions that can run with their predicted times, and why others cannot."""
     times: list[tuple[Cluster, float]] = []
     reasons: list[str] = []
+    planner = files.config.planner.model_copy(update={"search": SearchConfig(effort=0)})
     for cluster in map(_with_zero, divisions(whole)):
         try:
-            variant = Variant("dynamic", files.config.planner, cluster)
-            experiment = open_experiment(files.variant(variant.of(files.config)))
+            variant = Variant("dynamic", planner, cluster)
+            experiment = files.variant(variant.of(files.config)).open()
             samples, longest = experiment.sampler.iteration(0), _longest(files.used)
             if all(sample.sample_id != longest.sample_id for sample in samples):
                 samples = [*samples, longest]

@@ -15,7 +15,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.atomic_write import remove_unfinished, writing
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_text
-from dynapipe_hpc.experiment.files import ExperimentFiles
+from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.experiment.run_lock import locked
@@ -44,7 +44,7 @@ NO_CHOOSERS: Choosers = {}
 
 def simulate(
     ranks: Ranks,
-    files: ExperimentFiles,
+    files: Experiment,
     output: Path,
     on_share: Callable[[float], None] = lambda _: None,
     *,
@@ -97,7 +97,7 @@ def simulate(
             for name, iteration in mine:
                 samples = files.sampler.iteration(iteration)
                 if name not in planners:
-                    planner = variants[name].planner(placed[name])
+                    planner = variants[name].planner_of(placed[name])
                     if name in choosers:
                         by_method = choosers[name](planner.cost, planner.cluster)
                         planner = replace(planner, chooser=by_method)
@@ -118,7 +118,7 @@ def simulate(
         return results
 
 
-def _placed(ranks: Ranks, variants: Mapping[str, ExperimentFiles]) -> dict[str, Placement]:
+def _placed(ranks: Ranks, variants: Mapping[str, Experiment]) -> dict[str, Placement]:
     """Layers on the stages of every method; the ranks share the work."""
     with ranks.fail_together():
         mine = list(variants)[ranks.rank :: ranks.size]
@@ -126,7 +126,7 @@ def _placed(ranks: Ranks, variants: Mapping[str, ExperimentFiles]) -> dict[str, 
     return ranks.broadcast({n: p for of_rank in ranks.gather(of_own) for n, p in of_rank.items()})
 
 
-def _inputs_of(files: ExperimentFiles, variants: Iterable[ExperimentFiles]) -> dict[str, str]:
+def _inputs_of(files: Experiment, variants: Iterable[Experiment]) -> dict[str, str]:
     """Checksums of the lengths of samples, and of the cost table of every method."""
     lengths = hashlib.blake2b(digest_size=8)
     for numbers in files.trained:

@@ -1,0 +1,111 @@
+"""The check that a model can be trained on datasets: tokenizer, vocabulary, kind of samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.text.vocabulary import (
+    BYTES_SHA256,
+    FolderVocabulary,
+    read_vocabulary,
+    vocabulary_sha256,
+)
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.sizes_of_origin import more_rows
+from dynapipe_hpc.training.huggingface.origin import Origin
+
+if TYPE_CHECKING:  # HDF5, which plans of lengths do without
+    from dynapipe_hpc.data.dataset.joined_datasets import Dataset
+
+
+def check_dataset(config: ExperimentConfig, origin: Origin | None, dataset: Dataset) -> None:
+    """Refuses datasets that the model of an experiment cannot be trained on.
+
+    `origin` is the model that it begins with, if it names one.
+
+    Raises:
+        InputError: They have another tokenizer, more tokens than the model, no start token, or
+            preference pairs where the objective trains none, or none where it does.
+    """
+    # The tokenizer first: with another one, other numbers of tokens are not the fault.
+    if config.data.check_tokenizer and origin:
+        _check_tokenizer(origin, dataset)
+    _check_vocabulary(config, dataset)
+    _check_start(config, dataset)
+    check_pairs(config, dataset)
+
+
+def check_pairs(config: ExperimentConfig, dataset: Dataset) -> None:
+    """Refuses datasets of another kind of samples than the objective trains.
+
+    Raises:
+        InputError: A dataset has preference pairs, or has none, where the other is trained.
+    """
+    objective, trains_pairs = config.training.objective, config.training.preference_loss is not None
+    for file in dataset.files:
+        if file.has_pairs and not trains_pairs:
+            raise InputError(
+                f'{file.path}: holds preference pairs, but training.objective is "{objective}"; '
+                'set it to "dpo", or make a dataset of the answers that are to be learned'
+            )
+        if trains_pairs and not file.has_pairs:
+            raise InputError(
+                f'{file.path}: holds no preference pairs, which training.objective = "{objective}" '
+                "compares; make a dataset of pairs with dynapipe-hpc preprocess"
+            )
+
+
+def _check_vocabulary(config: ExperimentConfig, dataset: Dataset) -> None:
+    if dataset.vocab_size > config.model.vocab_size:
+        n_tokens, n_rows = dataset.vocab_size, config.model.vocab_size
+        its_tokenizer = f"{config.data.paths[0]}: its tokenizer has {n_tokens} tokens"
+        if config.model.init_from is None:
+            raise InputError(
+                f"{its_tokenizer}, but model.vocab_size is {n_rows}; raise it to at least "
+                f"{n_tokens}"
+            )
+        raise InputError(
+            f"{its_tokenizer}, but the embedding of model.init_from = '{config.model.init_from}' "
+            f"has {n_rows} rows; {more_rows(n_tokens)}; or preprocess with tokens that the model "
+            "has"
+        )
+
+
+def _check_start(config: ExperimentConfig, dataset: Dataset) -> None:
+    for file in dataset.files:
+        if file.start_id is None and config.model.has_target_rows:
+            raise InputError(
+                f"{file.path}: has no start token, but the decoder of a {config.model.family} "
+                "reads one before every target; make it again with dynapipe-hpc preprocess --start "
+                "TOKEN"
+            )
+
+
+def _check_tokenizer(origin: Origin, dataset: Dataset) -> None:
+    """A model without files of a tokenizer is not compared."""
+    if origin.small_files is None or (of_model := read_vocabulary(origin.small_files)) is None:
+        return
+    for file in dataset.files:
+        if not _is_same(file.header, of_model):
+            raise InputError(
+                f"{file.path}: its tokens are of the tokenizer {file.header.tokenizer_name} "
+                f"({file.header.vocab_size:,} tokens), not of that of model.init_from = "
+                f"'{origin.folder}' ({of_model.name}), to which the same ids mean other "
+                "text; make it again with dynapipe-hpc preprocess --tokenizer "
+                f"{origin.small_files}, or, if the ids do mean the same, set data.check_tokenizer "
+                "to false"
+            )
+
+
+def _is_same(header: DatasetHeader, of_model: FolderVocabulary) -> bool:
+    """Whether tokens are the same; of files that are not compared, whether they are no bytes."""
+    if not of_model.sha256:
+        return header.tokenizer_sha256 != BYTES_SHA256
+    if header.tokenizer_sha256 == of_model.sha256:
+        return True
+    if header.vocabulary_sha256:
+        return header.vocabulary_sha256 == vocabulary_sha256(of_model.ids)
+    # Older datasets know only how many tokens there are.
+    return header.vocab_size == of_model.size
