@@ -24,10 +24,6 @@ def check_dataset(config: ExperimentConfig, origin: Origin | None, dataset: Data
     """Refuses datasets that the model of an experiment cannot be trained on.
 
     `origin` is the model that it begins with, if it names one.
-
-    Raises:
-        InputError: They have another tokenizer, more tokens than the model, no start token, or
-            preference pairs where the objective trains none, or none where it does.
     """
     # The tokenizer first: with another one, other numbers of tokens are not the fault.
     if config.data.check_tokenizer and origin:
@@ -38,11 +34,7 @@ def check_dataset(config: ExperimentConfig, origin: Origin | None, dataset: Data
 
 
 def check_pairs(config: ExperimentConfig, dataset: Dataset) -> None:
-    """Refuses datasets of another kind of samples than the objective trains.
-
-    Raises:
-        InputError: A dataset has preference pairs, or has none, where the other is trained.
-    """
+    """Refuses datasets of another kind of samples than the objective trains."""
     objective, trains_pairs = config.training.objective, config.training.preference_loss is not None
     for file in dataset.files:
         if file.has_pairs and not trains_pairs:

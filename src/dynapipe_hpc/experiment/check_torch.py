@@ -8,11 +8,7 @@ from dynapipe_hpc.data.extras import optional_packages
 
 
 def check_torch() -> None:
-    """Loads torch, which takes seconds.
-
-    Raises:
-        InputError: torch is missing or broken.
-    """
+    """Loads torch, which takes seconds."""
     gc.disable()  # modules are no garbage, and looking for it takes a tenth of the time
     try:
         with optional_packages():

@@ -18,11 +18,7 @@ from dynapipe_hpc.planner.cost.from_config import costs_of
 
 
 def check_size(n_ranks: int, cluster: Cluster) -> None:
-    """Compares the number of ranks with the configuration.
-
-    Raises:
-        InputError: The job has too few or too many ranks.
-    """
+    """Compares the number of ranks with the configuration."""
     if n_ranks != cluster.n_ranks:
         raise InputError(
             f"the configuration needs {cluster.n_ranks} ranks (cluster.n_replicas = "
@@ -34,11 +30,7 @@ def check_size(n_ranks: int, cluster: Cluster) -> None:
 
 
 def check_batch_sizes(files: Experiment) -> None:
-    """Refuses a run in which some iteration has fewer samples than there are replicas.
-
-    Raises:
-        InputError: An iteration has too few samples; names the first.
-    """
+    """Refuses a run in which some iteration has fewer samples than there are replicas."""
     config, sampler = files.config, files.sampler
     n_replicas = config.cluster.n_replicas
     k = sampler.first_below(n_replicas, files.training.n_iterations)
@@ -141,22 +133,13 @@ RUN_CHECKS: Mapping[str, Check] = {
 
 
 def check_run(files: Experiment, n_ranks: int) -> None:
-    """Makes all checks of a run.
-
-    Raises:
-        InputError: A file cannot be used, or does not suit the rest.
-    """
+    """Makes all checks of a run."""
     for check in RUN_CHECKS.values():
         check(files, n_ranks)
 
 
 def check_profile(files: Experiment, n_ranks: int) -> None:
-    """Refuses a profile that no run could use; the dataset need not exist yet.
-
-    Raises:
-        InputError: The number of ranks is neither that of the configuration nor that of one stage,
-            or the dataset does not suit the model.
-    """
+    """Refuses a profile that no run could use; the dataset need not exist yet."""
     cluster = files.config.cluster
     if n_ranks != cluster.n_shards:
         check_size(n_ranks, cluster)

@@ -24,12 +24,7 @@ _REMOVED = {
 
 
 class Source(NamedTuple):
-    """A file or an option, and the values that it gives.
-
-    Attributes:
-        name: File with a colon, or option.
-        tables: Values by key, table by table.
-    """
+    """A file or an option, and the values that it gives."""
 
     name: str
     tables: Tables
@@ -47,15 +42,7 @@ class Source(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Place of an error in the configuration.
-
-    Attributes:
-        keys: Names as the file spells them; entries of lists have numbers.
-        kind: Kind of value that is allowed there.
-        table: Table that holds the last key.
-        union: Tables that could have been chosen for that one; None without a choice.
-        chosen: Value that selects the table among these.
-    """
+    """Place of an error in the configuration."""
 
     keys: tuple[str, ...]
     kind: ValueKind
@@ -71,13 +58,7 @@ class _Place(NamedTuple):
 
 
 def explain(path: Path, sources: Sequence[Source], error: ValidationError) -> str:
-    """A line per error: file or option, key, value, and the values allowed.
-
-    Args:
-        path: The file given by the user, named if an error spans keys or a key is missing.
-        sources: Sources of values, ascending in priority.
-        error: The error of the merged values.
-    """
+    """A line per error: file or option, key, value, and the values allowed."""
     errors = [each for each in error.errors() if not _follows(each)]
     lines = [_explain(path, sources, each) for each in errors]
     return "\n".join(dict.fromkeys(lines))  # kinds to choose from have an error each

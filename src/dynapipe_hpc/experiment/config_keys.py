@@ -34,34 +34,18 @@ _LARGE = re.compile(r"\d{6,}")
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """A key of a configuration.
-
-    Attributes:
-        name: Name within its table.
-        value: Type and limits of the value, in words.
-        default: Default as in TOML; empty if the key is left out by default, `REQUIRED` if it
-            has none.
-        unit: Unit of the value; empty without one.
-        text: Description, one paragraph.
-    """
+    """A key of a configuration."""
 
     name: str
     value: str
-    default: str
+    default: str  # as in TOML; empty if the key is left out by default
     unit: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class KeyTable:
-    """A table of a configuration, or one of the variants of a table.
-
-    Attributes:
-        path: Keys that lead to it, joined by dots.
-        heading: Heading in a file, with the key that selects the variant.
-        text: Description, one paragraph.
-        keys: Keys of the table itself, without tables inside.
-    """
+    """A table of a configuration, or one of the variants of a table."""
 
     path: str
     heading: str

@@ -22,13 +22,7 @@ if TYPE_CHECKING:  # HDF5, which plans of lengths do without
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvaluationSamples:
-    """Samples of every evaluation of a run, in batches that are planned one by one.
-
-    Attributes:
-        dataset: Dataset that holds the samples.
-        batches: Batches of samples.
-        n_available: Number of samples from which they were chosen.
-    """
+    """Samples of every evaluation of a run, in batches that are planned one by one."""
 
     dataset: Dataset
     batches: tuple[tuple[Sample, ...], ...]
@@ -61,18 +55,7 @@ def evaluation_samples(
     *,
     n_iterations: int,
 ) -> EvaluationSamples:
-    """Chooses the samples that a run evaluates.
-
-    Args:
-        config: The configuration.
-        evaluation: The [evaluation] table.
-        dataset: The dataset of the run, or those of its mixture.
-        used: The samples of the dataset that are used, held-out ones included.
-        n_iterations: Number of iterations of the run.
-
-    Raises:
-        InputError: A dataset cannot be used, or has fewer samples than there are replicas.
-    """
+    """Chooses the samples that a run evaluates."""
     if evaluation.held_out is not None:
         ids = used.kept[are_held_out(used.kept, evaluation.held_out)]
     else:
@@ -96,11 +79,7 @@ def evaluation_samples(
 
 
 def without_held_out(used: UsedTokens, held_out: float, dataset: Dataset) -> UsedTokens:
-    """The samples that are used without a share that is held out.
-
-    Raises:
-        InputError: A dataset has no other samples; names it.
-    """
+    """The samples that are used without a share that is held out."""
     kept = used.kept[~are_held_out(used.kept, held_out)]
     end = 0
     for file in dataset.files:

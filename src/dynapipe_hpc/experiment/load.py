@@ -72,12 +72,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
 
 
 def with_cost_table(config: ExperimentConfig, path: Path) -> ExperimentConfig:
-    """The configuration, but with measured costs from a file.
-
-    Args:
-        config: The configuration; other keys of its [planner.cost] are kept if that is profiled.
-        path: The cost table, as in `planner.cost.path`.
-    """
+    """The configuration, but with measured costs from a file."""
     given = config.planner.cost
     settings = given if isinstance(given, ProfiledConfig) else ProfiledConfig(path=path)
     cost = settings.model_copy(update={"path": path})
@@ -89,14 +84,6 @@ def with_tables(config: ExperimentConfig, name: str, tables: Tables) -> Experime
     """The configuration, but with other values, as of a file that extends it; without [study].
 
     Layers are placed anew on another number of stages, unless the other values place them.
-
-    Args:
-        config: The configuration.
-        name: Where the other values are, for messages.
-        tables: The other values, table by table.
-
-    Raises:
-        ConfigError: A key or value is wrong; names it and the values allowed.
     """
     merged = config.model_dump(exclude_none=True, exclude={"study"})
     # Another family has defaults of its own.
@@ -113,12 +100,7 @@ def with_tables(config: ExperimentConfig, name: str, tables: Tables) -> Experime
 
 
 def to_toml(config: ExperimentConfig, placement: Placement | None = None) -> str:
-    """The configuration with every default filled in, as a file that loads to the same.
-
-    Args:
-        config: The configuration.
-        placement: The layers that were placed on every stage, which the file then names.
-    """
+    """The configuration with every default filled in, as a file that loads to the same."""
     if placement is not None:
         layers = {"layers_per_stage": placement.layers_per_stage}
         model = config.model.model_copy(update=layers)

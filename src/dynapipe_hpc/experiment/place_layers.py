@@ -28,9 +28,6 @@ def place_layers(experiment: Experiment) -> Placement:
 
     It is chosen among equal shares and placements that balance stages: the one with the least
     predicted time for the first batches.
-
-    Raises:
-        InputError: Dataset or costs cannot be used.
     """
     if configured := experiment.config.model.layers_per_stage:
         return Placement(configured)
@@ -42,9 +39,6 @@ def place_layers_for(experiment: Experiment, batches: Sequence[Lengths]) -> Plac
     """Placement that is configured or, if none is, chosen for batches of lengths.
 
     It is chosen as by `place_layers`; the dataset is not read.
-
-    Raises:
-        InputError: The costs cannot be used.
     """
     model = experiment.config.model
     if configured := model.layers_per_stage:

@@ -24,19 +24,12 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class ReferenceFile:
-    """A file of log-probabilities, which grows while they are computed.
-
-    Attributes:
-        path: The file.
-        fingerprint: Hash of the reference model, the samples and how they are used.
-        n_samples: Number of samples.
-        shared: File that is read as long as there is none at `path`.
-    """
+    """A file of log-probabilities, which grows while they are computed."""
 
     path: Path
-    fingerprint: str
+    fingerprint: str  # hash of the reference model, the samples and how they are used
     n_samples: int
-    shared: Path | None = None
+    shared: Path | None = None  # read as long as there is none at `path`
 
     @classmethod
     def from_dataset(cls, dataset: Path, fingerprint: str, n_samples: int) -> Self:
@@ -62,11 +55,7 @@ class ReferenceFile:
         return str(self.path) if _is_writable(self.path.parent) else "the run folder"
 
     def read(self) -> FloatArray:
-        """Log-probabilities known so far, shape (n_samples, 2); NaN for samples that are not.
-
-        Raises:
-            InputError: The file cannot be read, is damaged, or is of other samples.
-        """
+        """Log-probabilities known so far, shape (n_samples, 2); NaN for samples that are not."""
         source = self.source
         if not source.exists():
             return np.full((self.n_samples, 2), np.nan)
@@ -83,12 +72,7 @@ class ReferenceFile:
         return np.frombuffer(data, _ORDER).astype(np.float64).reshape(-1, 2)
 
     def write(self, log_probs: FloatArray) -> None:
-        """Replaces the file.
-
-        Raises:
-            InputError: The file cannot be written here.
-            RunError: The file system refuses, as when the disk is full.
-        """
+        """Replaces the file."""
         data = log_probs.astype(_ORDER).tobytes()
         line = json.dumps(self._header(data)).encode()
         with atomic_write(self.path) as temporary:

@@ -25,13 +25,7 @@ MAX_PLANNED = 8
 
 
 class ReferencePass(NamedTuple):
-    """The reference of preference pairs of one dataset.
-
-    Attributes:
-        dataset: The dataset.
-        batches: The pairs that a run trains on or evaluates, in batches.
-        file: The file that keeps their log-probabilities.
-    """
+    """The reference of preference pairs of one dataset."""
 
     dataset: Dataset
     batches: Sequence[Sequence[Sample]]
@@ -59,16 +53,7 @@ class ReferencePass(NamedTuple):
 def reference_passes(
     files: Experiment, weights_hash: str, output: Path | None
 ) -> list[ReferencePass]:
-    """References of the dataset that is trained on, and of the one evaluated if that is another.
-
-    Args:
-        files: Files of an experiment, which trains on preference pairs.
-        weights_hash: Hash of the weights that the run began with.
-        output: The run folder; None if it is not known.
-
-    Raises:
-        InputError: A dataset cannot be used.
-    """
+    """References of the dataset that is trained on, and of the one evaluated if that is another."""
     config, used, dataset = files.config, files.used, files.dataset
     samples = [used.sample(i, int(dataset.task_ids[i])) for i in used.kept.tolist()]
     batches = in_batches(samples, config.data.tokens_per_batch, config.cluster.n_replicas)
@@ -84,11 +69,7 @@ def reference_passes(
 
 
 def describe_reference(experiment: Experiment, output: Path | None) -> str:
-    """Pairs whose reference is still to be computed, and about how long that takes.
-
-    Raises:
-        InputError: The model or a file cannot be used, or pairs cannot be planned.
-    """
+    """Pairs whose reference is still to be computed, and about how long that takes."""
     passes = reference_passes(experiment, experiment.weights_hash, output)
     return "; ".join(_describe(experiment, each) for each in passes)
 

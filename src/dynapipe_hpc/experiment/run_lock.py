@@ -150,11 +150,7 @@ class RunLock:
         self._beating = threading.Thread(target=self._beat, name="run lock", daemon=True)
 
     def acquire(self) -> None:
-        """Takes the lock, and creates the folder if there is none.
-
-        Raises:
-            InputError: Another run holds the lock, or the folder cannot be written.
-        """
+        """Takes the lock, and creates the folder if there is none."""
         self._is_new_folder = not os.path.lexists(self._folder)
         try:
             self._take_when_free()
@@ -263,11 +259,7 @@ class RunLock:
 
 
 def writer_of(folder: Path) -> LockHolder | None:
-    """The holder of the lock on a folder; None if there is none or its process is gone.
-
-    Raises:
-        InputError: The name of the lock is taken by something that is no folder.
-    """
+    """The holder of the lock on a folder; None if there is none or its process is gone."""
     lock = folder / LOCK
     if lock.exists() and not lock.is_dir():
         raise _not_a_folder_error(lock)
@@ -285,11 +277,7 @@ def locked(ranks: Ranks, output: Path) -> Iterator[RunLock]:
 
     The lock is released when all ranks leave the block together. After an error on one rank the
     others may still be writing, so the lock stays until the job has ended; the next start then
-    sees that its holder is gone.
-
-    Raises:
-        SystemExit: Another run holds the lock, or the folder cannot be written; the first rank
-            has said so. A process that needs no MPI raises `InputError` instead.
+    sees that its holder is gone. If another run holds it, the first rank says so.
     """
     slurm_job = read_slurm_job(os.environ)
     lock = RunLock(output, f"Slurm job {slurm_job.name}" if slurm_job else "")

@@ -10,15 +10,7 @@ from dynapipe_hpc.training.huggingface.pages import has_another_family
 
 
 def sizes_of_origin(model: Any) -> Source | None:
-    """The values that a [model] table may leave out; None if it names no model to start from.
-
-    Args:
-        model: The table, not validated yet. If it names a run, the run's newest checkpoint takes
-            its place, as the run may have others later.
-
-    Raises:
-        InputError: The model cannot be used, or its sizes differ from those of the table.
-    """
+    """The values that a [model] table may leave out; None if it names no model to start from."""
     if not isinstance(model, dict):
         return None
     path = model.get("init_from")

@@ -40,14 +40,7 @@ def config_schema() -> Schema:
 
 
 class ValueKind:
-    """The values that a key, or an entry of its list, may have.
-
-    Attributes:
-        schema: JSON Schema without references, and without null for keys that may be left out.
-        tag: Key whose value selects one of several tables; empty if there are none to choose from.
-        variants: Tables to choose from, by the value of that key.
-        alternatives: Kinds to choose from, if they are not tables.
-    """
+    """The values that a key, or an entry of its list, may have."""
 
     def __init__(self, schema: Schema) -> None:
         members = list(_members(schema))
@@ -85,11 +78,7 @@ class ValueKind:
         return [choice for each in self.alternatives for choice in each.choices]
 
     def describe(self, key: str) -> str:
-        """Words that complete "must be ...".
-
-        Args:
-            key: Name of the key; its suffix is the unit.
-        """
+        """Words that complete "must be ..."."""
         if self.alternatives:
             return " or ".join(each.describe(key) for each in self.alternatives)
         if self.choices:

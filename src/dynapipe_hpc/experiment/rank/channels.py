@@ -30,13 +30,9 @@ from dynapipe_hpc.training.collectives import Collectives
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """The connections of a rank.
+    """The connections of a rank: to all, and point to point within its shard, as plans number it.
 
-    Attributes:
-        collectives: Collective operations over all ranks.
-        transport: Point-to-point transport between the ranks of this rank's shard, numbered as in
-            plans.
-        close: Function that closes the connections; all ranks together.
+    `close` is called by all ranks together.
     """
 
     collectives: Collectives
@@ -72,15 +68,8 @@ def open_channels(
     """Connects the ranks of a cluster; all ranks together.
 
     MPI carries CPU tensors and, through the host, tensors of GPUs that ranks share; NCCL carries
-    tensors if every rank has a GPU to itself.
-
-    Args:
-        job: The ranks.
-        cluster: The cluster, which numbers the ranks.
-        on: The device of this rank.
-        dtype: Type of the tensors between stages.
-        holders: Stages that exchange tied weights and their gradients in pairs.
-        timeout_s: Time after which the watchdog ends a rank that waits.
+    tensors if every rank has a GPU to itself. Stages that are `holders` of tied weights exchange
+    them in pairs.
     """
     if on.device.type == "cuda" and not on.is_shared:
         return open_torch_channels(

@@ -21,23 +21,14 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class RankDevice:
-    """The device of a rank.
-
-    Attributes:
-        device: The CPU, or a GPU of the rank's host.
-        is_shared: Whether any two ranks of the job share a GPU; the same on all ranks.
-    """
+    """The device of a rank."""
 
     device: torch.device
-    is_shared: bool = False
+    is_shared: bool = False  # whether any two ranks of the job share a GPU
 
 
 def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
-    """Assigns the GPUs of every host to its ranks in turn; all ranks together.
-
-    Raises:
-        InputError: GPUs are required, but this rank sees none, or only Intel's.
-    """
+    """Assigns the GPUs of every host to its ranks in turn; all ranks together."""
     device_name = config.training.device
     n_devices = torch.cuda.device_count() if device_name != "cpu" else 0
     counts = job.all_gather_int(n_devices)
@@ -77,11 +68,7 @@ def clock_of(device: torch.device) -> Clock[Any]:
 
 
 def reserve_memory(on: RankDevice, config: ExperimentConfig) -> None:
-    """Reserves GPU memory for plans that fill what the configuration allows, before training.
-
-    Raises:
-        InputError: The GPU has less memory free.
-    """
+    """Reserves GPU memory for plans that fill what the configuration allows, before training."""
     if on.device.type == "cpu":
         return
     try:

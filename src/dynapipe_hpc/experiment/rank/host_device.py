@@ -17,18 +17,11 @@ from dynapipe_hpc.models.attention import kernels_of, packed_obstacle
 
 @dataclass(frozen=True, slots=True)
 class HostDevice:
-    """The kind of device that the ranks of this host compute on.
+    """The kind of device that the ranks of this host compute on."""
 
-    Attributes:
-        gpu_name: Name of the GPU; None for CPUs.
-        attention: Names of the kernels that attention runs there, see `kernels_of`.
-        packed_obstacle: Reason why packed rows have no kernel of their own on the GPU; empty if
-            they have, and for CPUs.
-    """
-
-    gpu_name: str | None = None
-    attention: str = ""
-    packed_obstacle: str = ""
+    gpu_name: str | None = None  # None for CPUs
+    attention: str = ""  # names of kernels, see `kernels_of`
+    packed_obstacle: str = ""  # why packed rows have no kernel of their own on the GPU
 
     @property
     def facts(self) -> dict[str, str]:
@@ -86,12 +79,7 @@ def slow_packed_rows(config: ExperimentConfig, host: HostDevice) -> str:
 
 
 def slices_obstacle(config: ExperimentConfig, host: HostDevice) -> str:
-    """Reason why slices cannot run on this host's devices; empty if they can, or plans have none.
-
-    Raises:
-        InputError: It needs flash attention on a GPU, which cannot run, and slices of so many
-            tokens are asked for.
-    """
+    """Reason why slices cannot run on this host; empty if they can, or plans have none."""
     if not config.may_slice:
         return ""
     if host.packed_obstacle and config.planner.slice_tokens:
@@ -103,11 +91,7 @@ def slices_obstacle(config: ExperimentConfig, host: HostDevice) -> str:
 
 
 def check_pairs(config: ExperimentConfig, host: HostDevice) -> None:
-    """Checks that the attention of preference pairs can run on this host's devices.
-
-    Raises:
-        InputError: It needs flash attention on a GPU, which cannot run.
-    """
+    """Checks that the attention of preference pairs can run on this host's devices."""
     if config.training.preference_loss is not None and host.packed_obstacle:
         raise InputError(
             f'training.objective is "{config.training.objective}", but preference pairs that share '
@@ -119,10 +103,6 @@ def prepare_for_host(job: Job, experiment: Experiment) -> HostDevice:
     """Checks an experiment against the devices of the first rank's host; all ranks together.
 
     It drops slices if they cannot run there. Returns the kind of device, on the first rank.
-
-    Raises:
-        SystemExit: Costs were measured on another kind of device, or what the experiment needs
-            cannot run on this one; the first rank has said why.
     """
     config = experiment.config
     host, obstacle = HostDevice(), ""

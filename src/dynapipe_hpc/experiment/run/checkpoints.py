@@ -90,10 +90,6 @@ class Checkpoints:
     tell each other after every iteration, in one number each, whether they have finished; when
     all have, the first completes the checkpoint. If a checkpoint cannot be written, it is dropped
     with a warning; earlier ones are kept, and training continues.
-
-    Attributes:
-        took_s: Time that the last checkpoint took to write on the slowest rank and to complete;
-            known on the first rank, 0 before the first checkpoint and elsewhere.
     """
 
     def __init__(
@@ -123,7 +119,7 @@ class Checkpoints:
         self._error: Future[str] = Future()
         self._error.set_result("")
         self._time = CheckpointTime(config)
-        self.took_s = 0.0
+        self.took_s = 0.0  # on the slowest rank, and to complete it; known on the first
 
     def save_if_due(self, n_done: int, *, is_best: bool = False) -> None:
         """Begins a checkpoint if one is due; to be called when `n_done` iterations are done.
@@ -145,12 +141,7 @@ class Checkpoints:
             self._folder.best = n_done
 
     def save_now(self, n_done: int) -> None:
-        """Returns when a checkpoint of this state is complete; does nothing if none are configured.
-
-        Raises:
-            SystemExit: It cannot be written; the first rank has said why.
-            RunError: The lock on the run folder is gone.
-        """
+        """Returns when a checkpoint of this state is complete, if any are configured."""
         if not self._config.is_on:
             return
         if self._n_begun != n_done:
@@ -161,11 +152,7 @@ class Checkpoints:
                 raise RunError(f"the last checkpoint could not be written: {error}")
 
     def check_time(self, iteration_ms: float) -> None:
-        """Checks that a run that is asked to stop has time for a checkpoint.
-
-        Raises:
-            RunError: It has not, see `CheckpointTime`; on the first rank.
-        """
+        """Checks that a run that is asked to stop has time for a checkpoint."""
         self._time.check(1e-3 * iteration_ms, self.took_s)
 
     def end(self, n_done: int, *, stopped: bool, changed: bool = True) -> None:
@@ -173,9 +160,6 @@ class Checkpoints:
 
         `stopped` means that the run is to continue later, `changed` that an iteration was made:
         else all is in a checkpoint.
-
-        Raises:
-            SystemExit: The state cannot be written; the first rank has said why.
         """
         if changed and (stopped or self._config.last):
             self.save_now(n_done)
@@ -231,11 +215,7 @@ class Checkpoints:
             self._error = self._writer.submit(self._complete, pending, outcomes)
 
     def _complete(self, pending: _Pending, outcomes: list[_Outcome]) -> str:
-        """Completes a checkpoint on the first rank; returns its error, or an empty string.
-
-        Raises:
-            RunError: The lock on the run folder is gone; another run may be writing there.
-        """
+        """Completes a checkpoint on the first rank; returns its error, or an empty string."""
         self._check_lock()
         started_s = time.perf_counter()
         errors = dict.fromkeys(outcome.error for outcome in outcomes if outcome.error)

@@ -26,12 +26,7 @@ class DatasetCheck:
     """
 
     def __init__(self, dataset: Dataset, *, is_wanted: bool = True) -> None:
-        """Starts the comparison, or says why there is none.
-
-        Args:
-            dataset: The dataset, or those of a mixture; the process opens each again.
-            is_wanted: Whether to compare it, if it has checksums (data.verify).
-        """
+        """Starts the comparison, or says why there is none."""
         self._paths = [file.path for file in dataset.files]
         self._is_closed = False
         self._process: subprocess.Popen[str] | None = None

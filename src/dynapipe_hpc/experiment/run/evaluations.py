@@ -34,9 +34,6 @@ class Evaluator:
         """Plans the batches of samples; all ranks together.
 
         Preference pairs need their `reference`, see `find_reference`.
-
-        Raises:
-            SystemExit: A batch cannot be planned; the first rank has said why.
         """
         self._rank = rank
         self._samples, self._names = samples.samples, samples.dataset.task_names

@@ -44,11 +44,7 @@ class EndRecord:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """The record of a run folder; None if no rank could write one.
-
-        Raises:
-            InputError: The file is damaged.
-        """
+        """The record of a run folder; None if no rank could write one."""
         path = folder / ENDED
         if not path.exists():
             return None
@@ -115,11 +111,7 @@ _HINTS = (
 
 
 def explain_run(folder: Path) -> str:
-    """Explains how a run ended, or that it has not, from what it left in its folder.
-
-    Raises:
-        InputError: It is not one, or a file of it is damaged.
-    """
+    """Explains how a run ended, or that it has not, from what it left in its folder."""
     _check(folder)
     return "\n".join((*_end(folder), *_progress(folder)))
 
@@ -207,11 +199,7 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def live_view(folder: Path) -> list[str]:
-    """Lines of at most 100 columns, but for names: progress, numbers, ranks, and how it stands.
-
-    Raises:
-        InputError: It is no run folder, or a file of it is damaged.
-    """
+    """Lines of at most 100 columns, but for names: progress, numbers, ranks, and how it stands."""
     _check(folder)
     state = next(_end(folder))
     return [str(folder), *_now(folder), *_ranks(folder), state]

@@ -24,9 +24,6 @@ def plan_forward(
     """This rank's encoded plans of the forward passes of batches; all ranks together.
 
     The ranks take turns to plan batches, and then exchange the plans. Messages say `what` for.
-
-    Raises:
-        SystemExit: A batch cannot be planned; the first rank has said why.
     """
     cluster, planner = experiment.config.cluster, experiment.forward_planner
     made = []

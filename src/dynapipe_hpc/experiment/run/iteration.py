@@ -73,15 +73,9 @@ class ExecutedIteration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationResult(IterationNumbers):
-    """Numbers of an iteration, and requests; the type of each says how ranks combine it.
+    """Numbers of an iteration, and requests; the type of each says how ranks combine it."""
 
-    Attributes:
-        trace_first: First iteration that a new request wants traced; -1 without one.
-        trace_last: Last such iteration; -1 without a request.
-        stop_signal: Signal that asked to stop, or 0.
-        pass_times: Numbers of `PassTimes`; none if costs are not corrected.
-    """
-
+    # Iterations that a new request wants traced.
     trace_first: Annotated[int, Over.MAX] = -1
     trace_last: Annotated[int, Over.MAX] = -1
     stop_signal: Annotated[int, Over.MAX] = 0

@@ -57,9 +57,6 @@ def run_largest_first(rank: Rank, plans: Plans, config: ExperimentConfig) -> str
     with ranks of other stages or replicas this exchanges nothing.
 
     Returns a line that compares the memory used with the memory planned; empty if nothing was run.
-
-    Raises:
-        RunError: The device lacks the memory.
     """
     first = plans.iterations[: config.store.look_ahead]
     limit_bytes = config.cluster.device_memory_bytes

@@ -13,32 +13,20 @@ class LossHistory:
     """Losses of evaluations by the number of iterations done.
 
     The evaluation before the first iteration does not count, as training has done nothing yet.
-
-    Attributes:
-        best: Number of iterations after which the loss was lowest; None before any counts.
     """
 
     def __init__(self, patience: int, losses: Iterable[tuple[int, float]] = ()) -> None:
-        """Continues earlier evaluations.
-
-        Args:
-            patience: Number of evaluations without a lower loss that end training; 0 for no limit.
-            losses: Number of iterations done and loss of each earlier evaluation, ascending.
-        """
+        """Continues earlier evaluations, ascending; no `patience` is no limit."""
         self._patience = patience
         self._losses: dict[int, float] = {}
         self._n_worse = 0
-        self.best: int | None = None
+        self.best: int | None = None  # iterations done when the loss was lowest
         for n_done, loss in losses:
             self.add(n_done, loss)
 
     @classmethod
     def read(cls, output: Path, config: EvaluationConfig, n_done: int) -> Self:
-        """The history of a run folder up to `n_done` iterations.
-
-        Raises:
-            InputError: A line of the folder's evaluations is damaged.
-        """
+        """The history of a run folder up to `n_done` iterations."""
         records = evaluations_file(output).records() if n_done else ()
         losses = ((record.n_done, record.loss) for record in records if record.n_done <= n_done)
         return cls(config.patience, losses)
@@ -74,14 +62,9 @@ class LossHistory:
 
 
 def is_complete(n_done: int, n_iterations: int, history: LossHistory | None) -> bool:
-    """Whether a run has nothing left to do.
+    """Whether a run has nothing left to do; without a history it does not evaluate.
 
     A run that was asked to stop in its last evaluation has that left.
-
-    Args:
-        n_done: Number of iterations done.
-        n_iterations: Number of iterations of the run.
-        history: Losses so far; None if the run does not evaluate.
     """
     if history is None:
         return n_done >= n_iterations

@@ -29,11 +29,7 @@ class OpenRun:
     """
 
     def __init__(self, job: Job, experiment: Experiment, output: Path, lock: RunLock) -> None:
-        """Finds where the run starts; the folder need not exist.
-
-        Raises:
-            SystemExit: A checkpoint or an evaluation cannot be used; the first rank has said why.
-        """
+        """Finds where the run starts; the folder need not exist."""
         config = experiment.config
         self.output, self.lock, self.quiet_period = output, lock, QuietPeriod()
         self.checkpoints = CheckpointFolder(output / "checkpoints", config.checkpoint)
@@ -65,11 +61,7 @@ class OpenRun:
 
     @contextmanager
     def records(self, device: dict[str, str]) -> Iterator[None]:
-        """Creates the folder or continues it, and writes into it until the block ends.
-
-        Raises:
-            SystemExit: The folder cannot be written; the first rank has said why.
-        """
+        """Creates the folder or continues it, and writes into it until the block ends."""
         job, experiment = self._job, self._experiment
         with job.fail_together():
             if job.is_first:

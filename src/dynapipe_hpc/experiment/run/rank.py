@@ -87,11 +87,7 @@ class Rank:
         return loader_of(dataset, self._experiment.config, self._collate)
 
     def start_at(self, point: ResumePoint | None, output: Path) -> None:
-        """Restores a checkpoint, or begins with the weights of `model.init_from`; all together.
-
-        Raises:
-            SystemExit: Checkpoint or model cannot be used; the first rank has said why.
-        """
+        """Restores a checkpoint, or begins with the weights of `model.init_from`; all together."""
         config, dataset = self._experiment.config, self._experiment.dataset
         if point:
             with self.job.fail_together():

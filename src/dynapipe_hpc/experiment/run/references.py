@@ -33,9 +33,6 @@ def train_preferences(rank: Rank, experiment: Experiment, run: OpenRun) -> Refer
     If the run begins, the weights of the rank are those of the reference.
 
     Returns the reference; or the signal if the run was asked to stop meanwhile.
-
-    Raises:
-        SystemExit: As for `find_reference`.
     """
     with rank.job.fail_together():
         passes = reference_passes(experiment, run.weights_hash, run.output)

@@ -133,9 +133,6 @@ def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> Resum
     """The newest undamaged checkpoint, after clearing the folder for a run that continues.
 
     Unfinished checkpoints are removed, and damaged ones set aside if there is an undamaged one.
-
-    Raises:
-        SystemExit: An error of `newest_undamaged`; the first rank has printed it.
     """
     with job.fail_together():
         together(job, lambda: _clear(folder) if job.is_first else None)
@@ -206,11 +203,7 @@ def check_share(path: Path, job: Job) -> Description:
 
 
 def check_facts(path: Path, stored: Facts, current: Facts) -> None:
-    """Refuses a checkpoint of another experiment.
-
-    Raises:
-        InputError: A fact differs; names the checkpoint, the key and both values.
-    """
+    """Refuses a checkpoint of another experiment."""
     # What a checkpoint leaves out of its model, or what is null there, has the default.
     sizes = shape_of(path, stored).sizes if "model.n_layers" in stored else {}
     model = {f"model.{key}": value for key, value in sizes.items()}

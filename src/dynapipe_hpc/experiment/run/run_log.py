@@ -111,20 +111,13 @@ class RunLog:
         """Adds an iteration with its global batch, which is written when the next has begun.
 
         `traces` are those of the first shard's ranks if they are to be written, or none.
-
-        Raises:
-            RunError: The iteration before could not be written, see `flush`.
         """
         self.flush()
         record = self._pace.record(numbers, measured_ms)
         self._writing = self._writer.submit(self._write, record, traces, samples)
 
     def flush(self) -> None:
-        """Returns when all iterations are written.
-
-        Raises:
-            RunError: The file system refuses, or the lock on the run folder is gone.
-        """
+        """Returns when all iterations are written; raises `RunError` if they could not be."""
         self._writing.result()
 
     def note(self, iteration: int, notes: Sequence[str]) -> None:
@@ -145,11 +138,7 @@ class RunLog:
         return is_end or is_skipped or (record.iteration + 1) % self._log_every == 0
 
     def add_evaluation(self, record: EvaluationRecord, *, is_best: bool) -> None:
-        """Adds an evaluation.
-
-        Raises:
-            RunError: The file system refuses, or the lock on the run folder is gone.
-        """
+        """Adds an evaluation."""
         self.flush()
         self._lock.check()
         self._folder.add_evaluation(record)
@@ -174,11 +163,7 @@ class RunLog:
         self._folder.add_trace(plans, measured, self._work.shares(plans, samples))
 
     def close(self) -> None:
-        """Closes the run folder when all iterations are written.
-
-        Raises:
-            RunError: See `flush`.
-        """
+        """Closes the run folder when all iterations are written."""
         self._quiet_period.end()
         self.flush()
         self._writer.shutdown()

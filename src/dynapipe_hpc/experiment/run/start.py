@@ -18,10 +18,6 @@ def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experime
 
     The last check loads torch; all other errors are reported within two seconds. `overrides` are
     as for `load_config`.
-
-    Raises:
-        SystemExit: Configuration, dataset, cost table or number of ranks cannot be used, or torch
-            cannot be loaded; the first rank has said why.
     """
     placement = None
     with job.fail_together():

@@ -34,9 +34,6 @@ class TraceRequest:
         """The first and the last iteration that a new request names; `NOTHING` without one.
 
         A request that cannot be used is said, and does not end the run.
-
-        Args:
-            iteration: The current iteration; earlier ones can no longer be traced.
         """
         if not self._is_usable or not os.path.lexists(self._path):
             return NOTHING
@@ -77,14 +74,7 @@ class Traces:
     def __init__(
         self, job: Job, config: ExperimentConfig, output: Path, activity: PlannerActivity
     ) -> None:
-        """Gathers traces of the first shard's ranks.
-
-        Args:
-            job: The ranks.
-            config: The configuration: how many iterations are traced from the start.
-            output: The run folder, in which the first rank looks for requests.
-            activity: What this rank's planner does meanwhile.
-        """
+        """Gathers traces of the first shard's ranks."""
         self._job, self._activity = job, activity
         self._n_first, self._n_shards = config.report.trace_iterations, config.cluster.n_shards
         self._request = TraceRequest(output, is_read=job.is_first)

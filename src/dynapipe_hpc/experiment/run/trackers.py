@@ -99,10 +99,6 @@ def open_trackers(output: Path, config: ReportConfig, text: str, n_done: int) ->
     """Opens the trackers of a run, which they continue if iterations are done.
 
     `text` is the resolved configuration (TOML).
-
-    Raises:
-        InputError: A package refuses.
-        RunError: The file system refuses.
     """
     return Trackers(list(_open(output, config, text, n_done)))
 

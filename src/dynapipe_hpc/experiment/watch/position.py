@@ -31,19 +31,12 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Position of a rank at the moment when it was read.
-
-    Attributes:
-        phase: Phase of the rank.
-        iteration: Number of the iteration.
-        index: Index of the instruction that the host executes; after the last, their number.
-        on_device: Index of the instruction that the device executes, which may be an earlier one.
-    """
+    """Position of a rank at the moment when it was read."""
 
     phase: Phase
     iteration: int
-    index: int
-    on_device: int
+    index: int  # of the instruction that the host executes
+    on_device: int  # of that which the device executes, which may be an earlier one
 
 
 class Position:

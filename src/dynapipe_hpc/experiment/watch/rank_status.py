@@ -32,31 +32,18 @@ _DOING = {
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:
-    """Status of one rank.
-
-    Attributes:
-        rank: Number of the rank in the job.
-        host: Name of its host.
-        process: State of its process, as the system reports it.
-        for_s: Time since it last made progress.
-        iteration: Iteration that it works on.
-        doing: Instruction by number, name and symbol, or the phase it is in.
-        action: Name of the instruction alone, or the phase it is in.
-        microbatch: Number and shape of the instruction's micro-batch, if it has one.
-        peer: Rank at the other end, if the instruction is a transfer.
-        waits: Whether it may be waiting for other ranks.
-    """
+    """Status of one rank."""
 
     rank: int
     host: str
     process: str
-    for_s: float
+    for_s: float  # since it last made progress
     iteration: int
-    doing: str
-    action: str
+    doing: str  # instruction by number, name and symbol, or the phase it is in
+    action: str  # name of the instruction alone, or the phase
     microbatch: str
     peer: str
-    waits: bool
+    waits: bool  # whether it may be waiting for other ranks
 
     @property
     def place(self) -> str:
@@ -132,10 +119,6 @@ def table_of(statuses: Iterable[RankStatus], n_ranks: int) -> str:
     Ranks at the same instruction of equal micro-batches share a line. If there would be too many
     lines, ranks that wait in the same way share one, whatever they wait for. If there are still too
     many, the ranks that least probably block the others are summed up below the table.
-
-    Args:
-        statuses: RankStatus of ranks, of each at most once.
-        n_ranks: Number of ranks of the job.
     """
     ranks = sorted(statuses, key=lambda w: w.rank)
     groups = _grouped(ranks, _place)

@@ -93,13 +93,7 @@ _WORD_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A rank on this host.
-
-    Attributes:
-        rank: Number of the rank in the job.
-        pid: Process id of the rank.
-        names: PID namespace in which the process id is valid.
-    """
+    """A rank on this host."""
 
     rank: int
     pid: int
@@ -107,20 +101,10 @@ class Neighbour:
 
 
 class HostPositions:
-    """Positions that every rank of the host can read without the others' help.
-
-    Attributes:
-        host: Name of the host.
-        neighbours: The ranks of the host, this one included.
-        own: Position of this rank, which it writes.
-    """
+    """Positions that every rank of the host can read without the others' help."""
 
     def __init__(self, job: Job, plan_bytes: int) -> None:
-        """Shares positions of plans of at most `plan_bytes`; all ranks of `job` together.
-
-        Raises:
-            RunError: Memory that ranks share is not as this needs it; on all ranks.
-        """
+        """Shares positions of plans of at most `plan_bytes`; all ranks of `job` together."""
         self.host = MPI.Get_processor_name()
         local = job.on_this_host()
         n_bytes = HEAD_BYTES + -(-plan_bytes // _WORD_BYTES) * _WORD_BYTES
@@ -158,12 +142,7 @@ class Watchdog:
     """
 
     def __init__(self, job: Job, config: ExperimentConfig) -> None:
-        """Prepares to watch; all ranks together.
-
-        Args:
-            job: The ranks.
-            config: The configuration: numbering of the ranks, and time limits without progress.
-        """
+        """Prepares to watch; all ranks together."""
         self._job, self._cluster = job, config.cluster
         self._limits = _limits(config)
         plan_bytes = config.store.plan_bytes
