@@ -134,7 +134,7 @@ def test_what_fills_packed_rows_up_needs_few_positions(complete: Path) -> None:
         ("cluster.n_stage=2", r"unknown key 'cluster.n_stage'; did you mean 'n_stages'\?"),
         ("planner.batch.token_multiples=8", "'planner.batch.token_multiples'; did you mean"),
         ("zebra.x=1", "unknown key 'zebra'; known keys here: data, model"),
-        ("cluster.n_stages=0", "cluster.n_stages = 0: .*greater than or equal to 1"),
+        ("cluster.n_stages=0", "cluster.n_stages = 0: .*≥ 1"),
         ("planner.batch.rule=pack", "planner.batch.rule = 'pack': must be .*'dense_packing'"),
         ("planner.batch.rule=dynamc", r"'packed_balanced'; did you mean 'dynamic'\?$"),
         (
@@ -154,13 +154,13 @@ def test_what_fills_packed_rows_up_needs_few_positions(complete: Path) -> None:
             "training.betas=[0.9]",
             r"betas = \[0.9\]: must be a list of 2 entries, each a finite number",
         ),
-        ("training.threads=true", "training.threads = true: must be an integer greater than or"),
-        ("cluster.n_stages=few", r"n_stages = 'few': must be an integer .* equal to 1048576$"),
-        ("store.timeout_s=long", "= 'long': must be a finite number greater than 0 .*, in seconds"),
+        ("training.threads=true", "training.threads = true: must be an integer ≥"),
+        ("cluster.n_stages=few", r"n_stages = 'few': must be an integer .* ≤ 2\^20$"),
+        ("store.timeout_s=long", "= 'long': must be a finite number > 0 .*, in s$"),
         ("data=here", "data = 'here': must be a table"),
         (
             "cluster.device_memory_bytes=80xb",
-            "= '80xb': must be an integer .*, in bytes, or text with a unit, such as 80GB, 80GiB",
+            "= '80xb': must be an integer .*, in bytes, or text such as 80GB",
         ),
         ("cluster.device_memory_bytes=0.3B", "'0.3B': must be an integer"),
         (
@@ -176,12 +176,12 @@ def test_what_fills_packed_rows_up_needs_few_positions(complete: Path) -> None:
             "model.layers_per_stage=[1, 2]",
             r"layers_per_stage \[1, 2\] adds up to 3, but n_layers is 4",
         ),
-        ("model.layers_per_stage=[4, 0]", r"layers_per_stage.1 = 0: .*greater than or equal to 1"),
+        ("model.layers_per_stage=[4, 0]", r"layers_per_stage.1 = 0: .*≥ 1"),
         (
             "model.layers_per_stage=[1, 1, 2]",
             r"layers_per_stage names 3 stages, but cluster.n_stages is \d; change either",
         ),
-        ("cluster.n_shards=0", "cluster.n_shards = 0: .*greater than or equal to 1"),
+        ("cluster.n_shards=0", "cluster.n_shards = 0: .*≥ 1"),
         (
             "cluster.n_shards=3",
             r"\(3\) does not divide model.n_heads \(\d+\): .* multiple",

@@ -90,7 +90,7 @@ CONFIGURATION = (
         KEYS,
     ),
     Mutant(
-        "experiment/value_kind.py",
+        "experiment/config_keys.py",
         '    "multipleOf": "a multiple of {}",\n',
         "",
         "a limit is not named",

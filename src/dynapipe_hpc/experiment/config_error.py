@@ -1,5 +1,6 @@
 """Error messages for a configuration: wrong values, and the values allowed instead."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import quoted
-from dynapipe_hpc.experiment.value_kind import ValueKind, one_of
+from dynapipe_hpc.experiment.config_keys import KeyTable, key_tables, one_of
 
 Tables = dict[str, Any]
 _REMOVED = {
@@ -24,7 +25,7 @@ _REMOVED = {
 
 
 class Source(NamedTuple):
-    """A file or an option, and the values that it gives."""
+    """A file with a colon, or an option, and the values that it gives, table by table."""
 
     name: str
     tables: Tables
@@ -41,98 +42,101 @@ class Source(NamedTuple):
         return True
 
 
-class _Place(NamedTuple):
-    """Place of an error in the configuration."""
+def explain(path: Path, sources: Sequence[Source], tables: Tables, error: ValidationError) -> str:
+    """A line per error of the merged `tables`: file or option, key, value, and those allowed.
 
-    keys: tuple[str, ...]
-    kind: ValueKind
-    table: ValueKind
-    union: ValueKind | None = None
-    chosen: str = ""
-
-    @property
-    def owners(self) -> list[str]:
-        """Variants of the table that have the last key."""
-        variants = self.union.variants if self.union else {}
-        return [value for value, each in variants.items() if self.keys[-1] in each.keys]
-
-
-def explain(path: Path, sources: Sequence[Source], error: ValidationError) -> str:
-    """A line per error: file or option, key, value, and the values allowed."""
-    errors = [each for each in error.errors() if not _follows(each)]
-    lines = [_explain(path, sources, each) for each in errors]
+    `sources` ascend in priority; `path` is named if an error spans keys or a key is missing.
+    """
+    # That a list is too short follows from errors of its entries.
+    errors = [e for e in error.errors() if not (e["type"] == "too_short" and e["input"])]
+    lines = [_explain(path, sources, tables, each) for each in errors]
     return "\n".join(dict.fromkeys(lines))  # kinds to choose from have an error each
 
 
-def _follows(detail: ErrorDetails) -> bool:
-    """Whether an error of a list that is too short follows from errors of its entries."""
-    return detail["type"] == "too_short" and bool(detail["input"])
-
-
-def _explain(path: Path, sources: Sequence[Source], detail: ErrorDetails) -> str:
-    place, value = _look_up(detail)
-    key = ".".join(place.keys)
-    source = next((each.name for each in reversed(sources) if each.says(place.keys)), f"{path}:")
-    match detail["type"]:
+def _explain(path: Path, sources: Sequence[Source], tables: Tables, detail: ErrorDetails) -> str:
+    keys, chosen = _spelled(tables, detail)
+    value, kind, context = detail["input"], detail["type"], detail.get("ctx", {})
+    if kind in ("truth", "union_tag_invalid"):  # found in a table, before its keys are looked at
+        last = context.get("key") or context["discriminator"].strip("'")
+        keys, value = (*keys, last), value[last]
+    key = ".".join(keys)
+    source = next((each.name for each in reversed(sources) if each.says(keys)), f"{path}:")
+    names = [part for part in keys if not part.isdigit()]
+    variants = [t for t in key_tables() if t.path == ".".join(names[:-1])]
+    match kind:
         case "extra_forbidden" if key in _REMOVED:
             return f"{source} {key}: there is no such key any more: {_REMOVED[key]}"
-        case "extra_forbidden" if owners := place.owners:
-            tag = place.union.tag if place.union else ""
-            return (
-                f"{source} {key}{_shown(value)}: {tag} is {place.chosen!r}, and only "
-                f"{one_of(owners)} has this key; leave it out, or change {tag}"
-            )
         case "extra_forbidden":
-            names = list(place.table.keys)
-            hint = did_you_mean(place.keys[-1], names) or f"; known keys here: {', '.join(names)}"
-            return f"{source} unknown key '{key}'{hint}"
+            return f"{source} {_unknown(keys, value, variants, chosen)}"
         case "missing" if isinstance(detail["loc"][-1], str):
             return f"{path}: {key} is missing"
         case "union_tag_not_found":
-            tag = detail["ctx"]["discriminator"].strip("'")
-            return f"{path}: {key}.{tag} is missing"
+            return f"{path}: {key}.{context['discriminator'].strip(chr(39))} is missing"
         case "value_error":
             where = f"{path}: {key}".removesuffix(": ")
-            return f"{where}{_shown(value)}: {detail['ctx']['error']}"
-    hint = did_you_mean(value, place.kind.choices)
-    return f"{source} {key}{_shown(value)}: must be {place.kind.describe(place.keys[-1])}{hint}"
+            return f"{where}{_shown(value)}: {context['error']}"
+    words = _allowed(names[-1], variants, chosen)
+    if keys[-1].isdigit():
+        words = re.sub(r"^a list.*?, each (entry )?", "", words)
+    hint = did_you_mean(value, re.findall(r"'([^']*)'", words))
+    return f"{source} {key}{_shown(value)}: must be {words}{hint}"
 
 
-def _look_up(detail: ErrorDetails) -> tuple[_Place, object]:
-    """The key that caused the error, and its value."""
-    location, value = detail["loc"], detail["input"]
-    match detail["type"]:
-        case "truth":  # found in a table, before its keys are looked at
-            key = detail["ctx"]["key"]
-            return _find((*location, key)), value[key]
-        case "union_tag_invalid":
-            key = detail["ctx"]["discriminator"].strip("'")
-            union = _find(location)
-            choices = ValueKind({"enum": list(union.kind.variants)})
-            return _Place((*union.keys, key), choices, union.kind), value[key]
-        case "missing" if isinstance(location[-1], int):  # in a list of fixed length
-            return _find(location[:-1]), value
-    return _find(location), value
+def _spelled(tables: Tables, detail: ErrorDetails) -> tuple[tuple[str, ...], str]:
+    """Keys as the file spells them, and the variant that was chosen of the last table, if any.
+
+    In the location of an error, a variant is one more key, and so is the kind of a value.
+    """
+    node: Any = tables
+    keys, chosen = list[str](), ""
+    *_, last = detail["loc"] or ("",)
+    for key in detail["loc"]:
+        is_missing = detail["type"] == "missing" and key == last
+        if isinstance(node, dict) and isinstance(key, str) and (key in node or is_missing):
+            node = node.get(key)
+            keys.append(key)
+        elif isinstance(node, list | tuple) and isinstance(key, int) and key < len(node):
+            node = node[key]
+            keys.append(str(key))
+        elif isinstance(node, dict):
+            chosen = str(key)
+    return tuple(keys), chosen
+
+
+def _unknown(keys: Sequence[str], value: object, variants: Sequence[KeyTable], chosen: str) -> str:
+    name, key = keys[-1], ".".join(keys)
+    owners = [each for each in variants if any(k.name == name for k in each.keys)]
+    if chosen and owners:
+        tag = owners[0].tag
+        return (
+            f"{key}{_shown(value)}: {tag} is '{chosen}', and only "
+            f"{_quoted(one_of([each.chosen for each in owners]))} has this key; leave it out, or "
+            f"change {tag}"
+        )
+    path = "".join(f"{part}." for part in keys[:-1] if not part.isdigit())
+    inside = [t.path.removeprefix(path) for t in key_tables() if t.path.startswith(path)]
+    known = [k.name for each in variants if each.chosen in ("", chosen) for k in each.keys]
+    known += [each for each in inside if "." not in each]
+    hint = did_you_mean(name, known) or f"; known keys here: {', '.join(dict.fromkeys(known))}"
+    return f"unknown key '{key}'{hint}"
+
+
+def _allowed(name: str, variants: Sequence[KeyTable], chosen: str) -> str:
+    """The values that a key may have, in words; its table may have a variant that is chosen."""
+    for table in sorted(variants, key=lambda each: each.chosen != chosen):
+        if name == table.tag:
+            return _quoted(one_of([each.chosen for each in variants]))
+        for key in table.keys:
+            if key.name == name:
+                return _quoted(key.value) + (f", in {key.unit}" if key.unit else "")
+    return "a table"
+
+
+def _quoted(words: str) -> str:
+    return words.replace('"', "'")
 
 
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return f" = {str(value).lower()}"
     return f" = {quoted(value)}" if isinstance(value, str | int | float | list) else ""
-
-
-def _find(location: Sequence[int | str]) -> _Place:
-    """Follows an error's location, in which a chosen variant is one more key than in the file."""
-    root = ValueKind.of_config()
-    place, union, chosen = _Place((), root, root), None, ""
-    for key in map(str, location):
-        kind = place.kind
-        if kind.alternatives:  # the key is one of them
-            continue
-        if key in kind.variants:
-            union, chosen = kind, key
-            place = place._replace(kind=kind.variants[key])
-            continue
-        place = _Place((*place.keys, key), kind.keys.get(key, kind.entry), kind, union, chosen)
-        union, chosen = None, ""
-    return place

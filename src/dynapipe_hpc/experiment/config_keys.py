@@ -1,21 +1,31 @@
-"""All keys of a configuration, as its tables declare them."""
+"""All keys of a configuration, as pydantic derives them from its tables, with values in words."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import tomli_w
 
-from dynapipe_hpc.experiment.value_kind import ValueKind
+from dynapipe_hpc.data.byte_size import WRITTEN
+from dynapipe_hpc.experiment.config import ExperimentConfig
 
 REQUIRED = "required"
-_SIGNS = {
-    "greater than or equal to": "≥",
-    "less than or equal to": "≤",
-    "greater than": ">",
-    "less than": "<",
+_LIMITS = {
+    "exclusiveMinimum": "> {}",
+    "minimum": "≥ {}",
+    "exclusiveMaximum": "< {}",
+    "maximum": "≤ {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "of at least {} character",
+}
+_WORDS = {
+    "boolean": "true or false",
+    "integer": "an integer",
+    "number": "a finite number",
+    "string": "text in quotes",
+    "object": "a table",
 }
 # By suffix of the key, the longest first.
 _UNITS = {
@@ -31,10 +41,12 @@ _UNITS = {
 }
 _LARGE = re.compile(r"\d{6,}")
 
+Schema = Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """A key of a configuration."""
+    """A key of a configuration; its value, unit and description in words."""
 
     name: str
     value: str
@@ -45,12 +57,17 @@ class ConfigKey:
 
 @dataclass(frozen=True, slots=True)
 class KeyTable:
-    """A table of a configuration, or one of the variants of a table."""
+    """A table of a configuration, or the variant of a table that the value of a tag chooses.
+
+    Tables inside are not among its keys.
+    """
 
     path: str
     heading: str
     text: str
     keys: tuple[ConfigKey, ...]
+    tag: str = ""
+    chosen: str = ""
 
     def full_name(self, key: ConfigKey) -> str:
         """Name of one of its keys, from the root of the configuration."""
@@ -58,42 +75,107 @@ class KeyTable:
 
 
 @cache
+def config_schema() -> Schema:
+    """The JSON Schema that pydantic derives from the tables of a configuration."""
+    return ExperimentConfig.model_json_schema()
+
+
+@cache
 def key_tables() -> tuple[KeyTable, ...]:
     """All tables of a configuration; a table before those inside it."""
-    tables = (
-        table for name, kind in ValueKind.of_config().keys.items() for table in _tables(name, kind)
-    )
+    roots = config_schema()["properties"].items()
+    tables = (table for name, schema in roots for table in _tables(name, schema))
     return tuple(dict.fromkeys(tables))  # what is inside several variants is one table
 
 
-def _tables(path: str, kind: ValueKind) -> Iterator[KeyTable]:
+def _tables(path: str, schema: Schema) -> Iterator[KeyTable]:
     """The tables that a value is or may be, or that are entries of its list, and those inside."""
-    heading = f"[[{path}]]" if kind.entry.keys else f"[{path}]"
-    for value, table in kind.variants.items() or [("", kind.entry if kind.entry.keys else kind)]:
-        if not table.keys:
+    schema = _resolved(schema)
+    entry = _resolved(_entry(schema))
+    is_list = "properties" in entry
+    heading = f"[[{path}]]" if is_list else f"[{path}]"
+    choice = schema.get("discriminator", {"propertyName": "", "mapping": {}})
+    tag, value_of = choice["propertyName"], {ref: each for each, ref in choice["mapping"].items()}
+    for variant in schema.get("oneOf", [entry if is_list else schema]):
+        value, table = value_of.get(variant.get("$ref"), ""), _resolved(variant)
+        if "properties" not in table:
             continue
-        yield KeyTable(
-            path,
-            f'{heading} {kind.tag} = "{value}"' if value else heading,
-            table.schema["description"],
-            tuple(
-                _key(name, inner, is_required=name in table.schema.get("required", []))
-                for name, inner in table.keys.items()
-                if not any(_tables(name, inner))
-            ),
+        required, properties = table.get("required", []), table["properties"].items()
+        keys = tuple(
+            _key(name, inner, is_required=name in required)
+            for name, inner in properties
+            if not any(_tables(name, inner))
         )
-        for name, inner in table.keys.items():
+        shown = f'{heading} {tag} = "{value}"' if value else heading
+        yield KeyTable(path, shown, table["description"], keys, tag, value)
+        for name, inner in properties:
             yield from _tables(f"{path}.{name}", inner)
 
 
-def _key(name: str, kind: ValueKind, *, is_required: bool) -> ConfigKey:
-    value = kind.describe("").replace("'", '"')
-    for words, sign in _SIGNS.items():
-        value = value.replace(words, sign)
-    value = _LARGE.sub(lambda match: _short(int(match[0])), value)
-    default = REQUIRED if is_required else _toml(kind.schema["default"])
+def _key(name: str, schema: Schema, *, is_required: bool) -> ConfigKey:
+    schema = _resolved(schema)
+    value = _LARGE.sub(lambda match: _short(int(match[0])), _described(schema))
+    default = REQUIRED if is_required else _toml(schema["default"])
     unit = next((unit for end, unit in _UNITS.items() if name.endswith(end)), "")
-    return ConfigKey(name, value, default, unit, kind.schema["description"])
+    return ConfigKey(name, value, default, unit, schema["description"])
+
+
+def _resolved(schema: Schema) -> Schema:
+    """The schema without references, and without null for keys that may be left out."""
+    members = list(_members(schema))
+    return {**schema, **members[0]} if len(members) == 1 else schema
+
+
+def _members(schema: Schema) -> Iterator[Schema]:
+    """Schemas of a union without null and what is written for a number; else the schema alone."""
+    if "$ref" in schema:
+        yield config_schema()["$defs"][schema["$ref"].rpartition("/")[2]]
+    elif "anyOf" in schema:
+        for each in schema["anyOf"]:
+            if each != {"type": "null"} and each != WRITTEN:
+                yield from _members(each)
+    else:
+        yield schema
+
+
+def _entry(schema: Schema) -> Schema:
+    entry: Schema = schema.get("items") or schema.get("prefixItems", [{}])[0]
+    return entry
+
+
+def _described(schema: Schema) -> str:
+    """The values that a key, or an entry of its list, may have."""
+    schema = _resolved(schema)
+    members = list(_members(schema))
+    if len(members) > 1:
+        return " or ".join(map(_described, members))
+    if "const" in schema or "enum" in schema:
+        return one_of(schema.get("enum") or [schema["const"]])
+    kind = schema.get("type", "")
+    if kind == "array":
+        entry = _described(_entry(schema))
+        if entries := schema.get("prefixItems"):
+            return f"a list of {len(entries)} entries, each {entry}"
+        least = schema.get("minItems")
+        return f"a list{f' of at least {least} entry' if least else ''}, each entry {entry}"
+    words = _WORDS.get(kind, "of another kind")
+    if schema.get("format") == "path":
+        words = "a path in quotes"
+    if schema.get("infinite"):
+        words = "a number"
+    limits = " and ".join(
+        # Integral limits of floating-point numbers are written without a decimal point.
+        words.format(int(number) if number == int(number) else number)
+        for name, words in _LIMITS.items()
+        if (number := schema.get(name)) is not None
+    )
+    return f"{words} {limits}".strip()
+
+
+def one_of(values: Sequence[object]) -> str:
+    """Values as a list in words, with "or" before the last."""
+    *others, last = [repr(value).replace("'", '"') for value in values]
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _short(number: int) -> str:

@@ -68,7 +68,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
         trains_pairs = (objective := _objective(tables)) in get_args(PreferenceObjective)
         if origin is None and trains_pairs and _lacks_sizes(error):
             raise ConfigError(f"{path}: {lacking_origin_error(objective)}") from None
-        raise ConfigError(explain(path, sources, error)) from None
+        raise ConfigError(explain(path, sources, tables, error)) from None
 
 
 def with_cost_table(config: ExperimentConfig, path: Path) -> ExperimentConfig:
@@ -96,7 +96,8 @@ def with_tables(config: ExperimentConfig, name: str, tables: Tables) -> Experime
     try:
         return ExperimentConfig.model_validate(merged)
     except ValidationError as error:
-        raise ConfigError(explain(Path(name), [Source(f"{name}:", tables)], error)) from None
+        sources = [Source(f"{name}:", tables)]
+        raise ConfigError(explain(Path(name), sources, merged, error)) from None
 
 
 def to_toml(config: ExperimentConfig, placement: Placement | None = None) -> str:

@@ -7,8 +7,13 @@ from typing import Any
 
 from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.config_keys import REQUIRED, ConfigKey, KeyTable, key_tables
-from dynapipe_hpc.experiment.value_kind import config_schema
+from dynapipe_hpc.experiment.config_keys import (
+    REQUIRED,
+    ConfigKey,
+    KeyTable,
+    config_schema,
+    key_tables,
+)
 
 _WIDTH = 100
 _INTRODUCTION = """\
