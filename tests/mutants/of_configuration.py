@@ -98,8 +98,8 @@ CONFIGURATION = (
     ),
     Mutant(
         "experiment/study/propose.py",
-        "_UNCUT = 0.999",
-        "_UNCUT = 1.0",
+        "False: (0.999,)",
+        "False: (1.0,)",
         "one long sample decides",
         PROPOSAL,
     ),
@@ -112,9 +112,16 @@ CONFIGURATION = (
     ),
     Mutant(
         "experiment/study/propose.py",
-        "(cluster.n_shards, cluster.n_stages)",
-        "(-cluster.n_shards, cluster.n_stages)",
-        "layers are cut first",
+        "min(times, key=",
+        "max(times, key=",
+        "the slowest division is proposed",
+        (f"{PROPOSAL[0]}::test_the_division_that_is_predicted_fastest_is_proposed",),
+    ),
+    Mutant(
+        "experiment/study/propose.py",
+        "_RATES = {False: (2e-5, 2e-4)",
+        "_RATES = {False: (3e-4, 2e-4)",
+        "tuning begins with the rate of a new model",
         PROPOSAL,
     ),
     Mutant(

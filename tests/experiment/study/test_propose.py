@@ -8,6 +8,8 @@ from tests.examples.small_models import LLAMA, llama_tensors, write_model
 from tests.examples.tokenized import write_samples
 
 from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.experiment.study import propose as rule
+from dynapipe_hpc.plan.cluster import Cluster
 
 
 @pytest.fixture
@@ -46,6 +48,18 @@ def test_a_model_that_one_rank_cannot_hold_is_divided(dataset: Path) -> None:
     assert cluster["n_replicas"] * cluster["n_stages"] * cluster["n_shards"] == 4
     assert cluster["n_replicas"] < 4
     assert cluster["zero_stage"] == int(cluster["n_replicas"] > 1)
+
+
+def test_the_division_that_is_predicted_fastest_is_proposed(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = (2, 2), (1, 4), (4, 1)
+    divisions = [Cluster(n_replicas=n, n_stages=m, device_memory_bytes=10**9) for n, m in shares]
+    tried = list(zip(divisions, (3.0, 1.0, 2.0), strict=True))
+    monkeypatch.setattr(rule, "_tried", lambda *_: (tried, []))
+    assert init(dataset) == 0
+    cluster = tomllib.loads(dataset.with_name("first.toml").read_text())["cluster"]
+    assert (cluster["n_replicas"], cluster["n_stages"]) == (1, 4)
 
 
 def test_a_model_is_tuned_with_rates_of_tuning_on_samples_that_are_not_cut(dataset: Path) -> None:
