@@ -20,7 +20,7 @@ from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.study.variants import Variant, divisions
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.training.huggingface.origin import find_origin
+from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 
 _UNCUT = {True: (1.0, 0.999), False: (0.999,)}
 """Shares of the samples that are not cut, with a model or without, until a plan is found."""
@@ -142,10 +142,11 @@ def propose(wish: Wish, output: Path) -> Cluster:
     """
     if output.exists():
         raise InputError(f"{output}: already exists; name another file: -o FILE.toml")
+    origin = find_origin(wish.model) if wish.model is not None else None
     whole, reasons = _whole(wish), [""]
     with DatasetFile(wish.dataset) as dataset, atomic_write(output) as new:
-        for uncut in _UNCUT[wish.model is not None]:
-            text = _text(wish, dataset, uncut, whole, output=output)
+        for uncut in _UNCUT[origin is not None]:
+            text = _text(wish, dataset, origin, uncut, whole=whole, output=output)
             new.write_text(text(whole), encoding="utf-8")
             files = Experiment(load_config(new))
             check_dataset(files.config, files.origin, dataset)
@@ -206,13 +207,19 @@ def _whole(wish: Wish) -> Cluster:
 
 
 def _text(
-    wish: Wish, dataset: DatasetFile, uncut: float, whole: Cluster, *, output: Path
+    wish: Wish,
+    dataset: DatasetFile,
+    origin: Origin | None,
+    uncut: float,
+    *,
+    whole: Cluster,
+    output: Path,
 ) -> Callable[[Cluster], str]:
     """The configuration, by the division of the model over ranks."""
     lengths = dataset.input_lengths + dataset.target_lengths + dataset.rejected_lengths
     max_tokens = max(1, int(np.quantile(lengths, uncut, method="higher")))
-    if wish.model is not None:
-        max_tokens = min(max_tokens, find_origin(wish.model).shape.max_tokens)
+    if origin is not None:
+        max_tokens = min(max_tokens, origin.shape.max_tokens)
     n_cut, total = (lengths > max_tokens).sum(), int(lengths.clip(max=max_tokens).sum())
     n_batches = 1 if wish.model is None else _FEWEST_BATCHES
     batch = max(min(_TOKENS_PER_RANK * wish.n_ranks, total // n_batches), max_tokens)

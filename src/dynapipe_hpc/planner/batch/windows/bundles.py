@@ -22,6 +22,8 @@ BUNDLES_PER_REPLICA = 256
 """Least number of bundles for each replica, if all bundles had the same number of tokens."""
 BUNDLES_PER_LONGEST = 3
 """Least number of bundles with as many tokens as the longest sample."""
+MANY_BUNDLES = 512
+"""Number of bundles from which on that does not count: all samples may be short."""
 
 
 def bundles(
@@ -30,7 +32,7 @@ def bundles(
     """Beginnings of bundles of neighbouring samples, and the end of the last bundle.
 
     A bundle has 1, 2, 4, ... samples: as many as together have no more padded tokens than a third
-    of the longest sample and a small fraction of the work of a replica. It therefore takes little
+    of the longest sample, or a 512th of all, and a small fraction of the work of a replica. It therefore takes little
     memory and little time, and every replica has many.
 
     Args:
@@ -46,7 +48,9 @@ def bundles(
     if n_samples < (fewest // PACKED_SHARE if Layout.PACKED in layouts else fewest):
         return np.arange(n_samples + 1)
     tokens = lengths.row_tokens + lengths.target_tokens
-    most = min(tokens.max() / BUNDLES_PER_LONGEST, tokens.sum() / BUNDLES_PER_REPLICA / n_replicas)
+    total = tokens.sum()
+    most = max(tokens.max() / BUNDLES_PER_LONGEST, total / MANY_BUNDLES)
+    most = min(most, total / BUNDLES_PER_REPLICA / n_replicas)
     return np.fromiter(_begins(_sizes(lengths, float(most)).tolist()), np.int64)
 
 
