@@ -32,8 +32,8 @@ def bundles(
     """Beginnings of bundles of neighbouring samples, and the end of the last bundle.
 
     A bundle has 1, 2, 4, ... samples: as many as together have no more padded tokens than a third
-    of the longest sample, or a 512th of all, and a small fraction of the work of a replica. It therefore takes little
-    memory and little time, and every replica has many.
+    of the longest sample, or a 512th of all, and a small fraction of the work of a replica. It
+    therefore takes little memory and little time, and every replica has many.
 
     Args:
         lengths: Row lengths of the samples in their order.
