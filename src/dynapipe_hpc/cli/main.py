@@ -18,6 +18,7 @@ from dynapipe_hpc.job.print_error import print_error
 
 VERBS = (
     run_verbs.doctor,
+    model_verbs.finetune,
     data_verbs.preprocess,
     data_verbs.inspect,
     plan_verbs.init,

@@ -12,8 +12,6 @@ from dynapipe_hpc.data.output_file import check_output
 if TYPE_CHECKING:
     from dynapipe_hpc.experiment.experiment import Experiment
 
-_REPETITION_S = 18.0
-
 
 @verb(
     "describe the keys of a configuration",
@@ -133,7 +131,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.profile.grid import ProfileGrid
     from dynapipe_hpc.job.job import open_job
     from dynapipe_hpc.planner.cost.table.describe_table import describe_table
-    from dynapipe_hpc.planner.cost.table.profile_file import TABLE, read_table, write_table
+    from dynapipe_hpc.planner.cost.table.profile_file import TABLE, read_table
 
     output: Path = arguments.output
     with open_job() as job:
@@ -146,31 +144,10 @@ def _measure(arguments: argparse.Namespace) -> int:
         with job.fail_together():
             check_torch()
         # Loads torch only after every check that does not need it.
-        from dynapipe_hpc.experiment.profile.profile import begun_table, profile
-        from dynapipe_hpc.experiment.rank.host_device import find_host_device, slices_obstacle
+        from dynapipe_hpc.experiment.profile.profile import write_costs
 
-        begun, obstacle = None, ""
-        with job.fail_together():
-            if job.is_first:
-                obstacle = slices_obstacle(config, find_host_device(config))
-        # All ranks measure the same.
-        if job.broadcast(obstacle):
-            config = config.without_slices()
-        with job.fail_together():
-            if job.is_first and not arguments.force:
-                begun = begun_table(output, config, grid, job.size)
         with share_progress("profile", shown=job.is_first) as on_progress:
-            for table in profile(
-                job,
-                config,
-                grid,
-                repetition_s=_REPETITION_S,
-                on_progress=on_progress,
-                begun=begun,
-            ):
-                with job.fail_together():
-                    if table is not None:
-                        write_table(table, output)
+            write_costs(job, config, grid, output, force=arguments.force, on_progress=on_progress)
         if job.is_first:
             say(describe_table(read_table(output), output))
     return 0

@@ -11,6 +11,8 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.slurm import read_slurm_job
 from dynapipe_hpc.job.world import STARTED
 
+PROCESSES, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+
 
 def machine_facts(n_ranks: int) -> dict[str, str | int]:
     """Host, processors, launcher and software versions by name, as plain values."""
@@ -32,6 +34,17 @@ def machine_facts(n_ranks: int) -> dict[str, str | int]:
     for package in ("torch", "numpy", "mpi4py", "h5py"):
         facts[package] = metadata.version(package)
     return facts
+
+
+def usable_bytes() -> int:
+    """Memory of the host that the batch system or a container lets this process use."""
+    total_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    lines = (PROCESSES / "self" / "cgroup").read_text().splitlines()
+    own_cgroup = next((line.split(":", 2)[2] for line in lines if line.startswith("0::")), "/")
+    group = CGROUPS / own_cgroup.lstrip("/")
+    limits = [folder / "memory.max" for folder in (group, *group.parents)]
+    texts = [limit.read_text().strip() for limit in limits if limit.is_file()]
+    return min([total_bytes, *(int(limit) for limit in texts if limit != "max")])
 
 
 def _processor() -> str:

@@ -10,6 +10,8 @@ from torch import Tensor
 # The allocator serves requests of up to 1 MiB from separate segments of 2 MiB.
 SMALL_BYTES, RESERVED_SMALL = 1 << 20, 64
 MARGIN_BYTES = 256 << 20  # left on the device for libraries that compute
+ADVISED_SHARE = 0.9
+"""Largest share of a GPU that plans should fill."""
 PLANNED_SHARE = 0.93
 """Share of the reserved memory that a plan may fill. The rest is for fragments between tensors of
 many sizes, receive buffers and sent tensors, which plans do not count."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dynapipe_hpc.experiment.doctor.check_software import computes_on_gpus
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
+from dynapipe_hpc.job.machine import usable_bytes
 from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.plan_store import PlannerTurns
 from dynapipe_hpc.store.ring_layout import RingLayout
@@ -32,7 +33,7 @@ def check_host(case: Case) -> Iterator[Finding]:
 
 
 def _memory(case: Case, host: str, n_ranks: int) -> Finding:
-    subject, usable = f"memory of {host}", min(_total_bytes(), _allowed_bytes())
+    subject, usable = f"memory of {host}", usable_bytes()
     text = f"{usable / _GB:.1f} GB for {n_ranks} rank{'s' if n_ranks > 1 else ''}"
     if case.config is None or computes_on_gpus(case.config):
         return Finding(subject, text)
@@ -42,20 +43,6 @@ def _memory(case: Case, host: str, n_ranks: int) -> Finding:
         return Finding(subject, text)
     lower = f"{text}: more than the host has; lower it to {usable // n_ranks:,} or use more hosts"
     return Finding(subject, lower, Level.PROBLEM)
-
-
-def _total_bytes() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _allowed_bytes() -> int:
-    """Memory limit that the batch system or a container sets for this process."""
-    lines = (_PROCESSES / "self" / "cgroup").read_text().splitlines()
-    own_cgroup = next((line.split(":", 2)[2] for line in lines if line.startswith("0::")), "/")
-    group = _CGROUPS / own_cgroup.lstrip("/")
-    limits = [folder / "memory.max" for folder in (group, *group.parents)]
-    texts = [limit.read_text().strip() for limit in limits if limit.is_file()]
-    return min((int(limit) for limit in texts if limit != "max"), default=1 << 62)
 
 
 def _shared_memory(case: Case, host: str, ranks: list[int]) -> Finding:

@@ -16,10 +16,13 @@ from dynapipe_hpc.experiment.rank.host_device import (
 )
 from dynapipe_hpc.job.launch import device_index
 from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
-from dynapipe_hpc.training.allocated_memory import MARGIN_BYTES, PLANNED_SHARE, reserved_bytes
+from dynapipe_hpc.training.allocated_memory import (
+    ADVISED_SHARE,
+    MARGIN_BYTES,
+    PLANNED_SHARE,
+    reserved_bytes,
+)
 
-ADVISED_SHARE = 0.9
-"""Largest share of a GPU that plans should fill."""
 _GB = 1e9
 
 

@@ -32,7 +32,11 @@ from dynapipe_hpc.experiment.rank.devices import (
     find_device,
     wait_for,
 )
-from dynapipe_hpc.experiment.rank.host_device import circumstances, find_host_device
+from dynapipe_hpc.experiment.rank.host_device import (
+    circumstances,
+    find_host_device,
+    slices_obstacle,
+)
 from dynapipe_hpc.experiment.split_passes import kinds_with_halves
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import keep_freed_memory
@@ -41,7 +45,7 @@ from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.model_state import state_factor
-from dynapipe_hpc.planner.cost.table.profile_file import read_table
+from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 from dynapipe_hpc.planner.cost.table.profile_table import (
     LayerKey,
     LayerProfile,
@@ -55,6 +59,7 @@ from dynapipe_hpc.training.config import N_AVERAGES
 from dynapipe_hpc.training.optimizer import Optimizer
 
 N_UPDATES = 7
+REPETITION_S = 18.0
 
 
 def measure_update(job: Job, optimizer: Optimizer) -> UpdateProfile:
@@ -93,6 +98,44 @@ SETTINGS = (
     *("sequence_parallel", "shard_sums", "microbatches"),
 )
 _REMEDY = "name another output, or measure everything again with --force"
+
+
+def write_costs(
+    job: Job,
+    config: ExperimentConfig,
+    grid: ProfileGrid,
+    output: Path,
+    *,
+    on_progress: OnProgress,
+    force: bool = False,
+) -> None:
+    """Measures costs, and writes them after every mode, or completes a table; all ranks together.
+
+    Args:
+        job: The ranks, after `check_profile`.
+        config: The configuration of the run.
+        grid: The micro-batches to measure.
+        output: The table.
+        on_progress: Callback that takes the share done, from 0 to 1.
+        force: Whether to measure everything again.
+    """
+    begun, obstacle = None, ""
+    with job.fail_together():
+        if job.is_first:
+            obstacle = slices_obstacle(config, find_host_device(config))
+    # All ranks measure the same.
+    if job.broadcast(obstacle):
+        config = config.without_slices()
+    with job.fail_together():
+        if job.is_first and not force:
+            begun = begun_table(output, config, grid, job.size)
+    tables = profile(
+        job, config, grid, repetition_s=REPETITION_S, on_progress=on_progress, begun=begun
+    )
+    for table in tables:
+        with job.fail_together():
+            if table is not None:
+                write_table(table, output)
 
 
 def begun_table(

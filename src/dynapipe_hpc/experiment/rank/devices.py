@@ -13,10 +13,21 @@ from dynapipe_hpc.executor.cuda_clock import CudaClock
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.launch import device_index
+from dynapipe_hpc.job.machine import usable_bytes
 from dynapipe_hpc.job.world import STARTED
-from dynapipe_hpc.training.allocated_memory import reserve, reserved_bytes
+from dynapipe_hpc.training.allocated_memory import (
+    ADVISED_SHARE,
+    MARGIN_BYTES,
+    PLANNED_SHARE,
+    reserve,
+    reserved_bytes,
+)
 
 CPU = torch.device("cpu")
+CONNECTIONS_BYTES = 2_000_000_000
+"""Memory of a GPU that is left for the buffers of communicators, before their number is known."""
+SHARE_OF_HOST = 0.6
+"""Share of the memory of a host that plans may fill where ranks compute on its cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,23 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
     on_host.free()
     shares = job.all_gather_int(len(identities) - len(set(identities)))
     return RankDevice(device, is_shared=any(shares))
+
+
+def memory_of_ranks(job: Job) -> tuple[bool, int]:
+    """Whether all ranks have GPUs, and the bytes that plans may fill on each; all together."""
+    n_devices = torch.cuda.device_count()
+    host = job.on_this_host()
+    on_gpus = all(job.all_gather_int(n_devices))
+    if on_gpus:
+        index = device_index(host.rank, n_devices)
+        torch.cuda.set_device(index)
+        free, total = torch.cuda.mem_get_info(index)
+        room = min(ADVISED_SHARE * total, PLANNED_SHARE * (free - CONNECTIONS_BYTES - MARGIN_BYTES))
+        room /= -(-host.size // n_devices)
+    else:
+        room = SHARE_OF_HOST * usable_bytes() / host.size
+    host.free()
+    return on_gpus, int(min(job.all_gather_int(int(room))))
 
 
 def dtype_of(config: ExperimentConfig) -> torch.dtype:

@@ -1,7 +1,9 @@
 """A first configuration for a dataset, a model and a number of ranks."""
 
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import ceil
 from pathlib import Path
 
@@ -124,6 +126,7 @@ class Wish:
     Attributes:
         lora: Rank of adapters; None to train all weights.
         on_gpus: Whether ranks are GPUs; None to tell by their memory.
+        sets: Texts `table.key=value`, which become lines of the configuration.
     """
 
     dataset: Path
@@ -132,6 +135,7 @@ class Wish:
     model: Path | None = None
     lora: int | None = None
     on_gpus: bool | None = None
+    sets: Sequence[str] = ()
 
 
 def propose(wish: Wish, output: Path) -> Cluster:
@@ -143,7 +147,7 @@ def propose(wish: Wish, output: Path) -> Cluster:
     if output.exists():
         raise InputError(f"{output}: already exists; name another file: -o FILE.toml")
     origin = find_origin(wish.model) if wish.model is not None else None
-    whole, reasons = _whole(wish), [""]
+    whole, reasons = whole_cluster(wish), [""]
     with DatasetFile(wish.dataset) as dataset, atomic_write(output) as new:
         for uncut in _UNCUT[origin is not None]:
             text = _text(wish, dataset, origin, uncut, whole=whole, output=output)
@@ -189,7 +193,7 @@ def _with_zero(cluster: Cluster) -> Cluster:
     return cluster.model_copy(update={"zero_stage": int(cluster.n_replicas > 1)})
 
 
-def _whole(wish: Wish) -> Cluster:
+def whole_cluster(wish: Wish) -> Cluster:
     try:
         whole = Cluster.model_validate(
             {"n_replicas": wish.n_ranks, "device_memory_bytes": wish.memory}
@@ -250,7 +254,11 @@ def _text(
         "n_tokens": total,
         "every": max(1, n_iterations // 5),
     }
-    return lambda cluster: text.format(**values, **cluster.model_dump())
+
+    def of_division(cluster: Cluster) -> str:
+        return reduce(_with_value, wish.sets, text.format(**values, **cluster.model_dump()))
+
+    return of_division
 
 
 def _training(wish: Wish, has_pairs: bool, n_iterations: int, *, on_gpus: bool) -> Iterator[str]:
@@ -267,6 +275,25 @@ def _training(wish: Wish, has_pairs: bool, n_iterations: int, *, on_gpus: bool) 
         yield f"learning_rate = {_RATES[has_pairs][wish.lora is not None]:g}"
         yield "weight_decay = 0.0"
     yield f"warmup_iterations = {ceil(_WARMUP_SHARE * n_iterations)}"
+
+
+def _with_value(text: str, override: str) -> str:
+    """The configuration with a line of one more `table.key=value`, or with another value."""
+    name, _, value = override.partition("=")
+    table, _, key = name.strip().rpartition(".")
+    heading, line = f"[{table}]", f"{key} = {value.strip()}"
+    try:
+        tomllib.loads(line)
+    except ValueError:  # a word without quotes
+        line = f"{key} = {_toml(value.strip())}"
+    lines = text.splitlines()
+    if heading not in lines:
+        return f"{text}\n{heading}\n{line}\n"
+    start = lines.index(heading) + 1
+    end = next((i for i in range(start, len(lines)) if lines[i].startswith("[")), len(lines))
+    found = [i for i in range(start, end) if lines[i].partition("=")[0].strip() == key]
+    lines[found[0] if found else start : found[0] + 1 if found else start] = [line]
+    return "\n".join(lines) + "\n"
 
 
 def _toml(text: str) -> str:

@@ -1,0 +1,282 @@
+"""A tuned model, from the folder of a model and files of chats: the verbs in their order."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.atomic_write import atomic_write
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.text.preprocess import PreprocessOptions
+from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources, recipe_of
+from dynapipe_hpc.data.text.records import PAIR_FIELDS
+from dynapipe_hpc.data.text.shard import shard_folder
+from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
+from dynapipe_hpc.data.text.tokenizers import load_tokenizer
+from dynapipe_hpc.experiment.check_torch import check_torch
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.load import load_config
+from dynapipe_hpc.experiment.preprocess.preprocess_job import preprocess_together
+from dynapipe_hpc.experiment.run.start import start_experiment
+from dynapipe_hpc.experiment.study.propose import Wish, propose, whole_cluster
+from dynapipe_hpc.experiment.study.variants import divisions
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.planner.cost.analytic import analytic_cost
+from dynapipe_hpc.planner.cost.config import AnalyticConfig
+from dynapipe_hpc.report.comparison import compare
+from dynapipe_hpc.report.html import write_page
+from dynapipe_hpc.report.metrics import duration
+from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.training.huggingface.origin import find_origin
+
+OnProgress = Callable[[float], None]
+ProgressOf = Callable[[str], AbstractContextManager[OnProgress]]
+_COST_HEADING = "[planner.cost]\n"
+_MEASURED = '{heading}kind = "profiled"\npath = "{path}"\n'
+
+
+@dataclass(frozen=True, slots=True)
+class Finetune:
+    """A wish to tune a model, and the places of what that leaves.
+
+    Attributes:
+        sources: Files of text, or one dataset.
+        output: Folder of all that is made, new or of the same wish.
+        memory: Memory that a rank may use; None to tell by the device.
+        lora: Rank of adapters; None to train all weights.
+        sets: Texts `table.key=value` that become lines of the configuration.
+        measures: Whether costs are measured, where ranks are GPUs.
+    """
+
+    model: Path
+    sources: Sequence[Path]
+    output: Path
+    memory: str | None = None
+    lora: int | None = None
+    sets: Sequence[str] = ()
+    measures: bool = True
+
+    @property
+    def is_dataset(self) -> bool:
+        """Whether the source is a dataset already."""
+        return len(self.sources) == 1 and self.sources[0].suffix == ".h5"
+
+    @property
+    def data(self) -> Path:
+        """The dataset."""
+        return self.sources[0] if self.is_dataset else self.output / "data.h5"
+
+    @property
+    def config(self) -> Path:
+        """The configuration."""
+        return self.output / "config.toml"
+
+    @property
+    def overrides(self) -> list[str]:
+        """All that the command line says of the configuration, as `--set` would."""
+        lora = [f"model.lora.rank={self.lora}"] if self.lora else []
+        memory = [f"cluster.device_memory_bytes={self.memory}"] if self.memory else []
+        return [*lora, *memory, *self.sets]
+
+
+def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
+    """Makes dataset, configuration and costs, unless they are there, trains and exports.
+
+    All ranks together. What cannot work is said before anything is written, and the same call goes
+    on after an interruption.
+
+    Args:
+        job: The ranks.
+        wish: What to make of what.
+        progress_of: Makes the progress of a step, by its title.
+
+    Returns:
+        The exit code: 0, or 75 if the run was asked to stop.
+    """
+    with job.fail_together():
+        origin = find_origin(wish.model)
+        _check_places(wish)
+        recipe = None if wish.is_dataset else _recipe(wish)
+    with job.fail_together():
+        check_torch()
+    # Loads torch only after every check that does not need it.
+    from dynapipe_hpc.experiment.rank.devices import memory_of_ranks
+
+    on_gpus, memory_bytes = memory_of_ranks(job)
+    memory = wish.memory or f"{memory_bytes // 10**6}MB"
+    proposal = Wish(
+        wish.data, job.size, memory, wish.model, lora=wish.lora, on_gpus=on_gpus, sets=wish.sets
+    )
+    with job.fail_together():
+        if job.is_first and not wish.config.exists():
+            lora = None if wish.lora is None else Lora(rank=wish.lora)
+            _check_memory(origin.shape.model_copy(update={"lora": lora}), proposal)
+    with _nothing_left(job, wish.output):
+        if recipe and job.broadcast(not wish.data.exists()):
+            if job.is_first:
+                wish.output.mkdir(parents=True, exist_ok=True)
+            with progress_of("preprocess") as on_share:
+                preprocess_together(
+                    job,
+                    wish.sources,
+                    wish.data,
+                    recipe,
+                    options=PreprocessOptions(False, False, 0),
+                    on_share=on_share,
+                )
+        with job.fail_together():
+            if job.is_first and not wish.config.exists():
+                wish.output.mkdir(parents=True, exist_ok=True)
+                propose(proposal, wish.config)
+    with job.fail_together():
+        config = _checked_config(wish)
+    if on_gpus and wish.measures and config.planner.cost.kind == "analytic":
+        with progress_of("profile") as on_progress:
+            _measure(job, wish, config, on_progress)
+    experiment = start_experiment(job, wish.config, [])
+    from dynapipe_hpc.experiment.run.run import run_experiment
+
+    if exit_code := run_experiment(job, experiment, wish.output / "run"):
+        return exit_code
+    with job.fail_together():
+        if job.is_first:
+            _export(wish)
+            for line in _results(wish):
+                print(line, flush=True)
+    return 0
+
+
+def _check_places(wish: Finetune) -> None:
+    """Refuses a folder that holds something else."""
+    known = {"data.h5", "data.h5.shards", "config.toml", "costs.h5", "run"}
+    try:
+        names = {path.name for path in wish.output.iterdir() if not path.name.startswith(".")}
+    except FileNotFoundError:
+        names = set()
+    except OSError as error:
+        raise InputError(f"{wish.output}: {error.strerror}; name a new folder: -o FOLDER") from None
+    if names and not names & known:
+        raise InputError(f"{wish.output}: holds other files; name a new folder: -o FOLDER")
+    if "iterations.jsonl" in names:
+        raise InputError(f"{wish.output}: is the folder of a run; name a new folder: -o FOLDER")
+    if not wish.is_dataset and wish.data.exists():
+        with DatasetFile(wish.data) as dataset:
+            made_of = dataset.header.sources
+        if made_of != tuple(map(str, wish.sources)):
+            raise InputError(
+                f"{wish.data}: was made of {', '.join(made_of)}; name the same files, or a new "
+                "folder: -o FOLDER"
+            )
+    if wish.config.exists():
+        config = load_config(wish.config)
+        if config.model.init_from != str(wish.model):
+            raise InputError(
+                f"{wish.config}: tunes {config.model.init_from}, not {wish.model}; name that "
+                "model, or a new folder: -o FOLDER"
+            )
+
+
+def _recipe(wish: Finetune) -> Recipe:
+    record_format = format_of_sources(wish.sources, PAIR_FIELDS)
+    for source in wish.sources:
+        if not source.is_file():
+            raise InputError(f"{source}: no such file; name files of chats or of other text")
+    files = read_tokenizer([wish.model])
+    return recipe_of(load_tokenizer(files), files, record_format)
+
+
+def _check_memory(shape: ModelShape, wish: Wish) -> None:
+    """Refuses a model whose weights fit by no division; of some models that is not known."""
+    least: list[float] = []
+    for cluster in divisions(whole_cluster(wish)):
+        with suppress(InputError, ValueError):
+            placement = Placement.equal_shares(shape.n_all_layers, cluster.n_stages)
+            cost = analytic_cost(shape, placement, cluster, AnalyticConfig())
+            least.append(float(cost.static_bytes.max()))
+    if least and min(least) > whole_cluster(wish).device_memory_bytes:
+        raise InputError(
+            f"the model needs {min(least) / 1e9:.1f} GB on each of {wish.n_ranks} ranks, with what "
+            f"training keeps, but they have {wish.memory}; start more ranks, raise --memory, or "
+            "train adapters: --lora"
+        )
+
+
+@contextmanager
+def _nothing_left(job: Job, output: Path) -> Iterator[None]:
+    """Removes what is empty if the block fails."""
+    try:
+        yield
+    except SystemExit:
+        if job.is_first:
+            for folder in (shard_folder(output / "data.h5"), output):
+                with suppress(OSError):
+                    folder.rmdir()
+        raise
+
+
+def _checked_config(wish: Finetune) -> ExperimentConfig:
+    """The configuration in the folder, which the command line must not contradict."""
+    config = load_config(wish.config)
+    for override in wish.overrides:
+        if load_config(wish.config, [override]) != config:
+            raise InputError(
+                f"{wish.config}: says other than {override}; leave that out, change the file, or "
+                "name a new folder: -o FOLDER"
+            )
+    return config
+
+
+def _measure(job: Job, wish: Finetune, config: ExperimentConfig, on_progress: OnProgress) -> None:
+    """Measures costs, and lets the configuration name them."""
+    from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+    from dynapipe_hpc.experiment.profile.profile import write_costs
+
+    costs = wish.output / "costs.h5"
+    with job.fail_together():
+        grid = ProfileGrid.from_config(config)
+    write_costs(job, config, grid, costs, on_progress=on_progress)
+    with job.fail_together():
+        if job.is_first:
+            text = wish.config.read_text(encoding="utf-8")
+            before, rest = text.split(_COST_HEADING)
+            kept = [line for line in rest.split("\n\n")[0].splitlines() if "recompute" in line]
+            after = rest.partition("\n\n")[2]
+            measured = _MEASURED.format(heading=_COST_HEADING, path=costs)
+            with atomic_write(wish.config) as new:
+                new.write_text(f"{before}{measured}{''.join(kept)}\n\n{after}", encoding="utf-8")
+
+
+def _export(wish: Finetune) -> None:
+    from dynapipe_hpc.training.huggingface.export_model import export_model
+
+    run, model, adapters = (wish.output / name for name in ("run", "model", "adapters"))
+    is_adapted = load_config(wish.config).model.lora is not None
+    if is_adapted and not adapters.exists():
+        export_model(run, adapters, None, None)
+    if not model.exists():
+        export_model(run, model, None, wish.model if is_adapted else None)
+
+
+def _results(wish: Finetune) -> Iterator[str]:
+    """Loss before and after, speed, time, where things are, and what to try next."""
+    run = RunFolder.open(wish.output / "run")
+    page = wish.output / "report.html"
+    comparison = compare([run], None)
+    write_page([run], comparison, page)
+    evaluations = run.evaluations()
+    if evaluations:
+        first, last = evaluations[0].loss, evaluations[-1].loss
+        yield f"loss on samples that were held out: {first:.4f} before, {last:.4f} after"
+    records = list(run.records())
+    seconds = sum(record.measured_ms for record in records) / 1e3
+    tokens = sum(record.real_tokens for record in records)
+    yield f"{tokens:,} tokens in {duration(seconds)}, {tokens / seconds:,.0f} tokens/s"
+    model = wish.output / "model"
+    yield f"model: {model}; report: {page}; run: {run.path}"
+    files = read_tokenizer([wish.model])
+    chat = " --chat" if files and files.templates else ""
+    yield f"next: dynapipe-hpc generate {model}{chat} --prompt 'TEXT'"
