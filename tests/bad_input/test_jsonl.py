@@ -265,7 +265,6 @@ def test_the_name_of_a_file_need_not_be_text(worker: Worker, folder: Path) -> No
 FORMATS: dict[str, tuple[bytes, str]] = {
     "bzip2": (bz2.compress(GOOD), "is compressed with bzip2; unpack it first"),
     "xz": (lzma.compress(GOOD), "is compressed with xz; unpack it first"),
-    "prompts": (b'{"prompt": "a", "completion": "b"}', "holds prompts and completions"),
 }
 
 

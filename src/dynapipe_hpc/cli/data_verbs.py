@@ -282,6 +282,7 @@ def _check_for_files_only(arguments: argparse.Namespace) -> None:
         "make conversations with a right and a wrong last answer instead",
         group="kinds",
     ),
+    option("--model FOLDER", "also write a small model with random weights, to tune on it"),
     switch("--force", "replace OUT.jsonl if it is a demo corpus"),
     examples=[
         "dynapipe-hpc demo-corpus corpus.jsonl --samples 4000 --seed 1",
@@ -291,6 +292,13 @@ def _check_for_files_only(arguments: argparse.Namespace) -> None:
 def demo_corpus(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.data.demo.corpus import DEMO_CORPUS, write_demo_corpus
 
+    if arguments.model:
+        from dynapipe_hpc.job.starter_files import home_of_starter_files
+        from dynapipe_hpc.training.huggingface.demo_model import write_demo_model
+
+        tokenizer = home_of_starter_files() / "configs" / "demo_finetune" / "tokenizer"
+        write_demo_model(arguments.model, tokenizer)
+        say(f"{arguments.model}: a Llama of a million random weights")
     check_output(arguments.output, [], DEMO_CORPUS, arguments.force)
     write_demo_corpus(
         arguments.output,

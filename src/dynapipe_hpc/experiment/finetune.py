@@ -4,6 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+
+import tomli_w
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
@@ -35,6 +39,23 @@ from dynapipe_hpc.training.huggingface.origin import find_origin
 
 OnProgress = Callable[[float], None]
 ProgressOf = Callable[[str], AbstractContextManager[OnProgress]]
+WRONG_INPUT = 2
+_LEAST = """\
+[data]
+dataset = "x"
+max_tokens = 8
+tokens_per_batch = 1000000000000
+[cluster]
+device_memory_bytes = 1
+[planner.cost]
+kind = "analytic"
+[planner.batch]
+rule = "dynamic"
+[training]
+epochs = 3
+[model]
+{model}
+"""
 _COST_HEADING = "[planner.cost]\n"
 _MEASURED = '{heading}kind = "profiled"\npath = "{path}"\n'
 
@@ -100,6 +121,7 @@ def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
     with job.fail_together():
         origin = find_origin(wish.model)
         _check_places(wish)
+        _check_overrides(wish)
         recipe = None if wish.is_dataset else _recipe(wish)
     with job.fail_together():
         check_torch()
@@ -180,12 +202,28 @@ def _check_places(wish: Finetune) -> None:
             )
 
 
+def _check_overrides(wish: Finetune) -> None:
+    """Refuses values that no configuration may have."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "config.toml"
+        path.write_text(_LEAST.format(model=tomli_w.dumps({"init_from": str(wish.model)})))
+        try:
+            load_config(path, wish.overrides)
+        except InputError as error:
+            raise InputError(str(error).replace(f"{path}: ", "")) from None
+
+
 def _recipe(wish: Finetune) -> Recipe:
     record_format = format_of_sources(wish.sources, PAIR_FIELDS)
     for source in wish.sources:
         if not source.is_file():
             raise InputError(f"{source}: no such file; name files of chats or of other text")
     files = read_tokenizer([wish.model])
+    if record_format.needs_template and not (files and files.templates):
+        raise InputError(
+            f"{wish.model}: has no chat template, which chats need; name a model that has one, or "
+            "make a dataset with dynapipe-hpc preprocess --template FILE and name that"
+        )
     return recipe_of(load_tokenizer(files), files, record_format)
 
 
@@ -199,22 +237,22 @@ def _check_memory(shape: ModelShape, wish: Wish) -> None:
             least.append(float(cost.static_bytes.max()))
     if least and min(least) > whole_cluster(wish).device_memory_bytes:
         raise InputError(
-            f"the model needs {min(least) / 1e9:.1f} GB on each of {wish.n_ranks} ranks, with what "
-            f"training keeps, but they have {wish.memory}; start more ranks, raise --memory, or "
+            f"{wish.model}: needs {min(least) / 1e6:,.0f} MB on each of {wish.n_ranks} ranks to "
+            f"train, but they have {wish.memory}; start more ranks, raise --memory, or "
             "train adapters: --lora"
         )
 
 
 @contextmanager
 def _nothing_left(job: Job, output: Path) -> Iterator[None]:
-    """Removes what is empty if the block fails."""
+    """Removes what was begun if the block fails for its input, which would have to change."""
     try:
         yield
-    except SystemExit:
-        if job.is_first:
-            for folder in (shard_folder(output / "data.h5"), output):
-                with suppress(OSError):
-                    folder.rmdir()
+    except SystemExit as end:
+        if job.is_first and end.code == WRONG_INPUT and not (output / "data.h5").exists():
+            rmtree(shard_folder(output / "data.h5"), ignore_errors=True)
+            with suppress(OSError):
+                output.rmdir()
         raise
 
 

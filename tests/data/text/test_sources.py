@@ -191,16 +191,23 @@ def test_records_of_other_shapes_are_pairs_too(tmp_path: Path, record_format: Re
     assert hash_of(tmp_path / "x.h5", source, recipe=recipe) == expected
 
 
-def test_fields_of_pairs_have_any_names(tmp_path: Path) -> None:
-    renamed = [
-        {"prompt": r["inputs"], "completion": r["targets"], "task": r["task"]} for r in PAIRS
-    ]
+@pytest.mark.parametrize(
+    ("names", "is_known"), [(("prompt", "completion"), True), (("ask", "say"), False)]
+)
+def test_fields_of_pairs_have_any_names(
+    tmp_path: Path, names: tuple[str, str], is_known: bool
+) -> None:
+    inputs, targets = names
+    renamed = [{inputs: r["inputs"], targets: r["targets"], "task": r["task"]} for r in PAIRS]
     source = written(tmp_path, renamed, "renamed.jsonl")
-    with pytest.raises(InputError, match=r"renamed.jsonl:1: .*--inputs-field prompt --targets-fi"):
-        hash_of(tmp_path / "x.h5", source)
-    recipe = Recipe(ByteTokenizer(), fields=PairFields("prompt", "completion"))
     expected = hash_of(tmp_path / "plain.h5", written(tmp_path, PAIRS))
-    assert hash_of(tmp_path / "x.h5", source, recipe=recipe) == expected
+    if is_known:
+        assert hash_of(tmp_path / "x.h5", source) == expected
+    else:
+        with pytest.raises(InputError, match=r"renamed.jsonl:1: .*--inputs-field NAME --targets"):
+            hash_of(tmp_path / "x.h5", source)
+    recipe = Recipe(ByteTokenizer(), fields=PairFields(*names))
+    assert hash_of(tmp_path / "y.h5", source, recipe=recipe) == expected
 
 
 def test_sources_of_several_kinds_make_one_dataset(tmp_path: Path) -> None:

@@ -82,7 +82,14 @@ def formats_of_record(record: object, fields: PairFields) -> list[RecordFormat]:
         return [RecordFormat.PREFERENCES]
     if prompt_fields(record, fields) is not None:
         return [RecordFormat.MESSAGES]
+    if fields == PAIR_FIELDS and _has_prompt(record):
+        return [RecordFormat.PAIRS]
     return [each for each, shown in names.items() if not shown.isdisjoint(record)]
+
+
+def _has_prompt(record: Mapping[str, Any]) -> bool:
+    """Whether a pair has the names of TRL, and not ours."""
+    return {PROMPT_FIELDS.inputs, PROMPT_FIELDS.targets} <= record.keys() - {PAIR_FIELDS.inputs}
 
 
 def prompt_fields(record: Mapping[str, Any], fields: PairFields) -> PairFields | None:
@@ -112,6 +119,8 @@ def sample_of(
     check_known_fields(record, "record")
     match record_format:
         case RecordFormat.PAIRS:
+            if fields == PAIR_FIELDS and _has_prompt(record):
+                fields = PROMPT_FIELDS
             _check_named(record, fields)
             inputs, targets = (text_of(record, name) for name in (fields.inputs, fields.targets))
             return _pair(inputs, targets, fields.targets, context_of(record))

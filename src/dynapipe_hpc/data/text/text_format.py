@@ -74,11 +74,6 @@ def check_first_line(path: Path, line: bytes, expected: RecordFormat, fields: Pa
             f"the file holds {_NAMES[formats[0]]}, not {_NAMES[expected]}; say so: --format "
             f"{formats[0]}"
         )
-    if not formats and isinstance(record, dict) and {"prompt", "completion"} <= record.keys():
-        raise FormatError(
-            "the file holds prompts and completions ('prompt'); name the fields: --inputs-field "
-            "prompt --targets-field completion"
-        )
 
 
 def _check_name(path: Path, text: bytes) -> None:

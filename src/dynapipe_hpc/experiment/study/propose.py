@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from math import ceil
@@ -22,6 +23,7 @@ from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.study.variants import Variant, divisions
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.search.config import SearchConfig
+from dynapipe_hpc.training.huggingface.any_decoder import FAMILY
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 
 _UNCUT = {True: (1.0, 0.999), False: (0.999,)}
@@ -34,6 +36,7 @@ _EPOCHS, _ITERATIONS = 3, 100
 _WARMUP_SHARE = 0.03
 _RATES = {False: (2e-5, 2e-4), True: (1e-6, 5e-6)}
 """Rates of all weights and of adapters, by whether samples are preference pairs: as in `trl`."""
+_MODES, _MODES_OF_LIBRARY = '["none", "selective", "full"]', '["none", "full"]'
 _MIN_MEMORY_BYTES = 1_000_000
 _GPU_BYTES = 12_000_000_000
 """Memory from which on a rank is taken for a GPU."""
@@ -88,14 +91,14 @@ _CPU_COST = """\
 # then set kind = "profiled" and path = "costs.h5"; configs/clusters/ has rates of GPUs.
 [planner.cost]
 kind = "analytic"
-recompute = ["none", "selective", "full"]
+recompute = {recompute}
 """
 _GPU_COST = """\
 # Estimated for an A100; configs/clusters/ has rates of other GPUs. Measure instead, with
 # `dynapipe-hpc profile {output} -o costs.h5`, and then set kind = "profiled" and path = "costs.h5".
 [planner.cost]
 kind = "analytic"
-recompute = ["none", "selective", "full"]
+recompute = {recompute}
 flops_per_ms = 2e11
 memory_bytes_per_ms = 1.6e9
 launch_ms = 0.6
@@ -103,7 +106,7 @@ launch_ms = 0.6
 _REST = """
 [planner.batch]
 rule = "dynamic"
-layouts = ["padded", "packed"]
+layouts = {layouts}
 
 [training]
 {training}
@@ -152,7 +155,8 @@ def propose(wish: Wish, output: Path) -> Cluster:
         for uncut in _UNCUT[origin is not None]:
             text = _text(wish, dataset, origin, uncut, whole=whole, output=output)
             new.write_text(text(whole), encoding="utf-8")
-            files = Experiment(load_config(new))
+            with _named(new, output):
+                files = Experiment(load_config(new))
             check_dataset(files.config, files.origin, dataset)
             times, reasons = _tried(files, whole)
             if times:
@@ -181,6 +185,15 @@ def _tried(files: Experiment, whole: Cluster) -> tuple[list[tuple[Cluster, float
         except InputError as error:
             reasons.append(str(error))
     return times, reasons
+
+
+@contextmanager
+def _named(new: Path, output: Path) -> Iterator[None]:
+    """Lets errors name the file that is to be."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace(str(new), str(output))) from None
 
 
 def _longest(used: UsedTokens) -> Sample:
@@ -232,6 +245,7 @@ def _text(
     on_gpus = whole.device_memory_bytes >= _GPU_BYTES if wish.on_gpus is None else wish.on_gpus
     model = _SMALL_MODEL if wish.model is None else _MODEL
     cost = _GPU_COST if on_gpus else _CPU_COST
+    is_foreign = origin is not None and origin.page.family == FAMILY
     text = "".join([_DATA, model, _LORA if wish.lora else "", _CLUSTER, cost, _REST])
     values = {
         "output": escaped(str(output)),
@@ -249,6 +263,8 @@ def _text(
         "alpha": 2 * (wish.lora or 0),
         "n_ranks": wish.n_ranks,
         "memory": _toml(wish.memory),
+        "recompute": _MODES_OF_LIBRARY if is_foreign else _MODES,
+        "layouts": '["packed"]' if dataset.has_pairs else '["padded", "packed"]',
         "training": "\n".join(_training(wish, dataset.has_pairs, n_iterations, on_gpus=on_gpus)),
         "share": f"{share:.2g}",
         "n_tokens": total,
