@@ -133,19 +133,15 @@ demo-finetune: setup
 	mkdir -p $(FINETUNE)
 	$(DYNAPIPE) demo-corpus $(FINETUNE)/text.jsonl --samples $(TEXTS) --seed 1 --max-bytes 512
 	$(DYNAPIPE) demo-corpus $(FINETUNE)/chat.jsonl --samples $(CHATS) --seed 2 --chat
-	$(DYNAPIPE) demo-corpus $(FINETUNE)/held_out.jsonl --samples 100 --seed 3 --chat
-	for text in text chat held_out; do \
-		$(DYNAPIPE) preprocess $(FINETUNE)/$$text.jsonl $(FINETUNE)/$$text.h5 $(TOKENIZER) || exit; \
-	done
+	$(DYNAPIPE) preprocess $(FINETUNE)/text.jsonl $(FINETUNE)/text.h5 $(TOKENIZER)
 	$(DEMO_RANKS) run $(TUNED)/pretrain.toml -o $(FINETUNE)/pretrained $(SHORTER)
-	$(DYNAPIPE) export $(FINETUNE)/pretrained -o $(FINETUNE)/pretrained_model
-	cp $(TUNED)/tokenizer/* $(FINETUNE)/pretrained_model
-	$(DEMO_RANKS) run $(TUNED)/finetune.toml -o $(FINETUNE)/tuned $(SHORTER)
-	$(DYNAPIPE) export $(FINETUNE)/tuned -o $(FINETUNE)/tuned_model
-	$(DYNAPIPE) report $(FINETUNE)/tuned
-	$(DYNAPIPE) generate $(FINETUNE)/pretrained_model --chat --prompt "$(QUESTION)" --tokens 24
-	$(DYNAPIPE) generate $(FINETUNE)/tuned_model --chat --prompt "$(QUESTION)"
-	$(BIN)/python $(TUNED)/ask_transformers.py $(FINETUNE)/tuned_model "$(QUESTION)"
+	$(DYNAPIPE) export $(FINETUNE)/pretrained -o $(FINETUNE)/model
+	cp $(TUNED)/tokenizer/* $(FINETUNE)/model
+	$(DEMO_RANKS) finetune $(FINETUNE)/model $(FINETUNE)/chat.jsonl -o $(FINETUNE)/tuned \
+		--learning-rate 1e-3 --memory 2GB $(SHORTER)
+	$(DYNAPIPE) generate $(FINETUNE)/model --chat --prompt "$(QUESTION)" --tokens 24
+	$(DYNAPIPE) generate $(FINETUNE)/tuned/model --chat --prompt "$(QUESTION)"
+	$(BIN)/python $(TUNED)/ask_transformers.py $(FINETUNE)/tuned/model "$(QUESTION)"
 
 # A small Llama is trained on conversations, then on pairs of a right and a wrong answer.
 PREFERENCES := runs/demo_preferences

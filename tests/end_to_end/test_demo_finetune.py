@@ -35,12 +35,12 @@ def test_a_model_is_trained_tuned_exported_and_asked(tmp_path: Path) -> None:
     )
     assert job.returncode == 0, job.stdout + job.stderr
     folder = tmp_path / "runs" / "demo_finetune"
-    lines = (folder / "tuned" / "evaluations.jsonl").read_text().splitlines()
+    lines = (folder / "tuned" / "run" / "evaluations.jsonl").read_text().splitlines()
     losses = [json.loads(line)["loss"] for line in lines]
-    assert len(losses) == 2
+    assert len(losses) >= 2
     assert losses[-1] < losses[0]
     asked = job.stdout.partition("ask_transformers.py")[2]
     assert "Which sound does a cow make?" in asked
-    for model in ("pretrained_model", "tuned_model"):
+    for model in ("model", "tuned/model"):
         names = {path.name for path in (folder / model).iterdir()}
         assert {"config.json", "tokenizer.json", "tokenizer_config.json"} <= names

@@ -8,6 +8,7 @@ LAUNCH = ("tests/job/test_launch_environment.py",)
 EXAMINE = "tests/experiment/doctor/test_examine.py"
 SLURM = ("tests/job/test_slurm.py",)
 COSTS = ("tests/experiment/test_check_costs.py",)
+BEGINNER = ("tests/bad_input/test_finetune.py",)
 PROPOSAL = ("tests/experiment/study/test_propose.py",)
 
 CONFIGURATION = (
@@ -95,6 +96,34 @@ CONFIGURATION = (
         "",
         "a limit is not named",
         KEYS,
+    ),
+    Mutant(
+        "experiment/finetune.py",
+        "        _check_overrides(wish)\n",
+        "",
+        "a wrong value is said when the data are made",
+        BEGINNER,
+    ),
+    Mutant(
+        "experiment/finetune.py",
+        '            rmtree(shard_folder(output / "data.h5"), ignore_errors=True)\n',
+        "",
+        "parts of what no dataset becomes are left",
+        BEGINNER,
+    ),
+    Mutant(
+        "experiment/finetune.py",
+        "if least and min(least) >",
+        "if least and max(least) <",
+        "what no memory holds is begun",
+        BEGINNER,
+    ),
+    Mutant(
+        "experiment/finetune.py",
+        'if "iterations.jsonl" in names:',
+        "if False:",
+        "a run is taken for a folder of this command",
+        BEGINNER,
     ),
     Mutant(
         "experiment/study/propose.py",

@@ -27,6 +27,7 @@ def validate(cluster: Cluster, *words: str) -> "subprocess.CompletedProcess[str]
 @pytest.mark.parametrize(
     ("script", "options"),
     [
+        ("finetune", ["--gpus-per-node=2"]),
         ("preprocess", []),
         ("profile", ["--gpus-per-node=2"]),
         ("run", ["--gpus-per-node=2"]),

@@ -19,7 +19,7 @@ from dynapipe_hpc.training.config import LENGTHS, PreferenceObjective
 
 MAX_BYTES = 1 << 16
 MAX_PARENTS = 32
-_ALTERNATIVES = {
+ALTERNATIVES = {
     "training": LENGTHS,
     "data": ("dataset", "mixture", "lengths"),
     "evaluation": ("dataset", "held_out"),
@@ -144,7 +144,7 @@ def _parse(path: Path) -> Tables:
 
 def _forget_alternatives(below: Tables, above: Tables) -> None:
     """Removes keys that another key above replaces."""
-    for table, keys in _ALTERNATIVES.items():
+    for table, keys in ALTERNATIVES.items():
         lower, upper = below.get(table), above.get(table)
         if isinstance(lower, dict) and isinstance(upper, dict) and any(k in upper for k in keys):
             for key in keys:

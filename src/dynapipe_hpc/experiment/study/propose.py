@@ -19,7 +19,7 @@ from dynapipe_hpc.data.errors import InputError, escaped, quoted
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_dataset import check_dataset
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.load import load_config
+from dynapipe_hpc.experiment.load import ALTERNATIVES, load_config
 from dynapipe_hpc.experiment.study.variants import Variant, divisions
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.search.config import SearchConfig
@@ -31,7 +31,7 @@ _UNCUT = {True: (1.0, 0.999), False: (0.999,)}
 _TOKENS_PER_RANK = 8192
 _FEWEST_BATCHES = 16
 """Fewest batches of an epoch of tuning, so that few samples are trained on in more than a few."""
-_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.001, 50, 0.2
+_HELD_OUT, _FEWEST_HELD_OUT, _MAX_HELD_OUT = 0.001, 50, 0.2
 _EPOCHS, _ITERATIONS = 3, 100
 _WARMUP_SHARE = 0.03
 _RATES = {False: (2e-5, 2e-4), True: (1e-6, 5e-6)}
@@ -241,7 +241,7 @@ def _text(
     n_batches = 1 if wish.model is None else _FEWEST_BATCHES
     batch = max(min(_TOKENS_PER_RANK * wish.n_ranks, total // n_batches), max_tokens)
     n_iterations = _ITERATIONS if wish.model is None else ceil(_EPOCHS * total / batch)
-    share = min(max(_HELD_OUT, _FEWEST_HELD_OUT / len(lengths)), _MOST_HELD_OUT)
+    share = min(max(_HELD_OUT, _FEWEST_HELD_OUT / len(lengths)), _MAX_HELD_OUT)
     on_gpus = whole.device_memory_bytes >= _GPU_BYTES if wish.on_gpus is None else wish.on_gpus
     model = _SMALL_MODEL if wish.model is None else _MODEL
     cost = _GPU_COST if on_gpus else _CPU_COST
@@ -307,7 +307,9 @@ def _with_value(text: str, override: str) -> str:
         return f"{text}\n{heading}\n{line}\n"
     start = lines.index(heading) + 1
     end = next((i for i in range(start, len(lines)) if lines[i].startswith("[")), len(lines))
-    found = [i for i in range(start, end) if lines[i].partition("=")[0].strip() == key]
+    # One of a table's alternatives takes the place of another.
+    others = next((keys for keys in [ALTERNATIVES.get(table, ())] if key in keys), (key,))
+    found = [i for i in range(start, end) if lines[i].partition("=")[0].strip() in others]
     lines[found[0] if found else start : found[0] + 1 if found else start] = [line]
     return "\n".join(lines) + "\n"
 
