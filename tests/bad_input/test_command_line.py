@@ -74,7 +74,7 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     (("plan", ""), ": cannot be read: is a folder"),
     (("plan", "data.h5"), "data.h5: (not UTF-8|is larger than)"),
     (("plan", "in.jsonl"), "in.jsonl: not valid TOML"),
-    ((*PLAN, "--iteration", "-1"), "--iteration -1: iterations count from 0"),
+    ((*PLAN, "--iteration", "-1"), "--iteration -1: must be at least 0"),
     ((*PLAN, "--iteration", "99999999999999999999"), "--iteration 99999999999999999999: "),
     ((*PLAN, "--iteration", "1000000000000"), "--iteration 1000000000000: "),
     ((*PLAN, "--lengths", "lengths.json"), "give both or neither"),

@@ -89,7 +89,7 @@ def test_layers_are_built_to_see_what_they_need(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--show", "-1"], "--show -1: at least one sample is needed"),
+        (["--show", "-1"], "--show -1: must be at least 1"),
         (["--tokenizer", "NOTHING"], "--tokenizer is used with --show only; add --show N"),
     ],
 )

@@ -361,7 +361,7 @@ def test_an_iteration_below_zero_is_refused(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plan", config, "--iteration", "-1"]) == 2
-    assert "--iteration -1: iterations count from 0" in capsys.readouterr().err
+    assert "--iteration -1: must be at least 0" in capsys.readouterr().err
 
 
 def test_only_plans_of_lengths_are_replaced(

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from dynapipe_hpc.cli.open_ranks import is_started_alone
-from dynapipe_hpc.cli.verb import option, say, switch, verb
+from dynapipe_hpc.cli.verb import number, option, say, switch, verb
 from dynapipe_hpc.data.errors import InputError, escaped, printable
 from dynapipe_hpc.data.output_file import check_output
 from dynapipe_hpc.data.text.record_format import RecordFormat
@@ -204,12 +204,10 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
     option("file PATH", "file, or folder of a model"),
     option("--config CONFIG", "also show what fits this experiment (TOML)"),
     switch("--verify", "also read all samples or costs and compare them with their checksums"),
-    option(
+    number(
         "--show N",
         "also print the first N samples of a dataset, and which of their tokens are trained",
-        int,
-        accepts=lambda n: n >= 1,
-        rule="at least one sample is needed",
+        1,
     ),
     option(
         "--tokenizer PATH",

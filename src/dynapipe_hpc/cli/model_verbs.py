@@ -2,7 +2,7 @@
 
 import argparse
 
-from dynapipe_hpc.cli.verb import SET, option, output, say, switch, verb
+from dynapipe_hpc.cli.verb import SET, number, option, output, say, switch, verb
 
 
 @verb(
@@ -119,21 +119,12 @@ def export(arguments: argparse.Namespace) -> int:
     option("model MODEL", "run, checkpoint or Hugging Face model"),
     option("--prompt TEXT", "text to continue", str, required=True),
     switch("--chat", "answer the prompt as a chat message, with the model's chat template"),
-    option(
-        "--tokens N",
-        "most tokens to write (default 64)",
-        int,
-        default=64,
-        accepts=lambda n: n >= 1,
-        rule="must be at least 1",
-    ),
-    option(
+    number("--tokens N", "most tokens to write (default 64)", 1, default=64),
+    number(
         "--temperature T",
         "divisor of logits; 0, the default, takes the likeliest token",
-        float,
+        0.0,
         default=0.0,
-        accepts=lambda t: 0 <= t < float("inf"),
-        rule="must be finite and at least 0",
     ),
     option(
         "--top-p P",
@@ -143,14 +134,7 @@ def export(arguments: argparse.Namespace) -> int:
         accepts=lambda p: 0 < p <= 1,
         rule="must be above 0 and at most 1",
     ),
-    option(
-        "--seed S",
-        "random seed of sampling (default 0)",
-        int,
-        default=0,
-        accepts=lambda s: 0 <= s < 2**63,
-        rule="must be from 0 to 2^63 - 1",
-    ),
+    number("--seed S", "random seed of sampling (default 0)", 0, 2**63 - 1, default=0),
     option(
         "--tokenizer FILE",
         "tokenizer, as for preprocess (default: that which belongs to the model)",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dynapipe_hpc.cli.open_ranks import open_ranks
-from dynapipe_hpc.cli.verb import BATCHES, CONFIG, SET, option, output, say, switch, verb
+from dynapipe_hpc.cli.verb import BATCHES, CONFIG, SET, number, option, output, say, switch, verb
 from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.data.output_file import check_output
 
@@ -52,14 +52,7 @@ def config(arguments: argparse.Namespace) -> int:
     "dataset, and a division of the model over ranks that fits into their memory, as a plan of the "
     "first iteration has shown.",
     option("dataset DATASET", "dataset (HDF5)"),
-    option(
-        "--ranks N",
-        "number of ranks",
-        int,
-        required=True,
-        accepts=lambda n: 1 <= n <= 2**20,
-        rule=f"must be from 1 to {2**20:,}",
-    ),
+    number("--ranks N", "number of ranks", 1, 2**20, required=True),
     option(
         "--memory SIZE",
         "memory that one rank may use (cluster.device_memory_bytes), such as 76GB",
@@ -141,7 +134,6 @@ def _measure(arguments: argparse.Namespace) -> int:
             check_profile(Experiment(config), job.size)
             if job.is_first:
                 check_output(output, [arguments.config], TABLE, force=True)
-        with job.fail_together():
             check_torch()
         # Loads torch only after every check that does not need it.
         from dynapipe_hpc.experiment.profile.profile import write_costs
@@ -191,14 +183,7 @@ _PROFILE = option(
     "--json, every batch of a file of sample lengths, without a dataset.",
     CONFIG,
     SET,
-    option(
-        "--iteration K",
-        "iteration, from 0 (default 0)",
-        int,
-        default=0,
-        accepts=lambda k: k >= 0,
-        rule="iterations count from 0",
-    ),
+    number("--iteration K", "iteration, from 0 (default 0)", 0, default=0),
     switch("--explain", "list the alternatives and why this plan was chosen"),
     switch("--show", "draw the timeline, and say what its time goes into"),
     option("--svg FILE.svg", "also write a drawing of the plan"),
@@ -288,13 +273,7 @@ def tune(arguments: argparse.Namespace) -> int:
         "--runs FOLDER",
         "new folder for configurations of the best points, and their list variants.txt",
     ),
-    option(
-        "--best N",
-        "points per method in --runs (default 3)",
-        int,
-        accepts=lambda n: n >= 1,
-        rule="at least one point is needed",
-    ),
+    number("--best N", "points per method in --runs (default 3)", 1),
     examples=[
         "dynapipe-hpc grid-search configs/studies/packing.toml -o grid.csv",
         "mpiexec -n 8 dynapipe-hpc grid-search configs/studies/packing.toml -o grid.csv",

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from dynapipe_hpc.cli.verb import CONFIG, RUN, SET, option, output, say, verb
+from dynapipe_hpc.cli.verb import CONFIG, RUN, SET, number, option, output, say, verb
 from dynapipe_hpc.data.errors import escaped, printable
 from dynapipe_hpc.data.input_file import why_unreadable
 
@@ -81,14 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     "Shows a run from its run folder alone, in any terminal that sees it, and again every few "
     "seconds until Ctrl-C; the run itself is not affected. Without a terminal it is printed once.",
     RUN,
-    option(
-        "--every SECONDS",
-        "refresh interval in seconds (default 2)",
-        float,
-        default=2.0,
-        accepts=lambda s: 0.1 <= s <= 3600,
-        rule="must be 0.1 to 3600 seconds",
-    ),
+    number("--every SECONDS", "refresh interval in seconds (default 2)", 0.1, 3600, default=2.0),
     examples=["dynapipe-hpc watch runs/tiny", "dynapipe-hpc watch runs/tiny --every 10"],
 )
 def watch(arguments: argparse.Namespace) -> int:

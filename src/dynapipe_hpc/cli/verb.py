@@ -1,6 +1,7 @@
 """Verbs of the command line: name, help, accepted arguments, and the function that runs."""
 
 import argparse
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,6 +86,24 @@ def option(
     return Argument(flags, settings, accepts, rule)
 
 
+def number(
+    names: str, text: str, least: float, most: float = math.inf, **settings: Any
+) -> Argument:
+    """An argument that is a finite number within limits, whole if the lower one is."""
+    kind = type(least)
+    rule = f"must be at least {least:,}"
+    if most < math.inf:
+        rule = f"must be from {least:,} to {most:,}"
+    return option(
+        names,
+        text,
+        kind,
+        accepts=lambda n: least <= n <= most and n < math.inf,
+        rule=rule,
+        **settings,
+    )
+
+
 def switch(flag: str, text: str, *, group: str = "") -> Argument:
     """An argument without a value."""
     return Argument([flag], {"action": "store_true", "help": text}, group=group)
@@ -112,14 +131,7 @@ SET = option(
     default=[],
 )
 RUN = option("folder RUN", "folder of a run")
-BATCHES = option(
-    "--batches N",
-    "global batches to plan (default 5)",
-    int,
-    default=5,
-    accepts=lambda n: n >= 1,
-    rule="at least one batch is needed",
-)
+BATCHES = number("--batches N", "global batches to plan (default 5)", 1, default=5)
 
 
 def output(metavar: str, text: str, **settings: Any) -> Argument:
