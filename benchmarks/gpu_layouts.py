@@ -17,14 +17,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.report.summary import RunSummary, read_recorded, summarise
+from dynapipe_hpc.report.summary import RunSummary, summarise
 
 CONFIGS = Path(__file__).parent / "gpu"
 N_SAMPLES, MAX_BYTES = 20_000, 8192
@@ -94,7 +93,7 @@ def trained(config: Path, settings: Sequence[str], output: Path, name: str) -> R
     """The summary of a run; None if it does not fit."""
     if not finished(output) and not dynapipe("run", config, "-o", output, *overrides(settings)):
         return None
-    return summarise(name, read_recorded(RunFolder.open(output).records()))
+    return summarise(name, RunFolder.open(output).records())
 
 
 def finished(output: Path) -> bool:
@@ -152,9 +151,14 @@ def write(path: Path, family: str, results: dict[str, list[RunSummary]]) -> None
     content = {
         "machine": machine_facts(1) | {"gpu": gpu},
         "family": family,
-        "results": {rule: [asdict(s) for s in summaries] for rule, summaries in results.items()},
+        "results": {rule: [*map(_numbers, of_rule)] for rule, of_rule in results.items()},
     }
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _numbers(run: RunSummary) -> dict[str, object]:
+    names = ("name", "real_tokens_per_s", "padding_efficiency", "measured_ms")
+    return {name: getattr(run, name) for name in (*names, "time_error", "peak_error")}
 
 
 if __name__ == "__main__":

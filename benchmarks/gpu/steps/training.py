@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import median
 
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.report.summary import read_recorded, summarise
+from dynapipe_hpc.report.summary import summarise
 from gpu.device import find_device
 from gpu.finding import folder, note, rehearses
 from gpu_layouts import CONFIGS, SMOKE, dynapipe, make_corpus, overrides, trained, usable_bytes
@@ -57,7 +57,7 @@ def settings_of(place: Path) -> list[str]:
 
 def report(name: str, path: Path) -> None:
     run = RunFolder.open(path)
-    summary = summarise(name, read_recorded(run.records()))
+    summary = summarise(name, run.records())
     note(f"{name}: real tokens/s", summary.real_tokens_per_s)
     time_error, peak_error = summary.time_error, summary.peak_error
     note(f"{name}: error of time", time_error, f"< {TIME_ERROR}", time_error < TIME_ERROR)

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.report.records import EvaluationRecord, IterationRecord
+from dynapipe_hpc.report.records import EvaluationRecord
 from dynapipe_hpc.report.run_folder import RunFolder, read_mixture
 from dynapipe_hpc.report.summary import (
     RunSummary,
     largest_loss_difference,
     n_warm_up,
     percent,
-    read_recorded,
     summarise,
 )
 from dynapipe_hpc.report.time_use import TimeUse, Use, time_use
@@ -181,13 +180,10 @@ MAX_DRAWS = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Results of several runs side by side; of each what `Recorded` keeps, and lines about all."""
+    """Results of several runs side by side; of each its numbers, and lines about all."""
 
-    names: tuple[str, ...]
-    records: tuple[tuple[IterationRecord, ...], ...]
+    runs: tuple[RunSummary, ...]
     evaluations: tuple[tuple[EvaluationRecord, ...], ...]
-    ends_s: tuple[tuple[float, ...], ...]
-    summaries: tuple[RunSummary, ...]
     baseline: int
     differences: tuple[str, ...]
     disturbed: tuple[str, ...]
@@ -197,14 +193,18 @@ class Comparison:
     times: tuple[TimeUse | None, ...]
     gain: Gain | None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(run.name for run in self.runs)
+
     def speed_up(self, index: int) -> float:
         """Real tokens per second of a run over those of the baseline."""
-        reference = self.summaries[self.baseline].real_tokens_per_s
-        return self.summaries[index].real_tokens_per_s / reference
+        reference = self.runs[self.baseline].real_tokens_per_s
+        return self.runs[index].real_tokens_per_s / reference
 
     def loss_difference(self, index: int) -> float:
         """Largest relative difference of a run's loss from the baseline's at equal steps."""
-        return largest_loss_difference(self.records[index], self.records[self.baseline])
+        return largest_loss_difference(self.runs[index].kept, self.runs[self.baseline].kept)
 
 
 def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Comparison:
@@ -212,23 +212,19 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
     names = _names(runs)
     if baseline is not None and baseline not in names:
         raise InputError(f"no run is called '{baseline}'; name one of {', '.join(names)}")
-    recorded = [read_recorded(run.records()) for run in runs]
-    summaries = tuple(map(summarise, names, recorded))
+    summaries = tuple(summarise(name, run.records()) for name, run in zip(names, runs, strict=True))
     timelines = tuple(
         {timeline.iteration: timeline for timeline in run.timelines()} for run in runs
     )
     settings = [settings_of(run) for run in runs]
     times = tuple(
         time_use(each.kept, n_warm_up(len(each.kept)), traced, n_stages_of(setting))
-        for each, traced, setting in zip(recorded, timelines, settings, strict=True)
+        for each, traced, setting in zip(summaries, timelines, settings, strict=True)
     )
     dynamic = [i for i, setting in enumerate(settings) if is_dynamic(setting)]
     return Comparison(
-        names=names,
-        records=tuple(run.kept for run in recorded),
+        runs=summaries,
         evaluations=tuple(tuple(run.evaluations()) for run in runs),
-        ends_s=tuple(run.ends_s for run in recorded),
-        summaries=summaries,
         baseline=0 if baseline is None else names.index(baseline),
         differences=differences(runs, names),
         disturbed=tuple(
@@ -238,8 +234,8 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
         ),
         choices=choices(runs, names),
         mixtures=tuple(
-            f"{name}: {line}"
-            for run, name, each in zip(runs, names, recorded, strict=True)
+            f"{each.name}: {line}"
+            for run, each in zip(runs, summaries, strict=True)
             if (mixture := read_mixture(run.path))
             for line in mixture.describe(max(0, min(each.totals.n_samples, MAX_DRAWS)))
         ),

@@ -126,7 +126,7 @@ def _loss_by_iteration(axes: Axes, comparison: Comparison) -> None:
 
 
 def _loss_by_time(axes: Axes, comparison: Comparison) -> None:
-    _curves(axes, comparison, comparison.ends_s, lambda r: r.loss)
+    _curves(axes, comparison, [run.ends_s for run in comparison.runs], lambda r: r.loss)
     axes.set(xlabel="time in iterations [s]", ylabel="loss per target token")
     axes.set_xlim(left=0)
 
@@ -167,7 +167,7 @@ def _memory(axes: Axes, comparison: Comparison) -> None:
 def _by_iteration(
     axes: Axes, comparison: Comparison, y: Callable[[IterationRecord], float]
 ) -> None:
-    numbers = [[record.iteration for record in records] for records in comparison.records]
+    numbers = [[record.iteration for record in run.kept] for run in comparison.runs]
     _curves(axes, comparison, numbers, y)
     axes.set(xlabel="iteration")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
@@ -180,15 +180,15 @@ def _curves(
     y: Callable[[IterationRecord], float],
 ) -> None:
     """One line per run, dashed from the second on, so that equal curves remain visible."""
-    for i, (name, records) in enumerate(zip(comparison.names, comparison.records, strict=True)):
+    for i, run in enumerate(comparison.runs):
         axes.plot(
             x[i],
-            [y(record) for record in records],
-            label=name,
+            [y(record) for record in run.kept],
+            label=run.name,
             color=SERIES[i % len(SERIES)],
             linestyle=DASHES[i % len(DASHES)],
-            linewidth=_width(i, len(records)),
-            marker="o" if len(records) == 1 else None,
+            linewidth=_width(i, len(run.kept)),
+            marker="o" if len(run.kept) == 1 else None,
         )
     _legend(axes)
 
@@ -222,14 +222,14 @@ def _dots(
     axes: Axes, comparison: Comparison, point: Callable[[IterationRecord], tuple[float, float]]
 ) -> None:
     """One dot per steady iteration, on the diagonal if the prediction is right."""
-    for i, (name, records) in enumerate(zip(comparison.names, comparison.records, strict=True)):
-        steady = records[n_warm_up(len(records)) :]
+    for i, run in enumerate(comparison.runs):
+        steady = run.kept[n_warm_up(len(run.kept)) :]
         shown = steady[:: -(-len(steady) // MAX_DOTS)]
         predicted, measured = zip(*map(point, shown), strict=True)
         axes.plot(
             predicted,
             measured,
-            label=name,
+            label=run.name,
             color=SERIES[i % len(SERIES)],
             linestyle="none",
             marker=MARKERS[i % len(MARKERS)],

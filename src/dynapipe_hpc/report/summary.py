@@ -39,13 +39,15 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """Iterations of a run, thinned to every 2nd, 4th, ... if there are more than `MAX_KEPT`.
+class RunSummary:
+    """A run in numbers; medians are over its steady iterations.
 
-    Totals are over all iterations, `steady` over those after the warm-up; `ends_s` is the time
-    spent in iterations up to the end of each kept one.
+    Of a run of more than `MAX_KEPT` iterations every 2nd, 4th, ... is kept. Totals are over all
+    iterations, `steady` over those after the warm-up; `ends_s` is the time spent in iterations up
+    to the end of each kept one.
     """
 
+    name: str
     totals: Totals
     steady: Totals
     kept: tuple[IterationRecord, ...]
@@ -53,13 +55,35 @@ class Recorded:
     first: IterationRecord
     last: IterationRecord
 
+    def typical(self, value: Callable[[IterationRecord], float]) -> float:
+        """The median over the kept iterations after the warm-up."""
+        return median(map(value, self.kept[n_warm_up(len(self.kept)) :]))
+
     @property
-    def kept_steady(self) -> tuple[IterationRecord, ...]:
-        """The kept iterations after the warm-up."""
-        return self.kept[n_warm_up(len(self.kept)) :]
+    def real_tokens_per_s(self) -> float:
+        return self.typical(lambda r: r.tokens_per_s)
+
+    @property
+    def padding_efficiency(self) -> float:
+        return self.typical(lambda r: r.padding_efficiency)
+
+    @property
+    def measured_ms(self) -> float:
+        return self.typical(lambda r: r.measured_ms)
+
+    @property
+    def time_error(self) -> float:
+        return self.typical(lambda r: relative_difference(r.predicted_ms, r.measured_ms))
+
+    @property
+    def peak_error(self) -> float:
+        """NaN where memory was not measured."""
+        return self.typical(
+            lambda r: relative_difference(r.predicted_peak_bytes, r.measured_peak_bytes)
+        )
 
 
-def read_recorded(records: Iterable[IterationRecord]) -> Recorded:
+def summarise(name: str, records: Iterable[IterationRecord]) -> RunSummary:
     """Reads iterations, at least one, in ascending order."""
     remaining = iter(records)
     start = list(islice(remaining, 4 * N_WARM_UP))
@@ -78,70 +102,7 @@ def read_recorded(records: Iterable[IterationRecord]) -> Recorded:
             kept = [kept[0], *(each for each in kept[1:] if each[0].iteration % stride == 0)]
         last = record
     of_kept, ends_s = zip(*kept, strict=True)
-    return Recorded(totals, steady, of_kept, ends_s, start[0], last)
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """Summary of a run; medians are over the steady iterations that `Recorded` keeps.
-
-    Errors are medians of |predicted - measured| / measured, or NaN; peaks are the largest of any
-    rank, and waits are totals.
-    """
-
-    name: str
-    n_iterations: int
-    n_steady: int
-    n_skipped: int
-    real_tokens_per_s: float
-    padding_efficiency: float
-    n_microbatches: float
-    predicted_ms: float
-    longest_trip_share: float
-    measured_ms: float
-    time_error: float
-    predicted_peak_bytes: int
-    measured_peak_bytes: int
-    peak_error: float
-    planning_ms: float
-    plans_ahead: float
-    waited_ms: float
-    steady_waited_ms: float
-    first_loss: float
-    last_loss: float
-
-
-def summarise(name: str, run: Recorded) -> RunSummary:
-    """Summarises a run."""
-    totals, steady = run.totals, run.steady
-
-    def typical(value: Callable[[IterationRecord], float]) -> float:
-        return median(value(record) for record in run.kept_steady)
-
-    return RunSummary(
-        name=name,
-        n_iterations=totals.n_iterations,
-        n_steady=steady.n_iterations,
-        n_skipped=totals.n_skipped,
-        real_tokens_per_s=typical(lambda r: r.tokens_per_s),
-        padding_efficiency=typical(lambda r: r.padding_efficiency),
-        n_microbatches=typical(lambda r: r.n_microbatches),
-        predicted_ms=typical(lambda r: r.predicted_ms),
-        longest_trip_share=typical(lambda r: r.longest_trip_share),
-        measured_ms=typical(lambda r: r.measured_ms),
-        time_error=typical(lambda r: relative_difference(r.predicted_ms, r.measured_ms)),
-        predicted_peak_bytes=steady.predicted_peak_bytes,
-        measured_peak_bytes=steady.measured_peak_bytes,
-        peak_error=typical(
-            lambda r: relative_difference(r.predicted_peak_bytes, r.measured_peak_bytes)
-        ),
-        planning_ms=typical(lambda r: r.planning_ms),
-        plans_ahead=typical(lambda r: r.plans_ahead),
-        waited_ms=totals.waited_ms,
-        steady_waited_ms=steady.waited_ms,
-        first_loss=run.first.loss,
-        last_loss=run.last.loss,
-    )
+    return RunSummary(name, totals, steady, of_kept, ends_s, start[0], last)
 
 
 def relative_difference(value: float, reference: float) -> float:

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean
 
 from dynapipe_hpc.report.comparison import Comparison
@@ -68,16 +69,27 @@ def text_table(comparison: Comparison) -> str:
     return "\n\n".join(parts)
 
 
-def _rows(comparison: Comparison, *rows: tuple[str, str, Callable[[RunSummary], str]]) -> list[Row]:
-    return [Row(name, unit, tuple(map(of, comparison.summaries))) for name, unit, of in rows]
+Quantity = tuple[str, str, Callable[[float], str], Callable[[RunSummary], float]]
+"""Label, unit, and functions that write a value and that find it."""
+
+
+def _rows(comparison: Comparison, *quantities: Quantity) -> list[Row]:
+    return [
+        Row(label, unit, tuple(write(value(run)) for run in comparison.runs))
+        for label, unit, write, value in quantities
+    ]
+
+
+def _typical(name: str) -> Callable[[RunSummary], float]:
+    return lambda run: run.typical(attrgetter(name))
 
 
 def _speed(comparison: Comparison) -> list[Row]:
     rows = _rows(
         comparison,
-        ("real tokens per second", "1/s", lambda r: f"{r.real_tokens_per_s:,.0f}"),
-        ("padding efficiency", "%", lambda r: percent(r.padding_efficiency)),
-        ("micro-batches per iteration", "", lambda r: f"{r.n_microbatches:g}"),
+        ("real tokens per second", "1/s", "{:,.0f}".format, lambda r: r.real_tokens_per_s),
+        ("padding efficiency", "%", percent, lambda r: r.padding_efficiency),
+        ("micro-batches per iteration", "", "{:g}".format, _typical("n_microbatches")),
     )
     if len(comparison.names) > 1:
         speed_ups = map(comparison.speed_up, range(len(comparison.names)))
@@ -103,36 +115,36 @@ def _time_use(comparison: Comparison) -> list[Row]:
 def _prediction(comparison: Comparison) -> list[Row]:
     return _rows(
         comparison,
-        ("iteration time, measured", "ms", lambda r: _number(r.measured_ms)),
-        ("iteration time, predicted", "ms", lambda r: _number(r.predicted_ms)),
-        ("  median error", "%", lambda r: percent(r.time_error)),
-        ("  longest sample's own trip", "%", lambda r: percent(r.longest_trip_share)),
-        ("peak activations, measured", "MiB", lambda r: _number(r.measured_peak_bytes / MIB)),
-        ("peak activations, predicted", "MiB", lambda r: _number(r.predicted_peak_bytes / MIB)),
-        ("  median error", "%", lambda r: percent(r.peak_error)),
+        ("iteration time, measured", "ms", _number, lambda r: r.measured_ms),
+        ("iteration time, predicted", "ms", _number, _typical("predicted_ms")),
+        ("  median error", "%", percent, lambda r: r.time_error),
+        ("  longest sample's own trip", "%", percent, _typical("longest_trip_share")),
+        ("peak activations, measured", "MiB", _mib, lambda r: r.steady.measured_peak_bytes),
+        ("peak activations, predicted", "MiB", _mib, lambda r: r.steady.predicted_peak_bytes),
+        ("  median error", "%", percent, lambda r: r.peak_error),
     )
 
 
 def _planning(comparison: Comparison) -> list[Row]:
     return _rows(
         comparison,
-        ("planning one iteration", "ms", lambda r: _number(r.planning_ms)),
-        ("waited for plans, total", "ms", lambda r: _number(r.waited_ms)),
-        ("  after the warm-up", "ms", lambda r: _number(r.steady_waited_ms)),
-        ("plans ahead, median", "", lambda r: f"{r.plans_ahead:g}"),
+        ("planning one iteration", "ms", _number, _typical("planning_ms")),
+        ("waited for plans, total", "ms", _number, lambda r: r.totals.waited_ms),
+        ("  after the warm-up", "ms", _number, lambda r: r.steady.waited_ms),
+        ("plans ahead, median", "", "{:g}".format, _typical("plans_ahead")),
     )
 
 
 def _loss(comparison: Comparison) -> list[Row]:
     rows = _rows(
         comparison,
-        ("iterations", "", lambda r: f"{r.n_iterations:,}"),
-        ("  of them steady", "", lambda r: f"{r.n_steady:,}"),
-        ("  skipped updates", "", lambda r: f"{r.n_skipped:,}"),
-        ("loss, first", "", lambda r: f"{r.first_loss:.4f}"),
-        ("loss, last", "", lambda r: f"{r.last_loss:.4f}"),
+        ("iterations", "", "{:,}".format, lambda r: r.totals.n_iterations),
+        ("  of them steady", "", "{:,}".format, lambda r: r.steady.n_iterations),
+        ("  skipped updates", "", "{:,}".format, lambda r: r.totals.n_skipped),
+        ("loss, first", "", "{:.4f}".format, lambda r: r.first.loss),
+        ("loss, last", "", "{:.4f}".format, lambda r: r.last.loss),
     )
-    if not any(run.n_skipped for run in comparison.summaries):
+    if not any(run.totals.n_skipped for run in comparison.runs):
         del rows[2]
     if len(comparison.names) > 1:
         unit = f"relative to {comparison.names[comparison.baseline]}"
@@ -205,15 +217,19 @@ def _number(value: float) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def _mib(n_bytes: float) -> str:
+    return _number(n_bytes / MIB)
+
+
 def outliers(comparison: Comparison) -> list[str]:
     """A line per run in which single samples alone lengthen iterations."""
     lines = []
-    for name, records in zip(comparison.names, comparison.records, strict=True):
-        lengthened = [record for record in records if record.has_outlier]
+    for run in comparison.runs:
+        lengthened = [record for record in run.kept if record.has_outlier]
         if lengthened:
             worst = max(lengthened, key=lambda record: record.outlier_ms)
             lines.append(
-                f"{name}: in {len(lengthened):,} of {len(records):,} iterations, by "
+                f"{run.name}: in {len(lengthened):,} of {len(run.kept):,} iterations, by "
                 f"{_number(fmean(r.outlier_ms for r in lengthened))} ms on average; most by sample "
                 f"{worst.outlier_sample} ({worst.outlier_tokens:,} tokens) in iteration "
                 f"{worst.iteration}: {_number(worst.outlier_ms)} of "

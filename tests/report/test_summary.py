@@ -1,0 +1,113 @@
+"""Runs in numbers."""
+
+import math
+from collections.abc import Iterator
+
+import pytest
+from tests.examples.example_runs import record
+
+from dynapipe_hpc.report import summary
+from dynapipe_hpc.report.records import IterationRecord
+from dynapipe_hpc.report.summary import largest_loss_difference, n_warm_up, summarise
+
+
+@pytest.mark.parametrize(
+    ("n_iterations", "expected"), [(1, 0), (3, 0), (4, 1), (11, 2), (12, 3), (1000, 3)]
+)
+def test_warm_up_is_three_iterations_or_a_quarter(n_iterations: int, expected: int) -> None:
+    assert n_warm_up(n_iterations) == expected
+
+
+def test_a_run_of_equal_iterations_has_their_numbers() -> None:
+    found = summarise("x", [record(i) for i in range(5)])
+    assert found.real_tokens_per_s == 2000
+    assert found.padding_efficiency == 0.8
+    assert found.time_error == pytest.approx(0.1)
+    assert found.peak_error == pytest.approx(0.25)
+    assert found.typical(lambda r: r.planning_ms) == 20
+
+
+def test_the_warm_up_counts_only_in_the_totals() -> None:
+    slow = [record(i, measured_ms=5000.0, waited_ms=70.0, plans_ahead=0) for i in range(3)]
+    steady = [record(i, waited_ms=1.0) for i in range(3, 12)]
+    found = summarise("x", slow + steady)
+    assert (found.totals.n_iterations, found.steady.n_iterations) == (12, 9)
+    assert found.real_tokens_per_s == 2000
+    assert (found.totals.waited_ms, found.steady.waited_ms) == (219, 9)
+    assert found.typical(lambda r: r.plans_ahead) == 2
+
+
+def test_one_slow_iteration_does_not_move_the_median() -> None:
+    records = [record(i, measured_ms=9999.0 if i == 7 else 500.0) for i in range(12)]
+    assert summarise("x", records).real_tokens_per_s == 2000
+
+
+def test_the_end_with_nothing_left_to_plan_does_not_count_as_falling_behind() -> None:
+    records = [record(i, plans_ahead=min(4, 19 - i)) for i in range(20)]
+    assert summarise("x", records).typical(lambda r: r.plans_ahead) == 4
+
+
+def test_the_error_of_a_prediction_has_no_sign() -> None:
+    records = [record(0, predicted_ms=400.0), record(1, predicted_ms=600.0)]
+    assert summarise("x", records).time_error == pytest.approx(0.2)
+
+
+def test_memory_that_was_not_measured_has_no_error() -> None:
+    assert math.isnan(summarise("x", [record(measured_peak_bytes=0)]).peak_error)
+
+
+def test_loss_is_compared_at_equal_iterations() -> None:
+    reference = [record(0, loss=4.0), record(1, loss=2.0)]
+    run = [record(0, loss=4.0), record(1, loss=2.1), record(2, loss=1000.0)]
+    assert largest_loss_difference(run, reference) == pytest.approx(0.05)
+
+
+def test_runs_without_a_common_iteration_have_no_loss_difference() -> None:
+    assert math.isnan(largest_loss_difference([record(0)], [record(1)]))
+
+
+def test_a_loss_that_is_no_number_is_no_agreement() -> None:
+    run = [record(0), record(1, loss=math.nan)]
+    assert math.isnan(largest_loss_difference(run, [record(0), record(1)]))
+
+
+MOST = 100
+N_ITERATIONS = 1001
+
+
+@pytest.fixture
+def _few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summary, "MAX_KEPT", MOST)
+
+
+def long_run(first: int = 0) -> Iterator[IterationRecord]:
+    for k in range(first, N_ITERATIONS):
+        yield record(k, waited_ms=float(k), measured_peak_bytes=10**9 if k == 777 else 1)
+
+
+@pytest.mark.usefixtures("_few_are_kept")
+def test_a_run_that_is_not_long_is_kept_whole() -> None:
+    records = [record(k) for k in range(MOST)]
+    assert list(summarise("x", records).kept) == records
+
+
+@pytest.mark.usefixtures("_few_are_kept")
+def test_of_a_long_run_evenly_spaced_iterations_are_kept() -> None:
+    found = summarise("x", long_run())
+    assert [each.iteration for each in found.kept] == list(range(0, N_ITERATIONS, 16))
+    assert (found.first.iteration, found.last.iteration) == (0, N_ITERATIONS - 1)
+
+
+@pytest.mark.usefixtures("_few_are_kept")
+def test_those_kept_of_two_long_runs_are_the_same() -> None:
+    kept = [{each.iteration for each in summarise("x", long_run(first)).kept} for first in (0, 7)]
+    assert kept[0] - {0} == kept[1] - {7}  # the first of a run is always kept
+
+
+@pytest.mark.usefixtures("_few_are_kept")
+def test_totals_are_of_all_iterations() -> None:
+    found = summarise("x", long_run())
+    assert (found.totals.n_iterations, found.steady.n_iterations) == (N_ITERATIONS, 998)
+    assert found.totals.waited_ms == sum(range(N_ITERATIONS))
+    assert found.steady.measured_peak_bytes == 10**9
+    assert found.ends_s[-1] == pytest.approx(0.5 * (found.kept[-1].iteration + 1))
