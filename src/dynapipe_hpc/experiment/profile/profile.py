@@ -58,46 +58,20 @@ from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import N_AVERAGES
 from dynapipe_hpc.training.optimizer import Optimizer
 
-N_UPDATES = 7
-REPETITION_S = 18.0
-
-
-def measure_update(job: Job, optimizer: Optimizer) -> UpdateProfile:
-    """Times the all-reduce of gradients and the optimizer step of this rank's stage (collective).
-
-    A job of one stage reduces nothing, so its table holds no time for the all-reduce. The median
-    over ranks and repetitions on the first rank, zeros elsewhere.
-    """
-    times = [_update_ms(job, optimizer) for _ in range(1 + N_UPDATES)][1:]
-    n_bytes = optimizer.parameters.weight_bytes
-    per_byte = [median(column) / n_bytes for column in zip(*times, strict=True)]
-    by_rank = job.gather(per_byte)
-    if not by_rank:
-        return UpdateProfile()
-    reduce, step = (median(column) for column in zip(*by_rank, strict=True))
-    return UpdateProfile(reduce_ms_per_byte=reduce, optimizer_ms_per_byte=step)
-
-
-def _update_ms(job: Job, optimizer: Optimizer) -> tuple[float, float]:
-    gradients = optimizer.parameters.gradients.fill_(1e-3)
-    wait_for(gradients.device)
-    job.barrier()
-    start_s = time.perf_counter()
-    optimizer.reduce_gradients()
-    wait_for(gradients.device)
-    reduced_s = time.perf_counter()
-    optimizer.step()
-    wait_for(gradients.device)
-    end_s = time.perf_counter()
-    return 1e3 * (reduced_s - start_s), 1e3 * (end_s - reduced_s)
-
-
 # Measurements with different settings must not share a table.
 SETTINGS = (
     *("processor", "ranks", "threads", "dtype", "zero_stage"),
     *("sequence_parallel", "shard_sums", "microbatches"),
 )
 _REMEDY = "name another output, or measure everything again with --force"
+# The small tensor shows latency, the large one bandwidth. Between GPUs, a transfer of a few
+# megabytes takes less time than starting it.
+SMALL_NUMBERS = 16
+LARGE_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 25}
+# Round trips in a row, which a GPU makes without its host.
+ROUND_TRIPS, REPETITIONS = 4, 5
+N_UPDATES = 7
+REPETITION_S = 18.0
 
 
 def write_costs(
@@ -136,143 +110,6 @@ def write_costs(
         with job.fail_together():
             if table is not None:
                 write_table(table, output)
-
-
-def begun_table(
-    path: Path, config: ExperimentConfig, grid: ProfileGrid, n_ranks: int
-) -> ProfileTable | None:
-    """The table at `path`, to add to it, which has the same settings; None if there is no file."""
-    if not path.exists():
-        return None
-    table = read_table(path)
-    check_model(table.model, config.model, path)
-    now = measured_with(config, grid, n_ranks)
-    for name in SETTINGS:
-        if table.provenance.get(name) != now[name]:
-            raise InputError(
-                f"{path}: was measured with {name} {table.provenance.get(name)}; this run "
-                f"uses {now[name]}; {_REMEDY}"
-            )
-    return table
-
-
-def measured_with(config: ExperimentConfig, grid: ProfileGrid, n_ranks: int) -> dict[str, str]:
-    """Facts about a measurement, for the table's provenance."""
-    host = find_host_device(config)
-    return circumstances(config, host, n_ranks) | {"microbatches": str(grid)}
-
-
-def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[ExecutionMode]:
-    """Layouts with modes of recomputation that plans may use and that the table lacks.
-
-    It lacks those, too, that it has without the halves of backward passes which plans may split, or
-    without the slices which they may have.
-    Padded rows are among them always: other plans are compared with those.
-    """
-    cost = config.planner.cost
-    recomputes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
-    known = {} if begun is None else begun.layers
-    layouts = (Layout.PADDED, Layout.PACKED) if config.planner.may_pack else (Layout.PADDED,)
-    modes = starmap(ExecutionMode, product(layouts, recomputes))
-    return [mode for mode in modes if not _is_measured(mode, config, known)]
-
-
-def _is_measured(
-    mode: ExecutionMode, config: ExperimentConfig, known: Mapping[LayerKey, LayerProfile]
-) -> bool:
-    *_, kind = config.model.layer_counts
-    key = LayerKey(config.cluster.n_shards, mode.recompute.text, kind, mode.layout.text)
-    if key not in known:
-        return False
-    needs_halves = kind in kinds_with_halves(config, mode.recompute)
-    needs_pairs = has_slices(config, mode.layout)
-    layer = known[key]
-    lacks_halves = needs_halves and layer.input_ms is None
-    has_windows = math.isfinite(config.model.window)
-    has_pairs = layer.pair_ms is not None and (layer.near_pair_ms is not None or not has_windows)
-    return not (lacks_halves or (needs_pairs and not has_pairs))
-
-
-# The small tensor shows latency, the large one bandwidth. Between GPUs, a transfer of a few
-# megabytes takes less time than starting it.
-SMALL_NUMBERS = 16
-LARGE_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 25}
-# Round trips in a row, which a GPU makes without its host.
-ROUND_TRIPS, REPETITIONS = 4, 5
-
-
-def measure_link(
-    job: Job, channels: Channels, dtype: torch.dtype, device: torch.device, *, full_duplex: bool
-) -> Link | None:
-    """Bounces tensors between neighbouring stages, all pairs at once (collective).
-
-    The median over pairs on the first rank, None elsewhere; None if there is one stage. Whether the
-    link is full duplex is copied, not measured.
-    """
-    collectives, transport = channels.collectives, channels.transport
-    rank = collectives.replica * collectives.n_stages + collectives.stage
-    peer = paired_rank(rank, collectives.n_stages)
-    clock = clock_of(device)
-    small, large = (
-        torch.zeros(n, dtype=dtype, device=device)
-        for n in (SMALL_NUMBERS, LARGE_NUMBERS[device.type])
-    )
-    times = None
-    if peer is not None:
-        times = [
-            transfer_ms(transport, rank, peer, tensor, clock=clock) for tensor in (small, large)
-        ]
-    transport.clear()
-    pairs = [times for times in job.gather(times) if times is not None]
-    if not pairs:
-        return None
-    latency_ms, large_ms = (median(column) for column in zip(*pairs, strict=True))
-    bandwidth_ms = max(large_ms - latency_ms, 1e-6)
-    return Link(
-        latency_ms=latency_ms, bytes_per_ms=large.nbytes / bandwidth_ms, full_duplex=full_duplex
-    )
-
-
-def paired_rank(rank: int, n_stages: int) -> int | None:
-    """The rank of the neighbouring stage that forms a pair with `rank`, both as plans number them.
-
-    Stages 0 and 1, 2 and 3, and so on of each replica are pairs, since only neighbouring stages are
-    connected. The last of an odd number of stages has no peer: None.
-    """
-    stage = rank % n_stages
-    peer_stage = stage ^ 1
-    return rank - stage + peer_stage if peer_stage < n_stages else None
-
-
-def transfer_ms(
-    transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor, *, clock: Clock[Any]
-) -> float:
-    """Time of one transfer: half of a round trip, of several in a row. Peers call it together.
-
-    Activations go to the higher rank and gradients to the lower one, as in a plan.
-    """
-    _bounce(transport, rank, peer, tensor)  # warms up
-    times = []
-    for _ in range(REPETITIONS):
-        start = clock.now()
-        for _ in range(ROUND_TRIPS):
-            _bounce(transport, rank, peer, tensor)
-        times.append(clock.ms_between(start, clock.now()) / (2 * ROUND_TRIPS))
-    return median(times)
-
-
-def _bounce(transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor) -> None:
-    """One round trip, begun by the lower rank."""
-    out, back = Payload.ACTIVATION, Payload.GRADIENT
-    if rank > peer:
-        out, back = back, out
-    if rank < peer:
-        transport.start_send(0, out, peer, tensor)
-    transport.start_receive(0, back, peer, tuple(tensor.shape), slot=0)
-    transport.wait_receive(0, back)
-    if rank > peer:
-        transport.start_send(0, out, peer, tensor)
-    transport.wait_send(0, out)
 
 
 def profile(
@@ -380,3 +217,162 @@ def _provenance(job: Job, config: ExperimentConfig, grid: ProfileGrid) -> dict[s
         "source": "measured; transient bytes without a kernel's own, except on GPUs",
         "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
     }
+
+
+def begun_table(
+    path: Path, config: ExperimentConfig, grid: ProfileGrid, n_ranks: int
+) -> ProfileTable | None:
+    """The table at `path`, to add to it, which has the same settings; None if there is no file."""
+    if not path.exists():
+        return None
+    table = read_table(path)
+    check_model(table.model, config.model, path)
+    now = measured_with(config, grid, n_ranks)
+    for name in SETTINGS:
+        if table.provenance.get(name) != now[name]:
+            raise InputError(
+                f"{path}: was measured with {name} {table.provenance.get(name)}; this run "
+                f"uses {now[name]}; {_REMEDY}"
+            )
+    return table
+
+
+def measured_with(config: ExperimentConfig, grid: ProfileGrid, n_ranks: int) -> dict[str, str]:
+    """Facts about a measurement, for the table's provenance."""
+    host = find_host_device(config)
+    return circumstances(config, host, n_ranks) | {"microbatches": str(grid)}
+
+
+def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[ExecutionMode]:
+    """Layouts with modes of recomputation that plans may use and that the table lacks.
+
+    It lacks those, too, that it has without the halves of backward passes which plans may split, or
+    without the slices which they may have.
+    Padded rows are among them always: other plans are compared with those.
+    """
+    cost = config.planner.cost
+    recomputes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
+    known = {} if begun is None else begun.layers
+    layouts = (Layout.PADDED, Layout.PACKED) if config.planner.may_pack else (Layout.PADDED,)
+    modes = starmap(ExecutionMode, product(layouts, recomputes))
+    return [mode for mode in modes if not _is_measured(mode, config, known)]
+
+
+def _is_measured(
+    mode: ExecutionMode, config: ExperimentConfig, known: Mapping[LayerKey, LayerProfile]
+) -> bool:
+    *_, kind = config.model.layer_counts
+    key = LayerKey(config.cluster.n_shards, mode.recompute.text, kind, mode.layout.text)
+    if key not in known:
+        return False
+    needs_halves = kind in kinds_with_halves(config, mode.recompute)
+    needs_pairs = has_slices(config, mode.layout)
+    layer = known[key]
+    lacks_halves = needs_halves and layer.input_ms is None
+    has_windows = math.isfinite(config.model.window)
+    has_pairs = layer.pair_ms is not None and (layer.near_pair_ms is not None or not has_windows)
+    return not (lacks_halves or (needs_pairs and not has_pairs))
+
+
+def measure_link(
+    job: Job, channels: Channels, dtype: torch.dtype, device: torch.device, *, full_duplex: bool
+) -> Link | None:
+    """Bounces tensors between neighbouring stages, all pairs at once (collective).
+
+    The median over pairs on the first rank, None elsewhere; None if there is one stage. Whether the
+    link is full duplex is copied, not measured.
+    """
+    collectives, transport = channels.collectives, channels.transport
+    rank = collectives.replica * collectives.n_stages + collectives.stage
+    peer = paired_rank(rank, collectives.n_stages)
+    clock = clock_of(device)
+    small, large = (
+        torch.zeros(n, dtype=dtype, device=device)
+        for n in (SMALL_NUMBERS, LARGE_NUMBERS[device.type])
+    )
+    times = None
+    if peer is not None:
+        times = [
+            transfer_ms(transport, rank, peer, tensor, clock=clock) for tensor in (small, large)
+        ]
+    transport.clear()
+    pairs = [times for times in job.gather(times) if times is not None]
+    if not pairs:
+        return None
+    latency_ms, large_ms = (median(column) for column in zip(*pairs, strict=True))
+    bandwidth_ms = max(large_ms - latency_ms, 1e-6)
+    return Link(
+        latency_ms=latency_ms, bytes_per_ms=large.nbytes / bandwidth_ms, full_duplex=full_duplex
+    )
+
+
+def paired_rank(rank: int, n_stages: int) -> int | None:
+    """The rank of the neighbouring stage that forms a pair with `rank`, both as plans number them.
+
+    Stages 0 and 1, 2 and 3, and so on of each replica are pairs, since only neighbouring stages are
+    connected. The last of an odd number of stages has no peer: None.
+    """
+    stage = rank % n_stages
+    peer_stage = stage ^ 1
+    return rank - stage + peer_stage if peer_stage < n_stages else None
+
+
+def transfer_ms(
+    transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor, *, clock: Clock[Any]
+) -> float:
+    """Time of one transfer: half of a round trip, of several in a row. Peers call it together.
+
+    Activations go to the higher rank and gradients to the lower one, as in a plan.
+    """
+    _bounce(transport, rank, peer, tensor)  # warms up
+    times = []
+    for _ in range(REPETITIONS):
+        start = clock.now()
+        for _ in range(ROUND_TRIPS):
+            _bounce(transport, rank, peer, tensor)
+        times.append(clock.ms_between(start, clock.now()) / (2 * ROUND_TRIPS))
+    return median(times)
+
+
+def _bounce(transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor) -> None:
+    """One round trip, begun by the lower rank."""
+    out, back = Payload.ACTIVATION, Payload.GRADIENT
+    if rank > peer:
+        out, back = back, out
+    if rank < peer:
+        transport.start_send(0, out, peer, tensor)
+    transport.start_receive(0, back, peer, tuple(tensor.shape), slot=0)
+    transport.wait_receive(0, back)
+    if rank > peer:
+        transport.start_send(0, out, peer, tensor)
+    transport.wait_send(0, out)
+
+
+def measure_update(job: Job, optimizer: Optimizer) -> UpdateProfile:
+    """Times the all-reduce of gradients and the optimizer step of this rank's stage (collective).
+
+    A job of one stage reduces nothing, so its table holds no time for the all-reduce. The median
+    over ranks and repetitions on the first rank, zeros elsewhere.
+    """
+    times = [_update_ms(job, optimizer) for _ in range(1 + N_UPDATES)][1:]
+    n_bytes = optimizer.parameters.weight_bytes
+    per_byte = [median(column) / n_bytes for column in zip(*times, strict=True)]
+    by_rank = job.gather(per_byte)
+    if not by_rank:
+        return UpdateProfile()
+    reduce, step = (median(column) for column in zip(*by_rank, strict=True))
+    return UpdateProfile(reduce_ms_per_byte=reduce, optimizer_ms_per_byte=step)
+
+
+def _update_ms(job: Job, optimizer: Optimizer) -> tuple[float, float]:
+    gradients = optimizer.parameters.gradients.fill_(1e-3)
+    wait_for(gradients.device)
+    job.barrier()
+    start_s = time.perf_counter()
+    optimizer.reduce_gradients()
+    wait_for(gradients.device)
+    reduced_s = time.perf_counter()
+    optimizer.step()
+    wait_for(gradients.device)
+    end_s = time.perf_counter()
+    return 1e3 * (reduced_s - start_s), 1e3 * (end_s - reduced_s)
