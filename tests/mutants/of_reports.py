@@ -128,7 +128,7 @@ REPORTS = (
            "a resumed run repeats an iteration", LINES),
     Mutant("report/lines_file.py", "if now <= before:", "if now < before:",
            "an iteration of two runs counts twice",
-           (f"{LINES_OF_RUNS[0]}::test_lines_of_two_runs_are_not_counted_as_one",)),
+           (f"{LINES[0]}::test_lines_of_two_runs_are_not_counted_as_one",)),
     Mutant("report/lines_file.py", 'float("nan") if value is None else value', "value",
            "a loss that is no number cannot be read", LINES),
     Mutant("report/records.py", "self.longest_trip_ms / self.predicted_ms",

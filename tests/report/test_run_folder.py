@@ -1,20 +1,13 @@
 """Run folders: what is written is read back, and damage is named."""
 
 import json
-import math
-import os
-import re
 import resource
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.examples.example_runs import GRID, example_plans, example_traces, record, write_run
 
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.run_folder import RunFolder
 
 
@@ -29,32 +22,11 @@ def test_a_run_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert found.machine == {"host": "n1", "cores": 4}
 
 
-@given(loss=st.floats(allow_nan=False, allow_infinity=False), planning_ms=st.floats(0, 1e9))
-def test_no_digit_of_a_number_is_lost(
-    tmp_path_factory: pytest.TempPathFactory, loss: float, planning_ms: float
-) -> None:
-    path = tmp_path_factory.mktemp("run")
-    RunFolder.create(path, "", {}).add(record(loss=loss, planning_ms=planning_ms))
-    assert list(RunFolder.open(path).records()) == [record(loss=loss, planning_ms=planning_ms)]
-
-
-def test_a_loss_that_is_no_number_is_kept(tmp_path: Path) -> None:
-    RunFolder.create(tmp_path, "", {}).add(record(loss=math.nan))
-    assert math.isnan(next(RunFolder.open(tmp_path).records()).loss)
-
-
 def test_every_record_is_on_disk_at_once(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, "", {})
     for n_lines in range(1, 4):
         folder.add(record(n_lines - 1))
         assert len(list(RunFolder.open(tmp_path).records())) == n_lines
-
-
-def test_a_line_still_being_written_is_left_out(tmp_path: Path) -> None:
-    write_run(tmp_path / "x", 3)
-    file = tmp_path / "x" / "iterations.jsonl"
-    file.write_text(file.read_text()[:-5])
-    assert [r.iteration for r in RunFolder.open(tmp_path / "x").records()] == [0, 1]
 
 
 def test_a_second_run_does_not_overwrite_the_first(tmp_path: Path) -> None:
@@ -139,63 +111,10 @@ def test_a_run_without_an_iteration_is_refused(tmp_path: Path) -> None:
         RunFolder.open(tmp_path)
 
 
-DAMAGE: dict[str, tuple[Callable[[str], str], str]] = {
-    "a word for a number": (
-        lambda line: line.replace('"loss":4.0', '"loss":"four"'),
-        "jsonl:3: loss is 'four': Input should be a valid number; remove the line",
-    ),
-    "a fraction for a whole number": (
-        lambda line: line.replace(":1250,", ":1250.5,"),
-        "jsonl:3: padded_tokens is 1250.5: Input should be a valid integer",
-    ),
-    "no time": (
-        lambda line: line.replace(":500.0,", ":0.0,"),
-        "jsonl:3: measured_ms is 0.0: Input should be greater than 0",
-    ),
-    "a missing value": (
-        lambda line: line.replace('"measured_ms":500.0,', ""),
-        "Field required; remove the line",
-    ),
-    "half a line": (lambda line: line[:40], "jsonl:3: '{"),
-}
-
-
-@pytest.mark.parametrize(("damage", "message"), DAMAGE.values(), ids=DAMAGE.keys())
-def test_a_damaged_line_is_named(
-    tmp_path: Path, damage: Callable[[str], str], message: str
-) -> None:
-    write_run(tmp_path / "x", 3)
-    file = tmp_path / "x" / "iterations.jsonl"
-    lines = file.read_text().splitlines()
-    lines[2] = damage(lines[2])
-    file.write_text("\n".join(lines) + "\n")
-    with pytest.raises(InputError, match=re.escape(message)):
-        list(RunFolder.open(tmp_path / "x").records())
-
-
-@pytest.mark.parametrize("repeated", [1, 2])
-def test_lines_of_two_runs_are_not_counted_as_one(tmp_path: Path, repeated: int) -> None:
-    folder = write_run(tmp_path / "x", 3)
-    folder.add(record(repeated))
-    message = f"jsonl:4: iteration {repeated} comes after 2: two runs wrote into this file"
-    with pytest.raises(InputError, match=message):
-        compare([RunFolder.open(tmp_path / "x")])
-
-
 def test_a_line_that_was_removed_is_missed_by_nobody(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "x", 3)
     folder.add(record(5))
     assert [each.iteration for each in folder.records()] == [0, 1, 2, 5]
-
-
-def test_iterations_are_read_one_after_the_other(tmp_path: Path) -> None:
-    """As there may be more than any memory holds."""
-    write_run(tmp_path / "x", 2)
-    os.truncate(tmp_path / "x" / "iterations.jsonl", 1 << 40)
-    records = RunFolder.open(tmp_path / "x").records()
-    assert [next(records).iteration for _ in range(2)] == [0, 1]
-    with pytest.raises(InputError, match=r"jsonl:3: "):
-        next(records)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""trace.json, laid out as trace viewers expect, and the lines that reports are made from."""
+"""trace.json, laid out as trace viewers expect."""
 
 import json
 from collections import defaultdict
@@ -6,12 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.examples.example_runs import example_plans, example_traces
 
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.executor.trace import Span
-from dynapipe_hpc.report.run_folder import timelines_file
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.trace_file import TraceFile
 from dynapipe_hpc.report.work_shares import PassShares, WorkShares
@@ -38,9 +35,6 @@ def test_what_a_planner_did_is_on_a_track_of_its_own(tmp_path: Path) -> None:
     trace = TraceFile(tmp_path / "trace.json")
     trace.add(example(2))
     trace.add(timeline)
-    lines = timelines_file(tmp_path)
-    lines.add(timeline)
-    assert list(lines.records()) == [timeline]
     assert timeline.measured == timeline_of(example_plans(3), [first, second]).measured
     trace.close()
     names, events = (json.loads(line) for line in as_lines(tmp_path / "trace.json"))
@@ -59,34 +53,6 @@ def as_lines(path: Path) -> list[str]:
     """Every line as an array."""
     lines = path.read_text().splitlines()[:-1]
     return [f"[{line.lstrip('[,')}]" for line in lines]
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('"start_ms":0.0', '"start_ms":"x"'),
-        ('"start_ms":0.0', '"start_ms":NaN'),
-        ('"start_ms":0.0', '"start_ms":1e999'),
-        ('"start_ms":0.0', f'"start_ms":{"9" * 400}'),
-        ('"start_ms":0.0', '"start_ms":true'),
-        ('"kind":"forward"', '"kind":"nap"'),
-        *(('"iteration":0', f'"iteration":{wrong}') for wrong in ('"x"', "0.5", "true", "-1")),
-        ('"microbatch":0', '"microbatch":"x"'),
-        ("[3,16]", "[3]"),
-        ("[0.9,0.1,", "[0.9,-0.1,"),
-        ("[0.9,0.1,", "[0.9,1.5,"),
-        ('"label":"F0"', '"label":7'),
-    ],
-)
-def test_a_line_that_makes_no_sense_is_named(tmp_path: Path, old: str, new: str) -> None:
-    lines = timelines_file(tmp_path)
-    lines.add(example(0))
-    assert list(lines.records()) == [example(0)]
-    text = lines.path.read_text()
-    assert old in text
-    lines.path.write_text(text.replace(old, new))
-    with pytest.raises(InputError, match=r"timelines.jsonl:1: .*remove the line"):
-        list(lines.records())
 
 
 def test_every_rank_is_two_processes_planned_above_measured(tmp_path: Path) -> None:
