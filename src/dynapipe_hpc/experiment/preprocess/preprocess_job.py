@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dynapipe_hpc.data.atomic_write import remove_left_over, writing
@@ -12,7 +12,6 @@ from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.dataset.verify_dataset import is_intact
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.text.preprocess import (
-    OnProgress,
     PreprocessOptions,
     PreprocessTotals,
     check_dataset_output,
@@ -21,7 +20,7 @@ from dynapipe_hpc.data.text.preprocess import (
 )
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.shard import Shard, lay_out_shards, shard_folder, share_out
-from dynapipe_hpc.data.text.tokenize_pool import TokenizePool, open_pool
+from dynapipe_hpc.data.text.tokenize_pool import open_pool
 from dynapipe_hpc.job.job import Job, fail_early
 from dynapipe_hpc.job.slurm import end_stopped
 from dynapipe_hpc.job.world import STARTED
@@ -32,45 +31,6 @@ OnShare = Callable[[float], None]
 
 Made = dict[str, PreprocessTotals]
 """Totals of each shard made, by fingerprint."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardMaker:
-    """Makes shards on one rank, with worker processes that tokenize."""
-
-    folder: Path
-    recipe: Recipe
-    skip_bad: bool
-    n_workers: int
-
-    def make(
-        self, shards: Sequence[Shard], check_peers: Callable[[], None], on_share: OnShare
-    ) -> Made:
-        """Makes shards one after the other; each appears when it is complete."""
-        made: Made = {}
-        n_bytes = sum(shard.n_bytes for shard in shards)
-
-        def on_progress(totals: PreprocessTotals) -> None:
-            check_peers()
-            n_done = sum(done.n_bytes for done in made.values()) + totals.n_bytes
-            on_share(min(1.0, n_done / n_bytes))
-
-        try:
-            with open_pool(self.recipe, self.n_workers) as pool:
-                for shard in shards:
-                    made[shard.fingerprint] = self._make(shard, pool, on_progress)
-        except RunError as error:
-            raise RunError(f"{error}; start again to continue: finished shards are kept") from error
-        return made
-
-    def _make(self, shard: Shard, pool: TokenizePool, on_progress: OnProgress) -> PreprocessTotals:
-        header = header_of(self.recipe, [shard.part.path])
-        with DatasetWriter.create(self.folder / shard.name, header) as writer:
-            totals = write_parts(
-                writer, [shard.part], pool, skip_bad=self.skip_bad, on_progress=on_progress
-            )
-            shard.check_source()
-        return totals
 
 
 def workers_of(job: Job, n_workers: int) -> int:
@@ -111,47 +71,74 @@ def preprocess_together(
     in the same order. An intact shard of an earlier job is reused. The index appears when all
     shards, which are beside it, are complete.
     """
-    with job.stop.observed():
-        return _preprocess(job, sources, output, recipe, options=options, on_share=on_share)
-
-
-def _preprocess(
-    job: Job,
-    sources: Sequence[Path],
-    output: Path,
-    recipe: Recipe,
-    *,
-    options: PreprocessOptions,
-    on_share: OnShare,
-) -> Preprocessed:
     folder = shard_folder(output)
     shards: list[Shard] = []
-    with job.fail_together():
-        if job.is_first:
-            check_dataset_output(output, sources, options.force)
-            remove_left_over(output)
-            shards = lay_out_shards(sources, recipe, options.skip_bad)
-            _begin(folder)
-    shards = job.broadcast(shards)
-    distinct = list(dict.fromkeys(shards))  # a source may be named twice
-    missing = _missing(job, folder, distinct)
-    _stop_if_asked(job)
-    mine = share_out(missing, job.size)[job.rank]
-    maker = ShardMaker(folder, recipe, options.skip_bad, workers_of(job, options.n_workers))
-    with job.fail_together(), fail_early(job) as check_peers:
-        made = maker.make(mine, check_peers, on_share)
-    _stop_if_asked(job)
-    made_by_rank = job.gather(made)
     n_samples = 0
-    with job.fail_together():
-        if job.is_first:
-            header = header_of(recipe, sources)
-            write_index(output, header, [folder / shard.name for shard in shards])
-            _remove(folder, keep={shard.name for shard in shards})
-            with DatasetFile(output) as dataset:
-                n_samples = dataset.n_samples
+    with job.stop.observed():
+        with job.fail_together():
+            if job.is_first:
+                check_dataset_output(output, sources, options.force)
+                remove_left_over(output)
+                shards = lay_out_shards(sources, recipe, options.skip_bad)
+                _begin(folder)
+        shards = job.broadcast(shards)
+        distinct = list(dict.fromkeys(shards))  # a source may be named twice
+        missing = _missing(job, folder, distinct)
+        _stop_if_asked(job)
+        mine = share_out(missing, job.size)[job.rank]
+        options = replace(options, n_workers=workers_of(job, options.n_workers))
+        with job.fail_together(), fail_early(job) as check_peers:
+
+            def on_block(share: float) -> None:
+                check_peers()
+                on_share(share)
+
+            made = _make(folder, mine, recipe, options, on_block=on_block)
+        _stop_if_asked(job)
+        made_by_rank = job.gather(made)
+        with job.fail_together():
+            if job.is_first:
+                header = header_of(recipe, sources)
+                write_index(output, header, [folder / shard.name for shard in shards])
+                _remove(folder, keep={shard.name for shard in shards})
+                with DatasetFile(output) as dataset:
+                    n_samples = dataset.n_samples
     n_reused = len(distinct) - len(missing)
     return Preprocessed(n_samples, len(distinct), n_reused, _sum(distinct, made_by_rank))
+
+
+def _make(
+    folder: Path,
+    shards: Sequence[Shard],
+    recipe: Recipe,
+    options: PreprocessOptions,
+    *,
+    on_block: OnShare,
+) -> Made:
+    """Makes shards one after the other; each appears when it is complete."""
+    made: Made = {}
+    n_bytes = sum(shard.n_bytes for shard in shards)
+
+    def on_progress(totals: PreprocessTotals) -> None:
+        n_done = sum(done.n_bytes for done in made.values()) + totals.n_bytes
+        on_block(min(1.0, n_done / n_bytes))
+
+    try:
+        with open_pool(recipe, options.n_workers) as pool:
+            for shard in shards:
+                header = header_of(recipe, [shard.part.path])
+                with DatasetWriter.create(folder / shard.name, header) as writer:
+                    made[shard.fingerprint] = write_parts(
+                        writer,
+                        [shard.part],
+                        pool,
+                        skip_bad=options.skip_bad,
+                        on_progress=on_progress,
+                    )
+                    shard.check_source()
+    except RunError as error:
+        raise RunError(f"{error}; start again to continue: finished shards are kept") from error
+    return made
 
 
 def _stop_if_asked(job: Job) -> None:
