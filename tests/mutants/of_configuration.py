@@ -168,14 +168,14 @@ CONFIGURATION = (
         (f"{COSTS[0]}::test_gpus_whose_sums_are_estimated_at_a_processors_rate_are_a_warning",),
     ),
     Mutant(
-        "experiment/doctor/check_network.py",
+        "experiment/doctor/check_launch.py",
         'os.environ.get(_GPU_AWARE, "") not in ("", "0")',
         "False",
         "MPI that may deadlock beside NCCL is not told",
         FABRIC,
     ),
     Mutant(
-        "experiment/doctor/check_network.py",
+        "experiment/doctor/check_launch.py",
         "if plugins := _plugins():",
         "if plugins := [Path()]:",
         "GPUs that would use TCP are not told",

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dynapipe_hpc.experiment.doctor import check_network as fabric
-from dynapipe_hpc.experiment.doctor.check_network import check_fabric
+from dynapipe_hpc.experiment.doctor import check_launch as fabric
+from dynapipe_hpc.experiment.doctor.check_launch import check_fabric
 from dynapipe_hpc.experiment.doctor.finding import Level
 
 

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 
 from dynapipe_hpc.data.errors import escaped
-from dynapipe_hpc.experiment.doctor.check_access import check_access
 from dynapipe_hpc.experiment.doctor.check_config import check_config
 from dynapipe_hpc.experiment.doctor.check_folder import check_earlier_run, check_folder
-from dynapipe_hpc.experiment.doctor.check_host import check_host
-from dynapipe_hpc.experiment.doctor.check_launch import check_launch, check_mpi
-from dynapipe_hpc.experiment.doctor.check_network import check_network
+from dynapipe_hpc.experiment.doctor.check_host import check_access, check_host
+from dynapipe_hpc.experiment.doctor.check_launch import check_launch, check_mpi, check_network
 from dynapipe_hpc.experiment.doctor.check_software import check_gpus, check_software
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level, lines, merged
 from dynapipe_hpc.job.print_error import print_error
