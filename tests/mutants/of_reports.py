@@ -207,7 +207,7 @@ REPORTS = (
     Mutant("experiment/run/explain_run.py", "suppress(FileNotFoundError)", "suppress()",
            "a lock file that goes while it is looked at ends explain", ENDS),
     Mutant("experiment/study/simulate.py",
-           "            if ranks.is_first:\n                lock.check()\n", "",
+           "                if ranks.is_first:\n                    lock.check()\n", "",
            "a simulation whose lock is lost writes on",
            ("tests/experiment/study/test_simulate.py"
             "::test_a_simulation_whose_lock_is_lost_writes_no_more",)),
