@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from dynapipe_hpc import __version__
-from dynapipe_hpc.cli import data_verbs, model_verbs, plan_verbs, run_verbs
+from dynapipe_hpc.cli import data_verbs, plan_verbs, run_verbs
 from dynapipe_hpc.cli.verb import HelpFormatter, epilog
 from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import InputError, RunError, printable
@@ -18,11 +18,11 @@ from dynapipe_hpc.job.print_error import print_error
 
 VERBS = (
     run_verbs.doctor,
-    model_verbs.finetune,
+    run_verbs.finetune,
     data_verbs.preprocess,
     data_verbs.inspect,
     plan_verbs.init,
-    model_verbs.import_,
+    data_verbs.import_,
     plan_verbs.config,
     plan_verbs.profile,
     plan_verbs.plan,
@@ -33,8 +33,8 @@ VERBS = (
     run_verbs.watch,
     run_verbs.explain,
     run_verbs.report,
-    model_verbs.export,
-    model_verbs.generate,
+    data_verbs.export,
+    data_verbs.generate,
     data_verbs.demo_corpus,
     run_verbs.slurm_scripts,
     run_verbs.completion,

@@ -201,37 +201,24 @@ def plan(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.explain.plan_lengths import plan_lengths
     from dynapipe_hpc.experiment.explain.show_plan import show_plan
 
-    _check_plan(arguments)
-    files = _files(arguments)
-    if arguments.lengths is None:
-        experiment = files.open()
-        if files.config.training.iterations is None:
-            say(f"iterations: {files.describe_iterations()}")
-        iteration, explain = arguments.iteration, arguments.explain
-        shown = show_plan(
-            experiment,
-            iteration,
-            explain,
-            timeline=arguments.show,
-            svg=arguments.svg,
-            html=arguments.html,
-        )
-        say(shown)
-        return 0
-    say(plan_lengths(files, arguments.lengths, arguments.json))
-    return 0
-
-
-def _check_plan(arguments: argparse.Namespace) -> None:
+    one = (arguments.explain, arguments.iteration, arguments.show, arguments.svg, arguments.html)
     if (arguments.lengths is None) != (arguments.json is None):
         raise InputError("--lengths and --json belong together; give both or neither")
-    drawn = (arguments.show, arguments.svg, arguments.html)
-    of_one = (arguments.explain, arguments.iteration, *drawn)
-    if arguments.lengths is not None and any(of_one):
+    if arguments.lengths is not None and any(one):
         raise InputError(
             "--explain, --iteration, --show, --svg and --html do not go with --lengths; "
             "leave one out"
         )
+    files = _files(arguments)
+    if arguments.lengths is not None:
+        say(plan_lengths(files, arguments.lengths, arguments.json))
+        return 0
+    experiment = files.open()
+    if files.config.training.iterations is None:
+        say(f"iterations: {files.describe_iterations()}")
+    explain, iteration, drawn, svg, html = one
+    say(show_plan(experiment, iteration, explain, timeline=drawn, svg=svg, html=html))
+    return 0
 
 
 @verb(

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from dynapipe_hpc.cli.verb import CONFIG, RUN, SET, number, option, output, say, verb
+from dynapipe_hpc.cli.verb import CONFIG, RUN, SET, number, option, output, say, switch, verb
 from dynapipe_hpc.data.errors import escaped, printable
 from dynapipe_hpc.data.input_file import why_unreadable
 
@@ -44,6 +44,59 @@ def _folder(name: str) -> Path:
     if not name:
         raise argparse.ArgumentTypeError("is empty; name a folder")
     return Path(name)
+
+
+@verb(
+    "tune a model on chats or other text, in one command",
+    "Makes a dataset of CHATS with the tokenizer and template of MODEL, a configuration for the "
+    "ranks, on GPUs measured costs, trains, evaluates on samples that are held out, and exports "
+    "the tuned model. All of it is in FOLDER: data.h5, config.toml, run, model, report.html. What "
+    "is there already is used, so the same command goes on where it was interrupted. Preference "
+    "pairs train by DPO.",
+    option("model MODEL", "Hugging Face model"),
+    option("sources CHATS", "files of text, as for preprocess; or one dataset", nargs="+"),
+    output("FOLDER", "folder of all that is made", required=True),
+    option(
+        "--lora RANK",
+        "train adapters of this rank (default 16) in place of all weights",
+        int,
+        nargs="?",
+        const=16,
+        accepts=lambda rank: rank >= 1,
+        rule="must be at least 1",
+    ),
+    option("--epochs N", "how often every sample is trained on (default 3)", str),
+    option(
+        "--learning-rate RATE",
+        "highest learning rate (default 2e-5, of adapters 2e-4; of preference pairs 1e-6 and 5e-6)",
+        str,
+    ),
+    option("--memory SIZE", "memory of one rank, such as 76GB (default: what its device has)", str),
+    SET,
+    switch("--no-profile", "do not measure costs on GPUs"),
+    examples=[
+        "mpiexec -n 4 dynapipe-hpc finetune models/qwen3-0.6b chats.jsonl -o runs/chats",
+        "mpiexec -n 4 dynapipe-hpc finetune models/llama pairs.jsonl -o runs/dpo --lora",
+    ],
+)
+def finetune(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.cli.progress import share_progress
+    from dynapipe_hpc.experiment.finetune import Finetune, finetune
+    from dynapipe_hpc.job.job import open_job
+
+    named = {"epochs": arguments.epochs, "learning_rate": arguments.learning_rate}
+    sets = [f"training.{key}={value}" for key, value in named.items() if value is not None]
+    wish = Finetune(
+        arguments.model,
+        arguments.sources,
+        arguments.output,
+        memory=arguments.memory,
+        lora=arguments.lora,
+        sets=[*sets, *arguments.overrides],
+        measures=not arguments.no_profile,
+    )
+    with open_job() as job:
+        return finetune(job, wish, lambda title: share_progress(title, shown=job.is_first))
 
 
 @verb(
