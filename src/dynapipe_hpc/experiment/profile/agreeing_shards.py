@@ -19,11 +19,11 @@ class _ElsewhereError(OutOfMemoryError):
 
 
 class AgreeingShards:
-    """The shards of a stage; within `agreeing`, none waits for a shard that ran out of memory.
+    """The shards of a stage; within `fail_together`, none waits for one that ran out of memory.
 
     There, before every collective operation and at the end, all shards exchange whether they
-    continue. That takes time and makes the host wait for the device, so operations outside
-    `agreeing` do without.
+    continue, and raise an `OutOfMemoryError` if one does not. That takes time and makes the host
+    wait for the device, so operations outside do without.
     """
 
     def __init__(self, shards: Shards, device: torch.device) -> None:
@@ -34,31 +34,25 @@ class AgreeingShards:
 
     @property
     def shard(self) -> int:
-        """Number of the shard that this rank holds."""
         return self._shards.shard
 
     @property
     def n_shards(self) -> int:
-        """Number of shards of a stage (tensor-parallel size)."""
         return self._shards.n_shards
 
     @property
     def sequence_parallel(self) -> bool:
-        """Whether shards divide the tokens of the residual stream among them."""
         return self._shards.sequence_parallel
 
     def sum_over_shards(self, values: Tensor) -> Tensor:
-        """All-reduce (sum); an `OutOfMemoryError` if another shard ran out of memory."""
         self._check_room(values, n_tensors=1)
         return self._shards.sum_over_shards(values)
 
     def sum_own_over_shards(self, values: Tensor) -> Tensor:
-        """Reduce-scatter of a tensor over shards; raises as `sum_over_shards`."""
         self._check_room(values, n_tensors=1)
         return self._shards.sum_own_over_shards(values)
 
     def gather_over_shards(self, values: Tensor) -> Tensor:
-        """All-gather of tensors over shards; raises as `sum_over_shards`."""
         self._check_room(values, n_tensors=self.n_shards)
         return self._shards.gather_over_shards(values)
 
@@ -91,7 +85,7 @@ class AgreeingShards:
             ) from error
 
     def _check_room(self, values: Tensor, n_tensors: int) -> None:
-        """Within `agreeing`, makes sure that all shards have memory for a result."""
+        """Within `fail_together`, makes sure that all shards have memory for a result."""
         if self._is_agreeing:
             # A shard without memory fails here, before the others wait for it.
             values.new_empty((n_tensors, *values.shape))
