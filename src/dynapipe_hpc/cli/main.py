@@ -64,10 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser, also of the verbs, whose messages are safe for a terminal."""
-
     def __init__(self, **options: Any) -> None:
-        """Makes a parser whose help leaves examples as they are."""
         super().__init__(formatter_class=HelpFormatter, **options)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -93,7 +90,6 @@ def _explain(message: str, exit_code: int) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The argument parser of the command with all verbs."""
     parser = _Parser(
         prog="dynapipe-hpc",
         description="Trains language models on samples of very different lengths.",

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def is_started_alone() -> bool:
-    """Whether no launcher started this process."""
     started = read_started(os.environ, n_usable_cores=1)
     return started.launcher is None and started.interface is None
 

@@ -22,8 +22,6 @@ class Argument(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """A verb; see `verb`."""
-
     name: str
     summary: str
     description: str
@@ -32,7 +30,6 @@ class Verb(NamedTuple):
     function: Callable[[argparse.Namespace], int]
 
     def register(self, verbs: "argparse._SubParsersAction[Any]") -> None:
-        """Adds the verb to a parser."""
         parser: argparse.ArgumentParser = verbs.add_parser(
             self.name,
             help=self.summary,
@@ -47,7 +44,6 @@ class Verb(NamedTuple):
         parser.set_defaults(run=self.run)
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Checks the values of arguments, and returns the exit code."""
         for flags, _, accepts, rule, _ in self.arguments:
             value = getattr(arguments, flags[-1].lstrip("-").replace("-", "_"), None)
             if value is not None and not accepts(value):
@@ -105,12 +101,10 @@ def number(
 
 
 def switch(flag: str, text: str, *, group: str = "") -> Argument:
-    """An argument without a value."""
     return Argument([flag], {"action": "store_true", "help": text}, group=group)
 
 
 def epilog(*commands: str) -> str:
-    """The end of a help text: commands to try, one per line."""
     return "\n  ".join((_EXAMPLES, *commands))
 
 
@@ -135,7 +129,6 @@ BATCHES = number("--batches N", "global batches to plan (default 5)", 1, default
 
 
 def output(metavar: str, text: str, **settings: Any) -> Argument:
-    """The argument that names what a verb writes."""
     return option(f"-o --output {metavar}", text, **settings)
 
 

@@ -24,7 +24,6 @@ Settings = Mapping[str, Any]
 
 
 def settings_of(run: RunFolder) -> Settings:
-    """All settings of a run."""
     return dict(_flat(tomllib.loads(run.config), ""))
 
 
@@ -35,12 +34,10 @@ def n_stages_of(settings: Settings) -> int:
 
 
 def is_dynamic(settings: Settings) -> bool:
-    """Whether micro-batches are dynamic; other rules are what that is compared with."""
     return settings.get("planner.batch.rule") == "dynamic"
 
 
 def has_measured_costs(settings: Settings) -> bool:
-    """Whether plans were made with measured costs."""
     return settings.get("planner.cost.kind") == "profiled"
 
 
@@ -121,7 +118,6 @@ class Gain:
     why: str
 
     def __str__(self) -> str:
-        """Claim and reason in one sentence."""
         return f"{self.claim}: {self.why}" if self.why else self.claim
 
 
@@ -198,7 +194,6 @@ class Comparison:
         return tuple(run.name for run in self.runs)
 
     def speed_up(self, index: int) -> float:
-        """Real tokens per second of a run over those of the baseline."""
         reference = self.runs[self.baseline].real_tokens_per_s
         return self.runs[index].real_tokens_per_s / reference
 
@@ -208,7 +203,6 @@ class Comparison:
 
 
 def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Comparison:
-    """Compares runs, with the first or the one called `baseline`."""
     names = _names(runs)
     if baseline is not None and baseline not in names:
         raise InputError(f"no run is called '{baseline}'; name one of {', '.join(names)}")

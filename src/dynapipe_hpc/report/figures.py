@@ -82,15 +82,11 @@ Values = Sequence[float]
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A figure with its title; `svg` is an SVG element."""
-
     title: str
     svg: str
 
 
 def figures(comparison: Comparison) -> list[Drawing]:
-    """Figures of training, throughput, padding and predictions of all runs."""
-
     def drawing(title: str, name: str, content: str, paint: Paint) -> Drawing:
         description = f"{content} of {', '.join(comparison.names)}"
         return Drawing(title, draw(name, description, lambda axes: paint(axes, comparison)))
@@ -194,7 +190,6 @@ def _curves(
 
 
 def _evaluations(axes: Axes, comparison: Comparison) -> None:
-    """A dotted line with a mark per evaluation, in the colour of the run."""
     for i, (name, evaluations) in enumerate(
         zip(comparison.names, comparison.evaluations, strict=True)
     ):

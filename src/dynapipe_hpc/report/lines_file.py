@@ -31,7 +31,6 @@ class JsonLines(Generic[T]):
         self._adapter = TypeAdapter(kind)
 
     def line(self, record: T) -> str:
-        """The line of a record, with its end."""
         return self._adapter.dump_json(record).decode() + "\n"
 
     def read(self, path: Path) -> Iterator[tuple[str, T]]:
@@ -42,7 +41,6 @@ class JsonLines(Generic[T]):
             yield (where := f"{path}:{number}"), self._parse(line, where)
 
     def last(self, path: Path, n: int, most_bytes: int) -> list[T]:
-        """The last n complete records, as many as fit into so many bytes."""
         where = f"{path}: one of its last lines"
         return [self._parse(line, where) for line in last_lines(path, most_bytes)[-n:]]
 
@@ -69,12 +67,10 @@ class LinesFile(Generic[T]):
         self.path, self._lines, self._key = path, JsonLines(kind, most_characters), key
 
     def begin(self) -> None:
-        """Makes the file empty, replacing an existing one."""
         with atomic_write(self.path):
             pass
 
     def add(self, record: T) -> None:
-        """Appends a record."""
         with writing(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(self._lines.line(record))
 
@@ -110,7 +106,6 @@ class LinesFile(Generic[T]):
             yield record
 
     def last(self, n: int, most_bytes: int) -> list[T]:
-        """The last records, see `JsonLines.last`."""
         return self._lines.last(self.path, n, most_bytes)
 
 

@@ -75,7 +75,6 @@ def log_line(record: IterationRecord) -> str:
 
 
 def describe_preferences(means: PreferenceMeans) -> str:
-    """Accuracy, margin and rewards, as in the lines of iterations and evaluations."""
     return (
         f"accuracy {percent(means.accuracy)}, margin {means.margin:.4f} (rewards "
         f"{means.chosen_reward:.4f} chosen, {means.rejected_reward:.4f} rejected)"

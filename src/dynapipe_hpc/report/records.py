@@ -30,12 +30,10 @@ class PreferenceMeans:
 
     @property
     def margin(self) -> float:
-        """Reward of chosen answers less that of rejected ones."""
         return self.chosen_reward - self.rejected_reward
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The means by name, the margin included."""
         names = ("chosen_reward", "rejected_reward", "margin", "accuracy")
         others = ("chosen_log_prob", "rejected_log_prob", "kl")
         return {name: getattr(self, name) for name in (*names, *others)}
@@ -92,7 +90,6 @@ class IterationNumbers:
 
     @property
     def has_outlier(self) -> bool:
-        """Whether one sample alone lengthens the iteration."""
         return self.outlier_sample >= 0
 
     @property
@@ -107,7 +104,6 @@ class IterationNumbers:
 
     @property
     def padding_efficiency(self) -> float:
-        """Real tokens over those computed."""
         return self.real_tokens / self.padded_tokens
 
     @property
@@ -130,7 +126,6 @@ class IterationRecord(IterationNumbers):
 
     @property
     def tokens_per_s(self) -> float:
-        """Real tokens per second of this iteration."""
         return 1e3 * self.real_tokens / self.measured_ms
 
 
@@ -154,12 +149,10 @@ class EvaluationRecord:
 
     @property
     def tokens(self) -> int:
-        """Number of target tokens, or of preference pairs, of all tasks."""
         return sum(task.tokens for task in self.tasks.values())
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Numbers by the names that trackers show."""
         numbers = self.preferences.metrics if self.preferences else {"perplexity": self.perplexity}
         return {f"evaluation/{k}": v for k, v in {"loss": self.loss, **numbers}.items()}
 

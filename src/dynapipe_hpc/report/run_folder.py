@@ -154,15 +154,12 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """Name of the folder."""
         return self.path.resolve().name
 
     def add(self, record: IterationRecord) -> None:
-        """Appends an iteration to iterations.jsonl."""
         self._iterations.add(record)
 
     def add_evaluation(self, record: EvaluationRecord) -> None:
-        """Appends an evaluation to evaluations.jsonl."""
         self._evaluations.add(record)
 
     def add_trace(
@@ -196,7 +193,7 @@ class RunFolder:
         )
 
     def records(self) -> Iterator[IterationRecord]:
-        """All iterations so far; see `LinesFile.records`."""
+        """All iterations so far, one by one, except one whose line is still being written."""
         return self._iterations.records()
 
     def evaluations(self) -> list[EvaluationRecord]:
@@ -209,7 +206,6 @@ class RunFolder:
 
 
 def iterations_file(folder: Path) -> LinesFile[IterationRecord]:
-    """The iterations of a run folder."""
     return LinesFile(folder / ITERATIONS, IterationRecord, "iteration")
 
 
@@ -224,7 +220,6 @@ def evaluations_file(folder: Path) -> LinesFile[EvaluationRecord]:
 
 
 def write_atomically(path: Path, text: str, *, lasting: bool = True) -> None:
-    """Writes a text file atomically: a reader never sees part of it."""
     with atomic_write(path, lasting=lasting) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -236,7 +231,6 @@ def _remove_unfinished(path: Path) -> None:
 
 
 def _remove_plans(path: Path, n_kept: int) -> None:
-    """Removes the texts of plans from iteration `n_kept` on."""
     for text in (path / "plans").glob("*.txt"):
         if text.stem.isdecimal() and int(text.stem) >= n_kept:
             with writing(text):
@@ -330,7 +324,6 @@ def not_a_run_error(path: Path, reason: str) -> InputError:
 
 
 def _kind(path: Path) -> str:
-    """Kind of a path, and what to do instead."""
     if not path.exists():
         return "it does not exist; name the folder of a run"
     if path.is_file():

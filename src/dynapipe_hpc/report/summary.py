@@ -19,8 +19,6 @@ def n_warm_up(n_iterations: int) -> int:
 
 @dataclass(slots=True)
 class Totals:
-    """Sums and maxima over iterations."""
-
     n_iterations: int = 0
     n_samples: int = 0
     n_skipped: int = 0
@@ -29,7 +27,6 @@ class Totals:
     measured_peak_bytes: int = 0
 
     def add(self, record: IterationRecord) -> None:
-        """Adds an iteration."""
         self.n_iterations += 1
         self.n_samples += record.n_samples
         self.n_skipped += not math.isfinite(record.gradient_norm)

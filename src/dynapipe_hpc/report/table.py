@@ -25,15 +25,12 @@ Evaluations = Sequence[EvaluationRecord]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the table: a quantity with its unit, one cell per run."""
-
     label: str
     unit: str
     cells: tuple[str, ...]
 
 
 def table(comparison: Comparison) -> list[list[Row]]:
-    """Rows of the table in groups: speed, use of time, prediction, planning, losses."""
     makers = (_speed, _time_use, _prediction, _planning, _loss)
     groups = [*(make(comparison) for make in makers), [*evaluation_rows(comparison.evaluations)]]
     return [group for group in groups if group]

@@ -26,7 +26,6 @@ class Use(StrEnum):
 
     @property
     def css_class(self) -> str:
-        """Name of its colour on a page."""
         return f"use-{self.name.lower().replace('_', '-')}"
 
 
@@ -114,11 +113,9 @@ class TimeUse:
 
     @property
     def iteration_ms(self) -> float:
-        """Time of an iteration."""
         return sum(self.times_ms.values())
 
     def share(self, use: Use) -> float:
-        """Fraction of all time."""
         return self.times_ms[use] / self.iteration_ms
 
 

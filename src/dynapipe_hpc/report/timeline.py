@@ -36,8 +36,6 @@ Ms = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
 
 
 class BarKind(StrEnum):
-    """Kind of work that a bar stands for."""
-
     LOAD = "load"
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -86,7 +84,6 @@ class IterationTimeline:
 
     @property
     def ranks(self) -> list[int]:
-        """All ranks, ascending."""
         return sorted({bar.rank for bar in self.planned + self.measured})
 
 

@@ -53,7 +53,6 @@ class TraceFile:
             self.add(timeline)
 
     def close(self) -> None:
-        """Closes the JSON array."""
         if self.path.exists():
             with self.path.open("a", encoding="utf-8") as file:
                 file.write("]\n")
@@ -167,5 +166,4 @@ def _times(offset_ms: float, start_ms: float, end_ms: float) -> Event:
 
 
 def _us(at_ms: float) -> float:
-    """Microseconds with three decimals."""
     return round(at_ms * 1e6) / 1e3

@@ -147,7 +147,6 @@ def _earlier_pairs(microbatches: Sequence[MicroBatch]) -> IntArray:
 
 
 def _sums(values: Sizes, owners: IntArray, n_owners: int) -> FloatArray:
-    """Sum of the values of each owner."""
     return np.bincount(owners, values, n_owners).astype(np.float64)
 
 

@@ -60,7 +60,6 @@ def check_folder(case: Case) -> Iterator[Finding]:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or its nearest parent that exists."""
     folder = folder.resolve()
     return next(each for each in (folder, *folder.parents) if each.exists())
 

@@ -81,7 +81,6 @@ def _store_bytes(case: Case, ranks: list[int]) -> int:
 
 
 def _leftovers(host: str) -> Iterator[Finding]:
-    """Files left by killed jobs: no process has them open."""
     # Sizes first: a job that ends meanwhile removes its files.
     files = [f for pattern in _LEFTOVERS for f in _SHARED.glob(pattern)]
     sizes = {file: size for file in files if (size := _size_of_ours(file)) is not None}

@@ -43,7 +43,6 @@ class Case:
         return cls(job, case.on_host, output, path, files)
 
     def close(self) -> None:
-        """Frees the communicator of the host's ranks; all ranks together."""
         self.on_host.free()
 
     @property
@@ -65,8 +64,6 @@ _MAX_LISTED = 8
 
 
 class Level(Enum):
-    """Severity of a finding; the value is the text that users read."""
-
     FACT = ""
     WARNING = "warning"
     PROBLEM = "PROBLEM"
@@ -96,7 +93,6 @@ def merged(by_rank: Sequence[Sequence[Finding]]) -> list[Finding]:
 
 
 def lines(heading: str, findings: Sequence[Finding]) -> Iterator[str]:
-    """A section of the report, with subjects in a column."""
     width = max((len(finding.subject) for finding in findings), default=0)
     yield heading
     for finding in findings:

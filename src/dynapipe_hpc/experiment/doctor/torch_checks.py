@@ -31,7 +31,6 @@ def circumstances_here(config: ExperimentConfig, n_ranks: int) -> dict[str, str]
 
 
 def uses_gpus(config: ExperimentConfig) -> bool:
-    """Whether a run would use the GPUs that this process sees."""
     wants = config.training.device
     return wants == "cuda" or (wants == "auto" and torch.cuda.device_count() > 0)
 

@@ -24,7 +24,6 @@ from dynapipe_hpc.planner.cost.table.describe_table import describe_table
 
 
 def describe_file(path: Path) -> str:
-    """Describes a dataset or a cost table."""
     match format_of(path):
         case dataset_header.FORMAT:
             return describe_dataset(path)
@@ -76,8 +75,6 @@ def describe_room(experiment: Experiment, rows: RowLengths) -> str:
 
 
 class _Room:
-    """The longest rows that fit, for each side of the model."""
-
     def __init__(self, config: ExperimentConfig, cost: CostModel, rows: RowLengths) -> None:
         self._config = config
         self._cost = cost
@@ -85,7 +82,6 @@ class _Room:
         self._longest["target_tokens"] = int(rows.target_tokens.max())
 
     def lines(self) -> Iterator[str]:
-        """One line per side of the model."""
         inputs, targets = self._longest["row_tokens"], self._longest["target_tokens"]
         if not self._cost.is_encoder_decoder:
             yield self._line("samples", "row_tokens", 0)

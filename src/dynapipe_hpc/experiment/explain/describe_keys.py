@@ -88,7 +88,6 @@ def _default(key: ConfigKey) -> str:
 
 
 def config_page() -> str:
-    """The page, with a section for each table."""
     return "\n".join([_INTRODUCTION, *map(_page_section, key_tables())])
 
 

@@ -53,7 +53,6 @@ def plan_lengths(files: Experiment, lengths: Path, output: Path) -> Iterator[str
 
 
 def _holds_plans(path: Path) -> bool:
-    """Whether a file was written by `plan_lengths`."""
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -65,7 +64,6 @@ PLANS = FileKind("a file of plans", _holds_plans)
 
 
 def _plan(planner: Planner, number: int, batch: Lengths) -> tuple[Record, LowerBound]:
-    """The plan of a batch for the file, and its lower bound."""
     started_s = time.thread_time()
     samples = samples_of_lengths(batch)
     choice = planner.choose(samples)

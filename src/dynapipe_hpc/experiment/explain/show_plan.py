@@ -257,7 +257,6 @@ def explain_gain(choice: Choice, cost: CostModel, cluster: Cluster) -> str:
 
 
 def explain_outlier(outlier: Outlier | None) -> str:
-    """The sample that alone makes the iteration longer, with its times."""
     if outlier is None:
         return "outliers: no sample alone makes the iteration longer"
     return (

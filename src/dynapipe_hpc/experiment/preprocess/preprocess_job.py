@@ -115,7 +115,6 @@ def _make(
     *,
     on_block: OnShare,
 ) -> Made:
-    """Makes shards one after the other; each appears when it is complete."""
     made: Made = {}
     n_bytes = sum(shard.n_bytes for shard in shards)
 

@@ -15,7 +15,7 @@ class OutOfMemoryError(RuntimeError):
 
 
 class _ElsewhereError(OutOfMemoryError):
-    """Another shard ran out of memory and has told this one."""
+    pass
 
 
 class AgreeingShards:
@@ -27,7 +27,6 @@ class AgreeingShards:
     """
 
     def __init__(self, shards: Shards, device: torch.device) -> None:
-        """Wraps `shards`, whose tensors are on `device`."""
         self._shards = shards
         self._n_failed = torch.zeros(1, device=device)
         self._is_agreeing = False

@@ -114,7 +114,6 @@ def typical_costs(memory: FloatArray, times_ms: FloatArray) -> FloatArray:
 
 
 def share_of(on_progress: OnProgress, n_done: int, n_parts: int) -> OnProgress:
-    """Maps the progress of one part to that of all."""
     return lambda share: on_progress((n_done + share) / n_parts)
 
 
@@ -163,7 +162,6 @@ class StackGroup(NamedTuple):
 def stack_groups(
     shape: ModelShape, grid: ProfileGrid, layout: Layout = Layout.PADDED
 ) -> list[StackGroup]:
-    """The groups of stacks to measure for a model."""
     is_packed = layout is Layout.PACKED
     rows = grid.packed() if is_packed else grid.microbatches()
     if LAYER in shape.layer_counts:
@@ -188,8 +186,6 @@ def _min_sliced_tokens(config: ExperimentConfig) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Everything needed to measure stacks of layers on this rank, together with all others."""
-
     job: Job
     config: ExperimentConfig
     tokens: IterationTokens

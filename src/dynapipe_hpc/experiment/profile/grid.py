@@ -125,7 +125,6 @@ class ProfileGrid:
 
 
 def _powers_of_two(first: int, last: int) -> Iterator[int]:
-    """`first` and its doubles, up to `last`."""
     while first <= last:
         yield first
         first *= 2

@@ -238,7 +238,6 @@ def begun_table(
 
 
 def measured_with(config: ExperimentConfig, grid: ProfileGrid, n_ranks: int) -> dict[str, str]:
-    """Facts about a measurement, for the table's provenance."""
     host = find_host_device(config)
     return circumstances(config, host, n_ranks) | {"microbatches": str(grid)}
 

@@ -38,8 +38,6 @@ from dynapipe_hpc.training.optimizer import Optimizer
 
 
 class StackShape(NamedTuple):
-    """The layers of a stack."""
-
     n_layers: int
     first: bool = False
     last: bool = False
@@ -139,7 +137,6 @@ class Stack:
 
     @property
     def weight_bytes(self) -> int:
-        """Size of the weights."""
         return self._optimizer.parameters.weight_bytes
 
     def times_ms(self, microbatch: MicroBatch) -> StackTimes:

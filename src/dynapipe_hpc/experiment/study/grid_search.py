@@ -51,7 +51,6 @@ def grid_search(
 
 
 def write_grid(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """Writes a line of CSV per point."""
     write_atomically(path, _csv([COLUMNS, *map(_cells, outcomes)]))
 
 

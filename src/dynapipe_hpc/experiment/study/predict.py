@@ -41,7 +41,6 @@ class PlannedIteration:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Method and iteration, of which there is one record."""
         return self.method, self.iteration
 
 
@@ -125,7 +124,6 @@ class VariantPrediction:
 
     @property
     def iteration_ms(self) -> float:
-        """Mean time of an iteration."""
         return sum(record.iteration_ms for record in self.records) / len(self.records)
 
     @property
@@ -137,8 +135,6 @@ class VariantPrediction:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A variant that cannot run, and why."""
-
     variant: Variant
     reason: str
 

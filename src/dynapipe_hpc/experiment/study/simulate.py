@@ -204,7 +204,6 @@ class SimulationFolder:
             part.write(_PART.line(planned))
 
     def gather(self, planned: Iterable[Planned]) -> None:
-        """Writes planned iterations into one part in place of all others."""
         with writing(self.path / _PARTS):
             (self.path / _PARTS).mkdir(exist_ok=True)
         write_atomically(self._part(0), "".join(map(_PART.line, planned)))
@@ -213,7 +212,6 @@ class SimulationFolder:
                 other.unlink()
 
     def end(self, planned: Sequence[Planned]) -> None:
-        """Writes both files from all planned iterations, and removes the parts."""
         times = (PlanningTime(*each.record.key, each.planning_ms) for each in planned)
         write_atomically(self.path / PLANNING, "".join(map(_TIMES.line, times)))
         records = (_RECORDS.line(each.record) for each in planned)

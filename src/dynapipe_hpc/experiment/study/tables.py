@@ -22,7 +22,6 @@ _OF_PLANNING = ("planning", "ratio")
 
 
 def describe_tuning(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Lines of a table, and the reasons why the other variants cannot run."""
     results = predictions(outcomes)
     yield from _of_variants(results)
     if any(each.variant.batch.rule == "dense_packing" for each in results):

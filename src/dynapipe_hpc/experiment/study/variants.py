@@ -31,7 +31,6 @@ class Variant:
 
     @property
     def batch(self) -> BatchConfig:
-        """The [planner.batch] table."""
         return self.planner.batch
 
     @property
@@ -85,7 +84,6 @@ def variants(config: ExperimentConfig) -> Iterator[Variant]:
 
 
 def divisions(cluster: Cluster) -> Iterator[Cluster]:
-    """Replicas x stages x shards of as many ranks."""
     n_ranks = cluster.n_ranks
     divisors = [n for n in range(1, n_ranks + 1) if n_ranks % n == 0]
     for n_replicas, n_stages in product(divisors, repeat=2):
