@@ -87,31 +87,19 @@ class Drawing:
 
 
 def figures(comparison: Comparison) -> list[Drawing]:
-    def drawing(title: str, name: str, content: str, paint: Paint) -> Drawing:
-        description = f"{content} of {', '.join(comparison.names)}"
+    def drawing(title: str, name: str, paint: Paint) -> Drawing:
+        description = f"Figure of {', '.join(comparison.names)}: {title}"
         return Drawing(title, draw(name, description, lambda axes: paint(axes, comparison)))
 
     return [
-        drawing("Loss by iteration", "loss", "Loss by iteration", _loss_by_iteration),
-        drawing("Loss by training time", "loss-time", "Loss by training time", _loss_by_time),
-        drawing("Learning rate", "rate", "Learning rate by iteration", _learning_rate),
-        drawing("Gradient norm", "norm", "Gradient norm by iteration", _gradient_norm),
-        drawing(
-            "Real tokens per second", "tokens", "Real tokens per second by iteration", _throughput
-        ),
-        drawing("Padding efficiency", "padding", "Share of real tokens by iteration", _padding),
-        drawing(
-            "Iteration time, predicted and measured",
-            "time",
-            "Predicted and measured iteration time",
-            _time,
-        ),
-        drawing(
-            "Peak memory, predicted and measured",
-            "memory",
-            "Predicted and measured peak memory",
-            _memory,
-        ),
+        drawing("Loss by iteration", "loss", _loss_by_iteration),
+        drawing("Loss by training time", "loss-time", _loss_by_time),
+        drawing("Learning rate", "rate", _learning_rate),
+        drawing("Gradient norm", "norm", _gradient_norm),
+        drawing("Real tokens per second", "tokens", _throughput),
+        drawing("Padding efficiency", "padding", _padding),
+        drawing("Iteration time, predicted and measured", "time", _time),
+        drawing("Peak memory, predicted and measured", "memory", _memory),
     ]
 
 
