@@ -1,6 +1,6 @@
 """Description of any file of this package as text."""
 
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from dynapipe_hpc.data.dataset import dataset_header
@@ -8,7 +8,6 @@ from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
 from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.file_format import format_of
-from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.check_costs import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
@@ -17,7 +16,6 @@ from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.planner.batch.longest_sample import Side, longest_row
 from dynapipe_hpc.planner.batch.row_length import RowLengths
-from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.cost.table import profile_file
 from dynapipe_hpc.planner.cost.table.describe_table import describe_table
@@ -68,44 +66,25 @@ def describe_room(experiment: Experiment, rows: RowLengths) -> str:
     Lengths are those of rows of one sample. For an encoder-decoder model: the longest input with
     the dataset's longest target, and the longest target with its longest input.
     """
+    config = experiment.config
     cost = experiment.planner.cost.of_layout(experiment.config.planner.plainest_layout)
-    room = _Room(experiment.config, cost, rows)
-    first = f"longest rows that fit, costs {cost.describe()}"
-    return "\n".join([*experiment.data_lines, first, *room.lines()])
+    inputs, targets = int(rows.row_tokens.max()), int(rows.target_tokens.max())
 
-
-class _Room:
-    def __init__(self, config: ExperimentConfig, cost: CostModel, rows: RowLengths) -> None:
-        self._config = config
-        self._cost = cost
-        self._longest = {"row_tokens": int(rows.row_tokens.max())}
-        self._longest["target_tokens"] = int(rows.target_tokens.max())
-
-    def lines(self) -> Iterator[str]:
-        inputs, targets = self._longest["row_tokens"], self._longest["target_tokens"]
-        if not self._cost.is_encoder_decoder:
-            yield self._line("samples", "row_tokens", 0)
-            return
-        yield self._line(f"inputs, beside targets of {targets:,} tokens", "row_tokens", targets)
-        yield self._line(f"targets, beside inputs of {inputs:,} tokens", "target_tokens", inputs)
-
-    def _line(self, what: str, side: Side, other_tokens: int) -> str:
-        parts = ", ".join(
-            f"{mode.text} {self._longest_row(mode, side, other_tokens):,}"
-            for mode in self._cost.recompute_modes
-        )
+    def line(what: str, side: Side, longest: int, other_tokens: int) -> str:
+        find = partial(longest_row, cost, config.cluster, side=side, other_tokens=other_tokens)
+        most, multiple = config.model.max_tokens, config.planner.document_multiple
+        parts = (f"{m.text} {find(m, most, multiple=multiple):,}" for m in cost.recompute_modes)
         return (
-            f"{what}: {parts} tokens of at most {self._config.model.max_tokens:,}; "
-            f"the dataset's longest {self._longest[side]:,}"
+            f"{what}: {', '.join(parts)} tokens of at most {most:,}; the dataset's longest "
+            f"{longest:,}"
         )
 
-    def _longest_row(self, mode: Recompute, side: Side, other_tokens: int) -> int:
-        return longest_row(
-            self._cost,
-            self._config.cluster,
-            mode,
-            self._config.model.max_tokens,
-            side=side,
-            other_tokens=other_tokens,
-            multiple=self._config.planner.document_multiple,
-        )
+    if cost.is_encoder_decoder:
+        room = [
+            line(f"inputs, beside targets of {targets:,} tokens", "row_tokens", inputs, targets),
+            line(f"targets, beside inputs of {inputs:,} tokens", "target_tokens", targets, inputs),
+        ]
+    else:
+        room = [line("samples", "row_tokens", inputs, 0)]
+    first = f"longest rows that fit, costs {cost.describe()}"
+    return "\n".join([*experiment.data_lines, first, *room])
