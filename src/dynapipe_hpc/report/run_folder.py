@@ -3,7 +3,7 @@
 import json
 import tomllib
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -119,8 +119,11 @@ class RunFolder:
         for name in ("config.toml", "machine.json", ITERATIONS):
             if reason := why_unreadable(path / name):
                 raise not_a_run_error(path, f"{name}: {reason}")
-        config = _read_config(path / "config.toml")
-        folder = cls(path, config, _read_machine(path / "machine.json"))
+        config, _ = _parsed(path / "config.toml", tomllib.loads, "TOML")
+        _, machine = _parsed(path / "machine.json", json.loads, "JSON")
+        if not isinstance(machine, dict):
+            raise InputError(f"{path / 'machine.json'}: must hold a JSON object; restore a copy")
+        folder = cls(path, config, machine)
         if next(folder.records(), None) is None:
             raise InputError(f"{path} holds no finished iteration; let the run finish one first")
         return folder
@@ -248,27 +251,13 @@ def _prepare(path: Path, n_repeatable: int) -> None:
     RunFolder.check_new(path, n_repeatable)
 
 
-def _read_config(path: Path) -> str:
+def _parsed(path: Path, parse: Callable[[str], object], kind: str) -> tuple[str, object]:
+    """Text of a file, and what is in it."""
+    text = read_text(path)
     try:
-        text = read_text(path)
-        tomllib.loads(text)
-    except InputError:
-        raise
+        return text, parse(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not TOML: {error}") from error
-    return text
-
-
-def _read_machine(path: Path) -> dict[str, Fact]:
-    try:
-        machine = json.loads(read_input(path))
-    except InputError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON: {error}") from error
-    if not isinstance(machine, dict):
-        raise InputError(f"{path}: must hold a JSON object; restore it from a copy")
-    return machine
+        raise InputError(f"{path}: not {kind}: {error}") from error
 
 
 def write_mixture(folder: Path, mixture: Mixture | None) -> None:
