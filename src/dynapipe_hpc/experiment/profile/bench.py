@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, count
 from typing import NamedTuple
 
 import numpy as np
@@ -199,32 +199,34 @@ class Bench:
         """Typical costs by kind of layer, for `layer_profiles`; empty except on the first rank."""
         model = self.config.model
         kinds = family_of(model).layer_kinds(model)
+        has_pairs = has_slices(self.config, mode.layout)
         groups = [
             (group, share)
             for alike, share in kinds
             for group in stack_groups(alike, grid, mode.layout)
         ]
-        has_pairs = has_slices(self.config, mode.layout)
-        n_groups, n_more = len(groups), len(kinds) if has_pairs else 0
+        n_steps, steps = len(groups) + has_pairs * len(kinds), count()
         costs: dict[str, list[tuple[FloatArray, float]]] = {}
-        for k, (group, share) in enumerate(groups):
-            part = share_of(on_progress, k, n_groups + n_more)
-            known = self._rounds(group, mode, part)
+
+        def measure(group: StackGroup, share: float, measures: Sequence[Measure]) -> int:
+            part = share_of(on_progress, next(steps), n_steps)
+            known = self._rounds(group, mode, part, measures)
             if self.job.is_first:
                 costs.setdefault(group.kind, []).append((known.costs, share))
-        measured = {kind: mean_layer(alike) for kind, alike in costs.items()}
-        if has_pairs and (row := self._longest_sample(known.n_microbatches, grid)):
-            for k, (alike, share) in enumerate(kinds):
-                group = StackGroup(PAIRS, alike, STACKS[:2], [row])
-                part = share_of(on_progress, n_groups + k, n_groups + n_more)
-                known = self._rounds(group, mode, part, measures=(Stack.pair_ms,))
-                if self.job.is_first:
-                    of_kind = PAIRS if math.isinf(alike.window) else NEAR_PAIRS
-                    costs.setdefault(of_kind, []).append((known.costs, share))
-        for kind in (PAIRS, NEAR_PAIRS):
-            if kind in costs:
-                measured[kind] = np.sum([share * of_kind for of_kind, share in costs[kind]], axis=0)
-        return measured
+            return known.n_microbatches
+
+        times = SPLIT if kinds_with_halves(self.config, mode.recompute) else WHOLE
+        n_microbatches = [measure(group, share, times) for group, share in groups][-1]
+        if has_pairs and (row := self._longest_sample(n_microbatches, grid)):
+            for alike, share in kinds:
+                kind = PAIRS if math.isinf(alike.window) else NEAR_PAIRS
+                measure(StackGroup(kind, alike, STACKS[:2], [row]), share, (Stack.pair_ms,))
+        return {
+            kind: np.sum([share * each for each, share in alike], axis=0)
+            if kind in (PAIRS, NEAR_PAIRS)
+            else mean_layer(alike)
+            for kind, alike in costs.items()
+        }
 
     def _longest_sample(self, n_microbatches: int, grid: ProfileGrid) -> PackedRow | None:
         """The longest sample that ran alone, if it is long enough for slices."""
@@ -236,10 +238,8 @@ class Bench:
         group: StackGroup,
         mode: ExecutionMode,
         on_progress: OnProgress,
-        measures: Sequence[Measure] = (),
+        measures: Sequence[Measure],
     ) -> Rounds:
-        if not measures:
-            measures = SPLIT if kinds_with_halves(self.config, mode.recompute) else WHOLE
         return measure_rounds(
             self.job,
             self._stacks(group),
