@@ -29,7 +29,7 @@ Check = Callable[[Job], Mapping[str, object]]
 
 
 def steps(_: Job) -> Mapping[str, object]:
-    """Steps of a run at full size: calls and times of planners and ranks, and of a hang."""
+    """Steps of a run at full size: calls and times of planners and ranks."""
     return measure()
 
 

@@ -69,7 +69,7 @@ def times_us(
     # Up a tree and down again within a host; recursive doubling between hosts.
     all_reduce = 2 * near_steps * network.near_us + far_steps * network.far_us + network.call_us
     access = 2 * network.far_us + network.call_us
-    plan, take, hang = counts["plan"], counts["take"], counts["tell of a hang"]
+    plan, take = counts["plan"], counts["take"]
     sent = n_ranks * plan_bytes * (n_hosts - 1) / n_hosts
     return {
         "planner, per iteration it plans": plan["one_sided"] * access
@@ -78,5 +78,4 @@ def times_us(
         "rank, per iteration: all-reduces": counts["agree"]["collectives"] * all_reduce,
         "rank, per iteration: one-sided": take["one_sided"] * access,
         "hang: all claim one word": n_ranks / network.atomics_per_us + access,
-        "hang: questions and answers": 2 * hang["messages"] * (network.far_us + network.call_us),
     }

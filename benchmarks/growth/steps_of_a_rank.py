@@ -18,8 +18,7 @@ from pathlib import Path
 
 from dynapipe_hpc.experiment.run.iteration import IterationResult
 from dynapipe_hpc.experiment.run.plans import check_same_plans
-from dynapipe_hpc.experiment.watch.rank_status import RankStatus
-from dynapipe_hpc.experiment.watch.watchdog import HostPositions, OtherHosts
+from dynapipe_hpc.experiment.watch.watchdog import HostPositions
 from dynapipe_hpc.job.ending import Ending
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.world import MPI
@@ -47,7 +46,6 @@ def measure(ranks_per_host: int = 0, n_iterations: int = N_ITERATIONS) -> Mappin
         job = Job(MPI.COMM_WORLD)
         found = iterate(calls, job, ranks_per_host, n_iterations)
         found["open the watchdog"] = [watchdog(calls, job)]
-        found["tell of a hang"] = [hang(calls, job, ranks_per_host)]
     return {step: of_all(WORLD, parts) for step, parts in found.items()}
 
 
@@ -121,40 +119,10 @@ def watchdog(calls: Calls, job: Job) -> tuple[Counter[str], float]:
         ending = Ending()
         ending.open()
         positions = HostPositions(job, PLAN_BYTES)
-        others = OtherHosts(job, [neighbour.rank for neighbour in positions.neighbours])
-        for each in (others, positions, ending):
-            each.close()
+        positions.close()
+        ending.close()
 
     return timed(calls, open_and_close)
-
-
-def hang(calls: Calls, job: Job, ranks_per_host: int) -> tuple[Counter[str], float]:
-    """A hang that all ranks notice at once: all claim the right to speak, and one asks."""
-    host = host_of(job, ranks_per_host)
-    here = [rank for rank, there in enumerate(job.all_gather_int(host)) if there == host]
-    ending = Ending()
-    ending.open()
-    others = OtherHosts(job, here)
-
-    def tell() -> list[RankStatus]:
-        doing = "compares plans with all ranks"
-        return [
-            RankStatus(rank, f"n{host}", "runs", 1.0, 7, doing, doing, "", "", waits=True)
-            for rank in here
-        ]
-
-    def notice() -> None:
-        if ending.claim() and len(others.ask(tell, TIMEOUT_S)) != job.size - len(here):
-            raise RuntimeError("not all hosts have answered")
-        all_are_told = WORLD.Ibarrier()
-        while not all_are_told.Test():
-            others.answer(tell)
-            time.sleep(1e-3)
-
-    found = timed(calls, notice)
-    others.close()
-    ending.close()
-    return found
 
 
 def timed(calls: Calls, step: Callable[[], None]) -> tuple[Counter[str], float]:

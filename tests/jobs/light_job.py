@@ -1,6 +1,6 @@
 """A rank without torch in a job that hangs: all wait for one that never comes.
 
-    mpiexec -n N python -m tests.jobs.light_job RANK
+    mpiexec -n N python -m tests.jobs.light_job RANK FOLDER
 
 The last rank of the job stops itself if RANK is its number; any other RANK sleeps in Python. All
 other ranks wait for it in a barrier. The watchdogs say so after LIMIT_S.
@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 from tests.jobs.tiny_experiment import tiny_experiment
 
@@ -26,7 +27,8 @@ def main() -> None:
     with open_job() as job:
         config = tiny_experiment(n_stages=2, n_replicas=job.size // 2)
         executor = config.executor.model_copy(update={"timeout_s": LIMIT_S})
-        watchdog = Watchdog(job, config.model_copy(update={"executor": executor}))
+        folder = Path(sys.argv[2])
+        watchdog = Watchdog(job, config.model_copy(update={"executor": executor}), folder)
         job.barrier()
         with watchdog:
             watchdog.position.enter(Phase.COMPARES_PLANS, 7)

@@ -43,4 +43,3 @@ def test_a_cluster_is_described_by_two_nodes(
     assert (facts["hosts"], facts["ranks"], facts["interface"]) == (2, 2, interface)
     assert all(rate["is_exact"] for rate in checks["atomic accesses"]["found"].values())
     assert checks["collectives of two threads"]["found"]["n_wrong"] == 0
-    assert checks["steps of a run"]["found"]["tell of a hang"]["messages"] == 1

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from signal import Signals
 from threading import Lock, Thread
@@ -63,7 +63,6 @@ class FirstClaim:
 
 INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
 _MAX_WAIT_S = 10.0
-_PAUSE_S = 0.02
 _UNTIL_READ_S = 0.2
 _UNTIL_RECORDED_S = 1.0
 _UNTIL_SAID_S = 2.0
@@ -140,15 +139,11 @@ class Ending:
         recording.start()
         return recording
 
-    def wait_unless_first(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Returns on the first rank; others call `meanwhile` until the end of the job."""
-        if self.claim():
-            return
-        end_s = time.monotonic() + _MAX_WAIT_S
-        while time.monotonic() < end_s:
-            meanwhile()
-            time.sleep(_PAUSE_S)
-        os._exit(1)
+    def wait_unless_first(self) -> None:
+        """Returns on the first rank; others wait for the end of the job."""
+        if not self.claim():
+            time.sleep(_MAX_WAIT_S)
+            os._exit(1)
 
     def claim(self) -> bool:
         """Whether this call is the first on any rank, so that it may print why the job ends."""

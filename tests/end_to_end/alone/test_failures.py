@@ -59,6 +59,9 @@ def test_a_stopped_rank_is_found_by_the_watchdogs(folder: Path, tmp_path: Path) 
     explained = explain_run(tmp_path / "run")
     assert stopped in explained
     assert "next: a process was suspended" in explained
+    hangs = re.findall(r"^rank (\d) on \S+ at iteration \d+, .*:$", explained, re.MULTILINE)
+    assert hangs == ["0", "1", "2"]
+    assert "in launch_plan" in explained  # of their stacks
     assert not any(line.startswith("no answer") for line in table)
 
 

@@ -69,9 +69,9 @@ def test_plans_are_taken_over_tcp_while_their_planner_computes() -> None:
 
 
 @pytest.mark.parametrize("missing", [0, 5])
-def test_a_hang_is_told_once_with_the_place_of_every_rank(missing: int) -> None:
+def test_a_hang_is_told_once_with_the_place_of_every_rank(missing: int, tmp_path: Path) -> None:
     """Rank 0 decides who may speak, unless it is the one that hangs."""
-    ranks = [sys.executable, "-m", "tests.jobs.light_job", str(missing)]
+    ranks = [sys.executable, "-m", "tests.jobs.light_job", str(missing), str(tmp_path)]
     command = [str(HOSTS), "4", "2", str(BIN / "mpiexec"), *ranks]
     pipe = subprocess.PIPE
     with subprocess.Popen(

@@ -1,5 +1,6 @@
 """The folder of a run that this job writes: its lock, where the run starts, records and end."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from dynapipe_hpc.experiment.run.plan_ahead import QuietPeriod
 from dynapipe_hpc.experiment.run.resume import facts_of_run, facts_of_start, find_resume_point
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run_lock import RunLock, locked
+from dynapipe_hpc.experiment.watch.hang_files import HANG
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.report.run_folder import write_mixture
@@ -75,6 +77,7 @@ class OpenRun:
                     quiet_period=self.quiet_period,
                 )
                 write_mixture(self.output, experiment.mixture)
+                shutil.rmtree(self.output / HANG, ignore_errors=True)
         # From here on there is a folder in which to record how the run ends.
         job.ending.recorder = recorder_of(self.output)
         try:

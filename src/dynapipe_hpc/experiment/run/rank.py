@@ -140,9 +140,12 @@ class Rank:
             )
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Ends the job if this rank or one of its host hangs or dies in the block; all together."""
-        with Watchdog(self.job, self._experiment.config) as watchdog:
+    def watched(self, run: Path) -> Iterator[None]:
+        """Ends the job if this rank or one of its host hangs or dies in the block; all together.
+
+        Where ranks hang is said in the run folder.
+        """
+        with Watchdog(self.job, self._experiment.config, run) as watchdog:
             self.position = watchdog.position
             with progress_of(self.clock, self.position) as self.progress:
                 yield

@@ -94,7 +94,7 @@ def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
     # Without checkpoints nothing could be saved, so a signal ends the job as ever.
     stopping = job.stop.observed() if config.checkpoint.is_on else nullcontext()
     # The planning thread makes the first plans while the rest is prepared.
-    with stopping, plans, rank.watched():
+    with stopping, plans, rank.watched(run.output):
         checkpoints = Checkpoints(
             job,
             config.checkpoint,

@@ -5,14 +5,20 @@ import os
 import select
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.watch.hang_files import (
+    now_of_files,
+    read_hangs,
+    remove_hang,
+    write_hang,
+)
 from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Phase, Position, Standing
 from dynapipe_hpc.experiment.watch.rank_status import (
     RankStatus,
@@ -24,69 +30,6 @@ from dynapipe_hpc.job.host_memory import HostMemory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import state_of
 from dynapipe_hpc.job.world import MPI
-
-_ASK, _TELL = 1, 2
-_PAUSE_S = 0.02
-# Twice the pause of a watchdog, which answers between two looks.
-_PATIENCE_S = 0.5
-
-Tell = Callable[[], list[RankStatus]]
-
-
-class OtherHosts:
-    """Questions and answers between the watchdogs of different hosts.
-
-    They are messages on a separate communicator. No sender waits for its receiver, so stopped or
-    dead ranks are only missing from the answer. Every rank answers for all ranks of its host, so
-    one question per host is enough, unless the rank that is asked hangs itself.
-    """
-
-    def __init__(self, job: Job, here: Sequence[int]) -> None:
-        """Connects all ranks of `job` together; `here` are those of this host, ascending."""
-        self._comm = job.comm.Dup()
-        hosts = defaultdict[int, list[int]](list)
-        for rank, first in enumerate(job.all_gather_int(here[0])):
-            hosts[first].append(rank)
-        del hosts[here[0]]
-        self._elsewhere = list(hosts.values())
-        self._sent: list[Any] = []
-
-    def close(self) -> None:
-        """Frees the communicator; all ranks together."""
-        self._comm.Free()
-
-    def answer(self, tell: Tell) -> None:
-        """Answers all questions received since the last call."""
-        while self._elsewhere and (message := self._comm.improbe(tag=_ASK)):
-            asker = message.recv()
-            self._sent.append(self._comm.isend(tell(), dest=asker, tag=_TELL))
-
-    def ask(self, tell: Tell, longest_s: float) -> list[RankStatus]:
-        """Answers of other hosts that arrive in time; meanwhile answers their questions.
-
-        One rank of every host is asked. Of a host that does not answer, further ranks are asked
-        after a while: two, then four, and so on.
-        """
-        statuses: dict[int, RankStatus] = {}
-        end_s = time.monotonic() + longest_s
-        next_s, n_asked = 0.0, 0
-        while silent := [ranks for ranks in self._elsewhere if ranks[0] not in statuses]:
-            now_s = time.monotonic()
-            if now_s >= end_s:
-                break
-            if now_s >= next_s:
-                self._ask(rank for ranks in silent for rank in ranks[n_asked : 2 * n_asked + 1])
-                next_s, n_asked = now_s + _PATIENCE_S, 2 * n_asked + 1
-            time.sleep(_PAUSE_S)
-            self.answer(tell)
-            while message := self._comm.improbe(tag=_TELL):
-                statuses |= {where.rank: where for where in message.recv()}
-        return list(statuses.values())
-
-    def _ask(self, ranks: Iterable[int]) -> None:
-        own_rank = self._comm.Get_rank()
-        self._sent += [self._comm.isend(own_rank, dest=rank, tag=_ASK) for rank in ranks]
-
 
 _WORD_BYTES = 8
 
@@ -129,26 +72,27 @@ class HostPositions:
 
 _TICK_S = 0.25
 _MAX_TICK_S = 1.0
-_MAX_ANSWER_S = 3.0
+_MAX_WRITE_S, _MAX_READ_S = 0.5, 2.5
 
 
 class Watchdog:
     """A thread beside the execution.
 
-    A few times per second it reads the positions of the ranks of this host. If this rank has made
-    no progress for too long, and no other rank has said so yet, it asks one rank of every other
-    host, prints where all ranks are, and ends the job.
-    If the process of a rank of this host ends prematurely, it ends the job at once.
+    A few times per second it reads the positions of the ranks of this host. A rank without progress
+    for half of its limit says where it is in the folder hang of the run, with its stack. So the
+    first rank that is late knows where the others are: it prints that, and ends the job. If the
+    process of a rank of this host ends prematurely, it ends the job at once.
     """
 
-    def __init__(self, job: Job, config: ExperimentConfig) -> None:
-        """Prepares to watch; all ranks together."""
-        self._job, self._cluster = job, config.cluster
+    def __init__(self, job: Job, config: ExperimentConfig, run: Path) -> None:
+        """Prepares to watch a run in a folder; all ranks together."""
+        self._job, self._cluster, self._run = job, config.cluster, run
         self._limits = _limits(config)
+        self._tells_after_s = config.executor.timeout_s / 2
+        self._told: Standing | None = None
         plan_bytes = config.store.plan_bytes
         self._positions = HostPositions(job, plan_bytes)
         self.position = self._positions.own
-        self._others = OtherHosts(job, [n.rank for n in self._positions.neighbours])
         self._since: dict[int, tuple[Standing, float]] = {}
         self._awake_s = 0.0
         self._stopped = threading.Event()
@@ -164,7 +108,6 @@ class Watchdog:
         # Collective: after an error of one rank, others may never reach it.
         if error is None or issubclass(error, SystemExit):
             self._positions.close()
-            self._others.close()
 
     def _watch(self) -> None:
         neighbours = _open_processes(self._positions.neighbours)
@@ -179,7 +122,7 @@ class Watchdog:
             self._look()
             if gone and not self._stopped.is_set():
                 self._end_because_of(neighbours[gone[0][0]])
-            self._answer()
+            self._tell_if_stuck()
             if self._is_late():
                 self._end_because_of_time()
         for process in neighbours:
@@ -197,8 +140,21 @@ class Watchdog:
             if known is None or known[0] != standing:
                 self._since[neighbour.rank] = (standing, self._awake_s)
 
-    def _answer(self) -> None:
-        self._others.answer(self._here)
+    def _tell_if_stuck(self) -> None:
+        standing, since_s = self._since[self._job.rank]
+        is_stuck = self._awake_s - since_s > self._tells_after_s
+        if is_stuck and self._told != standing:
+            self._told = standing
+            self._tell()
+        elif not is_stuck and self._told:
+            self._told = None
+            _within(_MAX_WRITE_S, lambda: remove_hang(self._run, self._job.rank))
+
+    def _tell(self) -> None:
+        here = self._here()
+        own_status = [status for status in here if status.rank == self._job.rank]
+        silent = [status for status in here if status.process in ("stopped", "gone")]
+        _within(_MAX_WRITE_S, lambda: write_hang(self._run, [*own_status, *silent]))
 
     def _here(self) -> list[RankStatus]:
         """Status of the ranks of this host."""
@@ -221,18 +177,39 @@ class Watchdog:
         self._job.ending.end(error)
 
     def _end_because_of_time(self) -> NoReturn:
-        end_s = time.monotonic() + _MAX_ANSWER_S
         limit_s, key = self._limits[self._since[self._job.rank][0].phase]
-        # After a hang, all ranks come here at once: one of them asks, the others answer it.
-        self._job.ending.wait_unless_first(meanwhile=self._answer)
-        statuses = self._here() + self._others.ask(self._here, end_s - time.monotonic())
-        last = suspect_of(statuses)
+        self._tell()
+        # After a hang, all ranks come here at once.
+        self._job.ending.wait_unless_first()
+        statuses = {status.rank: status for status in self._here()}
+        elsewhere = [rank for rank in range(self._job.size) if rank not in statuses]
+
+        def read() -> None:
+            now_s = now_of_files(self._run, self._job.rank)
+            for status in read_hangs(self._run, elsewhere, now_s):
+                statuses.setdefault(status.rank, status)
+
+        _within(_MAX_READ_S, read)
+        known = list(statuses.values())
+        last = suspect_of(known)
         error = RunError(
             f"no progress here for {limit_s:g} s ({key}); rank {last.rank} on {last.host} (process "
             f"{last.process}) has for {last.for_s:.0f} s been at {last.place}\n"
-            f"{table_of(statuses, self._job.size)}"
+            f"{table_of(known, self._job.size)}"
         )
         self._job.ending.end_as_first(error)
+
+
+def _within(limit_s: float, access: Callable[[], None]) -> None:
+    """Accesses files in a thread, as a file system that hangs may be why the job does."""
+
+    def try_access() -> None:
+        with suppress(OSError):
+            access()
+
+    thread = threading.Thread(target=try_access, name="hang files", daemon=True)
+    thread.start()
+    thread.join(limit_s)
 
 
 def _limits(config: ExperimentConfig) -> Mapping[Phase, tuple[float, str]]:
