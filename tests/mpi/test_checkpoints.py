@@ -14,8 +14,9 @@ from tests.examples.training_case import SHAPE, Rank, make_rank
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.executor.transport.mpi_collectives import MpiCollectives
+from dynapipe_hpc.experiment.run import resume
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
-from dynapipe_hpc.experiment.run.resume import find_resume_point
+from dynapipe_hpc.experiment.run.resume import ResumePoint
 from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
@@ -75,6 +76,11 @@ class Training:
         found = sorted(found.name for found in self.folder.path.iterdir())
         WORLD.Barrier()
         return found
+
+
+def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
+    with job.fail_together():
+        return resume.find_resume_point(job, folder, facts)
 
 
 def fill_disk(path: Path, n_done: int) -> None:

@@ -1,4 +1,4 @@
-"""What ranks write when they make no progress, and what others read of it."""
+"""Files of ranks that make no progress, which others read."""
 
 import os
 from dataclasses import replace

@@ -87,16 +87,19 @@ class Rank:
         return loader_of(dataset, self._experiment.config, self._collate)
 
     def start_at(self, point: ResumePoint | None, output: Path) -> None:
-        """Restores a checkpoint, or begins with the weights of `model.init_from`; all together."""
-        config, dataset = self._experiment.config, self._experiment.dataset
-        if point:
-            with self.job.fail_together():
+        """Restores a checkpoint, or begins with the weights of `model.init_from`; all together.
+
+        If a checkpoint or the model cannot be used, the first rank says why.
+        """
+        job, state, config = self.job, self.state, self._experiment.config
+        dataset = self._experiment.dataset
+        with job.fail_together():
+            if point:
                 n_parts = len(point.description.part_checksums)
-                read_parts(point.path, n_parts, self.state.to_restore())
-            self.state.resume(point.description.counters)
-        self._warm_start(output, resumed=point is not None)
-        with self.job.fail_together():
-            if self.job.is_first:
+                together(job, partial(read_parts, point.path, n_parts, state.to_restore()))
+                state.resume(point.description.counters)
+            self._warm_start(output, resumed=point is not None)
+            if job.is_first:
                 # After the warm start: ids are added to the files of a model that it copied.
                 write_token_ids(output, config.model, dataset.start_id, dataset.end_ids)
 
@@ -114,19 +117,21 @@ class Rank:
         origin = self._experiment.origin
         if origin is None or (resumed and not parts):
             return
-        with job.fail_together():
-            if origin.description is not None:
-                together(job, partial(check_share, origin.folder, job))
+        if origin.description is not None:
+            together(job, partial(check_share, origin.folder, job))
+
+        def read() -> None:
             weights = open_weights(origin, config.model, compares_copies=job.is_first)
             if any(not p.name.startswith(WEIGHT) and not weights.has(p.name) for p in parts):
                 raise InputError(
                     f"{origin.folder}: has no state of this optimizer, as no import has, nor a run "
                     "with another training.optimizer; leave training.init_optimizer out"
                 )
-        with job.fail_together():
             if job.is_first and origin.small_files is not None:
                 copy_small_files(origin.small_files, output / CARRIED)
             weights.read(parts)
+
+        together(job, read)
         counters = state.counters
         if with_optimizer and origin.description is not None:
             counters = replace(counters, n_updates=origin.description.counters.n_updates)
@@ -135,9 +140,8 @@ class Rank:
             also = " and the state of the optimizer" if with_optimizer else ""
             rows, theirs = config.model.max_tokens, origin.shape.max_tokens
             longer = f", with rows of up to {rows:,} tokens, not {theirs:,}" * (rows > theirs)
-            print(
-                escaped(f"{output}: begins with the weights{also} of {origin}{longer}"), flush=True
-            )
+            line = f"{output}: begins with the weights{also} of {origin}{longer}"
+            print(escaped(line), flush=True)
 
     @contextmanager
     def watched(self, run: Path) -> Iterator[None]:

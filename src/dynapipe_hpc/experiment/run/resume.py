@@ -10,7 +10,7 @@ import numpy as np
 
 from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 from dynapipe_hpc.data.dataset.long_samples import are_long
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
@@ -90,12 +90,12 @@ def together(job: Job, look: Callable[[], T]) -> T:
     """The first rank's result of `look`, on all ranks (all call it together).
 
     Raises:
-        InputError, OSError: The error of any rank, raised on all; damage only if there is no other.
+        InputError, RunError, OSError: That of any rank, on all; damage only if there is no other.
     """
     own_error: Exception | None = None
     try:
         result = look()
-    except (InputError, OSError) as error:
+    except (InputError, RunError, OSError) as error:
         own_error = error
     errors = [each for each in job.comm.allgather(own_error) if each is not None]
     for worst in sorted(errors, key=lambda each: isinstance(each, DamagedError)):
@@ -133,18 +133,21 @@ def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> Resum
     """The newest undamaged checkpoint, after clearing the folder for a run that continues.
 
     Unfinished checkpoints are removed, and damaged ones set aside if there is an undamaged one.
+    Errors are those of `newest_undamaged`, raised on all ranks.
     """
-    with job.fail_together():
-        together(job, lambda: _clear(folder) if job.is_first else None)
-        point = newest_undamaged(job, folder, facts)
+
+    def clear() -> None:
+        for left in folder.clear() if job.is_first else ():
+            print_error(f"{left}: incomplete checkpoint removed")
+
+    def set_aside() -> None:
         for path, problem in point.damaged.items() if point and job.is_first else ():
             print_error(f"{problem}; it is skipped, and kept as {folder.set_aside(path)}")
+
+    together(job, clear)
+    point = newest_undamaged(job, folder, facts)
+    together(job, set_aside)
     return point
-
-
-def _clear(folder: CheckpointFolder) -> None:
-    for left in folder.clear():
-        print_error(f"{left}: incomplete checkpoint removed")
 
 
 def n_repeatable(output: Path, config: ExperimentConfig) -> int:
