@@ -20,7 +20,7 @@ from tests.oracles.plain_run import read_checkpoint
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.reference_file import ReferenceFile
+from dynapipe_hpc.experiment.reference_pass import ReferenceFile
 from dynapipe_hpc.models.family import family_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

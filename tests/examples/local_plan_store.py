@@ -3,7 +3,7 @@
 import threading
 from collections import defaultdict
 
-from dynapipe_hpc.store import errors
+from dynapipe_hpc.store import plan_store as errors
 from dynapipe_hpc.store.plan_store import PlannerFailedError, PlannerTurns
 
 _Message = bytes | PlannerFailedError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.reference_file import ReferenceFile
+from dynapipe_hpc.experiment.reference_pass import ReferenceFile
 
 
 def test_numbers_come_back_bit_by_bit_and_unknown_ones_are_nan(tmp_path: Path) -> None:

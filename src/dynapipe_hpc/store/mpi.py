@@ -4,10 +4,21 @@ import numpy as np
 from mpi4py import MPI
 
 from dynapipe_hpc.job.host_memory import HostMemory
-from dynapipe_hpc.store import errors
 from dynapipe_hpc.store.config import ProgressChoice
 from dynapipe_hpc.store.mpi_memory import MpiMemory, poll
-from dynapipe_hpc.store.plan_store import PlannerTurns
+from dynapipe_hpc.store.plan_store import (
+    PlannerTurns,
+    closed_error,
+    damaged_plan_error,
+    no_plan_error,
+    no_room_error,
+    not_the_planner_error,
+    not_the_reader_error,
+    order_error,
+    planner_failed_error,
+    too_large_error,
+    unknown_rank_error,
+)
 from dynapipe_hpc.store.progress import AccessProgress, ProgressThread, choose_progress
 from dynapipe_hpc.store.ring_layout import (
     HEADER,
@@ -160,7 +171,7 @@ class MpiPlanStore:
         The ranks of a host get their plans when the plan of the last of them has been put.
         """
         if len(plan) > self._plan_bytes:
-            raise errors.too_large_error(iteration, rank, len(plan), self._plan_bytes)
+            raise too_large_error(iteration, rank, len(plan), self._plan_bytes)
         self._publish(iteration, rank, (MessageKind.PLAN, plan), timeout_s)
 
     def fail(self, iteration: int, rank: int, reason: str, timeout_s: float) -> None:
@@ -171,13 +182,13 @@ class MpiPlanStore:
     def take(self, iteration: int, rank: int, timeout_s: float) -> bytes:
         self._check_reader(rank)
         if iteration != self._next_take:
-            raise errors.order_error("take", iteration, rank, self._next_take)
+            raise order_error("take", iteration, rank, self._next_take)
         if not poll(lambda: self._has_come(iteration), _SHARE_OF_WAIT_FOR_PLAN, timeout_s):
-            raise errors.no_plan_error(self._turns, iteration, rank, timeout_s)
+            raise no_plan_error(self._turns, iteration, rank, timeout_s)
         kind, message = self._receive(iteration)
         if kind is MessageKind.FAILURE:
             reason = message.decode(errors="ignore")
-            raise errors.planner_failed_error(iteration, self.planner_of(iteration), reason)
+            raise planner_failed_error(iteration, self.planner_of(iteration), reason)
         return message
 
     def plans_ahead(self, rank: int) -> int:
@@ -221,7 +232,7 @@ class MpiPlanStore:
             timeout_s,
             _MAX_PAUSE_FOR_ROOM_S,
         ):
-            raise errors.no_room_error(self._turns, iteration, rank, timeout_s)
+            raise no_room_error(self._turns, iteration, rank, timeout_s)
         # No rank of the host sees it before the message of the last of them is added.
         outbox.add(place, number, message)
         self._n_put[rank] += 1
@@ -231,7 +242,7 @@ class MpiPlanStore:
         header = self._near.read(0, self._layout.header(number, place), HEADER.size)
         location = self._layout.find(number, header)
         if location is None:
-            raise errors.damaged_plan_error(iteration, self._rank, self.planner_of(iteration))
+            raise damaged_plan_error(iteration, self._rank, self.planner_of(iteration))
         kind, offset, n_bytes = location
         message = self._near.read(0, offset, n_bytes)
         # After the copy: the planner may overwrite the entry as soon as all ranks have taken it.
@@ -256,21 +267,21 @@ class MpiPlanStore:
     def _check_planner(self, iteration: int, rank: int) -> None:
         self._check_use(rank)
         if self.planner_of(iteration) != self._rank:
-            raise errors.not_the_planner_error(iteration, self._rank, self.planner_of(iteration))
+            raise not_the_planner_error(iteration, self._rank, self.planner_of(iteration))
         if self._turns.number_of(iteration) != self._n_put[rank]:
             expected = self._turns.iteration_at(self._n_put[rank], like=iteration)
-            raise errors.order_error("put", iteration, rank, expected)
+            raise order_error("put", iteration, rank, expected)
 
     def _check_reader(self, rank: int) -> None:
         self._check_use(rank)
         if rank != self._rank:
-            raise errors.not_the_reader_error(rank, self._rank)
+            raise not_the_reader_error(rank, self._rank)
 
     def _check_use(self, rank: int) -> None:
         if self._is_closed:
-            raise errors.closed_error()
+            raise closed_error()
         if not 0 <= rank < self._turns.n_ranks:
-            raise errors.unknown_rank_error(rank, self._turns.n_ranks)
+            raise unknown_rank_error(rank, self._turns.n_ranks)
 
 
 def _ranks_of_host(comm: MPI.Intracomm, host: int) -> MPI.Intracomm:

@@ -118,3 +118,75 @@ class PlannerTurns:
         """The iteration with this number among those of the planner that plans iteration `like`."""
         earliest = self.first + (like - self.first) % self.n_planners
         return earliest + number * self.n_planners
+
+
+def order_error(verb: str, iteration: int, rank: int, expected: int) -> PlanStoreError:
+    """Error of a call that repeats or skips an iteration; `verb` is "put" or "take"."""
+    return PlanStoreError(
+        f"cannot {verb} iteration {iteration} of rank {rank}: iteration {expected} is next"
+    )
+
+
+def planner_failed_error(iteration: int, planner: int, reason: str) -> PlannerFailedError:
+    return PlannerFailedError(f"rank {planner} could not plan iteration {iteration}: {reason}")
+
+
+def unknown_rank_error(rank: int, n_ranks: int) -> PlanStoreError:
+    return PlanStoreError(f"there is no rank {rank}; the store serves ranks 0 to {n_ranks - 1}")
+
+
+def not_the_planner_error(iteration: int, rank: int, planner: int) -> PlanStoreError:
+    return PlanStoreError(
+        f"rank {rank} cannot put iteration {iteration}: rank {planner} is its planner"
+    )
+
+
+def not_the_reader_error(rank: int, caller: int) -> PlanStoreError:
+    return PlanStoreError(
+        f"rank {caller} cannot take plans of rank {rank}; every rank takes its own"
+    )
+
+
+def too_large_error(iteration: int, rank: int, n_bytes: int, plan_bytes: int) -> PlanStoreError:
+    return PlanStoreError(
+        f"the plan of iteration {iteration} for rank {rank} has {n_bytes} bytes, but "
+        f"store.plan_bytes is {plan_bytes}; raise it"
+    )
+
+
+def damaged_plan_error(iteration: int, rank: int, planner: int) -> PlanStoreError:
+    return PlanStoreError(
+        f"the plan of iteration {iteration} for rank {rank} from planner {planner} is damaged: its "
+        "size, its place or its kind cannot be right"
+    )
+
+
+def closed_error() -> PlanStoreError:
+    return PlanStoreError("the plan store is closed")
+
+
+def no_room_error(
+    turns: PlannerTurns, iteration: int, rank: int, timeout_s: float
+) -> PlanStoreTimeoutError:
+    planner = turns.planner_of(iteration)
+    n_taken = turns.number_of(iteration) - turns.n_entries
+    return PlanStoreTimeoutError(
+        f"no room for iteration {iteration} of rank {rank} at planner {planner} within "
+        f"{timeout_s:g} s: all {turns.n_entries} entries are full, and rank {rank} last took "
+        f"{_last(turns, n_taken, iteration)} from there"
+    )
+
+
+def no_plan_error(
+    turns: PlannerTurns, iteration: int, rank: int, timeout_s: float
+) -> PlanStoreTimeoutError:
+    planner = turns.planner_of(iteration)
+    n_put = turns.number_of(iteration)
+    return PlanStoreTimeoutError(
+        f"no plan for iteration {iteration} of rank {rank} from planner {planner} within "
+        f"{timeout_s:g} s: planner {planner} last put {_last(turns, n_put, iteration)} for it"
+    )
+
+
+def _last(turns: PlannerTurns, count: int, like: int) -> str:
+    return f"iteration {turns.iteration_at(count - 1, like)}" if count else "nothing"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dynapipe_hpc.experiment.run.traces import NAME, NOTHING, TraceRequest
+from dynapipe_hpc.experiment.run.iteration import NAME, NOTHING, TraceRequest
 
 Output = pytest.CaptureFixture[str]
 

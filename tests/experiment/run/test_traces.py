@@ -10,9 +10,8 @@ from tests.examples.example_runs import example_plans, example_traces
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, RankTrace, TakenPlan
+from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, RankTrace, TakenPlan, Traces
 from dynapipe_hpc.experiment.run.plan_ahead import PlannerActivity, PlanningFacts
-from dynapipe_hpc.experiment.run.traces import Traces
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.report.config import ReportConfig
 

@@ -18,7 +18,7 @@ from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.memory import activation_bytes, misfit_error
 from dynapipe_hpc.planner.batch.row_length import RowLengths, padded
 from dynapipe_hpc.planner.cost.cost_model import Shapes
-from dynapipe_hpc.store.errors import too_large_error
+from dynapipe_hpc.store.plan_store import too_large_error
 
 
 def check_config(case: Case) -> Iterator[Finding]:

@@ -13,14 +13,13 @@ from dynapipe_hpc.experiment.rank.host_device import HostDevice, prepare_for_hos
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.run.evaluations import Evaluations, plan_evaluations
-from dynapipe_hpc.experiment.run.iteration import IterationResult
+from dynapipe_hpc.experiment.run.forward_passes import train_preferences
+from dynapipe_hpc.experiment.run.iteration import IterationResult, Traces
 from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_largest_first
 from dynapipe_hpc.experiment.run.open_run import OpenRun, open_run
 from dynapipe_hpc.experiment.run.plans import Plans, open_store
 from dynapipe_hpc.experiment.run.rank import Rank
-from dynapipe_hpc.experiment.run.references import train_preferences
 from dynapipe_hpc.experiment.run.run_log import RunLog
-from dynapipe_hpc.experiment.run.traces import Traces
 from dynapipe_hpc.experiment.watch.position import Phase
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.ranks import JobOutcome
