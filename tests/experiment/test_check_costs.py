@@ -9,7 +9,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.check_costs import check_costs, configured, missing_rate
+from dynapipe_hpc.experiment.checks import check_costs, configured, missing_rate
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import with_cost_table

@@ -14,7 +14,7 @@ from tests.oracles.in_float64 import in_float64
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.experiment.sizes_of_origin import sizes_of_origin
+from dynapipe_hpc.experiment.load import sizes_of_origin
 from dynapipe_hpc.models.transformers import TransformersStage
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.huggingface.decoder_parts import decoder_parts

@@ -154,14 +154,14 @@ CONFIGURATION = (
         PROPOSAL,
     ),
     Mutant(
-        "experiment/check_costs.py",
+        "experiment/checks.py",
         "cluster.n_replicas * cluster.n_shards == 1",
         "cluster.n_replicas == 1",
         "shards on GPUs are planned with the sums of processors, without a word",
         (f"{COSTS[0]}::test_gpus_whose_sums_are_estimated_at_a_processors_rate_are_a_warning",),
     ),
     Mutant(
-        "experiment/check_costs.py",
+        "experiment/checks.py",
         '"reduction_bytes_per_ms" in cost.model_fields_set',
         "False",
         "a rate of sums that is set is warned of",

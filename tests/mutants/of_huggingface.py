@@ -227,14 +227,14 @@ HUGGINGFACE = (
         (f"{LOGITS}[gpt2]",),
     ),
     Mutant(
-        "experiment/sizes_of_origin.py",
+        "experiment/load.py",
         "    if origin.shape.lora is not None:\n",
         "    if False:\n",
         "a run begins with adapters as if they were a model",
         (f"{SIZES[0]}::test_the_way_to_begin_with_adapters_is_named",),
     ),
     Mutant(
-        "experiment/sizes_of_origin.py",
+        "experiment/load.py",
         "elif given != stored:",
         "elif given is None:",
         "sizes that differ are not noticed",

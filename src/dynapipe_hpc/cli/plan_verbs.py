@@ -117,8 +117,7 @@ def profile(arguments: argparse.Namespace) -> int:
 
 def _measure(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
-    from dynapipe_hpc.experiment.check_torch import check_torch
-    from dynapipe_hpc.experiment.checks import check_profile
+    from dynapipe_hpc.experiment.checks import check_profile, check_torch
     from dynapipe_hpc.experiment.experiment import Experiment
     from dynapipe_hpc.experiment.load import load_config
     from dynapipe_hpc.experiment.profile.grid import ProfileGrid

@@ -13,7 +13,7 @@ from dynapipe_hpc.data.text.vocabulary import (
     vocabulary_sha256,
 )
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.sizes_of_origin import more_rows
+from dynapipe_hpc.experiment.load import more_rows
 from dynapipe_hpc.training.huggingface.origin import Origin
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without

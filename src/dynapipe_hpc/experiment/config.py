@@ -1,8 +1,8 @@
 """The configuration of an experiment: its tables, and the checks that span them."""
 
-from typing import Self
+from typing import Any, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from dynapipe_hpc.architecture.families import AnyModelShape
 from dynapipe_hpc.architecture.transformers import TransformersShape
@@ -11,7 +11,6 @@ from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.executor.config import ExecutorConfig
 from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
-from dynapipe_hpc.experiment.study_config import StudyConfig
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.planner.config import PlannerConfig
@@ -19,6 +18,41 @@ from dynapipe_hpc.report.config import ReportConfig
 from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.config import TrainingConfig
+
+
+class MethodConfig(ConfigTable):
+    """A [[study.methods]] table: one of the methods that are compared.
+
+    Attributes:
+        name: Name of the method.
+        planner: Keys of [planner] that the method has instead, table by table.
+        cluster: Keys of [cluster] that the method has instead.
+    """
+
+    name: str = Field(min_length=1, max_length=60, pattern=r"^[^\x00-\x1f\x7f]*$")
+    planner: dict[str, Any] = Field(default={})
+    cluster: dict[str, Any] = Field(default={})
+
+
+class StudyConfig(ConfigTable):
+    """The [study] table, which runs do not read.
+
+    Attributes:
+        methods: Methods to compare; without any, the one that the other tables configure.
+        ranks_per_node: Number of ranks on a node: the most shards that a grid search divides a
+            layer into.
+    """
+
+    methods: tuple[MethodConfig, ...] = ()
+    ranks_per_node: int = Field(default=8, ge=1, le=2**20)
+
+    @model_validator(mode="after")
+    def _check_method_names_differ(self) -> Self:
+        names = [method.name for method in self.methods]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"methods: two have the name '{name}'; rename one")
+        return self
 
 
 class ExperimentConfig(ConfigTable):

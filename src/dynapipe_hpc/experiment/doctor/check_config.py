@@ -6,8 +6,7 @@ from functools import partial
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.check_costs import check_costs, missing_rate
-from dynapipe_hpc.experiment.checks import RUN_CHECKS
+from dynapipe_hpc.experiment.checks import RUN_CHECKS, check_costs, missing_rate
 from dynapipe_hpc.experiment.doctor.check_software import circumstances_here
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 from dynapipe_hpc.experiment.experiment import Experiment

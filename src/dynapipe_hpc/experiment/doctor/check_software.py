@@ -8,8 +8,7 @@ from types import ModuleType
 
 import dynapipe_hpc
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.check_costs import configured
-from dynapipe_hpc.experiment.check_torch import check_torch
+from dynapipe_hpc.experiment.checks import check_torch, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 

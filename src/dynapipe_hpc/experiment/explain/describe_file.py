@@ -8,7 +8,7 @@ from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
 from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.file_format import format_of
-from dynapipe_hpc.experiment.check_costs import check_costs, configured
+from dynapipe_hpc.experiment.checks import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import with_cost_table

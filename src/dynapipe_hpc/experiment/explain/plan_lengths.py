@@ -11,7 +11,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.output_file import FileKind, check_output
-from dynapipe_hpc.experiment.check_costs import check_costs, configured, missing_rate
+from dynapipe_hpc.experiment.checks import check_costs, configured, missing_rate
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.explain.show_plan import prediction_text
 from dynapipe_hpc.experiment.place_layers import place_layers_for

@@ -9,7 +9,7 @@ from dynapipe_hpc.data.atomic_write import check_replaceable
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute, tokens_held
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.check_costs import check_costs, configured, missing_rate
+from dynapipe_hpc.experiment.checks import check_costs, configured, missing_rate
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.reference_pass import describe_reference

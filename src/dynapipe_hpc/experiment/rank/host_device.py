@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.check_costs import check_costs, configured, missing_rate
+from dynapipe_hpc.experiment.checks import check_costs, configured, missing_rate
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.devices import dtype_of

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from dynapipe_hpc.experiment.check_torch import check_torch
-from dynapipe_hpc.experiment.checks import check_run
+from dynapipe_hpc.experiment.checks import check_run, check_torch
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
