@@ -59,10 +59,15 @@ class Experiment:
         self.config = config
         self._given = config.training
 
-    def open(self) -> Self:
-        """Opens all files, and makes the planner; from now on the number of iterations is known."""
+    def open_files(self) -> None:
+        """Opens all files; from now on the number of iterations is known."""
         self.config = self.config.model_copy(update={"training": self.training})
-        _ = self.mixture, self.origin, self.planner, self.evaluation
+        _ = self.mixture, self.evaluation, self.costs, self.origin
+
+    def open(self) -> Self:
+        """Opens all files, and makes the planner."""
+        self.open_files()
+        _ = self.planner
         return self
 
     @cached_property

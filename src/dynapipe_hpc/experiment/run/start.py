@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from dynapipe_hpc.experiment.checks import check_run, check_torch
+from dynapipe_hpc.experiment.checks import check_run, check_size, check_torch
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
@@ -20,19 +20,22 @@ def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experime
     """
     placement = None
     with job.fail_together():
-        experiment = Experiment(load_config(path, overrides))
-        check_run(experiment, job.size)
+        config = load_config(path, overrides)
+        experiment = Experiment(config)
         if job.is_first:
+            check_run(experiment, job.size)
             # On the first rank only, as others might round costs differently.
             placement = experiment.placement
-            _ = experiment.planner
+        else:
+            check_size(job.size, config.cluster)
+        experiment.open_files()
     if placement := job.broadcast(placement):
         experiment.placement = placement
-    if job.is_first and experiment.config.training.iterations is None:
+    if job.is_first and config.training.iterations is None:
         print(f"iterations: {experiment.describe_iterations()}", flush=True)
-    experiment.open()
-    _warn_of_cores(job, experiment.config.training.threads)
+    _warn_of_cores(job, config.training.threads)
     with job.fail_together():
+        _ = experiment.planner  # before there are threads
         check_torch()
     return experiment
 
