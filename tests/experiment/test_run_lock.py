@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mpi4py import MPI
 from tests.jobs.lock_processes import HELD, holding, start_ready, tell
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.experiment import run_lock
-from dynapipe_hpc.experiment.run_lock import RunLock
+from dynapipe_hpc.experiment.run_lock import RunLock, locked
+from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.report.run_folder import RunFolder
 
 PATIENCE_S = 0.3
@@ -226,3 +228,25 @@ def test_nobody_is_ever_beside_the_holder(tmp_path: Path) -> None:
         tell(start)
     assert [start.communicate(timeout=60) for start in starts] == [("", "")] * 3
     assert [start.returncode for start in starts] == [0, 0, 0]
+
+
+ALONE = Job(MPI.COMM_SELF)
+
+
+def lock_files(folder: Path) -> int:
+    return len(list(folder.glob(".lock/*.json")))
+
+
+def test_ranks_that_end_together_give_back_the_lock(tmp_path: Path) -> None:
+    with locked(ALONE, tmp_path):
+        assert lock_files(tmp_path) == 1
+    with pytest.raises(SystemExit), locked(ALONE, tmp_path):
+        raise SystemExit(2)
+    assert lock_files(tmp_path) == 0
+
+
+def test_the_lock_stays_while_the_error_of_one_rank_ends_the_others(tmp_path: Path) -> None:
+    with pytest.raises(RunError), locked(ALONE, tmp_path) as lock:
+        raise RunError("the disk is gone")
+    assert lock_files(tmp_path) == 1
+    lock.release()

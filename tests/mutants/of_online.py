@@ -4,9 +4,9 @@ from tests.mutants.mutant import Mutant
 
 CORRECTED = ("tests/planner/cost/test_corrected_cost.py",)
 TIMES = ("tests/planner/cost/test_pass_times.py",)
-MEASURED = ("tests/experiment/run/test_measured_passes.py",)
+MEASURED = ("tests/experiment/run/test_online_costs.py",)
 ONLINE_COSTS = ("tests/experiment/run/test_online_costs.py",)
-SLOW_RANKS = ("tests/experiment/run/test_slow_ranks.py",)
+SLOW_RANKS = ("tests/experiment/run/test_online_costs.py",)
 
 ONLINE = (
     Mutant("planner/cost/corrected_cost.py", "backward_ms=gradient_ms * factors[:, Timed.GRADIENT]",

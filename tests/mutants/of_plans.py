@@ -18,7 +18,7 @@ BUFFERS = ("tests/executor/transport/test_torch_buffers.py",)
 GROUPS = ("tests/executor/transport/test_torch_groups.py",)
 FEED = ("tests/experiment/run/test_plan_feed.py",)
 WHEREABOUTS = ("tests/experiment/watch/test_rank_status.py",)
-TABLE = ("tests/experiment/watch/test_table.py",)
+TABLE = ("tests/experiment/watch/test_rank_status.py",)
 LOCAL = ("tests/executor/transport/test_local_transport.py",)
 TRANSPORT = ("tests/contract/test_transport.py",)
 COLLECTIVES = ("tests/contract/test_collectives.py",)
@@ -401,7 +401,7 @@ PLAN = (
            "the least suspicious ranks are shown", TABLE),
     Mutant("experiment/watch/position.py", "max(n_passed - 1, 0)", "n_passed",
            "the instruction after the one that hangs is named",
-           ("tests/experiment/watch/test_device_progress.py"
+           ("tests/experiment/watch/test_position.py"
             "::test_the_first_end_that_has_not_happened_is_that_of_the_instruction_that_hangs",)),
     Mutant("plan/rank_plan.py", "self.boundaries[payload]", "self.boundaries[0]",
            "gradients have the shape of activations", T5_PIPELINE),

@@ -14,12 +14,12 @@ QUIET_PERIOD = ("tests/experiment/run/test_quiet_period.py",)
 TRACKERS = ("tests/experiment/run/test_trackers.py",)
 ENDS = ("tests/experiment/run/test_explain_run.py",)
 DRAWINGS = ("tests/report/test_plan_drawings.py",)
-REQUEST = ("tests/experiment/run/test_trace_request.py",)
-NUMBERS = ("tests/experiment/run/test_iteration_result.py",)
-COMBINED = ("tests/experiment/run/test_all_reduce_fields.py",)
-TRACES = ("tests/experiment/run/test_traces.py",)
+REQUEST = ("tests/experiment/run/test_iteration.py",)
+NUMBERS = ("tests/experiment/run/test_iteration.py",)
+COMBINED = ("tests/experiment/run/test_iteration.py",)
+TRACES = ("tests/experiment/run/test_iteration.py",)
 
-ACTIVITY = ("tests/experiment/run/test_planner_activity.py",)
+ACTIVITY = ("tests/experiment/run/test_plan_ahead.py",)
 TRACE = ("tests/report/test_trace_file.py",)
 
 RANGES = ("tests/experiment/run/test_instruction_ranges.py",)
@@ -177,7 +177,8 @@ REPORTS = (
            "letters show the beginning of their time", DRAWINGS),
     Mutant("report/lines_file.py", "lines[:-1] if is_whole else lines[1:-1]", "lines[1:]",
            "a line that is being written is read",
-           ("tests/experiment/run/test_live_view.py",)),
+           ("tests/experiment/run/test_explain_run.py"
+            "::test_a_line_that_is_being_written_is_not_yet_read",)),
     Mutant("report/timeline.py", "times_ms[plan.replica, bar.microbatch or 0] +=",
            "times_ms[plan.replica, bar.microbatch or 0] =", "the page shows the last pass only",
            ("tests/report/test_plan_drawings.py",)),

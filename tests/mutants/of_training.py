@@ -33,7 +33,7 @@ PREFERENCES = ("tests/training/test_preferences.py",)
 BRANCHES = ("tests/models/test_branches.py",)
 REFERENCE_PASS = ("tests/experiment/test_reference_pass.py",)
 RESUME = ("tests/experiment/run/test_resume.py",)
-REFERENCE = ("tests/experiment/test_reference_file.py",)
+REFERENCE = ("tests/experiment/test_reference_pass.py",)
 
 TRAINING = (
     # preference pairs

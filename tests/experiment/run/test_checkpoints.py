@@ -1,5 +1,7 @@
 """Checkpoints one after the other on a rank; tests/mpi has those of several."""
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import pytest
 from tests.mpi.test_checkpoints import Training
 
 from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.experiment.run.checkpoints import CheckpointTime
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 
 
@@ -42,3 +45,57 @@ def test_a_lost_lock_ends_a_run_that_has_no_room_for_the_next_checkpoint(
     monkeypatch.setattr(training.folder, "check_room", refuse)
     with pytest.raises(RunError, match="the lock is gone"):
         training.checkpoints.save_now(2)
+
+
+def test_a_run_that_could_not_stop_in_time_is_ended() -> None:
+    time = CheckpointTime(CheckpointConfig(every=10, grace_s=60))
+    time.check(20, checkpoint_s=39)
+    with pytest.raises(RunError, match=r"grace_s is 60, but an iteration takes 20.0 s and a check"):
+        time.check(20, checkpoint_s=41)
+
+
+def test_one_long_iteration_does_not_end_a_run() -> None:
+    time = CheckpointTime(CheckpointConfig(every=10, grace_s=60))
+    for iteration_s in (20, 20, 300, 20):
+        time.check(iteration_s, checkpoint_s=39)
+    time.check(300, checkpoint_s=38)
+    with pytest.raises(RunError, match=r"an iteration takes 20\.0 s and a checkpoint 50"):
+        time.check(20, checkpoint_s=50)
+
+
+ASKED_TWICE = """
+import os, signal, time
+from dynapipe_hpc.job.ending import Ending
+from dynapipe_hpc.job.ending import StopRequests
+
+stop = StopRequests()
+stop.listen(Ending())
+with stop.observed():
+    os.kill(os.getpid(), signal.SIGUSR1)
+    while not stop.asked:
+        time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGUSR1)
+time.sleep(0.5)
+print("goes on")
+"""
+
+
+def test_a_request_that_comes_twice_does_not_end_a_run_that_stops() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ASKED_TWICE], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "goes on\n"), ended.stderr
+
+
+def test_checkpoints_that_training_waits_for_are_told_of_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    time = CheckpointTime(CheckpointConfig(every=2))
+    time.check(10, checkpoint_s=19)
+    assert capsys.readouterr().err == ""
+    time.check(10, checkpoint_s=21)
+    time.check(10, checkpoint_s=30)
+    assert capsys.readouterr().err == (
+        "dynapipe-hpc: warning: a checkpoint takes 21.0 s, but checkpoint.every = 2 iterations "
+        "take only 20.0 s, so training waits; raise checkpoint.every\n"
+    )

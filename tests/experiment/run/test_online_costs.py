@@ -8,13 +8,24 @@ from queue import Empty, Queue
 import numpy as np
 import pytest
 from tests.examples.example_runs import example_plans, example_traces
+from tests.examples.linear_cost import linear_cost
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.microbatch import Layout, PaddedRows, Recompute
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, TakenPlan
-from dynapipe_hpc.experiment.run.online_costs import OnlineCosts
+from dynapipe_hpc.experiment.run.online_costs import OnlineCosts, SlowRanks, measured_passes
 from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts, StoppedError
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.instruction import (
+    BackwardInput,
+    BackwardWeight,
+    Forward,
+    Load,
+    StepOptimizer,
+)
+from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.pass_times import PassTimes, shape_of
@@ -130,3 +141,86 @@ def test_the_first_iteration_and_other_shards_do_not_count(experiment: Experimen
     assert online.pass_times(first) == nothing
     assert online.pass_times(replace(later, is_first_shard=False)) == nothing
     assert sum(online.pass_times(later)) > sum(nothing)
+
+
+CLUSTER = Cluster(n_replicas=2, n_stages=2, n_shards=2, device_memory_bytes=1)
+EVEN = np.array([[1.3, 0.7], [1.3, 0.7]])
+
+
+def lines(*iterations: float) -> list[tuple[int, str]]:
+    """Warnings about stage 1 of replica 0 at each iteration after twenty usual ones."""
+    slow_ranks, found = SlowRanks(CLUSTER), []
+    for i, now in enumerate([1.0] * 20 + list(iterations)):
+        of_ranks = EVEN.copy()
+        of_ranks[0, 1] *= now
+        found += [(i - 20, line) for line in slow_ranks.add(of_ranks)]
+    return found
+
+
+def test_a_rank_that_becomes_slow_is_named_and_so_is_its_recovery() -> None:
+    assert lines(1.1, 1.3, 1.5, *[1.5] * 200, 1.15, 1.05, 1.0) == [
+        (1, "rank 2 (stage 1 of replica 0) takes 1.30 times as long as usual for its passes"),
+        (204, "rank 2 (stage 1 of replica 0) takes as long as usual again for its passes"),
+    ]
+
+
+def test_noise_is_not_named() -> None:
+    assert lines(*np.random.default_rng(0).uniform(0.92, 1.09, 300)) == []
+
+
+def test_a_rank_that_was_slow_from_the_start_is_told_by_its_peers() -> None:
+    slow_ranks = SlowRanks(CLUSTER)
+    said = [line for _ in range(40) for line in slow_ranks.add(EVEN * [[1.0, 1.5], [1.0, 1.0]])]
+    assert said == [
+        "rank 2 (stage 1 of replica 0) takes 1.50 times as long as usual for its passes"
+    ]
+
+
+def test_a_rank_without_peers_is_compared_with_itself_however_long_it_is_slow() -> None:
+    slow_ranks = SlowRanks(CLUSTER.model_copy(update={"n_replicas": 1}))
+    took = [2.0] * 30 + [3.0] * 300 + [2.0] * 10
+    said = [slow_ranks.add(np.array([[1.0, each]])) for each in took]
+    assert [i for i, each in enumerate(said) if each] == [30, 330]
+
+
+# A pass of 48 tokens through stage 1 takes (5 + 48 / 2) / 2 = 14.5 ms, half of a backward pass for
+# gradients of weights; with recomputation, a backward pass takes twice as long.
+COST = linear_cost(launch_ms=(10.0, 5.0), token_ms=(1.0, 0.5), recomputes=True)
+SPLIT = InstructionRows.from_instructions(
+    [
+        Load(0),
+        Forward(0),
+        Load(1),
+        Forward(1),
+        BackwardInput(0),
+        BackwardInput(1),
+        BackwardWeight(1),
+        BackwardWeight(0),
+        StepOptimizer(),
+    ]
+)
+
+
+def test_a_whole_backward_pass_counts_for_both_of_its_parts() -> None:
+    plan, trace = example_plans()[1], example_traces()[1]
+    passes = measured_passes(plan, trace, COST, np.full(shape_of(2), 2.0), n_replicas=1)
+    at = np.s_[Layout.PADDED, Recompute.NONE, 1]
+    assert passes.measured_ms[at].tolist() == [16.0, 8.0, 8.0]  # with 8 ms for its tokens
+    assert passes.predicted_ms[at] == pytest.approx([14.5, 14.5, 14.5])
+    assert passes.measured_ms.sum() == 32.0
+    assert passes.taken_ms.tolist() == [[0.0, 32.0]]
+    assert passes.expected_ms == pytest.approx(np.array([[0.0, 2 * 3 * 14.5]]))
+
+
+def test_halves_of_backward_passes_count_for_one_part_each_in_their_own_way() -> None:
+    """The second micro-batch recomputes: 29 ms backward, and 7.25 of them for weights."""
+    padded, full = PaddedRows((0,), 48), PaddedRows((1,), 48, recompute=Recompute.FULL)
+    plan = replace(example_plans()[1], microbatches=(padded, full), instructions=SPLIT)
+    ends = (1.0, 3.0, 4.0, 8.0, 13.0, 23.0, 24.0, 44.0, 50.0)
+    trace = replace(example_traces()[1], start_ms=(0.0, *ends[:-1]), end_ms=ends)
+    passes = measured_passes(plan, trace, COST, np.ones(shape_of(2)), n_replicas=1)
+    of_stage = np.s_[Layout.PADDED, :, 1]
+    assert passes.measured_ms[of_stage].tolist() == [[3, 5, 20], [0, 0, 0], [5, 10, 1]]
+    predicted_ms = [[14.5, 7.25, 7.25], [0, 0, 0], [14.5, 29 - 7.25, 7.25]]
+    assert passes.predicted_ms[of_stage] == pytest.approx(np.array(predicted_ms))
+    assert passes.predicted_ms[:, :, 0].max() == 0.0

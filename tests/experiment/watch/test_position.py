@@ -1,6 +1,18 @@
+import threading
+import time
+from collections.abc import Callable
+
 from tests.examples.example_runs import example_plans
 
-from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Phase, Position, Standing
+from dynapipe_hpc.experiment.watch.position import (
+    HEAD_BYTES,
+    DeviceProgress,
+    Phase,
+    Position,
+    Standing,
+)
+from dynapipe_hpc.experiment.watch.rank_status import whereabouts_of
+from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 
 
@@ -43,3 +55,76 @@ def test_no_plan_is_read_where_none_is_or_it_has_no_room_or_is_being_replaced() 
     small, seen = shared(len(plan) - 1)
     small.start_plan(0, plan)
     assert seen.read_plan() is None
+
+
+CLUSTER = Cluster(n_stages=2, device_memory_bytes=1)
+MAX_S = 5.0
+
+
+class Device:
+    """A device that has reached the moments up to a number."""
+
+    def __init__(self) -> None:
+        self.reached = -1
+
+    def has_passed(self, moment: int) -> bool:
+        return moment <= self.reached
+
+
+def executing(iteration: int) -> Position:
+    position = Position(memoryview(bytearray(HEAD_BYTES + 10_000)))
+    position.start_plan(iteration, encode_plans(example_plans(iteration))[0])
+    return position
+
+
+def becomes(looked: Callable[[], Standing], expected: Standing) -> bool:
+    end_s = time.monotonic() + MAX_S
+    while looked() != expected and time.monotonic() < end_s:
+        time.sleep(0.01)
+    return looked() == expected
+
+
+def test_the_first_end_that_has_not_happened_is_that_of_the_instruction_that_hangs() -> None:
+    position, device = executing(5), Device()
+    with DeviceProgress(position, device.has_passed) as progress:
+        for index in range(8):
+            progress.reach(index, 10 * index)
+        assert position.look() == Standing(Phase.EXECUTES, 5, 7, 0)
+        device.reached = 55  # past the start of instruction 5 and not its end
+        assert becomes(position.look, Standing(Phase.EXECUTES, 5, 7, 5))
+        found = whereabouts_of(0, "n1", "runs", for_s=9.0, position=position, cluster=CLUSTER)
+        assert found.place == (
+            "iteration 5, instruction 5 (WaitReceive g0<!), 7 launched, "
+            "micro-batch 0 of 3 x 16 tokens, peer 1"
+        )
+        assert found.waits
+        device.reached = 70
+        assert becomes(position.look, Standing(Phase.EXECUTES, 5, 7, 7))
+
+
+def test_the_next_plan_begins_at_its_first_instruction() -> None:
+    position, device = executing(0), Device()
+    with DeviceProgress(position, device.has_passed) as progress:
+        for index in range(10):
+            progress.reach(index, index)
+        device.reached = 9
+        assert becomes(position.look, Standing(Phase.EXECUTES, 0, 9, 9))
+        position.start_plan(1, encode_plans(example_plans(1))[0])
+        for index in range(3):
+            progress.reach(index, 100 + index)
+        assert becomes(position.look, Standing(Phase.EXECUTES, 1, 2, 0))
+
+
+def test_a_device_that_fails_ends_the_looking_and_nothing_else() -> None:
+    asked = threading.Event()
+
+    def fails(_: int) -> bool:
+        asked.set()
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    position = executing(0)
+    with DeviceProgress(position, fails) as progress:
+        progress.reach(0, 0)
+        assert asked.wait(MAX_S)
+        progress.reach(1, 1)
+    assert position.look() == Standing(Phase.EXECUTES, 0, 1, 0)

@@ -1,0 +1,219 @@
+"""Numbers of a rank about an iteration."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from mpi4py import MPI
+from tests.examples.example_numbers import iteration_result
+from tests.examples.example_runs import PREDICTED_MS, example_plans, example_traces
+from tests.jobs.tiny_experiment import tiny_experiment
+
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.run.iteration import (
+    NAME,
+    NOTHING,
+    ExecutedIteration,
+    IterationResult,
+    RankTrace,
+    TakenPlan,
+    TraceRequest,
+    Traces,
+    all_reduce_fields,
+)
+from dynapipe_hpc.experiment.run.plan_ahead import PlannerActivity, PlanningFacts
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.planner.schedule.outlier import Outlier
+from dynapipe_hpc.report.config import ReportConfig
+from dynapipe_hpc.report.records import Over
+
+SAMPLES = [Sample(4, 9, 1), Sample(2, 8, 8), Sample(7, 3, 3)]
+
+
+def executions(*, first_shard: bool = True) -> list[ExecutedIteration]:
+    return [
+        ExecutedIteration(
+            TakenPlan(b"", plan, SAMPLES, waited_ms=float(plan.rank), plans_ahead=plan.rank),
+            trace,
+            0.0,
+            is_first_shard=first_shard,
+            planning=PlanningFacts(5.0),
+        )
+        for plan, trace in zip(example_plans(3), example_traces(3), strict=True)
+    ]
+
+
+def numbers(*, first_shard: bool = True) -> list[IterationResult]:
+    return [IterationResult.from_rank(one) for one in executions(first_shard=first_shard)]
+
+
+def test_the_numbers_of_a_rank_are_those_of_its_plan_and_trace() -> None:
+    first, second = numbers()
+    assert (first.iteration, first.predicted_ms, first.gradient_norm) == (3, PREDICTED_MS, 1)
+    assert (first.n_microbatches, first.padded_tokens) == (1, 48)
+    assert (second.n_microbatches, second.padded_tokens, second.loss) == (0, 0, 1)
+    assert (second.predicted_peak_bytes, second.measured_peak_bytes) == (10, 11)
+    assert (second.waited_ms, second.planning_ms, second.plans_ahead) == (1, 5, 1)
+
+
+def test_only_the_first_shard_of_a_stage_counts_what_is_added_up() -> None:
+    first, second = numbers(first_shard=False)
+    assert (first.n_microbatches, first.padded_tokens, second.loss) == (0, 0, 0)
+    assert (second.measured_peak_bytes, second.planning_ms) == (11, 5)
+
+
+def test_numbers_know_the_global_batch() -> None:
+    for each in numbers():
+        assert (each.n_samples, each.real_tokens) == (3, 32)
+
+
+def test_numbers_have_the_sample_that_alone_lengthens_the_iteration() -> None:
+    outlier = Outlier(2, 1600, chain_ms=280.0, busy_ms=100.0)
+    facts = PlanningFacts(5.0, 26.0, outlier)
+    planned = IterationResult.from_rank(replace(executions()[0], planning=facts))
+    assert (planned.outlier_sample, planned.outlier_tokens, planned.outlier_ms) == (2, 1600, 180)
+    assert planned.longest_trip_share == 26 / PREDICTED_MS
+
+
+def test_the_bubble_is_the_time_until_the_last_pass_without_one() -> None:
+    """Rank 0 ends F0 and B0 of 8 ms each at 16 and 56 ms; rank 1 at 32 and 40 ms."""
+    first, second = numbers()
+    assert (first.passes_ms, first.last_pass_ms) == (16, 56)
+    assert (second.passes_ms, second.last_pass_ms) == (16, 40)
+    assert first.bubble_share == pytest.approx(40 / 56)
+    both = replace(first, passes_ms=first.passes_ms + second.passes_ms, n_ranks=2)
+    assert both.bubble_share == first.bubble_share
+    assert math.isnan(replace(first, last_pass_ms=0.0).bubble_share)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """One of every kind."""
+
+    same: Annotated[int, Over.SAME]
+    least: Annotated[int, Over.MIN]
+    total: Annotated[float, Over.SUM]
+    totals: Annotated[tuple[float, ...], Over.SUM]
+    count: Annotated[int, Over.SUM]
+    largest: Annotated[float, Over.MAX]
+
+
+class JobOfTwo(Job):
+    """A job whose other rank has ten more of everything."""
+
+    def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
+        return [number + (number + 10) for number in map(float, numbers)]
+
+    def all_reduce_max(self, numbers: Sequence[float]) -> list[float]:
+        return [max(number, number + 10) for number in map(float, numbers)]
+
+
+def test_a_field_is_combined_as_its_type_says() -> None:
+    own = Numbers(same=3, least=7, total=0.5, totals=(1.0, 2.0, 4.0), count=5, largest=2.5)
+    combined = all_reduce_fields(own, JobOfTwo(MPI.COMM_SELF))
+    # The largest of the negatives, -7 and 3, is 3: of a rank that has -3.
+    assert combined == Numbers(3, -3, 11.0, (12.0, 14.0, 18.0), 20, 12.5)
+    assert (type(combined.count), type(combined.least)) == (int, int)
+
+
+def config_of(n_shards: int = 1) -> ExperimentConfig:
+    """The first iteration is traced without a request."""
+    report = ReportConfig(trace_iterations=1)
+    return tiny_experiment(n_shards=n_shards).model_copy(update={"report": report})
+
+
+def executed(iteration: int) -> ExecutedIteration:
+    plan, trace = example_plans(iteration)[0], example_traces(iteration)[0]
+    taken = TakenPlan(b"plan", plan, (), waited_ms=0.0, plans_ahead=0)
+    return ExecutedIteration(taken, trace, 0.0, is_first_shard=True, planning=PlanningFacts())
+
+
+def test_the_first_iterations_are_traced_and_those_of_a_request(tmp_path: Path) -> None:
+    traces = Traces(Job(MPI.COMM_SELF), config_of(), tmp_path, PlannerActivity())
+    (tmp_path / "trace.request").write_text("3-4")
+    traced = []
+    for iteration in range(7):
+        first, last = traces.take_request(iteration)
+        numbers = replace(iteration_result(iteration), trace_first=first, trace_last=last)
+        if traces.gather_if_wanted(executed(iteration), numbers):
+            traced.append(iteration)
+    assert traced == [0, 3, 4]
+
+
+class JobOfFour(Job):
+    """A job whose ranks all have the same traces, with their rank as the plan."""
+
+    def gather(self, value: RankTrace) -> list[RankTrace]:  # type: ignore[override]
+        return [replace(value, data=str(rank).encode()) for rank in range(4)]
+
+
+@pytest.mark.parametrize(("n_shards", "expected"), [(1, b"0123"), (2, b"02")])
+def test_only_the_first_shard_of_a_stage_is_traced(
+    n_shards: int, expected: bytes, tmp_path: Path
+) -> None:
+    job = JobOfFour(MPI.COMM_SELF)
+    traces = Traces(job, config_of(n_shards), tmp_path, PlannerActivity())
+    gathered = traces.gather_if_wanted(executed(0), iteration_result(0))
+    assert b"".join(each.data for each in gathered) == expected
+
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("120-130\n", (120, 130)),
+        ("120", (120, 120)),
+        ("+10", (100, 109)),
+        ("90-130", (100, 130)),
+        ("100", (100, 100)),
+    ],
+)
+def test_a_request_is_taken_once(
+    tmp_path: Path, text: str, expected: tuple[int, int], capsys: Output
+) -> None:
+    request = TraceRequest(tmp_path)
+    assert request.take(100) == NOTHING
+    (tmp_path / NAME).write_text(text)
+    assert request.take(100) == expected
+    assert not (tmp_path / NAME).exists()
+    assert request.take(101) == NOTHING
+    assert f"iterations {expected[0]} to {expected[1]} are traced" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["all", "-5", "5-3", "99", "0-99", "130-120", "+0", "1e3"])
+def test_a_request_that_cannot_be_used_is_said_once(
+    tmp_path: Path, text: str, capsys: Output
+) -> None:
+    (tmp_path / NAME).write_text(text)
+    request = TraceRequest(tmp_path)
+    assert request.take(100) == NOTHING
+    assert request.take(101) == NOTHING
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert f"trace.request: '{text}' " in err
+    assert "+10" in err
+
+
+def test_a_request_that_is_being_written_is_taken_later(tmp_path: Path) -> None:
+    (tmp_path / NAME).touch()
+    request = TraceRequest(tmp_path)
+    assert request.take(3) == NOTHING
+    (tmp_path / NAME).write_text("+2")
+    assert request.take(4) == (4, 5)
+
+
+def test_what_is_no_file_is_said_once_and_does_not_end_the_run(
+    tmp_path: Path, capsys: Output
+) -> None:
+    (tmp_path / NAME).mkdir()
+    request = TraceRequest(tmp_path)
+    assert [request.take(k) for k in range(3)] == [NOTHING] * 3
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert err.endswith("requests are no longer looked for\n")
