@@ -399,6 +399,9 @@ PLAN = (
            "where.action)", "ranks that compute share a line", TABLE),
     Mutant("experiment/watch/rank_status.py", "group)), reverse=True)", "group)))",
            "the least suspicious ranks are shown", TABLE),
+    Mutant("experiment/watch/hang_files.py", "for_s=status.for_s + age_s", "for_s=status.for_s",
+           "the rank that hung first seems to be the last",
+           ("tests/experiment/watch/test_hang_files.py",)),
     Mutant("experiment/watch/position.py", "max(n_passed - 1, 0)", "n_passed",
            "the instruction after the one that hangs is named",
            ("tests/experiment/watch/test_position.py"

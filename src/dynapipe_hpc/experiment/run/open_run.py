@@ -32,7 +32,7 @@ class OpenRun:
 
     `facts` must be the same when a checkpoint is loaded; `point` is the checkpoint to continue
     from, None for a run from the beginning; `history` has the losses of earlier evaluations, None
-    if the run does not evaluate; `log` is that of the first rank between `begin` and the end.
+    if the run does not evaluate; `log` is that of the first rank while it writes `records`.
     """
 
     def __init__(self, job: Job, experiment: Experiment, output: Path, lock: RunLock) -> None:
