@@ -14,6 +14,7 @@ from dynapipe_hpc.experiment.reference_pass import ReferencePass, ids_of, refere
 from dynapipe_hpc.experiment.run.open_run import OpenRun
 from dynapipe_hpc.experiment.run.plans import check_same_plans
 from dynapipe_hpc.experiment.run.rank import Rank
+from dynapipe_hpc.experiment.run.resume import together
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.codec import decode, encode_plans, plans_hash
 from dynapipe_hpc.training.preferences import PreferenceLoss
@@ -123,17 +124,13 @@ def find_reference(
     """
     job = rank.job
     file = reference.file
-    known = np.empty(0)
     with job.fail_together():
-        if job.is_first:
-            known = file.read()
-    known = job.broadcast(known)
-    missing = reference.missing(known)
+        known = together(job, lambda: file.read() if job.is_first else np.empty(0))
+        missing = reference.missing(known)
+        if missing and not begins:
+            raise reference.lack_error()
     if not missing:
         return known
-    with job.fail_together():
-        if not begins:
-            raise reference.lack_error()
     started_s = time.perf_counter()
     if job.is_first:
         print(escaped(f"reference: {len(missing):,} batches, into {file.path}"), flush=True)
@@ -141,13 +138,13 @@ def find_reference(
     at_once = BATCHES_PER_RANK * job.size
     for first in range(0, len(missing), at_once):
         group = missing[first : first + at_once]
-        together = [sample for batch in group for sample in batch]
+        samples = [sample for batch in group for sample in batch]
         plans = plan_forward(job, experiment, group, "reference")
-        loader.start_iteration(together)
-        found = run_forward(rank, loader, together, plans, n_done=0)
+        loader.start_iteration(samples)
+        found = run_forward(rank, loader, samples, plans, n_done=0)
         if isinstance(found, int):
             return found
-        known[ids_of(together)] = found.T
+        known[ids_of(samples)] = found.T
         with job.fail_together():
             if job.is_first:
                 file.write(known)
