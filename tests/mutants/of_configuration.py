@@ -8,7 +8,7 @@ LAUNCH = ("tests/job/test_launch_environment.py",)
 EXAMINE = "tests/experiment/doctor/test_examine.py"
 SLURM = ("tests/job/test_slurm.py",)
 COSTS = ("tests/experiment/test_check_costs.py",)
-BEGINNER = ("tests/bad_input/test_finetune.py",)
+BEGINNER = ("tests/experiment/test_finetune.py",)
 PROPOSAL = ("tests/experiment/study/test_propose.py",)
 
 CONFIGURATION = (
@@ -99,8 +99,8 @@ CONFIGURATION = (
     ),
     Mutant(
         "experiment/finetune.py",
-        "        _check_overrides(wish)\n",
-        "",
+        "load_config(path, wish.overrides)",
+        "load_config(path)",
         "a wrong value is said when the data are made",
         BEGINNER,
     ),

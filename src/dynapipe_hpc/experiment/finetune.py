@@ -21,7 +21,7 @@ from dynapipe_hpc.data.text.records import PAIR_FIELDS
 from dynapipe_hpc.data.text.shard import shard_folder
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import load_tokenizer
-from dynapipe_hpc.experiment.check_torch import check_torch
+from dynapipe_hpc.experiment.checks import check_torch
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.preprocess.preprocess_job import preprocess_together

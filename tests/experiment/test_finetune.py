@@ -1,0 +1,69 @@
+"""What one command refuses, rule by rule; tests/bad_input has the sentences."""
+
+from pathlib import Path
+
+import pytest
+from tests.examples.small_models import LLAMA, llama_tensors, write_model
+from tests.jobs.asked_doctor import ALONE
+
+from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment import finetune as rule
+from dynapipe_hpc.experiment.finetune import Finetune
+from dynapipe_hpc.experiment.study.propose import Wish
+
+SHAPE = LlamaShape(
+    n_layers=2, hidden_size=64, n_heads=4, ffn_size=128, vocab_size=100, max_tokens=64
+)
+
+
+def wish(folder: Path, *sets: str) -> Finetune:
+    model = write_model(folder / "model", LLAMA, llama_tensors())
+    return Finetune(model, [folder / "chats.jsonl"], folder / "out", sets=sets)
+
+
+def test_values_are_those_of_a_configuration(tmp_path: Path) -> None:
+    rule._check_overrides(wish(tmp_path, "training.epochs=2"))
+    with pytest.raises(InputError, match=r"training\.epochs = 0"):
+        rule._check_overrides(wish(tmp_path, "training.epochs=0"))
+
+
+@pytest.mark.parametrize(("n_ranks", "memory", "fits"), [(1, "2MB", True), (1, "1MB", False)])
+def test_some_division_has_room_for_the_model(n_ranks: int, memory: str, fits: bool) -> None:
+    asked = Wish(Path("data.h5"), n_ranks, memory, Path("model"))
+    if fits:
+        rule._check_memory(SHAPE, asked)
+        return
+    with pytest.raises(InputError, match=r"model: needs 2 MB on each of 1 ranks"):
+        rule._check_memory(SHAPE, asked)
+
+
+def test_a_run_is_no_folder_of_this_command(tmp_path: Path) -> None:
+    asked = wish(tmp_path)
+    asked.output.mkdir()
+    for name in ("config.toml", "iterations.jsonl"):
+        (asked.output / name).write_text("")
+    with pytest.raises(InputError, match="out: is the folder of a run"):
+        rule._check_places(asked)
+
+
+@pytest.mark.parametrize(("code", "is_left"), [(2, False), (1, True)])
+def test_only_what_may_be_used_again_is_left(tmp_path: Path, code: int, is_left: bool) -> None:
+    shards = tmp_path / "out" / "data.h5.shards"
+    with pytest.raises(SystemExit), rule._nothing_left(ALONE, shards.parent):
+        shards.mkdir(parents=True)
+        (shards / "part.h5").write_text("")
+        raise SystemExit(code)
+    assert shards.exists() == is_left
+
+
+def test_a_value_stands_in_its_line() -> None:
+    from dynapipe_hpc.experiment.study.propose import _with_value
+
+    text = "[training]\nepochs = 3  # times\nseed = 1\n\n[data]\nseed = 2\n"
+    assert _with_value(text, "training.iterations=4").startswith("[training]\niterations = 4\nseed")
+    assert "[data]\nseed = 5" in _with_value(text, "data.seed=5")
+    assert "[training]\ndtype = 'bfloat16'" in _with_value(text, "training.dtype=bfloat16").replace(
+        '"', "'"
+    )
+    assert _with_value(text, "report.log_every=2").endswith("\n[report]\nlog_every = 2\n")
