@@ -1,6 +1,8 @@
 """The one command: it does what the verbs do, and goes on where it was interrupted."""
 
 import signal
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -92,3 +94,17 @@ def test_adapters_are_beside_the_model_that_they_are_merged_into(folder: Path, s
     assert weights(folder / output / "model") != weights(folder / "model")
     is_dpo = 'objective = "dpo"' in (folder / output / "config.toml").read_text()
     assert is_dpo == (source == "preferences")
+
+
+def test_on_gpus_costs_are_measured_first(folder: Path) -> None:
+    output = folder / "measured"
+    program = (sys.executable, "-m", "tests.jobs.measured_finetune")
+    options = ("model", "chats.jsonl", "-o", "measured", "--epochs", "1")
+    env = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with real_job(folder, 2, *program, *options, env=env) as job:
+        ended = job.wait(200)
+    assert ended.exit_code == 0, ended.err
+    cost = tomllib.loads((output / "config.toml").read_text())["planner"]["cost"]
+    assert (cost["kind"], cost["path"]) == ("profiled", "measured/costs.h5")
+    assert set(cost["recompute"]) == {"none", "selective", "full"}
+    assert weights(output / "model")

@@ -30,7 +30,7 @@ from dynapipe_hpc.experiment.study.propose import Wish, propose, whole_cluster
 from dynapipe_hpc.experiment.study.variants import divisions
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
-from dynapipe_hpc.planner.cost.config import AnalyticConfig
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.html import write_page
 from dynapipe_hpc.report.metrics import duration
@@ -56,8 +56,6 @@ epochs = 3
 [model]
 {model}
 """
-_COST_HEADING = "[planner.cost]\n"
-_MEASURED = '{heading}kind = "profiled"\npath = "{path}"\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +95,16 @@ class Finetune:
         return self.output / "config.toml"
 
     @property
+    def costs(self) -> Path:
+        """The measured costs, where ranks are GPUs."""
+        return self.output / "costs.h5"
+
+    @property
+    def run(self) -> Path:
+        """The run folder."""
+        return self.output / "run"
+
+    @property
     def overrides(self) -> list[str]:
         """All that the command line says of the configuration, as `--set` would."""
         lora = [f"model.lora.rank={self.lora}"] if self.lora else []
@@ -126,6 +134,8 @@ def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
     with job.fail_together():
         check_torch()
     # Loads torch only after every check that does not need it.
+    from dynapipe_hpc.experiment.profile.grid import ProfileGrid
+    from dynapipe_hpc.experiment.profile.profile import write_costs
     from dynapipe_hpc.experiment.rank.devices import memory_of_ranks
 
     on_gpus, memory_bytes = memory_of_ranks(job)
@@ -155,14 +165,20 @@ def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
                 wish.output.mkdir(parents=True, exist_ok=True)
                 propose(proposal, wish.config)
     with job.fail_together():
+        if on_gpus and wish.measures and job.is_first:
+            _name_costs(wish)
+    with job.fail_together():
         config = _checked_config(wish)
-    if on_gpus and wish.measures and config.planner.cost.kind == "analytic":
+    cost = config.planner.cost
+    if isinstance(cost, ProfiledConfig) and cost.path == wish.costs and not wish.run.exists():
+        with job.fail_together():
+            grid = ProfileGrid.from_config(config)
         with progress_of("profile") as on_progress:
-            _measure(job, wish, config, on_progress)
+            write_costs(job, config, grid, wish.costs, on_progress=on_progress)
     experiment = start_experiment(job, wish.config, [])
     from dynapipe_hpc.experiment.run.run import run_experiment
 
-    if exit_code := run_experiment(job, experiment, wish.output / "run"):
+    if exit_code := run_experiment(job, experiment, wish.run):
         return exit_code
     with job.fail_together():
         if job.is_first:
@@ -268,40 +284,33 @@ def _checked_config(wish: Finetune) -> ExperimentConfig:
     return config
 
 
-def _measure(job: Job, wish: Finetune, config: ExperimentConfig, on_progress: OnProgress) -> None:
-    """Measures costs, and lets the configuration name them."""
-    from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-    from dynapipe_hpc.experiment.profile.profile import write_costs
-
-    costs = wish.output / "costs.h5"
-    with job.fail_together():
-        grid = ProfileGrid.from_config(config)
-    write_costs(job, config, grid, costs, on_progress=on_progress)
-    with job.fail_together():
-        if job.is_first:
-            text = wish.config.read_text(encoding="utf-8")
-            before, rest = text.split(_COST_HEADING)
-            kept = [line for line in rest.split("\n\n")[0].splitlines() if "recompute" in line]
-            after = rest.partition("\n\n")[2]
-            measured = _MEASURED.format(heading=_COST_HEADING, path=costs)
-            with atomic_write(wish.config) as new:
-                new.write_text(f"{before}{measured}{''.join(kept)}\n\n{after}", encoding="utf-8")
+def _name_costs(wish: Finetune) -> None:
+    """Lets the configuration name the costs that are to be measured, unless it says others."""
+    text = wish.config.read_text(encoding="utf-8")
+    before, heading, rest = text.partition("[planner.cost]\n")
+    if 'kind = "analytic"' not in rest or any(s.startswith("planner.cost") for s in wish.sets):
+        return
+    estimates, blank, after = rest.partition("\n\n")
+    modes = next(line for line in estimates.splitlines() if line.startswith("recompute"))
+    measured = f'kind = "profiled"\npath = "{wish.costs}"\n{modes}'
+    with atomic_write(wish.config) as new:
+        new.write_text(f"{before}{heading}{measured}{blank}{after}", encoding="utf-8")
 
 
 def _export(wish: Finetune) -> None:
     from dynapipe_hpc.training.huggingface.export_model import export_model
 
-    run, model, adapters = (wish.output / name for name in ("run", "model", "adapters"))
+    model, adapters = (wish.output / name for name in ("model", "adapters"))
     is_adapted = load_config(wish.config).model.lora is not None
     if is_adapted and not adapters.exists():
-        export_model(run, adapters, None, None)
+        export_model(wish.run, adapters, None, None)
     if not model.exists():
-        export_model(run, model, None, wish.model if is_adapted else None)
+        export_model(wish.run, model, None, wish.model if is_adapted else None)
 
 
 def _results(wish: Finetune) -> Iterator[str]:
     """Loss before and after, speed, time, where things are, and what to try next."""
-    run = RunFolder.open(wish.output / "run")
+    run = RunFolder.open(wish.run)
     page = wish.output / "report.html"
     comparison = compare([run], None)
     write_page([run], comparison, page)

@@ -133,6 +133,13 @@ def test_a_second_profile_adds_the_modes_that_a_table_lacks(table: ProfileTable)
     assert list(again) == []
 
 
+def test_how_long_a_run_is_need_not_be_known() -> None:
+    tables = CONFIG.model_dump(exclude_none=True)
+    del tables["training"]["iterations"]
+    tables["training"]["epochs"] = 2.0
+    assert measured(ExperimentConfig.model_validate(tables)).update.optimizer_ms_per_byte > 0
+
+
 def test_a_table_is_known_after_every_mode() -> None:
     modes = [
         {key.recompute for key in table.layers}

@@ -55,7 +55,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
     fingerprint_of,
 )
 from dynapipe_hpc.training.collectives import Collectives
-from dynapipe_hpc.training.config import N_AVERAGES
+from dynapipe_hpc.training.config import MAX_ITERATIONS, N_AVERAGES
 from dynapipe_hpc.training.optimizer import Optimizer
 
 # Measurements with different settings must not share a table.
@@ -205,7 +205,10 @@ def _optimizer(
     *,
     device: torch.device,
 ) -> Optimizer:
-    """The optimizer of this rank's stage, as in a run."""
+    """The optimizer of this rank's stage, as in a run; how long that is makes no difference."""
+    if config.training.iterations is None:
+        training = config.training.of_length(MAX_ITERATIONS)
+        config = config.model_copy(update={"training": training})
     stage = config.cluster.stage_of(job.rank)
     with job.fail_together():
         module = build_module(config, any_placement(config), stage, collectives, device=device)
