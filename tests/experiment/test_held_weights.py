@@ -89,14 +89,3 @@ def test_estimates_are_of_numbers_of_the_type_that_trains(dtype: str) -> None:
     assert isinstance(costs, AnalyticConfig)
     assert costs.element_bytes == dtype_of(config).itemsize
     assert costs.state_factor == state_factor(costs.element_bytes)
-
-
-@pytest.mark.parametrize(("optimizer", "factor"), [("adamw", 4), ("adafactor", 2)])
-def test_estimates_count_the_state_of_the_optimizer_that_trains(
-    optimizer: str, factor: float
-) -> None:
-    tables = tiny_experiment(n_stages=1).model_dump()
-    tables["training"]["optimizer"] = optimizer
-    files = Experiment(ExperimentConfig.model_validate(tables))
-    assert isinstance(files.costs, AnalyticConfig)
-    assert files.costs.state_factor == factor

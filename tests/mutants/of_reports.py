@@ -143,8 +143,6 @@ REPORTS = (
            ("tests/report/test_run_folder.py",)),
     Mutant("experiment/run/run_log.py", "        if before[key] != now[key]", "        if False",
            "settings change in a run that continues without a word", LOG),
-    Mutant("experiment/run/run_log.py", "return values | {", "return values or {",
-           "settings of Adafactor change without a word", LOG),
     Mutant("experiment/run/run_log.py", "return is_end or is_skipped or", "return is_end or",
            "a skipped update is not printed", LOG),
     Mutant("experiment/run/run_log.py", "        self._quiet_period.wait()\n", "",

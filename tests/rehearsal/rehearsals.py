@@ -85,7 +85,6 @@ REHEARSALS = (
     Rehearsal("one rank", {}),
     Rehearsal("one rank, profile", {}, verb="profile"),
     Rehearsal("one rank, float32", {"training": {"dtype": "float32"}}),
-    Rehearsal("one rank, Adafactor", {"training": {"optimizer": "adafactor"}}),
     Rehearsal("one rank, T5", T5),
     Rehearsal("one rank, LoRA", LORA),
     Rehearsal("2 stages", on(2)),

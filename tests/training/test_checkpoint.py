@@ -1,7 +1,6 @@
 """A state that one layout of ranks wrote is what any other layout reads."""
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,9 +40,7 @@ Result = TypeVar("Result")
 LORA_RANK = 2
 ADAPTED_SHAPE = SHAPE.model_copy(update={"lora": Lora(rank=LORA_RANK)})
 FIRST_STEPS = (1.0, -0.5, 2.0)
-ADAMW = TrainingConfig(iterations=100, learning_rate=1e-2)
-ADAFACTOR = ADAMW.model_copy(update={"optimizer": "adafactor"})
-KINDS = (*STATE_KINDS, "row_average", "column_average")
+CONFIG = TrainingConfig(iterations=100, learning_rate=1e-2)
 
 
 def cluster(
@@ -69,9 +66,6 @@ LAYOUTS = {
     "2 shards": cluster(n_shards=2),
     "2 stages x 2 shards with shared state": cluster(2, 2, 2, zero=True),
 }
-
-
-CONFIG = ADAMW
 
 
 @dataclass
@@ -181,7 +175,7 @@ def trained_in(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 def everything(folder: Path, n_parts: int) -> dict[str, Tensor]:
     return {
         f"{kind}/{name}": tensor
-        for kind in KINDS
+        for kind in STATE_KINDS
         for name, tensor in CheckpointReader(folder, n_parts).unsplit(kind).items()
     }
 
@@ -221,36 +215,8 @@ def test_no_checkpoint_holds_what_fills_up_a_vocabulary(
         assert different(everything(folder, n_shards), expected) == []
 
 
-@pytest.mark.parametrize("shape", [T5_SHAPE, UNEVEN_SHAPE], ids=lambda shape: shape.family)
-def test_every_layout_reads_averages_of_rows_and_columns(
-    tmp_path: Path, shape: ModelShape, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "CONFIG", ADAFACTOR)
-    written = trained(tmp_path / "first", cluster(2, 2, 2), shape, torch.bfloat16)
-    expected = everything(tmp_path / "first", written.n_parts)
-    weights = {name: t.shape for name, t in expected.items() if name.startswith("weight/")}
-    for name, size in weights.items():
-        own = name.removeprefix("weight/")
-        kinds = {k for k in KINDS[1:] if f"{k}/{own}" in expected}
-        assert kinds == ({"row_average", "column_average"} if len(size) == 2 else {"second_moment"})
-    assert [t.shape for t in (expected[f"row_average/{n}"] for n in _matrices(weights))] == [
-        s[:1] for s in _matrices(weights).values()
-    ]
-    for name, layout in {"one": ONE, "2 shards": cluster(1, 1, 2), "2 x 3": cluster(2, 3)}.items():
-        written.rewrite(tmp_path / name, layout)
-        assert different(everything(tmp_path / name, layout.n_ranks), expected) == [], name
-
-
-def _matrices(weights: dict[str, torch.Size]) -> dict[str, torch.Size]:
-    return {n.removeprefix("weight/"): s for n, s in weights.items() if len(s) == 2}
-
-
-@pytest.mark.parametrize("config", [ADAMW, ADAFACTOR], ids=lambda config: config.optimizer)
 @pytest.mark.parametrize("shape", [SHAPE, ADAPTED_SHAPE], ids=["weights", "adapters"])
-def test_training_goes_on_as_if_it_had_not_stopped(
-    tmp_path: Path, shape: ModelShape, config: TrainingConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "CONFIG", config)
+def test_training_goes_on_as_if_it_had_not_stopped(tmp_path: Path, shape: ModelShape) -> None:
     written = trained(tmp_path / "first", shape=shape)
 
     def go_on(_: int, own: Rank) -> Tensor:

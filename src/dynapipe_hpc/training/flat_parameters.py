@@ -30,6 +30,23 @@ class FlatView:
     split: Split
 
 
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Numbers that belong to consecutive weights in `FlatParameters`.
+
+    Attributes:
+        start: Index of the first of those weights.
+        values: Numbers, shape (n,), not a copy.
+    """
+
+    start: int
+    values: Tensor
+
+
+FlatState = Mapping[str, Segment]
+"""State by kind, with a number per weight."""
+
+
 class FlatParameters:
     """Flat buffers, of which a module's weights and gradients are views.
 

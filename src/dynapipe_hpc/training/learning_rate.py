@@ -21,13 +21,10 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
     It reaches `config.learning_rate` at the last step of the warm-up and
     `config.min_learning_rate_ratio` of that at the last step of the decay, where it stays. The
     plateau of "cosine" and "linear" is what `config.decay_length` leaves between warm-up and decay.
-    Relative steps of Adafactor follow a rule of their own.
 
     Source:
         The plateau: Hu et al., "MiniCPM", arXiv:2404.06395, section 4 (warmup-stable-decay).
     """
-    if _is_relative(config):
-        return min(1e-2, 1 / math.sqrt(step + 1))
     if step < config.warmup_iterations:
         return config.learning_rate * (step + 1) / config.warmup_iterations
     end = config.decay_iterations or config.n_iterations
@@ -42,7 +39,7 @@ def describe_longer(config: TrainingConfig) -> str:
     """Message on the learning rate of a finished run if training.iterations is raised."""
     n = config.n_iterations
     last = learning_rate(n - 1, config)
-    if config.decay_iterations or config.schedule == "constant" or _is_relative(config):
+    if config.decay_iterations or config.schedule == "constant":
         return f"the learning rate continues at {learning_rate(n, config):.3g}"
     text = (
         f"the learning rate, now {last:.3g}, then follows the longer decay as if it had from "
@@ -71,7 +68,3 @@ def _keeps(config: TrainingConfig, decay_iterations: int, *, step: int, rate: fl
         return learning_rate(step, TrainingConfig.model_validate(values)) == rate
     except ValidationError:  # the warm-up or the decay is longer
         return False
-
-
-def _is_relative(config: TrainingConfig) -> bool:
-    return config.optimizer == "adafactor" and config.adafactor.relative_step

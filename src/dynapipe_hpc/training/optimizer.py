@@ -1,7 +1,7 @@
 """Optimizer of a stage, with clipping and ZeRO-1."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 
 import torch
@@ -9,18 +9,16 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.models.sharding.adapters import has_adapters
 from dynapipe_hpc.models.tied_weights import Tied
-from dynapipe_hpc.training.adafactor import Adafactor
 from dynapipe_hpc.training.adamw import AdamW
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.counters import Counters
-from dynapipe_hpc.training.flat_parameters import FlatParameters
+from dynapipe_hpc.training.flat_parameters import FlatParameters, FlatState
 from dynapipe_hpc.training.learning_rate import learning_rate
 from dynapipe_hpc.training.loss_scale import LossScale
 from dynapipe_hpc.training.overlapped_reduce import OverlappedGradientReduce
 from dynapipe_hpc.training.step import PendingStep
 from dynapipe_hpc.training.tied_copies import NOTHING_TIED, TiedCopies, borrowed
-from dynapipe_hpc.training.update_rule import Factor, FlatState, UpdateRule
 from dynapipe_hpc.training.zero_partition import ZeroPartition
 
 _PIECE = 1 << 24  # numbers whose norm is computed at once
@@ -57,7 +55,7 @@ def _square_sum(values: Tensor) -> Tensor:
 
 
 class Optimizer:
-    """AdamW or Adafactor on the weights of one stage, with clipping by the norm of the model.
+    """AdamW on the weights of one stage, with clipping by the norm of the model.
 
     16-bit weights are rounded from float32 weights that it keeps. Its state may be divided among
     replicas (ZeRO-1): each of them then updates its share of the weights, and an all-gather
@@ -93,24 +91,13 @@ class Optimizer:
         # The same memory, unless the weights have 16 bits.
         self._exact_weights = self._weights.to(self._gradients.dtype)
         n_decaying = min(max(self.parameters.n_decaying - self._first, 0), len(self._gradients))
-        self._rule: UpdateRule = (
-            AdamW(self._exact_weights, self._gradients, n_decaying, config)
-            if config.optimizer == "adamw"
-            else Adafactor(
-                self._exact_weights,
-                self._gradients,
-                self.parameters.views,
-                n_matrices=n_decaying,
-                config=config,
-                shards=collectives,
-            )
-        )
+        self._adamw = AdamW(self._exact_weights, self._gradients, n_decaying, config)
         self._n_steps = 0
 
     @property
     def kept_bytes(self) -> int:
         """Size of weights, frozen or not, gradients and state on this rank, in bytes."""
-        kept = [self.parameters.weights, self.parameters.gradients, *self._rule.tensors]
+        kept = [self.parameters.weights, self.parameters.gradients, *self._adamw.tensors]
         of_own = {t.untyped_storage().data_ptr(): t.nbytes for t in reversed(kept)}
         return sum(of_own.values()) + self._copies.kept_bytes + self._frozen_bytes
 
@@ -152,16 +139,12 @@ class Optimizer:
 
     def state(self) -> FlatState:
         """Weights, in the precision in which they are kept, and moments that this rank updates."""
-        return self._rule.state(self._first)
-
-    def factors(self) -> Sequence[Factor]:
-        """State that is smaller than the weights, see `UpdateRule.factors`."""
-        return self._rule.factors()
+        return self._adamw.state(self._first)
 
     @property
     def counters(self) -> Counters:
         """Counters of the state, which are equal on all ranks."""
-        scale, n_updates = self.loss_scale, self._rule.n_updates
+        scale, n_updates = self.loss_scale, self._adamw.n_updates
         return Counters(self._n_steps, n_updates, scale.value, scale.n_steps, scale.n_skipped)
 
     def resume(self, counters: Counters) -> None:
@@ -170,13 +153,13 @@ class Optimizer:
         self.loss_scale.value = counters.loss_scale
         self.loss_scale.n_steps = counters.n_scaled_steps
         self.loss_scale.n_skipped = counters.n_skipped_steps
-        self._rule.n_updates = counters.n_updates
+        self._adamw.n_updates = counters.n_updates
         self._spread_weights()
 
     def _update(self, norm: Tensor, rate: float) -> None:
         limit = self._config.clip_norm or math.inf
         self._gradients.mul_((limit / norm).clamp(max=1) / self.loss_scale.value)
-        self._rule.update(rate, (~norm.isfinite()).float())
+        self._adamw.update(rate, (~norm.isfinite()).float())
         self._spread_weights()
 
     def _spread_weights(self) -> None:

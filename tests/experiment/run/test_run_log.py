@@ -22,7 +22,6 @@ from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.report.config import ReportConfig
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.training.config import AdafactorConfig
 
 PLACEMENT = Placement((4,))
 SAMPLES = [Sample(i, 7, 5) for i in (2, 4, 7)]
@@ -81,11 +80,6 @@ def test_a_learning_rate_that_stays_is_not(tmp_path: Path, capsys: Output) -> No
         ("clip_norm", 0.0, "training.clip_norm changes from 1.0 to 0.0"),
         ("decay", "all", "training.decay changes from matrices to all"),
         ("schedule", "linear", "training.schedule changes from cosine to linear"),
-        (
-            "adafactor",
-            AdafactorConfig(clip_threshold=2),
-            "training.adafactor.clip_threshold changes from 1.0 to 2.0",
-        ),
     ],
 )
 def test_settings_of_updates_that_change_are_told(

@@ -55,7 +55,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
     fingerprint_of,
 )
 from dynapipe_hpc.training.collectives import Collectives
-from dynapipe_hpc.training.config import MAX_ITERATIONS, N_AVERAGES
+from dynapipe_hpc.training.config import MAX_ITERATIONS
 from dynapipe_hpc.training.optimizer import Optimizer
 
 # Measurements with different settings must not share a table.
@@ -190,7 +190,7 @@ def _without_layers(
         model=fingerprint_of(config.model),
         layers={},
         element_bytes=dtype.itemsize,
-        state_factor=state_factor(dtype.itemsize, N_AVERAGES[config.training.optimizer]),
+        state_factor=state_factor(dtype.itemsize),
         update=update,
         link=link,
         provenance=_provenance(job, config, grid),

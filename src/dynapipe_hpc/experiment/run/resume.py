@@ -24,7 +24,7 @@ from dynapipe_hpc.training.huggingface.hash_of_weights import FACT
 from dynapipe_hpc.training.huggingface.origin import shape_of
 
 T = TypeVar("T")
-FIXED_TRAINING = ("objective", "seed", "dtype", "loss_weighting", "optimizer")
+FIXED_TRAINING = ("objective", "seed", "dtype", "loss_weighting")
 _FREE_DATA = {"dataset", "mixture", "verify", "check_tokenizer"}
 _BEFORE = {
     "data.long_samples": "cut_targets",
@@ -80,6 +80,7 @@ def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | N
         **{f"data.{key}": value for key, value in data.items()},
         **{f"model.{key}": value for key, value in config.model.sizes.items()},
         **{f"training.{key}": training[key] for key in FIXED_TRAINING},
+        "training.optimizer": "adamw",  # older checkpoints may be of another
         **{f"training.preferences.{key}": value for key, value in settings.items()},
         "evaluation.held_out": config.held_out,
         **drawn,

@@ -202,5 +202,4 @@ def _changes(output: Path, config: ExperimentConfig, n_done: int) -> str:
 
 def _settings(training: TrainingConfig) -> dict[str, Any]:
     """Settings of updates, by key; the rate of a step does not show all of its schedule's."""
-    values = training.model_dump(mode="json", include=_SETTINGS)
-    return values | {f"adafactor.{key}": value for key, value in training.adafactor}
+    return training.model_dump(mode="json", include=_SETTINGS)

@@ -15,18 +15,14 @@ from dynapipe_hpc.planner.cost.stage_parts import parts_of_stages
 GRADIENT_BYTES = 4  # gradients are added up in float32 at least
 
 
-def state_factor(element_bytes: int, n_averages: int = 2) -> float:
-    """Bytes of weights, gradients and optimizer state per byte of weights, without ZeRO.
+def state_factor(element_bytes: int) -> float:
+    """Bytes of weights, gradients and AdamW's moments per byte of weights, without ZeRO.
 
-    Numbers of less than 32 bits have gradients and averages in float32, and a copy of the weights.
-
-    Args:
-        element_bytes: Bytes per number of a weight.
-        n_averages: Averages per weight that the optimizer keeps; two for AdamW.
+    Numbers of less than 32 bits have gradients and moments in float32, and a copy of the weights.
     """
     wide = max(GRADIENT_BYTES, element_bytes)
     copy = 0 if wide == element_bytes else wide
-    return (element_bytes + copy + (1 + n_averages) * wide) / element_bytes
+    return (element_bytes + copy + 3 * wide) / element_bytes
 
 
 def state_factor_of_rank(state_factor: float, element_bytes: int, cluster: Cluster) -> float:

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 from dynapipe_hpc.training.checkpoint.boxes import Box, boxes_of
-from dynapipe_hpc.training.flat_parameters import FlatView
-from dynapipe_hpc.training.update_rule import FlatState, Segment
+from dynapipe_hpc.training.flat_parameters import FlatState, FlatView, Segment
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,21 +8,16 @@ from torch import nn
 from dynapipe_hpc.training.checkpoint.parts import StatePart, parts_of, whole_parts
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.counters import Counters
-from dynapipe_hpc.training.flat_parameters import FlatView
+from dynapipe_hpc.training.flat_parameters import FlatState, Segment
 from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.update_rule import FlatState, Segment
-
-Placed = tuple[list[FlatView], FlatState]
-"""Weights, or one factor of the state of a weight, and their numbers."""
 
 
 class TrainingState:
     """Training state that a rank contributes to a checkpoint and restores from one.
 
     Replicas hold the same weights, so each contributes the share that it would have with ZeRO-1,
-    whether it is used or not; factors, which are small, are contributed by the first replica. What
-    all shards hold is contributed by the first shard. All ranks together contribute every number
-    once.
+    whether it is used or not. What all shards hold is contributed by the first shard. All ranks
+    together contribute every number once.
     """
 
     def __init__(self, module: nn.Module, optimizer: Optimizer, collectives: Collectives) -> None:
@@ -30,12 +25,12 @@ class TrainingState:
         self._optimizer = optimizer
         self._module = module
         self._views = optimizer.parameters.views
-        self._is_first_replica, self._is_first_shard = (
-            number == 0 for number in (collectives.replica, collectives.shard)
-        )
+        self._own_views = [
+            view for view in self._views if collectives.shard == 0 or view.split.n_shards > 1
+        ]
         n = len(optimizer.parameters.weights) // collectives.n_replicas
         self._share = range(collectives.replica * n, (collectives.replica + 1) * n)
-        self._copies: list[Placed] = []
+        self._copy: FlatState = {}
         self._parts: list[StatePart] = []
 
     @property
@@ -46,7 +41,7 @@ class TrainingState:
     @property
     def n_bytes(self) -> int:
         """Size of this rank's contribution in bytes."""
-        parts = (part for contribution in self._contribution() for part in parts_of(*contribution))
+        parts = parts_of(self._own_views, self._contribution())
         return sum(part.values.nbytes for part in parts)
 
     def snapshot(self) -> list[StatePart]:
@@ -56,17 +51,15 @@ class TrainingState:
         """
         contribution = self._contribution()
         if not self._parts:
-            self._copies = [(placed, _like(state)) for placed, state in contribution]
-            self._parts = [part for copy in self._copies for part in parts_of(*copy)]
-        for (_, copy), (_, state) in zip(self._copies, contribution, strict=True):
-            for kind, segment in state.items():
-                copy[kind].values.copy_(segment.values)
+            self._copy = _like(contribution)
+            self._parts = parts_of(self._own_views, self._copy)
+        for kind, segment in contribution.items():
+            self._copy[kind].values.copy_(segment.values)
         return self._parts
 
     def to_restore(self) -> list[StatePart]:
         """All parts that this rank holds, to be overwritten."""
-        held = [(self._views, self._optimizer.state()), *self._factors()]
-        return [part for placed in held for part in parts_of(*placed)]
+        return parts_of(self._views, self._optimizer.state())
 
     def frozen(self) -> list[StatePart]:
         """All parts of weights that are not trained; checkpoints have none of them."""
@@ -76,22 +69,9 @@ class TrainingState:
         """Resumes from what `to_restore` was overwritten with; called by all ranks together."""
         self._optimizer.resume(counters)
 
-    def _contribution(self) -> list[Placed]:
+    def _contribution(self) -> FlatState:
         flat = self._optimizer.state()
-        share = {kind: _within(segment, self._share) for kind, segment in flat.items()}
-        held: list[Placed] = [(self._views, share)]
-        held += self._factors() if self._is_first_replica else []
-        return [([each for each in placed if self._is_own(each)], state) for placed, state in held]
-
-    def _factors(self) -> list[Placed]:
-        return [
-            ([factor.view], {factor.kind: Segment(0, factor.values)})
-            for factor in self._optimizer.factors()
-        ]
-
-    def _is_own(self, view: FlatView) -> bool:
-        """Whether this shard contributes the numbers of a view, alone or with a part of its own."""
-        return self._is_first_shard or view.split.n_shards > 1
+        return {kind: _within(segment, self._share) for kind, segment in flat.items()}
 
 
 def _within(segment: Segment, share: range) -> Segment:
