@@ -4,8 +4,8 @@
     mpiexec -n 2 python benchmarks/executor_overhead.py [--json OUT.json]
     mpiexec -n 2 python benchmarks/executor_overhead.py --run CONFIG [--set KEY=VALUE] [--json ...]
 
-Stages are empty: they hand on the same small tensor. One rank has a stage alone, over the
-transport within a process; several are a pipeline over MPI. Times are in microseconds. "all" is
+Stages are empty: they hand on the same small tensor. One rank has a stage alone; several are a
+pipeline over MPI. Times are in microseconds. "all" is
 processor time of the first rank per instruction, recording and dispatch included, and so is
 waiting, in which MPI looks for messages. The others are wall-clock medians by kind.
 
@@ -37,10 +37,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.executor.trace import IterationTrace
-from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.executor.transport.mpi_transport import MpiTransport
-from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.experiment.run.run import run_experiment
 from dynapipe_hpc.experiment.run.start import start_experiment
 from dynapipe_hpc.experiment.watch.position import Position
@@ -131,15 +128,9 @@ def own_plan() -> RankPlan:
     ]
 
 
-def own_transport() -> Transport[Tensor]:
-    if COMM.Get_size() == 1:
-        return LocalNetwork[Tensor](LocalWorld(1), torch.empty).transport(0)
-    return MpiTransport(COMM, torch.float32)
-
-
 def measure() -> dict[str, float]:
     rank, size = COMM.Get_rank(), COMM.Get_size()
-    plan, transport = own_plan(), own_transport()
+    plan, transport = own_plan(), MpiTransport(COMM, torch.float32)
     stage = EmptyStage(first=rank == 0, last=rank == size - 1)
     all_us, traces = [], []
     for _ in range(N_ITERATIONS):

@@ -7,10 +7,9 @@ import pytest
 import torch
 from mpi4py import MPI
 from tests.examples.gloo_ends import gloo_ends
+from tests.examples.local_ranks import LocalNetwork, LocalWorld
 from torch import Tensor
 
-from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.executor.transport.mpi_transport import MpiTransport
 from dynapipe_hpc.executor.transport.staged import StagedTransport
 from dynapipe_hpc.executor.transport.transport import Transport

@@ -4,10 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from tests.examples.example_plans import drawn_plans
 from tests.examples.linear_stage import LinearStage
+from tests.examples.local_ranks import LocalNetwork, LocalWorld
 
 from dynapipe_hpc.executor.run import run_plan
-from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.examples.local_ranks import LocalCollectives, LocalNetwork, LocalSums, LocalWorld
 from tests.examples.planned_iteration import planned_iteration
 from tests.examples.training_case import (
     SHAPE,
@@ -22,9 +23,6 @@ from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.executor.trace import IterationTrace
-from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
-from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.models.sharding.split import Split
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import StepOptimizer

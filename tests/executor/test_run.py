@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from tests.examples.hand_made_plans import hand_made_plans
 from tests.examples.linear_stage import Array, LinearStage
+from tests.examples.local_ranks import LocalNetwork, LocalTransport, LocalWorld
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.executor.run import ExecutionError, launch_plan, run_plan
-from dynapipe_hpc.executor.transport.local_transport import LocalNetwork, LocalTransport
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import (
     Backward,

@@ -3,10 +3,9 @@
 from typing import Any
 
 import pytest
+from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
 from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
-from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.place_layers import any_placement

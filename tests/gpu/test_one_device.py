@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.examples.local_ranks import LocalNetwork, LocalWorld
 from tests.examples.planned_iteration import planned_iteration
 from tests.examples.training_case import (
     SHAPE,
@@ -23,8 +24,6 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.cuda_clock import CudaClock
 from dynapipe_hpc.executor.run import run_plan
 from dynapipe_hpc.executor.trace import IterationTrace
-from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.allocated_memory import reserve
 from dynapipe_hpc.training.collectives import SingleRankCollectives

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
 from torch import Tensor
 
-from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, SpreadStream
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.plan.cluster import Cluster

@@ -19,9 +19,7 @@ GROUPS = ("tests/executor/transport/test_torch_groups.py",)
 FEED = ("tests/experiment/run/test_plan_feed.py",)
 WHEREABOUTS = ("tests/experiment/watch/test_rank_status.py",)
 TABLE = ("tests/experiment/watch/test_rank_status.py",)
-LOCAL = ("tests/executor/transport/test_local_transport.py",)
 TRANSPORT = ("tests/contract/test_transport.py",)
-COLLECTIVES = ("tests/contract/test_collectives.py",)
 STATE = ("tests/planner/cost/test_model_state.py", "tests/planner/cost/test_analytic.py")
 HELD = tuple(
     f"tests/experiment/test_held_weights.py::test_static_memory_is_what_a_rank_keeps[{case}]"
@@ -409,14 +407,6 @@ PLAN = (
     Mutant("plan/rank_plan.py", "self.boundaries[payload]", "self.boundaries[0]",
            "gradients have the shape of activations", T5_PIPELINE),
     # transfers
-    Mutant("executor/transport/local_transport.py", "waiting.popleft()", "waiting.pop()",
-           "the last is matched first", (*TRANSPORT, *LOCAL)),
-    Mutant("executor/transport/local_transport.py", "one.is_send != other.is_send", "True",
-           "two sends meet", LOCAL),
-    Mutant("executor/transport/local_transport.py", "(one.microbatch, one.payload) == ",
-           "(other.microbatch, one.payload) == ", "another micro-batch arrives", LOCAL),
-    Mutant("executor/transport/local_transport.py", "self._slots[slot][...] = math.nan", "pass",
-           "a slot is used too early", LOCAL),
     Mutant("executor/transport/buffers.py", " or self._held[number].numel() < n_numbers", "",
            "buffers do not grow", TRANSPORT),
     Mutant("executor/transport/mpi_transport.py", "len(Payload) * microbatch + payload",
@@ -454,10 +444,6 @@ PLAN = (
            "steps = (-1, 1)", "stages connect one after the other", GROUPS),
     Mutant("executor/transport/communicators.py", "len(peers - neighbours)", "len(peers)",
            "neighbours are counted twice", GROUPS),
-    Mutant("executor/transport/local_collectives.py", "if self.stage == stages[0]:", "if True:",
-           "copies are summed on all stages", COLLECTIVES),
-    Mutant("executor/transport/local_collectives.py", "self._share(values).copy_(total)",
-           "values[: len(total)].copy_(total)", "another share is replaced", COLLECTIVES),
     # bundles of large batches
     # packed micro-batches
     Mutant("planner/batch/packed_shapes.py", "more = np.minimum(filled.n_samples,",

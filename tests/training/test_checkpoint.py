@@ -12,14 +12,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.equal_shares import equal_shares
+from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
 from tests.examples.same_tensors import different
 from tests.examples.training_case import SHAPE, T5_SHAPE, UNEVEN_SHAPE, UNEVEN_T5_SHAPE
 from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 from dynapipe_hpc.models.tied_weights import tied_weights

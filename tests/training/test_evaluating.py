@@ -8,6 +8,7 @@ import torch
 from tests.examples.baselines import naive
 from tests.examples.equal_shares import equal_shares
 from tests.examples.linear_cost import linear_cost
+from tests.examples.local_ranks import LocalCollectives, LocalNetwork, LocalSums, LocalWorld
 from tests.examples.training_case import (
     MAX_TOKENS,
     SHAPE,
@@ -25,9 +26,6 @@ from torch import Tensor
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.executor.run import run_plan
-from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
-from dynapipe_hpc.executor.transport.local_transport import LocalNetwork
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.models import linear_cross_entropy
 from dynapipe_hpc.plan.cluster import Cluster

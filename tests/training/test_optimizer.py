@@ -3,12 +3,11 @@ from typing import Literal
 
 import pytest
 import torch
+from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
 from tests.examples.training_case import SHAPE, T5_SHAPE, make_rank
 from torch import nn
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.model_state import state_factor, state_factor_of_rank
 from dynapipe_hpc.training.collectives import SingleRankCollectives

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
 from torch import Tensor, nn
 
-from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
 from tests.examples.training_case import (
     SHAPE,
     T5_SHAPE,
@@ -18,8 +19,6 @@ from torch import Tensor
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.live_memory import LiveMemory

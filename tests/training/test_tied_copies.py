@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
 from tests.examples.training_case import T5_SHAPE, make_rank
 from torch import Tensor
 
-from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.plan.cluster import Cluster
 
 CLUSTER = Cluster(n_stages=6, n_shards=2, device_memory_bytes=1)

@@ -1,8 +1,7 @@
 import pytest
 import torch
+from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
 
-from dynapipe_hpc.executor.transport.local_collectives import LocalCollectives, LocalSums
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.executor.transport.transport import TransportError
 from dynapipe_hpc.plan.cluster import Cluster
 

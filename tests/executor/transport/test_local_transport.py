@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 import torch
 from tests.examples.linear_stage import Array
+from tests.examples.local_ranks import LocalNetwork, LocalTransport, LocalWorld
 
-from dynapipe_hpc.executor.transport.local_transport import LocalNetwork, LocalTransport
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.executor.transport.transport import TransportError
 from dynapipe_hpc.plan.instruction import Payload
 

@@ -1,6 +1,6 @@
 import pytest
+from tests.examples.local_ranks import LocalWorld
 
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.executor.transport.transport import TransportError
 
 

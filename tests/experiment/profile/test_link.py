@@ -4,11 +4,10 @@ from itertools import product
 
 import pytest
 import torch
+from tests.examples.local_ranks import LocalNetwork, LocalTransport, LocalWorld
 from torch import Tensor
 
 from dynapipe_hpc.executor.clock import HostClock
-from dynapipe_hpc.executor.transport.local_transport import LocalNetwork, LocalTransport
-from dynapipe_hpc.executor.transport.local_world import LocalWorld
 from dynapipe_hpc.experiment.profile.profile import LARGE_NUMBERS, paired_rank, transfer_ms
 from dynapipe_hpc.experiment.rank.channels import neighbours
 from dynapipe_hpc.plan.cluster import Cluster
