@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.examples.checkpoint_weights import load_weights
 from tests.examples.same_tensors import different
 from tests.jobs import command_line
 from tests.jobs.job_files import Tables, write_job_files
 from tests.jobs.real_job import RUN, real_job
 
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.training.checkpoint.weights import load_weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

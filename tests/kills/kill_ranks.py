@@ -19,12 +19,12 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.examples.checkpoint_weights import load_weights
 from tests.examples.same_tensors import different
 from tests.jobs.job_files import write_job_files
 from tests.jobs.real_job import RUN, real_job
 
 from dynapipe_hpc.job.machine import machine_facts
-from dynapipe_hpc.training.checkpoint.weights import load_weights
 
 N_RANKS, N_ITERATIONS = 4, 40
 SETTINGS = ("--set", f"training.iterations={N_ITERATIONS}", "--set", "checkpoint.every=3")

@@ -9,6 +9,7 @@ from tempfile import mkdtemp
 import pytest
 import torch
 from mpi4py import MPI
+from tests.examples.checkpoint_weights import load_weights
 from tests.examples.private_position import private_position
 from tests.examples.training_case import SHAPE, Rank, make_rank
 
@@ -24,7 +25,6 @@ from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.description import Facts
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.checkpoint.state import TrainingState
-from dynapipe_hpc.training.checkpoint.weights import load_weights
 from dynapipe_hpc.training.collectives import Collectives
 
 pytestmark = pytest.mark.mpi

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.examples.checkpoint_weights import load_weights
 from tests.examples.foreign_models import (
     LONGEST,
     MODELS,
@@ -22,7 +23,6 @@ from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.predict import logits_of
 from dynapipe_hpc.training.checkpoint.description import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart
-from dynapipe_hpc.training.checkpoint.weights import load_weights
 from dynapipe_hpc.training.checkpoint.write_parts import write_parts
 from dynapipe_hpc.training.generate import Sampling, generate
 from dynapipe_hpc.training.huggingface.export_model import export_model

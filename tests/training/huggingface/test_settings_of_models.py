@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.examples.checkpoint_weights import load_weights
 from tests.examples.small_models import (
     GATED_T5,
     LLAMA,
@@ -23,7 +24,6 @@ from torch import Tensor
 from dynapipe_hpc.architecture.transformers import sliding_layers
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.rotary import Angles
-from dynapipe_hpc.training.checkpoint.weights import load_weights
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.import_model import import_model
 from dynapipe_hpc.training.huggingface.model_type_mapping import LONGEST
