@@ -35,7 +35,7 @@ from torch import Tensor
 from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
-from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.executor.transport.mpi_transport import MpiTransport
 from dynapipe_hpc.experiment.run.run import run_experiment
@@ -136,7 +136,7 @@ def measure() -> dict[str, float]:
     for _ in range(N_ITERATIONS):
         COMM.Barrier()
         started_s = time.thread_time()
-        traces.append(run_plan(plan, stage, transport))
+        traces.append(launch_plan(plan, stage, transport).finish())
         all_us.append(1e6 * (time.thread_time() - started_s) / len(plan.instructions))
     return {"all": statistics.median(all_us), **medians_by_kind(plan, traces)}
 

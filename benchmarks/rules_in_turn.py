@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.place_layers import any_placement
@@ -72,7 +72,7 @@ def train(
     rank.loader.start_iteration(samples)
     job.barrier()
     started_s = time.perf_counter()
-    run_plan(plan, rank.stage, rank.channels.transport, rank.clock)
+    launch_plan(plan, rank.stage, rank.channels.transport, rank.clock).finish()
     job.barrier()
     measured_s = time.perf_counter() - started_s
     return {"measured_s": measured_s, "predicted_s": 1e-3 * plan.prediction.iteration_ms}

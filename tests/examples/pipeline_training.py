@@ -21,7 +21,7 @@ from torch import Tensor
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.models.sharding.split import Split
 from dynapipe_hpc.plan.cluster import Cluster
@@ -79,7 +79,7 @@ def train(
         traces = []
         for iteration, (samples, plans) in enumerate(iterations):
             own.tokens.start_iteration(samples, iteration)
-            traces.append(run_plan(plans[cluster.plan_of(rank)], own.stage, transport))
+            traces.append(launch_plan(plans[cluster.plan_of(rank)], own.stage, transport).finish())
         return traces, result(own), own.splits()
 
     traces, tensors, splits = zip(*world.run(work), strict=True)

@@ -10,7 +10,7 @@ from tests.examples.local_ranks import LocalNetwork, LocalTransport, LocalWorld
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import PaddedRows
-from dynapipe_hpc.executor.run import ExecutionError, launch_plan, run_plan
+from dynapipe_hpc.executor.run import ExecutionError, launch_plan
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import (
     Backward,
@@ -49,7 +49,7 @@ def test_a_pipeline_of_factors_gives_their_product(n_stages: int, schedule: str)
     plans, stages = plans_of(n_stages, schedule), stages_of(n_stages)
     world = LocalWorld(n_stages)
     network = LocalNetwork(world, np.zeros)
-    traces = world.run(lambda r: run_plan(plans[r], stages[r], network.transport(r)))
+    traces = world.run(lambda r: launch_plan(plans[r], stages[r], network.transport(r)).finish())
     product, total = float(np.prod(FACTORS[:n_stages])), 11.0 * (1 + 2 + 3 + 4 + 5)
     assert sum(trace.loss for trace in traces) == product * total
     for stage in stages:
@@ -58,7 +58,7 @@ def test_a_pipeline_of_factors_gives_their_product(n_stages: int, schedule: str)
 
 def test_instructions_run_from_top_to_bottom() -> None:
     (stage,) = stages_of(1)
-    run_plan(plans_of(1)[0], stage, alone())
+    launch_plan(plans_of(1)[0], stage, alone()).finish()
     assert stage.calls[:6] == [
         "load 0", "forward 0", "backward 0", "load 1", "forward 1", "backward 1",
     ]  # fmt: skip
@@ -67,7 +67,7 @@ def test_instructions_run_from_top_to_bottom() -> None:
 
 def test_the_trace_holds_start_and_end_of_every_instruction_from_zero() -> None:
     (plan,) = plans_of(1)
-    trace = run_plan(plan, stages_of(1)[0], alone(), clock=Ticks())
+    trace = launch_plan(plan, stages_of(1)[0], alone(), clock=Ticks()).finish()
     n = len(plan.instructions)
     assert (trace.iteration, trace.rank) == (3, 0)
     assert trace.start_ms == pytest.approx([2.0 + 4.0 * i for i in range(n)])
@@ -171,7 +171,7 @@ def test_what_was_sent_or_used_is_kept_by_nobody_but_receive_slots() -> None:
     stages = [WatchedStage(2.0, first=True, last=False), WatchedStage(3.0, first=False, last=True)]
     world = LocalWorld(2)
     network = LocalNetwork(world, np.zeros)
-    world.run(lambda r: run_plan(plans[r], stages[r], network.transport(r)))
+    world.run(lambda r: launch_plan(plans[r], stages[r], network.transport(r)).finish())
     for plan, stage in zip(plans, stages, strict=True):
         slots = {i.slot for i in plan.instructions if isinstance(i, StartReceive)}
         assert len(slots) < len(MICROBATCHES)
@@ -185,7 +185,7 @@ def test_a_failure_names_iteration_rank_instruction_and_micro_batch() -> None:
         match=r"iteration 3, rank 0, instruction 8 \(Backward B2\), micro-batch 2 of 2 x 3 "
         r"tokens: MemoryError: no room for 7 bytes",
     ) as raised:
-        run_plan(plans_of(1)[0], FailingStage(cause), alone())
+        launch_plan(plans_of(1)[0], FailingStage(cause), alone()).finish()
     assert raised.value.__cause__ is cause
 
 
@@ -198,12 +198,12 @@ def test_a_failure_outside_micro_batches_is_named_too() -> None:
     with pytest.raises(
         ExecutionError, match=r"instruction 15 \(ReduceGradients reduce\): OSError: unpl"
     ):
-        run_plan(plans_of(1)[0], stage, alone())
+        launch_plan(plans_of(1)[0], stage, alone()).finish()
 
 
 def test_a_reason_to_end_the_run_stays_one() -> None:
     with pytest.raises(RunError, match=r"instruction 8 \(Backward B2\), .*: training diverged$"):
-        run_plan(plans_of(1)[0], FailingStage(RunError("training diverged")), alone())
+        launch_plan(plans_of(1)[0], FailingStage(RunError("training diverged")), alone()).finish()
 
 
 def test_a_failing_rank_ends_its_peers() -> None:
@@ -212,7 +212,7 @@ def test_a_failing_rank_ends_its_peers() -> None:
     world = LocalWorld(2)
     network = LocalNetwork(world, np.zeros)
     with pytest.raises(ExecutionError, match=r"rank 0, .*ValueError: broken"):
-        world.run(lambda r: run_plan(plans[r], stages[r], network.transport(r)))
+        world.run(lambda r: launch_plan(plans[r], stages[r], network.transport(r)).finish())
 
 
 def test_the_last_backward_pass_is_that_of_weights_where_passes_are_split() -> None:
@@ -222,7 +222,7 @@ def test_the_last_backward_pass_is_that_of_weights_where_passes_are_split() -> N
     # The last micro-batch is not the last whose weights get their gradients.
     later = [BackwardWeight(i) for i in (0, 1, 4, 3, 2)]
     rows = InstructionRows.from_instructions([*split, *later, reduce, step])
-    trace = run_plan(replace(plan, instructions=rows), stage, alone())
+    trace = launch_plan(replace(plan, instructions=rows), stage, alone()).finish()
     assert stage.calls[:3] == ["load 0", "forward 0 to split", "backward 0"]
     assert stage.calls[-9:] == [
         "backward 4", *(f"weight {i}" for i in (0, 1, 4, 3)), "last 2", "weight 2", "reduce",
@@ -238,4 +238,4 @@ def test_a_plan_that_forgets_its_sends_ends_at_once() -> None:
     stages, world = stages_of(2), LocalWorld(2)
     network = LocalNetwork(world, np.zeros)
     with pytest.raises(RunError, match=r"ranks [01] and [01] disagree on transfer 0"):
-        world.run(lambda r: run_plan(plans[r], stages[r], network.transport(r)))
+        world.run(lambda r: launch_plan(plans[r], stages[r], network.transport(r)).finish())

@@ -22,7 +22,7 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.cuda_clock import CudaClock
-from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.allocated_memory import reserve
@@ -50,7 +50,7 @@ def execute(
     (plan,) = planned_iteration([microbatches], CLUSTER, shape, "1f1b")
     transport = LocalNetwork[torch.Tensor](LocalWorld(1), torch.empty).transport(0)
     rank.tokens.start_iteration(samples)
-    return run_plan(plan, rank.stage, transport, CudaClock())
+    return launch_plan(plan, rank.stage, transport, CudaClock()).finish()
 
 
 @every_family

@@ -25,7 +25,7 @@ from tests.examples.training_case import (
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.experiment.rank.channels import (
     Channels,
     open_channels,
@@ -92,7 +92,7 @@ def train(
         microbatches = random_split(samples, len(samples) * 2 // 5, k, modes, shape, layouts)
         replicas = over_replicas(microbatches, cluster.n_replicas)
         plans = planned_iteration(replicas, cluster, shape, schedule, k)
-        trace = run_plan(plans[cluster.plan_of(RANK)], own.stage, channels.transport)
+        trace = launch_plan(plans[cluster.plan_of(RANK)], own.stage, channels.transport).finish()
         outcome.losses.append(WORLD.allreduce(trace.loss) / cluster.n_shards)
         outcome.norms.append(trace.gradient_norm)
     outcome.tensors = {name: weights.cpu() for name, weights in own.weights().items()}

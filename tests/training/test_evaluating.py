@@ -25,7 +25,7 @@ from tests.oracles.plain_autograd import gpt_losses, t5_losses
 from torch import Tensor
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.models import linear_cross_entropy
 from dynapipe_hpc.plan.cluster import Cluster
@@ -75,7 +75,7 @@ def evaluate(rank: Rank, plans: list[RankPlan], transport: Transport[Tensor]) ->
     loader.start_iteration(SAMPLES)
     with rank.stage.evaluating(loader, SAMPLES) as losses:
         for plan in plans:
-            run_plan(plan, rank.stage, transport)
+            launch_plan(plan, rank.stage, transport).finish()
     return losses
 
 

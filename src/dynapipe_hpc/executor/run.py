@@ -124,18 +124,6 @@ def launch_plan(
     return LaunchedPlan(plan, stage, transport, clock, origin, starts, ends)
 
 
-def run_plan(
-    plan: RankPlan,
-    stage: Stage[Tensor],
-    transport: Transport[Tensor],
-    clock: Clock[Any] = HOST_CLOCK,
-    *,
-    progress: Progress = UNWATCHED,
-) -> IterationTrace:
-    """Executes a plan and waits for the device; see `launch_plan`."""
-    return launch_plan(plan, stage, transport, clock, progress=progress).finish()
-
-
 class _PlanRun(Generic[Tensor]):
     """State of a plan in execution: tensors received but not used, or produced but not sent."""
 

@@ -14,7 +14,7 @@ from tests.examples.training_case import SHAPE
 from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
-from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.executor.transport.torch_transport import TorchTransport
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload, StartReceive, StartSend, WaitSend
@@ -106,7 +106,8 @@ def execute(plans: Sequence[RankPlan], ends: Sequence[TorchTransport]) -> list[i
     """Bytes that each rank holds at the end of its plan."""
     stages = [SendingStage(plan, end) for plan, end in zip(plans, ends, strict=True)]
     with ThreadPoolExecutor(2) as ranks:
-        list(ranks.map(run_plan, plans, stages, ends))
+        for launched in ranks.map(launch_plan, plans, stages, ends):
+            launched.finish()
     return [stage.buffer_bytes for stage in stages]
 
 

@@ -16,7 +16,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.executor.run import run_plan
+from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
@@ -59,7 +59,7 @@ def rank_of(folder: Path, **training: object) -> tuple[Rank, Plans]:
 def losses(rank: Rank, plans: Plans) -> list[float]:
     """Losses of all iterations."""
     taken = (plans.take(iteration).plan for iteration in ITERATIONS)
-    return [run_plan(plan, rank.stage, rank.channels.transport).loss for plan in taken]
+    return [launch_plan(plan, rank.stage, rank.channels.transport).finish().loss for plan in taken]
 
 
 @pytest.mark.parametrize("training", [{}, {"dtype": "bfloat16"}])
