@@ -37,7 +37,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.executor.trace import IterationTrace
-from dynapipe_hpc.executor.transport.mpi_transport import MpiTransport
+from dynapipe_hpc.executor.transport.mpi import MpiTransport
 from dynapipe_hpc.experiment.run.run import run_experiment
 from dynapipe_hpc.experiment.run.start import start_experiment
 from dynapipe_hpc.experiment.watch.position import Position

@@ -10,7 +10,7 @@ import torch
 from gpu.finding import lacks, rehearses
 
 if TYPE_CHECKING:  # the first step runs before the package is installed
-    from dynapipe_hpc.executor.transport.torch_groups import Backend
+    from dynapipe_hpc.executor.transport.torch_distributed import Backend
 
 # Dense bfloat16, from the data sheets.
 PEAK_TFLOPS = {"A100": 312.0, "H100": 989.0, "H200": 989.0, "B200": 2250.0}

@@ -8,7 +8,7 @@ from mpi4py import MPI
 from tests.examples.collective_promises import check_collectives
 from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
 
-from dynapipe_hpc.executor.transport.mpi_collectives import MpiCollectives
+from dynapipe_hpc.executor.transport.mpi import MpiCollectives
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 

@@ -10,7 +10,7 @@ from tests.examples.gloo_ends import gloo_ends
 from tests.examples.local_ranks import LocalNetwork, LocalWorld
 from torch import Tensor
 
-from dynapipe_hpc.executor.transport.mpi_transport import MpiTransport
+from dynapipe_hpc.executor.transport.mpi import MpiTransport
 from dynapipe_hpc.executor.transport.staged import StagedTransport
 from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.plan.instruction import Payload

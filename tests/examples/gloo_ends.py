@@ -8,7 +8,7 @@ from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 from torch.distributed import ProcessGroup
 from torch.distributed.distributed_c10d import ProcessGroupGloo
 
-from dynapipe_hpc.executor.transport.torch_transport import TorchTransport
+from dynapipe_hpc.executor.transport.torch_distributed import TorchTransport
 from dynapipe_hpc.plan.instruction import Payload
 
 CPU = torch.device("cpu")

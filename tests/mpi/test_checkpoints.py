@@ -14,7 +14,7 @@ from tests.examples.private_position import private_position
 from tests.examples.training_case import SHAPE, Rank, make_rank
 
 from dynapipe_hpc.data.errors import RunError
-from dynapipe_hpc.executor.transport.mpi_collectives import MpiCollectives
+from dynapipe_hpc.executor.transport.mpi import MpiCollectives
 from dynapipe_hpc.experiment.run import resume
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.resume import ResumePoint

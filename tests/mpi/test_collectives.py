@@ -9,13 +9,17 @@ from mpi4py import MPI
 from tests.examples.collective_promises import check_collectives
 from torch import Tensor, nn
 
-from dynapipe_hpc.executor.transport import mpi_buffers
-from dynapipe_hpc.executor.transport.mpi_collectives import MpiCollectives
+from dynapipe_hpc.executor.transport import mpi
+from dynapipe_hpc.executor.transport.mpi import MpiCollectives
 from dynapipe_hpc.executor.transport.rendezvous import rendezvous
 from dynapipe_hpc.executor.transport.staged import StagedCollectives
-from dynapipe_hpc.executor.transport.torch_collectives import TorchCollectives
-from dynapipe_hpc.executor.transport.torch_groups import TorchGroups, close_groups, open_groups
-from dynapipe_hpc.executor.transport.torch_transport import TorchTransport
+from dynapipe_hpc.executor.transport.torch_distributed import (
+    TorchCollectives,
+    TorchGroups,
+    TorchTransport,
+    close_groups,
+    open_groups,
+)
 from dynapipe_hpc.experiment.rank.channels import neighbours
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload
@@ -54,12 +58,12 @@ def gloo_groups(cluster: Cluster) -> Iterator[TorchGroups]:
 
 
 @every_cluster
-@pytest.mark.parametrize("most_numbers", [mpi_buffers.MAX_NUMBERS, 3])
+@pytest.mark.parametrize("most_numbers", [mpi.MAX_NUMBERS, 3])
 def test_processes_keep_the_contract(
     cluster: Cluster, most_numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where one call takes so little that everything has to be cut."""
-    monkeypatch.setattr(mpi_buffers, "MAX_NUMBERS", most_numbers)
+    monkeypatch.setattr(mpi, "MAX_NUMBERS", most_numbers)
     check_collectives(MpiCollectives(WORLD, cluster), cluster, RANK)
 
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 from mpi4py import MPI
 
-from dynapipe_hpc.executor.transport.mpi_collectives import MpiCollectives
-from dynapipe_hpc.executor.transport.mpi_transport import MpiTransport
+from dynapipe_hpc.executor.transport.mpi import MpiCollectives, MpiTransport
 from dynapipe_hpc.executor.transport.transport import TransportError
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload

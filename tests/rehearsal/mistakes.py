@@ -21,7 +21,7 @@ class Mistake:
 
 
 ENDS_WITH_AN_ERROR = "ends with an error"
-TRANSPORT = "executor/transport/torch_transport.py"
+TRANSPORT = "executor/transport/torch_distributed.py"
 MISTAKES = (
     Mistake(
         Mutant("executor/cuda_clock.py", "        torch.cuda.set_device(moment.device)\n", "",

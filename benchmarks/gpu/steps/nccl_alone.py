@@ -7,8 +7,12 @@ import torch
 from torch import distributed
 
 from dynapipe_hpc.executor.transport.rendezvous import rendezvous
-from dynapipe_hpc.executor.transport.torch_collectives import TorchCollectives
-from dynapipe_hpc.executor.transport.torch_groups import TorchGroups, close_groups, open_groups
+from dynapipe_hpc.executor.transport.torch_distributed import (
+    TorchCollectives,
+    TorchGroups,
+    close_groups,
+    open_groups,
+)
 from dynapipe_hpc.job.job import open_job
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import Collectives

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.executor.run import launch_plan
-from dynapipe_hpc.executor.transport.torch_transport import TorchTransport
+from dynapipe_hpc.executor.transport.torch_distributed import TorchTransport
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload, StartReceive, StartSend, WaitSend
 from dynapipe_hpc.plan.rank_plan import RankPlan

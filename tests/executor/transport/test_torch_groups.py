@@ -22,11 +22,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import T5Shape
-from dynapipe_hpc.executor.transport.communicators import communicator_bytes, communicators_of
-from dynapipe_hpc.executor.transport.torch_groups import (
+from dynapipe_hpc.executor.transport.torch_distributed import (
     TRANSFER_CTAS,
     TorchGroups,
     close_groups,
+    communicator_bytes,
+    communicators_of,
     open_groups,
 )
 from dynapipe_hpc.experiment.rank.channels import connect_groups

@@ -5,7 +5,7 @@ import torch
 from mpi4py import MPI
 from tests.jobs.tiny_experiment import tiny_t5_experiment
 
-from dynapipe_hpc.executor.transport.communicators import communicator_bytes
+from dynapipe_hpc.executor.transport.torch_distributed import communicator_bytes
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor import torch_checks
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from dynapipe_hpc.executor.transport.communicators import communicator_bytes
+from dynapipe_hpc.executor.transport.torch_distributed import communicator_bytes
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 from dynapipe_hpc.experiment.place_layers import any_placement

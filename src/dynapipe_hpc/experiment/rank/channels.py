@@ -6,19 +6,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.executor.transport.communicators import Holders
-from dynapipe_hpc.executor.transport.mpi_collectives import MpiCollectives
-from dynapipe_hpc.executor.transport.mpi_transport import MpiTransport
+from dynapipe_hpc.executor.transport.mpi import MpiCollectives, MpiTransport
 from dynapipe_hpc.executor.transport.rendezvous import rendezvous
 from dynapipe_hpc.executor.transport.staged import StagedCollectives, StagedTransport
-from dynapipe_hpc.executor.transport.torch_collectives import TorchCollectives
-from dynapipe_hpc.executor.transport.torch_groups import (
+from dynapipe_hpc.executor.transport.torch_distributed import (
     Backend,
+    Holders,
+    TorchCollectives,
     TorchGroups,
+    TorchTransport,
     close_groups,
     open_groups,
 )
-from dynapipe_hpc.executor.transport.torch_transport import TorchTransport
 from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.devices import RankDevice, dtype_of

@@ -1,14 +1,141 @@
-"""Collectives (all-reduce, reduce-scatter, all-gather) over MPI."""
+"""Transfers and collectives of CPU tensors over MPI."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from mpi4py import MPI
+from torch import Tensor
 
-from dynapipe_hpc.executor.transport import mpi_buffers
-from dynapipe_hpc.executor.transport.mpi_buffers import movable, pieces, summable
+from dynapipe_hpc.executor.transport.buffers import Buffers
+from dynapipe_hpc.executor.transport.transport import TransportError
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.training.collectives import done
+
+MAX_NUMBERS = 1 << 30
+"""Most numbers in one MPI call: many libraries count in 32 bits."""
+
+# Only types that MPI can add: it would treat the bits of a bfloat16 as an integer.
+_SUMMABLE = {torch.float32: MPI.FLOAT, torch.float64: MPI.DOUBLE}
+# By size in bytes, for copies: MPI has no name for some dtypes of torch.
+_MOVED = {
+    1: (torch.uint8, MPI.UINT8_T),
+    2: (torch.int16, MPI.UINT16_T),
+    4: (torch.int32, MPI.UINT32_T),
+    8: (torch.int64, MPI.UINT64_T),
+}
+
+
+def summable(values: Tensor) -> list[Any]:
+    """An MPI buffer of numbers to add.
+
+    Raises:
+        TypeError: MPI cannot add numbers of that type.
+    """
+    mpi_type = _SUMMABLE.get(values.dtype)
+    if mpi_type is None:
+        known = ", ".join(str(dtype) for dtype in _SUMMABLE)
+        raise TypeError(f"MPI cannot add {values.dtype}; convert to one of {known}")
+    return [values.numpy(), mpi_type]
+
+
+def movable(values: Tensor) -> list[Any]:
+    """An MPI buffer of numbers to copy, of any type."""
+    dtype, mpi_type = _MOVED[values.element_size()]
+    return [values.view(-1).view(dtype).numpy(), mpi_type]
+
+
+def pieces(values: Tensor) -> Iterator[Tensor]:
+    """Parts of a contiguous tensor, each small enough for one call."""
+    flat = values.view(-1)
+    for start in range(0, len(flat), MAX_NUMBERS):
+        yield flat[start : start + MAX_NUMBERS]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PendingReceive:
+    request: MPI.Request
+    peer: int
+    tensor: Tensor
+
+
+class MpiTransport:
+    """A rank's `Transport` over an MPI communicator.
+
+    MPI matches the messages of a pair in the order of sends and receives. The tag of a message
+    says what it is. Receives accept any tag and compare it, so that a disagreement is an error and
+    not a hang. Waiting releases the interpreter lock.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, dtype: torch.dtype) -> None:
+        """Opens the transport; called by all ranks of `comm`, whose numbers plans use, together."""
+        self._comm = comm.Dup()
+        self._sends: dict[int, tuple[MPI.Request, Tensor]] = {}
+        self._receives: dict[int, _PendingReceive] = {}
+        self._slots = Buffers(dtype)
+
+    def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
+        """Starts sending a contiguous tensor, which must not change until `wait_send`."""
+        tag = _tag(microbatch, payload)
+        self._sends[tag] = (self._comm.Isend(movable(tensor), dest=peer, tag=tag), tensor)
+
+    def wait_send(self, microbatch: int, payload: Payload) -> None:
+        """Waits until a send no longer needs its tensor."""
+        request, _ = self._sends.pop(_tag(microbatch, payload))
+        request.Wait()
+
+    def start_receive(
+        self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], *, slot: int
+    ) -> None:
+        """Starts receiving into receive buffer `slot`."""
+        tensor = self._slots.take(slot, shape)
+        request = self._comm.Irecv(movable(tensor), source=peer, tag=MPI.ANY_TAG)
+        self._receives[_tag(microbatch, payload)] = _PendingReceive(request, peer, tensor)
+
+    def wait_receive(self, microbatch: int, payload: Payload) -> Tensor:
+        """Waits for a tensor; it stays valid until its slot is received into again.
+
+        Raises:
+            TransportError: The message that arrived is not the expected one.
+        """
+        expected = _tag(microbatch, payload)
+        receive = self._receives.pop(expected)
+        status = MPI.Status()
+        try:
+            receive.request.Wait(status)
+        except MPI.Exception as error:
+            raise TransportError(self._disagreement(expected, receive, str(error))) from error
+        _, mpi_type = movable(receive.tensor)
+        n_bytes = status.Get_count(mpi_type) * receive.tensor.element_size()
+        arrived = f"{_name(status.tag)} of {n_bytes} bytes"
+        if arrived != f"{_name(expected)} of {receive.tensor.nbytes} bytes":
+            raise TransportError(self._disagreement(expected, receive, arrived))
+        return receive.tensor
+
+    def clear(self) -> None:
+        """Frees all receive buffers."""
+        self._slots.clear()
+
+    def close(self) -> None:
+        """Frees the communicator; called by all ranks together when no transfer is left."""
+        self._comm.Free()
+
+    def _disagreement(self, expected: int, receive: _PendingReceive, arrived: str) -> str:
+        return (
+            f"rank {self._comm.Get_rank()} expected {_name(expected)} of "
+            f"{receive.tensor.nbytes} bytes from rank {receive.peer}, but got {arrived}"
+        )
+
+
+def _tag(microbatch: int, payload: Payload) -> int:
+    return len(Payload) * microbatch + payload
+
+
+def _name(tag: int) -> str:
+    microbatch, payload = divmod(tag, len(Payload))
+    return f"{Payload(payload).name.lower()} {microbatch}"
 
 
 class MpiCollectives:
@@ -117,7 +244,7 @@ class MpiCollectives:
 
 def _sum_share(comm: MPI.Comm, shares: torch.Tensor, into: torch.Tensor) -> None:
     """Sums the share of this rank, row by row of `shares`, over all ranks."""
-    n_most = max(1, mpi_buffers.MAX_NUMBERS // len(shares))
+    n_most = max(1, MAX_NUMBERS // len(shares))
     for start in range(0, shares.shape[1], n_most):
         part = shares[:, start : start + n_most].contiguous()
         total = torch.empty_like(part[0])
@@ -127,7 +254,7 @@ def _sum_share(comm: MPI.Comm, shares: torch.Tensor, into: torch.Tensor) -> None
 
 def _gather_shares(comm: MPI.Comm, shares: torch.Tensor) -> None:
     """Replaces every row of `shares` with that of the rank of its number."""
-    if shares.numel() <= mpi_buffers.MAX_NUMBERS:
+    if shares.numel() <= MAX_NUMBERS:
         comm.Allgather(MPI.IN_PLACE, movable(shares))
         return
     for rank, share in enumerate(shares):
