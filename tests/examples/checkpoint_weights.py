@@ -4,9 +4,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from dynapipe_hpc.training.checkpoint.description import Description
+from dynapipe_hpc.training.checkpoint.files import Description
 from dynapipe_hpc.training.checkpoint.part_files import check_part
-from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
+from dynapipe_hpc.training.checkpoint.parts import CheckpointReader
 
 
 def load_weights(checkpoint: Path) -> dict[str, Tensor]:

@@ -6,8 +6,13 @@ import pytest
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
-from dynapipe_hpc.training.checkpoint.description import NAME, Description
-from dynapipe_hpc.training.checkpoint.files import DamagedError, read_fields, write_fields
+from dynapipe_hpc.training.checkpoint.files import (
+    NAME,
+    DamagedError,
+    Description,
+    read_fields,
+    write_fields,
+)
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.counters import Counters
 

@@ -17,9 +17,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.foreign_model import config_of
 from dynapipe_hpc.models.predict import logits_of
 from dynapipe_hpc.models.transformers import TransformersStage
-from dynapipe_hpc.training.checkpoint.description import Description
-from dynapipe_hpc.training.checkpoint.parts import StatePart, whole_parts
-from dynapipe_hpc.training.checkpoint.write_parts import write_parts
+from dynapipe_hpc.training.checkpoint.files import Description
+from dynapipe_hpc.training.checkpoint.parts import StatePart, whole_parts, write_parts
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.huggingface import read_rows
 from dynapipe_hpc.training.huggingface.export_model import export_model

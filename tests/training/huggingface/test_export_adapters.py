@@ -21,9 +21,8 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.predict import logits_of
-from dynapipe_hpc.training.checkpoint.description import Description
-from dynapipe_hpc.training.checkpoint.parts import StatePart
-from dynapipe_hpc.training.checkpoint.write_parts import write_parts
+from dynapipe_hpc.training.checkpoint.files import Description
+from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.generate import Sampling, generate
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights

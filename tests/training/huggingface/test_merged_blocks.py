@@ -12,9 +12,8 @@ from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.training.checkpoint.description import Description
-from dynapipe_hpc.training.checkpoint.parts import StatePart
-from dynapipe_hpc.training.checkpoint.write_parts import write_parts
+from dynapipe_hpc.training.checkpoint.files import Description
+from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.huggingface import read_rows as read_rows_file
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model

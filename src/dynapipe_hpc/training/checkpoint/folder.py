@@ -9,7 +9,7 @@ from pathlib import Path
 from dynapipe_hpc.data.atomic_write import sync_folder, writing
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
-from dynapipe_hpc.training.checkpoint.description import Description
+from dynapipe_hpc.training.checkpoint.files import Description
 from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 
 COMPLETE = re.compile(r"\d{6,}")

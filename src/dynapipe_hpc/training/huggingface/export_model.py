@@ -17,9 +17,9 @@ from dynapipe_hpc.architecture.rotations import rotation_tables, rotation_type
 from dynapipe_hpc.data.atomic_write import new_folder, writing
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_text
-from dynapipe_hpc.training.checkpoint.description import Description
+from dynapipe_hpc.training.checkpoint.files import Description
 from dynapipe_hpc.training.checkpoint.part_files import check_part
-from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
+from dynapipe_hpc.training.checkpoint.parts import CheckpointReader
 from dynapipe_hpc.training.huggingface.dtypes import DTYPE_KEYS, configured_dtype
 from dynapipe_hpc.training.huggingface.folder import open_tensors
 from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights

@@ -8,9 +8,8 @@ import torch
 
 from dynapipe_hpc.data.atomic_write import new_folder, writing
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.training.checkpoint.description import Description
-from dynapipe_hpc.training.checkpoint.parts import StatePart
-from dynapipe_hpc.training.checkpoint.write_parts import write_parts
+from dynapipe_hpc.training.checkpoint.files import Description
+from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.huggingface.folder import ModelTensors, open_tensors
 from dynapipe_hpc.training.huggingface.origin import FACT, Origin, find_origin

@@ -12,7 +12,7 @@ from dynapipe_hpc.architecture.rotations import short_tokens
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.hub_name import download_advice
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
-from dynapipe_hpc.training.checkpoint.description import NAME, Description, Facts
+from dynapipe_hpc.training.checkpoint.files import NAME, Description, Facts
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.huggingface.any_decoder import FAMILY
 from dynapipe_hpc.training.huggingface.dtypes import configured_dtype

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.training.checkpoint.part_files import check_part
-from dynapipe_hpc.training.checkpoint.parts import StatePart, whole_parts
-from dynapipe_hpc.training.checkpoint.read_parts import CheckpointReader
+from dynapipe_hpc.training.checkpoint.parts import CheckpointReader, StatePart, whole_parts
 from dynapipe_hpc.training.huggingface.folder import ModelTensors, open_tensors
 from dynapipe_hpc.training.huggingface.origin import Origin
 from dynapipe_hpc.training.huggingface.read_rows import check_copies, read_part
