@@ -13,14 +13,14 @@ from dynapipe_hpc.planner.cost.model_state import state_factor, state_factor_of_
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.learning_rate import learning_rate
-from dynapipe_hpc.training.loss_scale import (
+from dynapipe_hpc.training.optimizer import (
     FIRST_SCALE,
     STEPS_TO_GROW,
     DivergedError,
     LossScale,
+    Optimizer,
+    Step,
 )
-from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.step import Step
 
 CONFIG = TrainingConfig(
     iterations=10,

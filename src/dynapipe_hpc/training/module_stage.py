@@ -17,9 +17,8 @@ from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.training.activation_memory import ActivationMemory, MemoryAccount
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
 from dynapipe_hpc.training.objective import Objective, SampleLosses, WeightedTokens
-from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.optimizer import Optimizer, PendingStep, Step
 from dynapipe_hpc.training.preferences import AnswerLogProbs, PreferenceLoss
-from dynapipe_hpc.training.step import PendingStep, Step
 
 
 class Batch(Protocol):

@@ -1,25 +1,269 @@
-"""Optimizer of a stage, with clipping and ZeRO-1."""
+"""Optimizer of a stage: AdamW on flat buffers, with clipping, loss scaling and ZeRO-1."""
 
 import math
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
+from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.models.sharding.adapters import has_adapters
 from dynapipe_hpc.models.tied_weights import Tied
-from dynapipe_hpc.training.adamw import AdamW
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.counters import Counters
-from dynapipe_hpc.training.flat_parameters import FlatParameters, FlatState
+from dynapipe_hpc.training.flat_parameters import FlatParameters, FlatState, Segment
 from dynapipe_hpc.training.learning_rate import learning_rate
-from dynapipe_hpc.training.loss_scale import LossScale
 from dynapipe_hpc.training.overlapped_reduce import OverlappedGradientReduce
-from dynapipe_hpc.training.step import PendingStep
 from dynapipe_hpc.training.tied_copies import NOTHING_TIED, TiedCopies, borrowed
-from dynapipe_hpc.training.zero_partition import ZeroPartition
+
+
+class ZeroPartition:
+    """Part of flat buffers that a replica updates: one of equal parts with ZeRO-1, otherwise all.
+
+    Attributes:
+        is_part: Whether replicas divide the state among them (ZeRO-1).
+        n_parts: Number of equal parts into which flat buffers can be divided, one per replica.
+
+    Source:
+        Rajbhandari et al., "ZeRO", SC 2020: optimizer state partitioning.
+    """
+
+    def __init__(self, collectives: Collectives, *, is_part: bool) -> None:
+        """The share of the replica of `collectives`."""
+        self.is_part = is_part
+        self.n_parts = collectives.n_replicas
+        self._collectives = collectives
+
+    def of(self, values: Tensor) -> Tensor:
+        """View of the part of a flat buffer that belongs to the share."""
+        return values.chunk(self.n_parts)[self._collectives.replica] if self.is_part else values
+
+    def first(self, values: Tensor) -> int:
+        """Index in a flat buffer of the first number of the share."""
+        n = len(values) // self.n_parts
+        return self._collectives.replica * n if self.is_part else 0
+
+    def sum_gradients(self, gradients: Tensor) -> None:
+        """Sums the share's gradients over replicas: reduce-scatter, or all-reduce without ZeRO."""
+        if self.is_part:
+            self._collectives.sum_share_over_replicas(gradients)
+        else:
+            self._collectives.sum_over_replicas(gradients)
+
+    def gather(self, weights: Tensor) -> None:
+        """All-gather: replaces the parts of all other replicas with theirs."""
+        if self.is_part:
+            self._collectives.gather_shares(weights)
+
+    def sum_by_part(self, values: Tensor, number_of: Callable[[slice], Tensor]) -> Tensor:
+        """Sum of a number over all parts of a flat buffer, on every replica.
+
+        The order of the sum is the same with and without ZeRO, so dividing the state changes no
+        bit.
+
+        Args:
+            values: The flat buffer.
+            number_of: Function that computes the number (float64 scalar) of one part of it.
+
+        Returns:
+            The sum, shape (1,), float64.
+        """
+        n = len(values) // self.n_parts
+        own_parts = [self._collectives.replica] if self.is_part else range(self.n_parts)
+        numbers = torch.zeros(self.n_parts, dtype=torch.float64, device=values.device)
+        for part in own_parts:
+            numbers[part] = number_of(slice(part * n, (part + 1) * n))
+        if self.is_part:
+            self._collectives.sum_over_replicas(numbers)
+        return numbers.sum(dim=0, keepdim=True)
+
+
+FIRST_SCALE = 2.0**16
+FACTOR = 2.0
+STEPS_TO_GROW = 1000
+
+
+class DivergedError(RunError):
+    """Training has diverged: a gradient is not finite."""
+
+
+class LossScale:
+    """Loss scale: the factor of a loss before its backward pass.
+
+    Gradients in float16 underflow more easily than in other types. With float16 the scale is
+    halved when a gradient overflows, and doubled after many steps without overflow; with other
+    types it is one. All ranks see the same norms, so they hold the same scale.
+
+    Attributes:
+        value: Current scale, a power of two, so that scaling does not round.
+        n_steps: Number of steps since it last changed.
+        n_skipped: Number of consecutive skipped steps that a smaller scale would not have helped.
+    """
+
+    def __init__(self, dtype: torch.dtype, may_skip: int = 0) -> None:
+        """Starts the scale for a model that computes in `dtype`."""
+        self._is_dynamic = dtype is torch.float16
+        self.value = FIRST_SCALE if self._is_dynamic else 1.0
+        self._may_skip = may_skip
+        self.n_steps = 0
+        self.n_skipped = 0
+
+    def shrink(self, norm: float, step: int) -> None:
+        """Reacts to a gradient that is not finite, whose step is skipped.
+
+        Raises:
+            DivergedError: A smaller scale would not help, and no further step may be skipped.
+        """
+        if self.value > 1:
+            self.value /= FACTOR
+            self.n_steps = 0
+        elif self.n_skipped < self._may_skip:
+            self.n_skipped += 1
+        else:
+            raise DivergedError(
+                f"the gradient's norm is {norm} in step {step}{self._after}: training diverged; "
+                "lower training.learning_rate or raise training.warmup_iterations; if single "
+                "batches are the cause, set training.max_skipped_updates to "
+                f"more than {self._may_skip}"
+            )
+
+    @property
+    def _after(self) -> str:
+        return f", after {self.n_skipped} skipped updates" if self.n_skipped else ""
+
+    def count_step(self) -> None:
+        """Counts a successful step; after many of them the scale may grow."""
+        self.n_steps += 1
+        self.n_skipped = 0
+        if self._is_dynamic and self.n_steps == STEPS_TO_GROW:
+            self.value *= FACTOR
+            self.n_steps = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Result of an optimizer step.
+
+    Attributes:
+        gradient_norm: Norm of the complete model's gradient, before clipping; infinite or NaN if a
+            gradient overflowed and the update was skipped.
+        learning_rate: Learning rate of the update; 0 if it was skipped.
+    """
+
+    gradient_norm: float
+    learning_rate: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingStep:
+    """Handle of an optimizer step that was started.
+
+    Attributes:
+        norm: Norm of the complete model's gradient, before clipping; a scalar on the device.
+        learning_rate: Learning rate, unless the update is skipped.
+        loss_scale: Loss scale, which depends on whether updates are skipped.
+    """
+
+    number: int
+    norm: Tensor
+    learning_rate: float
+    loss_scale: LossScale
+
+    def read(self) -> Step:
+        """The result, for which this waits; to be called once, before the next backward pass.
+
+        Raises:
+            DivergedError: A gradient is not a finite number, no smaller loss scale can help, and
+                no further update may be skipped.
+        """
+        norm = self.norm.item()
+        if not math.isfinite(norm):
+            self.loss_scale.shrink(norm, self.number)
+            return Step(norm, 0.0)
+        self.loss_scale.count_step()
+        return Step(norm, self.learning_rate)
+
+
+STATE_KINDS = ("weight", "first_moment", "second_moment")
+EPSILON = 1e-8
+
+
+class AdamW:
+    """AdamW on consecutive weights, of which the first are matrices.
+
+    With the same state, number of updates and gradients, an update gives the same bits. The class
+    of `torch.optim` calls the same kernel, but imports torch's compiler: seconds of processor time
+    at the start of every rank.
+    """
+
+    def __init__(
+        self, weights: Tensor, gradients: Tensor, n_matrices: int, config: TrainingConfig
+    ) -> None:
+        """Takes over `weights` and reads `gradients`, both of shape (n,) and at least 32 bits."""
+        self._config = config
+        self._weights, self._gradients = weights, gradients
+        self._sizes = [n_matrices, len(weights) - n_matrices]
+        # The kernel counts the updates of each group by itself.
+        self._n_updates = torch.zeros(2, dtype=torch.float32, device=weights.device)
+
+    @property
+    def n_updates(self) -> int:
+        """Number of updates so far, without skipped ones; the host waits for the device."""
+        return int(self._n_updates[0].item())
+
+    @n_updates.setter
+    def n_updates(self, value: int) -> None:
+        self._n_updates.fill_(value)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Weights and moments, each of shape (n,)."""
+        return list(self._state)
+
+    @cached_property
+    def _state(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights and moments; the latter exist from their first use, as a profile has none."""
+        return self._weights, torch.zeros_like(self._weights), torch.zeros_like(self._weights)
+
+    @cached_property
+    def _groups(self) -> list[tuple[Tensor, ...]]:
+        """Gradients, weights, moments and number of updates of matrices, and of the rest."""
+        pieces = (torch.split(each, self._sizes) for each in (self._gradients, *self._state))
+        return list(zip(*pieces, self._n_updates, strict=True))
+
+    def state(self, first: int) -> FlatState:
+        """Weights and moments, of which `first` is the index of the first in the flat buffer."""
+        kinds = zip(STATE_KINDS, self._state, strict=True)
+        return {kind: Segment(first, values) for kind, values in kinds}
+
+    def update(self, learning_rate: float, skips: Tensor) -> None:
+        """Updates weights and moments, unless `skips` is 1.0 (a scalar on the device, else 0.0)."""
+        first_decay, second_decay = self._config.betas
+        decay = self._config.weight_decay
+        decays = (decay, decay if self._config.decay == "all" else 0.0)
+        for (gradients, weights, first, second, n), decay in zip(self._groups, decays, strict=True):
+            adamw(
+                [weights],
+                [gradients],
+                [first],
+                [second],
+                [],
+                [n],
+                fused=True,
+                found_inf=skips,
+                amsgrad=False,
+                beta1=first_decay,
+                beta2=second_decay,
+                lr=learning_rate,
+                weight_decay=decay,
+                eps=EPSILON,
+                maximize=False,
+            )
+
 
 _PIECE = 1 << 24  # numbers whose norm is computed at once
 
