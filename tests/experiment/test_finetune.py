@@ -1,4 +1,4 @@
-"""What one command refuses, rule by rule; tests/bad_input has the sentences."""
+"""Rules of the one command about what it refuses; tests/bad_input has the sentences."""
 
 from pathlib import Path
 
