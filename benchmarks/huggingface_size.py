@@ -35,7 +35,7 @@ LAYER_NUMBERS = 2 * WIDTH * WIDTH + 2 * WIDTH * WIDTH // 4 + 3 * WIDTH * INNER
 
 
 def make(folder: Path, n_bytes: int) -> None:
-    """Writes a model whose numbers are random, but repeat."""
+    """Writes a model whose numbers are random."""
     n_layers = max(1, round((n_bytes / BYTES - 2 * VOCABULARY * WIDTH) / LAYER_NUMBERS))
     shape = LlamaShape(
         n_layers=n_layers,
@@ -48,11 +48,9 @@ def make(folder: Path, n_bytes: int) -> None:
     )
     page = page_for(shape)
     found = {each.name: each.shape for each in page.tensors(shape)}
-    numbers = torch.randn(1 << 26, dtype=torch.bfloat16)
 
     def read(name: str, start: int, stop: int) -> Tensor:
-        size = torch.Size((stop - start, *found[name][1:]))
-        return numbers[: size.numel()].view(size)
+        return torch.randn((stop - start, *found[name][1:]), dtype=torch.bfloat16)
 
     folder.mkdir()
     write_tensors(folder, page.tensors(shape), read, torch.bfloat16)

@@ -610,7 +610,7 @@ ANY_DECODER = (
         ),
     ),
     Mutant(
-        "training/huggingface/read_rows.py",
+        "training/huggingface/read_weights.py",
         "i * n_rows + row",
         "i * n_rows",
         "experts read from their first row",

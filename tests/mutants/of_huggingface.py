@@ -60,7 +60,7 @@ HUGGINGFACE = (
         FOLDER,
     ),
     Mutant(
-        "training/huggingface/read_rows.py",
+        "training/huggingface/read_weights.py",
         "piece.at - start, piece.n_rows",
         "0, piece.n_rows",
         "joined tensors overwrite each other",

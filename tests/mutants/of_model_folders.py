@@ -25,9 +25,9 @@ MODEL_FOLDERS = (
         FILES,
     ),
     Mutant(
-        f"{HUGGINGFACE}/weight_files.py",
-        "if n_bytes != needed:",
-        "if n_bytes > needed:",
+        f"{HUGGINGFACE}/describe_model.py",
+        "                stored_tensors(origin.folder)",
+        "                str(origin.folder)",
         "a file that was not fetched completely is described",
         DESCRIBED,
     ),
@@ -39,7 +39,7 @@ MODEL_FOLDERS = (
         FILES,
     ),
     Mutant(
-        f"{HUGGINGFACE}/read_rows.py",
+        f"{HUGGINGFACE}/read_weights.py",
         "if not torch.stack(values.aminmax()).isfinite().all():",
         "if values.isinf().any():",
         "weights may be NaN",
@@ -61,7 +61,7 @@ MODEL_FOLDERS = (
     ),
     Mutant(
         f"{HUGGINGFACE}/t5.py",
-        "if names and not (_HEAD in names and names.intersection(_EMBEDDINGS)):",
+        "if names and not (_HEAD in names and names.keys() & _EMBEDDINGS):",
         "if names and settings.get('tie_word_embeddings', True):",
         "a head of which there are weights is tied, if the settings say so",
         SETTINGS,
@@ -102,7 +102,7 @@ MODEL_FOLDERS = (
         (f"{SETTINGS[0]}::test_the_rows_of_the_pretraining_are_found",),
     ),
     Mutant(
-        f"{HUGGINGFACE}/dtypes.py",
+        f"{HUGGINGFACE}/settings.py",
         'value.removeprefix("torch.")',
         "value",
         "a type with the prefix of torch is refused",

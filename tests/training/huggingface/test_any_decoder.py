@@ -20,7 +20,7 @@ from dynapipe_hpc.models.transformers import TransformersStage
 from dynapipe_hpc.training.checkpoint.files import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart, whole_parts, write_parts
 from dynapipe_hpc.training.flat_parameters import FlatParameters
-from dynapipe_hpc.training.huggingface import read_rows
+from dynapipe_hpc.training.huggingface import read_weights
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.folder import open_tensors
 from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
@@ -192,13 +192,13 @@ def test_experts_are_as_they_were_beside_merged_adapters(theirs: Path, tmp_path:
 
 def test_a_stage_reads_its_own_tensors_only(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     origin, shape = origin_of(theirs)
-    names, read = set(), read_rows._read
+    names, read = set(), read_weights._read
 
     def noted(tensor: Any, index: Any) -> Any:
         names.add(tensor.name)
         return read(tensor, index)
 
-    monkeypatch.setattr(read_rows, "_read", noted)
+    monkeypatch.setattr(read_weights, "_read", noted)
     stage = TransformersStage(shape, range(2, 4), first=False, last=True)
     open_weights(origin, shape).read(whole_parts(stage))
     stored = open_tensors(theirs, origin.page, shape).tensors
@@ -213,7 +213,7 @@ def test_a_block_of_a_stack_is_read_from_within_its_experts(theirs: Path) -> Non
     n, rows, columns = shape.tensors["model.layers.*.mlp.experts.gate_up_proj"]
     values = torch.empty(2, 9, 3, dtype=torch.float64)
     start = torch.Size([1, rows // 2 - 4, 2])  # the last rows of gates, and first of what they pass
-    read_rows.read_part(tensors, StatePart(name, torch.Size([n, rows, columns]), start, values))
+    read_weights.read_part(tensors, StatePart(name, torch.Size([n, rows, columns]), start, values))
     for i in range(2):
         expert = f"model.layers.1.block_sparse_moe.experts.{1 + i}"
         whole = torch.cat([stored[f"{expert}.{each}.weight"] for each in ("w1", "w3")])

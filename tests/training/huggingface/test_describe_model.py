@@ -14,11 +14,10 @@ def test_a_description_refuses_files_that_are_not_as_long_as_they_say(tmp_path: 
     assert 'family = "llama"' in describe_model(folder)
     file = folder / "model.safetensors"
     content = file.read_bytes()
-    for other in (content[:-100], content + b"0"):
+    for other in (content[:-100], content + b"0", content[:50]):
         file.write_bytes(other)
-        message = rf"has {len(other):,} bytes, but {len(content):,} by its header; fetch it again"
+        message = (
+            rf"is not a complete safetensors file \({len(other):,} bytes: .*\); fetch it again"
+        )
         with pytest.raises(InputError, match=f"model.safetensors: {message}"):
             describe_model(folder)
-    file.write_bytes(content[:50])
-    with pytest.raises(InputError, match="is not a complete safetensors file; fetch it again"):
-        describe_model(folder)

@@ -20,12 +20,12 @@ from torch import Tensor
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.training.checkpoint.files import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart
-from dynapipe_hpc.training.huggingface import read_rows as read_rows_file
+from dynapipe_hpc.training.huggingface import read_weights
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.folder import open_tensors
 from dynapipe_hpc.training.huggingface.import_model import import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
-from dynapipe_hpc.training.huggingface.read_rows import read_part, read_rows
+from dynapipe_hpc.training.huggingface.read_weights import read_part, read_rows
 from dynapipe_hpc.training.huggingface.write_tensors import write_tensors
 
 Tensors = dict[str, Tensor]
@@ -300,7 +300,7 @@ def test_joined_tensors_of_two_types_are_read_in_blocks(
         copy_of("t5-1.1"),
         lambda found: {n: t.half() if ".k." in n or "wi_0" in n else t for n, t in found.items()},
     )
-    monkeypatch.setattr(read_rows_file, "ROWS_BYTES", 5 * 16 * 4)
+    monkeypatch.setattr(read_weights, "ROWS_BYTES", 5 * 16 * 4)
     import_model(tmp_path / "theirs", tmp_path / "ours")
     export_model(tmp_path / "ours", tmp_path / "back", "float32")
     found, expected = (load_file(tmp_path / n / "model.safetensors") for n in ("back", "theirs"))

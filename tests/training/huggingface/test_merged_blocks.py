@@ -14,7 +14,7 @@ from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.training.checkpoint.files import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
-from dynapipe_hpc.training.huggingface import read_rows as read_rows_file
+from dynapipe_hpc.training.huggingface import read_weights
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
@@ -56,7 +56,7 @@ def test_every_row_gets_what_its_adapter_adds(
     tensors = llama_tensors()
     base = write_model(tmp_path / "base", LLAMA, tensors)
     added = write_tuned(tmp_path / "tuned", base)
-    monkeypatch.setattr(read_rows_file, "ROWS_BYTES", 4 * WIDTH * n_rows)
+    monkeypatch.setattr(read_weights, "ROWS_BYTES", 4 * WIDTH * n_rows)
     export_model(tmp_path / "tuned", tmp_path / "merged", base=base)
     found = load_file(tmp_path / "merged/model.safetensors")
     assert found.keys() == tensors.keys()

@@ -17,7 +17,7 @@ from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.training.huggingface.model_type_mapping import LONGEST, ModelTypeMapping, Values
 from dynapipe_hpc.training.huggingface.settings import Settings
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, same
-from dynapipe_hpc.training.huggingface.weight_files import tensor_shapes
+from dynapipe_hpc.training.huggingface.weight_files import stored_tensors
 
 FAMILY = "transformers"
 _LEFT_OUT = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "auto_map")
@@ -242,13 +242,13 @@ def _weights(settings: Settings) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     n_layers: dict[str, int] = {}
     n_experts: dict[str, set[str]] = {}
-    for stored, shape in tensor_shapes(settings.path.parent).items():
+    for stored, tensor in stored_tensors(settings.path.parent).items():
         name = stored
         if layer := _LAYER.fullmatch(stored):
             name = f"{layer[1]}{NUMBER}{layer[3]}"
             for before, after in experts.renamed.items():
                 name = name.replace(before, after)
-        size = tuple(shape)
+        size = tensor.shape
         if expert := _EXPERT.fullmatch(name):
             name = f"{expert[1]}{NUMBER}{expert[3]}"
             n_experts.setdefault(name, set()).add(expert[2])

@@ -5,11 +5,11 @@ from pathlib import Path
 from shutil import copyfile
 
 import torch
-from safetensors.torch import save_file
 
 from dynapipe_hpc.data.atomic_write import new_folder
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.weight_files import SINGLE
+from dynapipe_hpc.training.huggingface.write_tensors import save_tensors
 from dynapipe_hpc.training.small_files import CONFIG
 
 _LLAMA = {
@@ -44,4 +44,4 @@ def write_demo_model(folder: Path, tokenizer: Path) -> None:
             else torch.ones(shape)
             for name, shape in shapes.items()
         }
-        save_file(tensors, new / SINGLE, metadata={"format": "pt"})
+        save_tensors(new / SINGLE, tensors)

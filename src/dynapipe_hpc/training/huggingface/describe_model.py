@@ -13,7 +13,7 @@ from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.foreign_model import FULL, config_of
 from dynapipe_hpc.training.huggingface.any_decoder import FAMILY
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
-from dynapipe_hpc.training.huggingface.weight_files import check_sizes
+from dynapipe_hpc.training.huggingface.weight_files import stored_tensors
 
 
 def describe_model(path: Path) -> str:
@@ -30,7 +30,7 @@ def describe_model(path: Path) -> str:
         try:
             origin = find_origin(path, family)
             if origin.description is None:
-                check_sizes(origin.folder)
+                stored_tensors(origin.folder)  # refuses files that are not complete
                 if isinstance(origin.shape, TransformersShape):
                     _check_layers(origin.shape)
         except InputError as error:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
@@ -20,15 +19,15 @@ from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.training.checkpoint.files import Description
 from dynapipe_hpc.training.checkpoint.part_files import check_part
 from dynapipe_hpc.training.checkpoint.parts import CheckpointReader
-from dynapipe_hpc.training.huggingface.dtypes import DTYPE_KEYS, configured_dtype
 from dynapipe_hpc.training.huggingface.folder import open_tensors
 from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights
 from dynapipe_hpc.training.huggingface.model_type_mapping import Values
 from dynapipe_hpc.training.huggingface.origin import CHECKPOINTS, Origin, find_origin
 from dynapipe_hpc.training.huggingface.pages import page_for
-from dynapipe_hpc.training.huggingface.read_rows import read_rows
+from dynapipe_hpc.training.huggingface.read_weights import read_rows
+from dynapipe_hpc.training.huggingface.settings import DTYPE_KEYS
 from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids
-from dynapipe_hpc.training.huggingface.write_tensors import ReadRows, write_tensors
+from dynapipe_hpc.training.huggingface.write_tensors import ReadRows, save_tensors, write_tensors
 from dynapipe_hpc.training.small_files import (
     ADAPTER_CONFIG,
     ADAPTER_MODEL,
@@ -105,8 +104,8 @@ def write_adapters(
         "base_model_name_or_path": base,
         "inference_mode": True,
     }
+    save_tensors(folder / ADAPTER_MODEL, tensors)
     with writing(folder):
-        save_file(tensors, folder / ADAPTER_MODEL, metadata={"format": "pt"})
         (folder / ADAPTER_CONFIG).write_text(f"{json.dumps(values, indent=2)}\n")
 
 
@@ -229,7 +228,7 @@ def write_model(folder: Path, origin: Origin, read: ReadRows, dtype: str | None 
         dtype: Type of the weights in the folder; None for that in the model's `config.json`, or
             float32.
     """
-    dtype = dtype or configured_dtype(origin.settings) or "float32"
+    dtype = dtype or origin.settings.dtype or "float32"
     write_tensors(folder, origin.page.tensors(origin.shape), read, getattr(torch, dtype))
     if origin.small_files is not None:
         copy_small_files(origin.small_files, folder)

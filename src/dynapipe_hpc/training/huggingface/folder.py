@@ -1,15 +1,14 @@
 """Folder of a Hugging Face model: its sizes, its tensors and which weights they make."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.training.huggingface.dtypes import DTYPES
 from dynapipe_hpc.training.huggingface.model_type_mapping import ModelTypeMapping
-from dynapipe_hpc.training.huggingface.stored import SafetensorsEntry, read_headers
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap
+from dynapipe_hpc.training.huggingface.weight_files import DTYPES, SafetensorsEntry, stored_tensors
 
 _WRAPPERS = {
     "_orig_mod.": (
@@ -31,13 +30,8 @@ _WRAPPERS = {
 """Causes and remedies, by the beginnings of names."""
 
 
-def check_names(folder: Path, names: Iterable[str]) -> None:
-    """Refuses tensors of a model that was saved inside another object.
-
-    Raises:
-        InputError: A name begins in such a way; names the object.
-    """
-    names = list(names)
+def _check_names(folder: Path, names: Collection[str]) -> None:
+    """Refuses tensors of a model that was saved inside another object, which is named."""
     for prefix, remedy in _WRAPPERS.items():
         if wrapped := [name for name in names if name.startswith(prefix)]:
             raise InputError(
@@ -69,8 +63,8 @@ def open_tensors(folder: Path, page: ModelTypeMapping, shape: ModelShape) -> Mod
         InputError: Tensors are missing, superfluous or misshapen, which names all of them; or they
             were saved from something else than the model alone.
     """
-    stored = read_headers(folder)
-    check_names(folder, stored)
+    stored = stored_tensors(folder)
+    _check_names(folder, stored)
     tensors = _with_any_copy(_with_prefix(stored, page), page.copies(shape))
     maps = {each.name: each for each in page.tensors(shape)}
     expected_shapes = {n: size for each in maps.values() for n, size in each.stored_shapes.items()}

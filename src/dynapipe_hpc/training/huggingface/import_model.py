@@ -13,7 +13,7 @@ from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.huggingface.folder import ModelTensors, open_tensors
 from dynapipe_hpc.training.huggingface.origin import FACT, Origin, find_origin
-from dynapipe_hpc.training.huggingface.read_rows import check_copies, read_rows, row_blocks
+from dynapipe_hpc.training.huggingface.read_weights import check_copies, read_rows, row_blocks
 from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 
 NOTHING_DONE = Counters(n_steps=0, n_updates=0, loss_scale=1.0, n_scaled_steps=0, n_skipped_steps=0)

@@ -15,7 +15,6 @@ from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.files import NAME, Description, Facts
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.huggingface.any_decoder import FAMILY
-from dynapipe_hpc.training.huggingface.dtypes import configured_dtype
 from dynapipe_hpc.training.huggingface.model_type_mapping import ModelTypeMapping, Values
 from dynapipe_hpc.training.huggingface.pages import has_another_family, page_for, page_of
 from dynapipe_hpc.training.huggingface.settings import Settings
@@ -109,7 +108,7 @@ def find_origin(path: Path, family: str | None = None) -> Origin:
         )
     settings = Settings(path / CONFIG, read_object(path / CONFIG))
     page = page_of(settings, family)
-    configured_dtype(settings)  # an export, after training, would be late to refuse it
+    _ = settings.dtype  # an export, after training, would be late to refuse it
     try:
         values = page.model(settings)
     except InputError as error:

@@ -1,17 +1,27 @@
-"""Reader of the weights of a model on disk, into parts of a model in memory."""
+"""Reading of the weights of a model on disk, piece by piece, into parts of a model in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from math import prod
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.training.checkpoint.part_files import check_part
 from dynapipe_hpc.training.checkpoint.parts import CheckpointReader, StatePart, whole_parts
 from dynapipe_hpc.training.huggingface.folder import ModelTensors, open_tensors
 from dynapipe_hpc.training.huggingface.origin import Origin
-from dynapipe_hpc.training.huggingface.read_rows import check_copies, read_part
+from dynapipe_hpc.training.huggingface.tensor_map import TensorMap
+from dynapipe_hpc.training.huggingface.weight_files import DTYPES, SafetensorsEntry
 
 WEIGHT, ADAPTER = "weight/", ".adapters."
+ROWS_BYTES = 1 << 24
+"""Size in float32 up to which rows of a large tensor are held at a time; it stays on the heap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +95,101 @@ def load_model(origin: Origin) -> StageOfFamily:
     stage = family_of(shape)(shape, range(shape.n_all_layers), first=True, last=True)
     weights.read(whole_parts(stage))
     return stage
+
+
+def read_part(tensors: ModelTensors, part: StatePart) -> None:
+    """Overwrites a block of a weight with what the tensors of a folder hold.
+
+    Raises:
+        InputError: A number is NaN or infinite.
+    """
+    tensor_map = tensors.maps[part.name]
+    if tensor_map.is_stack:
+        _read_stack(tensors, part, tensor_map)
+        return
+    _read_block(tensors, part, tensor_map)
+
+
+def _read_stack(tensors: ModelTensors, part: StatePart, tensor_map: TensorMap) -> None:
+    """Overwrites a block of a stack of matrices, one matrix after another."""
+    (first, row, *others), n_rows = part.offsets, tensor_map.shape[1]
+    matrix = tensor_map.as_matrix
+    for i, values in enumerate(part.values, first):
+        offsets = torch.Size([i * n_rows + row, *others])
+        _read_block(tensors, replace(part, offsets=offsets, values=values), matrix)
+
+
+def _read_block(tensors: ModelTensors, part: StatePart, tensor_map: TensorMap) -> None:
+    (start, *others), (n_rows, *sizes) = part.offsets, part.values.shape
+    rest = [slice(o, o + n) for o, n in zip(others, sizes, strict=True)]
+    for first, stop in row_blocks(tensor_map, start, start + n_rows):
+        for piece in tensor_map.pieces(first, stop):
+            index = [slice(piece.start, piece.start + piece.n_rows), *rest]
+            values = _read(
+                tensors.tensors[piece.source], index[::-1] if tensor_map.transposed else index
+            )
+            target = part.values.narrow(0, piece.at - start, piece.n_rows)
+            target.copy_(values.T if tensor_map.transposed else values)
+
+
+def read_rows(tensors: ModelTensors, name: str, start: int, stop: int) -> Tensor:
+    """Rows `start` to `stop` of an unsplit weight, in a type that holds those of its tensors.
+
+    Raises:
+        InputError: A number is NaN or infinite.
+    """
+    tensor_map = tensors.maps[name].as_matrix
+    stored = {DTYPES[tensors.tensors[source].dtype] for source in tensor_map.sources}
+    dtype = reduce(torch.promote_types, (getattr(torch, each) for each in stored))
+    pieces = list(tensor_map.pieces(start, stop))
+    if len(pieces) == 1 and not tensor_map.transposed:
+        (piece,) = pieces
+        rows = slice(piece.start, piece.start + piece.n_rows)
+        return _read(tensors.tensors[piece.source], [rows]).to(dtype)
+    values = torch.empty((stop - start, *tensor_map.shape[1:]), dtype=dtype)
+    offsets = torch.Size([start] + [0] * (values.ndim - 1))
+    _read_block(tensors, StatePart(name, torch.Size(tensor_map.shape), offsets, values), tensor_map)
+    return values
+
+
+def row_blocks(tensor_map: TensorMap, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """First and last rows of blocks of a weight that are held at a time.
+
+    Weights that are stored as columns are not cut, as their rows would be read number by number.
+    """
+    step = max(1, ROWS_BYTES // (4 * prod(tensor_map.shape[1:])))
+    if tensor_map.transposed:
+        step = stop - start
+    for first in range(start, stop, step):
+        yield first, min(first + step, stop)
+
+
+def check_copies(tensors: ModelTensors) -> None:
+    """Compares tensors that are in the folder twice.
+
+    Raises:
+        InputError: Two differ; names them.
+    """
+    for copy, name in tensors.copies.items():
+        one, other = tensors.tensors[copy], tensors.tensors[name]
+        n_rows = max(1, ROWS_BYTES // (4 * prod(one.shape[1:])))
+        for start in range(0, one.shape[0], n_rows):
+            index = [slice(start, start + n_rows)]
+            if not torch.equal(_read(one, index), _read(other, index)):
+                raise InputError(
+                    f"{tensors.folder}: {copy} differs from {name}, although config.json ties "
+                    "them; if the head has weights of its own, set tie_word_embeddings to false "
+                    "there"
+                )
+
+
+def _read(tensor: SafetensorsEntry, index: Sequence[slice]) -> Tensor:
+    # Opened anew each time: what has been read of a mapped file counts as memory in use.
+    with safe_open(str(tensor.file), framework="pt") as file:
+        values: Tensor = file.get_slice(tensor.name)[tuple(index)]
+    if not torch.stack(values.aminmax()).isfinite().all():  # a NaN is both least and largest
+        raise InputError(
+            f"{tensor.file}: {tensor.name} has numbers that are NaN or infinite, so that no loss "
+            "would be a number; take the model as it was before its training diverged"
+        )
+    return values

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.training.huggingface.weight_files import DTYPES
 
 _MISSING = object()
+DTYPE_KEYS = ("dtype", "torch_dtype")
+"""Setting with the type, in newer and older versions of `transformers`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,25 @@ class Settings:
         if not isinstance(value, bool):
             raise InputError(f"{self.path}: '{name}' is {quoted(value)}, not true or false")
         return value
+
+    @property
+    def dtype(self) -> str | None:
+        """The type of the weights; None if none is named, or it is left to the files.
+
+        Raises:
+            InputError: It is not a type that is read.
+        """
+        key = next((key for key in DTYPE_KEYS if self.get(key) is not None), None)
+        value = self.get(key) if key else "auto"
+        if value == "auto":
+            return None
+        name = value.removeprefix("torch.") if isinstance(value, str) else ""
+        if name not in DTYPES.values():
+            raise InputError(
+                f"{self.path}: '{key}' is {quoted(value)}, which is not supported, only "
+                f"{', '.join(DTYPES.values())}; enter the type of the weights there"
+            )
+        return name
 
     def require(self, name: str, *allowed: object) -> None:
         """Checks that a setting is absent or has a value that our models compute.

@@ -7,7 +7,7 @@ from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.training.huggingface.model_type_mapping import LONGEST, ModelTypeMapping, Values
 from dynapipe_hpc.training.huggingface.settings import Settings
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, same
-from dynapipe_hpc.training.huggingface.weight_files import tensor_names
+from dynapipe_hpc.training.huggingface.weight_files import has_weights, stored_tensors
 
 _SHARED, _HEAD = "shared.weight", "lm_head.weight"
 _COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
@@ -63,8 +63,9 @@ def _head(settings: Settings, *, scaled: bool) -> Values:
     """
     if scaled:
         return {"tied_head": True}
-    names = tensor_names(settings.path.parent)
-    if names and not (_HEAD in names and names.intersection(_EMBEDDINGS)):
+    folder = settings.path.parent
+    names = stored_tensors(folder) if has_weights(folder) else {}
+    if names and not (_HEAD in names and names.keys() & _EMBEDDINGS):
         return {"tied_head": True, "scale_decoder_outputs": False}
     return {"tied_head": False}
 

@@ -1,17 +1,31 @@
-"""Choice of the files in a folder that hold its weights."""
+"""Files in a folder that hold its weights, and the tensors in them."""
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.data.input_file import open_input
+from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.training.small_files import read_object
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-MAX_HEADER_BYTES = 10**8
-"""Size of the longest header that the format allows."""
+DTYPES: Mapping[str, str] = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+}
+"""Types of numbers that are read, as safetensors and torch call them."""
+
+
+class SafetensorsEntry(NamedTuple):
+    """Tensor in a safetensors file, by the name and type that it has there."""
+
+    file: Path
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -38,81 +52,37 @@ def weight_files(folder: Path) -> list[Path]:
     return [single]
 
 
-def tensor_names(folder: Path) -> frozenset[str]:
-    """Names of the tensors in a folder, read without a library; none if its weights are not there.
-
-    Files that are damaged have no names here; to read their tensors says why.
+def stored_tensors(folder: Path) -> dict[str, SafetensorsEntry]:
+    """Tensors of a folder, by name; their numbers are not read.
 
     Raises:
-        InputError: There are two sets of weights, or the index is damaged.
+        InputError: There are no weights, two sets of them, or a file is damaged or not complete.
     """
-    if not any((folder / name).exists() for name in (SINGLE, INDEX)):
-        return frozenset()
-    return frozenset(name for file in weight_files(folder) for name in _header(file))
+    from safetensors import SafetensorError, safe_open
 
-
-def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors in a folder by name, read without a library.
-
-    Raises:
-        InputError: There are no weights, or a file is damaged.
-    """
-    shapes: dict[str, tuple[int, ...]] = {}
+    tensors: dict[str, SafetensorsEntry] = {}
     for file in weight_files(folder):
-        header = _header(file)
-        if not header:
-            raise _damaged_error(file)
-        for name, entry in header.items():
-            shape = entry.get("shape") if isinstance(entry, dict) else None
-            if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-                raise InputError(f"{file}: {name} has no shape in the header; fetch the file again")
-            shapes[name] = tuple(shape)
-    return shapes
-
-
-def check_sizes(folder: Path) -> None:
-    """Refuses files of tensors that are shorter or longer than their headers say.
-
-    Raises:
-        InputError: There are no weights, or a file is damaged or not complete.
-    """
-    for file in weight_files(folder):
-        header = _header(file)
-        if not header:
-            raise _damaged_error(file)
-        with open_input(file) as opened:
-            start = 8 + int.from_bytes(opened.read(8), "little")
-        n_bytes, needed = file.stat().st_size, start + max(map(_end, header.values()))
-        if n_bytes != needed:
+        if reason := why_unreadable(file):
+            raise InputError(f"{file}: cannot be read: {reason}")
+        try:
+            with safe_open(str(file), framework="numpy") as opened:
+                for name in opened.keys():  # noqa: SIM118 - it is not a dictionary
+                    tensor = opened.get_slice(name)
+                    if name in tensors:
+                        raise InputError(f"{file}: {name} is in {tensors[name].file.name}, too")
+                    shape = tuple(tensor.get_shape())
+                    tensors[name] = SafetensorsEntry(file, name, tensor.get_dtype(), shape)
+        except (SafetensorError, OSError) as error:
             raise InputError(
-                f"{file}: has {n_bytes:,} bytes, but {needed:,} by its header; fetch it again"
-            )
+                f"{file}: is not a complete safetensors file ({file.stat().st_size:,} bytes: "
+                f"{error}); fetch it again"
+            ) from None
+    return tensors
 
 
-def _end(entry: object) -> int:
-    """End of a tensor by its entry in the header; 0 if that has none."""
-    match entry:
-        case {"data_offsets": [_, int() as end]}:
-            return end
-        case _:
-            return 0
-
-
-def _damaged_error(file: Path) -> InputError:
-    return InputError(f"{file}: is not a complete safetensors file; fetch it again")
-
-
-def _header(file: Path) -> dict[str, Any]:
-    """Tensors in the header of a safetensors file: its size in 8 bytes, then JSON."""
-    try:
-        with open_input(file) as opened:
-            n_bytes = int.from_bytes(opened.read(8), "little")
-            header = json.loads(opened.read(n_bytes)) if n_bytes <= MAX_HEADER_BYTES else {}
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(header, dict):
-        return {}
-    return {name: entry for name, entry in header.items() if name != "__metadata__"}
+def has_weights(folder: Path) -> bool:
+    """Whether there are files of weights in a folder; plans need none."""
+    return any((folder / name).exists() for name in (SINGLE, INDEX))
 
 
 def _shards(index: Path) -> list[Path]:
