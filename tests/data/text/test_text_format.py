@@ -9,8 +9,7 @@ import pytest
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.record_format import RecordFormat
-from dynapipe_hpc.data.text.records import PAIR_FIELDS
-from dynapipe_hpc.data.text.text_format import check_first_line
+from dynapipe_hpc.data.text.records import PAIR_FIELDS, check_first_line
 
 TABLES = {
     "a.csv": 'inputs,targets\n"a, ""b""\nc",d\n',

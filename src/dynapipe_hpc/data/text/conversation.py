@@ -60,9 +60,6 @@ def conversation_from(record: Mapping[str, Any], prompt: str, completion: str) -
         record: The record.
         prompt: Name of the field of messages that are only read, in records without `messages`.
         completion: Name of the field of the messages after them.
-
-    Raises:
-        InputError: A field is missing, wrong, or cannot be honoured.
     """
     name = CONVERSATIONS if CONVERSATIONS in record else "messages"
     if name in record:
@@ -80,11 +77,7 @@ def conversation_from(record: Mapping[str, Any], prompt: str, completion: str) -
 
 
 def context_of(record: Mapping[str, Any]) -> Conversation:
-    """Fields beside the messages, or beside a pair: what is before them, tools, values.
-
-    Raises:
-        InputError: A field is wrong.
-    """
+    """Fields beside the messages, or beside a pair: what is before them, tools, values."""
     messages: list[Fields] = []
     if system := text_of(record, SYSTEM, ""):
         messages.append({"role": SYSTEM, "content": system})
@@ -99,11 +92,7 @@ def context_of(record: Mapping[str, Any]) -> Conversation:
 
 
 def check_no_context(record: Mapping[str, Any]) -> None:
-    """Refuses fields that only a chat template can show.
-
-    Raises:
-        InputError: The record has such a field.
-    """
+    """Refuses fields that only a chat template can show."""
     for name in CONTEXT:
         if not is_empty(record.get(name)):
             raise InputError(

@@ -96,9 +96,6 @@ def check_known_fields(fields: Mapping[str, Any], place: Place, prefix: str = ""
         fields: The record, or the message.
         place: Which of both it is.
         prefix: What stands before the name of a field in a message about it.
-
-    Raises:
-        InputError: It has such a field, and the field is not empty.
     """
     for name, value in fields.items():
         known = _REFUSED.get((place, name))

@@ -85,11 +85,7 @@ class Message(NamedTuple):
 
 
 def message_from(value: object, name: str) -> Message:
-    """A message of a record.
-
-    Raises:
-        InputError: A field is missing, wrong, or cannot be honoured.
-    """
+    """A message of a record."""
     if not isinstance(value, dict):
         raise InputError(f"field '{name}' is {kind_of(value)}, not a message")
     check_texts(name, value)

@@ -18,12 +18,20 @@ from dynapipe_hpc.data.text.conversation import (
 )
 from dynapipe_hpc.data.text.known_fields import check_known_fields
 from dynapipe_hpc.data.text.messages import ASSISTANT, KNOWN_ROLES, REASONING, Fields
-from dynapipe_hpc.data.text.record_fields import check_text, is_empty, kind_of, listed, text_of
+from dynapipe_hpc.data.text.record_fields import (
+    check_text,
+    instruction_of,
+    is_empty,
+    kind_of,
+    listed,
+    text_of,
+)
 
 CHOSEN, REJECTED, PROMPT = "chosen", "rejected", "prompt"
 ANSWERS = (CHOSEN, REJECTED)
 COMPLETIONS = "completions"
 """Field of rated answers, of which the best and the worst make a pair (UltraFeedback)."""
+_SAME = "fields 'chosen' and 'rejected' are the same: nothing to prefer"
 _DEGREE = "overall_preference"
 _SCORE, _RESPONSE = "overall_score", "response"
 _PRINTED_MESSAGES = re.compile(r"\s*(array\()?(\{'messages': )?\[\{'(role|from|content|value)': ")
@@ -128,9 +136,6 @@ def text_preference(record: Mapping[str, Any]) -> TextPreference:
     Its prompt is `prompt`, or an instruction as Alpaca has it, or else what both answers begin
     with, up to the last blank before they differ. Of rated answers, the pair is of the best and the
     worst.
-
-    Raises:
-        InputError: A field is missing, wrong, or cannot be honoured; names the field.
     """
     is_rated = COMPLETIONS in record and CHOSEN not in record
     _check_fields(record, needs_answers=not is_rated)
@@ -141,13 +146,16 @@ def text_preference(record: Mapping[str, Any]) -> TextPreference:
     if record.get(PROMPT) is not None:
         prompt = text_of(record, PROMPT)
     elif "instruction" in record:
-        instruction, given = text_of(record, "instruction"), text_of(record, "input", "")
-        prompt = f"{instruction}\n\n{given}" if given else instruction
+        prompt = instruction_of(record)
     else:
         _check_no_other_prompt(record)
         prompt = _shared(chosen, rejected)
         chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
-    _check_answers(chosen, rejected)
+    if chosen == rejected:
+        raise InputError(_SAME)
+    for name, answer in zip(ANSWERS, (chosen, rejected), strict=True):
+        if not answer:
+            raise InputError(f"field '{name}' has no text after the prompt")
     return TextPreference(prompt, chosen, rejected, context_of(record))
 
 
@@ -156,9 +164,6 @@ def chat_preference(record: Mapping[str, Any]) -> ChatPreference:
 
     The messages before the answers are the first of both answers, or in `prompt`, or else in
     `conversations` or `messages`.
-
-    Raises:
-        InputError: A field is missing, wrong, or cannot be honoured; names the field.
     """
     _check_fields(record, needs_answers=True)
     before = _messages_before(record)
@@ -173,7 +178,7 @@ def chat_preference(record: Mapping[str, Any]) -> ChatPreference:
         if not any(chat.messages[last].get(key) for key in ("content", "tool_calls", *REASONING)):
             raise InputError(f"field '{name}' ends with a message without text")
     if chosen == rejected:
-        raise InputError("fields 'chosen' and 'rejected' are the same: nothing to prefer")
+        raise InputError(_SAME)
     pair = ChatPreference(*chats)
     n_shared = pair.n_shared
     if n_shared in (len(chosen), len(rejected)):
@@ -251,14 +256,6 @@ def _check_no_other_prompt(record: Mapping[str, Any]) -> None:
                 f"field '{name}' is not read, and there is neither a 'prompt' nor an "
                 f"'instruction'; rename '{name}' to 'prompt' if the answers follow it"
             )
-
-
-def _check_answers(chosen: str, rejected: str) -> None:
-    if chosen == rejected:
-        raise InputError("fields 'chosen' and 'rejected' are the same: nothing to prefer")
-    for name, answer in zip(ANSWERS, (chosen, rejected), strict=True):
-        if not answer:
-            raise InputError(f"field '{name}' has no text after the prompt")
 
 
 def _shared(chosen: str, rejected: str) -> str:

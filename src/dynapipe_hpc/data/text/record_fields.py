@@ -12,11 +12,7 @@ MAX_NAMES = 8
 
 
 def text_of(record: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """The text in a field.
-
-    Raises:
-        InputError: The field is missing, and there is no default, or it is not text.
-    """
+    """The text in a field."""
     if name not in record and default is None:
         raise InputError(f"field '{name}' is missing (found {listed(record)})")
     value = record.get(name, default)
@@ -28,12 +24,14 @@ def text_of(record: Mapping[str, Any], name: str, default: str | None = None) ->
     return value
 
 
-def json_of(value: object, name: str, kind: type) -> Any:
-    """A list or an object, which may be written as JSON in a string; an empty string is None.
+def instruction_of(record: Mapping[str, Any]) -> str:
+    """The instruction in a record as Alpaca has it, with its input."""
+    instruction, given = text_of(record, "instruction"), text_of(record, "input", "")
+    return f"{instruction}\n\n{given}" if given else instruction
 
-    Raises:
-        InputError: It is of another kind.
-    """
+
+def json_of(value: object, name: str, kind: type) -> Any:
+    """A list or an object, which may be written as JSON in a string; an empty string is None."""
     expected = kind_of(kind())
     if value is None or value == "":
         return None
@@ -83,11 +81,7 @@ def texts_in(value: object) -> Iterator[str]:
 
 
 def check_text(name: str, text: str) -> None:
-    """Refuses a text that cannot be written.
-
-    Raises:
-        InputError: It holds half of a surrogate pair.
-    """
+    """Refuses a text that cannot be written."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -95,11 +89,7 @@ def check_text(name: str, text: str) -> None:
 
 
 def check_texts(name: str, value: object) -> None:
-    """Refuses texts that cannot be written, however deep in a value.
-
-    Raises:
-        InputError: As for `check_text`.
-    """
+    """Refuses texts that cannot be written, however deep in a value."""
     for text in texts_in(value):
         check_text(name, text)
 

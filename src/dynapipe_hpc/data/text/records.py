@@ -1,10 +1,13 @@
 """Records: the shapes in which people keep samples, and what training takes of them."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, assert_never
+from pathlib import Path
+from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import GIT_LFS, IS_POINTER
 from dynapipe_hpc.data.text.conversation import (
     CONVERSATIONS,
     Conversation,
@@ -23,7 +26,7 @@ from dynapipe_hpc.data.text.preferences import (
     text_preference,
     with_usual_names,
 )
-from dynapipe_hpc.data.text.record_fields import listed, text_of
+from dynapipe_hpc.data.text.record_fields import instruction_of, listed, text_of
 from dynapipe_hpc.data.text.record_format import RecordFormat
 
 DEFAULT_TASK = "default"
@@ -63,96 +66,62 @@ class Pair:
         return replace(self.context, messages=[*self.context.messages, *messages])
 
 
+Record = Mapping[str, Any]
+Content = Pair | Conversation | TextPreference | ChatPreference
+
+
 def formats_of_record(record: object, fields: PairFields) -> list[RecordFormat]:
     """The formats that the fields of a record show, likeliest first."""
     if not isinstance(record, dict):
         return []
     if fields == PAIR_FIELDS:
         record = with_usual_names(record)
-    names = {
-        RecordFormat.PAIRS: {fields.inputs, fields.targets},
-        RecordFormat.MESSAGES: {"messages", CONVERSATIONS},
-        RecordFormat.ALPACA: {"instruction"},
-        RecordFormat.TEXT: {"text"},
-    }
-    if any(isinstance(record.get(name), str | list | dict) for name in ANSWERS):
-        is_chat = are_messages(record)
-        return [RecordFormat.CHAT_PREFERENCES if is_chat else RecordFormat.PREFERENCES]
-    if isinstance(record.get(COMPLETIONS), list) and "instruction" in record:
-        return [RecordFormat.PREFERENCES]
-    if prompt_fields(record, fields) is not None:
-        return [RecordFormat.MESSAGES]
-    if fields == PAIR_FIELDS and _has_prompt(record):
-        return [RecordFormat.PAIRS]
-    return [each for each, shown in names.items() if not shown.isdisjoint(record)]
+    sure = [name for name, shows in SURE.items() if shows(record, fields)]
+    return sure[:1] or [name for name, shows in LIKELY.items() if shows(record, fields)]
 
 
-def _has_prompt(record: Mapping[str, Any]) -> bool:
+def sample_of(record: Record, record_format: RecordFormat, fields: PairFields) -> Content:
+    """Takes of a record what is trained."""
+    return READERS[record_format](record, fields)
+
+
+def _has_answers(record: Record) -> bool:
+    return any(isinstance(record.get(name), str | list | dict) for name in ANSWERS)
+
+
+def _is_rated(record: Record) -> bool:
+    return isinstance(record.get(COMPLETIONS), list) and "instruction" in record
+
+
+def _has_prompt(record: Record, fields: PairFields) -> bool:
     """Whether a pair has the names of TRL, and not ours."""
-    return {PROMPT_FIELDS.inputs, PROMPT_FIELDS.targets} <= record.keys() - {PAIR_FIELDS.inputs}
+    names = {PROMPT_FIELDS.inputs, PROMPT_FIELDS.targets}
+    return fields == PAIR_FIELDS and names <= record.keys() - {PAIR_FIELDS.inputs}
 
 
-def prompt_fields(record: Mapping[str, Any], fields: PairFields) -> PairFields | None:
+def _message_fields(record: Record, fields: PairFields) -> PairFields | None:
     """The fields of a pair that are both lists of messages (TRL); None if there are none."""
-    pairs = (fields, PROMPT_FIELDS)
-    are_lists = (
-        isinstance(record.get(p.inputs), list) and isinstance(record.get(p.targets), list)
-        for p in pairs
-    )
-    return next((p for p, is_one in zip(pairs, are_lists, strict=True) if is_one), None)
+    for each in (fields, PROMPT_FIELDS):
+        if all(isinstance(record.get(name), list) for name in (each.inputs, each.targets)):
+            return each
+    return None
 
 
-def sample_of(
-    record: Mapping[str, Any], record_format: RecordFormat, fields: PairFields
-) -> Pair | Conversation | TextPreference | ChatPreference:
-    """The pair, conversation or preference pair in a record.
-
-    Raises:
-        InputError: A field is missing, wrong, or cannot be honoured; names the field.
-    """
-    if record_format is RecordFormat.TEXT:
-        return _pair("", text_of(record, "text"), "text", NO_CONTEXT)
-    if record_format is RecordFormat.PREFERENCES:
-        return text_preference(with_usual_names(record))
-    if record_format is RecordFormat.CHAT_PREFERENCES:
-        return chat_preference(with_usual_names(record))
+def _conversation(record: Record, fields: PairFields) -> Conversation:
     check_known_fields(record, "record")
-    match record_format:
-        case RecordFormat.PAIRS:
-            if fields == PAIR_FIELDS and _has_prompt(record):
-                fields = PROMPT_FIELDS
-            _check_named(record, fields)
-            inputs, targets = (text_of(record, name) for name in (fields.inputs, fields.targets))
-            return _pair(inputs, targets, fields.targets, context_of(record))
-        case RecordFormat.ALPACA:
-            instruction, given = text_of(record, "instruction"), text_of(record, "input", "")
-            inputs = f"{instruction}\n\n{given}" if given else instruction
-            return _pair(inputs, text_of(record, "output"), "output", context_of(record))
-        case RecordFormat.MESSAGES:
-            prompt = prompt_fields(record, fields) or PAIR_FIELDS
-            if fields not in (PAIR_FIELDS, prompt):
-                raise InputError(
-                    f"fields '{fields.inputs}' and '{fields.targets}' are not two lists of "
-                    "messages; leave out --inputs-field and --targets-field"
-                )
-            return conversation_from(record, prompt.inputs, prompt.targets)
-        case _:
-            assert_never(record_format)
+    prompt = _message_fields(record, fields) or PAIR_FIELDS
+    if fields not in (PAIR_FIELDS, prompt):
+        raise InputError(
+            f"fields '{fields.inputs}' and '{fields.targets}' are not two lists of "
+            "messages; leave out --inputs-field and --targets-field"
+        )
+    return conversation_from(record, prompt.inputs, prompt.targets)
 
 
-def task_of(record: Mapping[str, Any]) -> str:
-    """Name of a record's task.
-
-    Raises:
-        InputError: It is not text, or cannot be stored.
-    """
-    task = text_of(record, "task", DEFAULT_TASK)
-    if "\0" in task:
-        raise InputError("field 'task' holds a zero character, which a dataset cannot store")
-    return task
-
-
-def _check_named(record: Mapping[str, Any], fields: PairFields) -> None:
+def _pair(record: Record, fields: PairFields) -> Pair:
+    check_known_fields(record, "record")
+    if _has_prompt(record, fields):
+        fields = PROMPT_FIELDS
     for name in (fields.inputs, fields.targets):
         if name not in record:
             raise InputError(
@@ -160,9 +129,129 @@ def _check_named(record: Mapping[str, Any], fields: PairFields) -> None:
                 "and the target: --inputs-field NAME --targets-field NAME; preference pairs have "
                 "'chosen' and 'rejected'"
             )
+    return Pair(text_of(record, fields.inputs), _target(record, fields.targets), context_of(record))
 
 
-def _pair(inputs: str, targets: str, name: str, context: Conversation) -> Pair:
-    if not targets:
+def _alpaca(record: Record, _: PairFields) -> Pair:
+    check_known_fields(record, "record")
+    return Pair(instruction_of(record), _target(record, "output"), context_of(record))
+
+
+def _target(record: Record, name: str) -> str:
+    if not (target := text_of(record, name)):
         raise InputError(f"field '{name}' is empty, so there is nothing to learn")
-    return Pair(inputs, targets, context)
+    return target
+
+
+SURE: Mapping[RecordFormat, Callable[[Record, PairFields], bool]] = {
+    RecordFormat.CHAT_PREFERENCES: lambda record, _: _has_answers(record) and are_messages(record),
+    RecordFormat.PREFERENCES: lambda record, _: _has_answers(record) or _is_rated(record),
+    RecordFormat.MESSAGES: lambda record, fields: _message_fields(record, fields) is not None,
+    RecordFormat.PAIRS: _has_prompt,
+}
+"""Whether a record is of a format, and of no other, in this order."""
+LIKELY: Mapping[RecordFormat, Callable[[Record, PairFields], bool]] = {
+    RecordFormat.PAIRS: lambda record, fields: fields.inputs in record or fields.targets in record,
+    RecordFormat.MESSAGES: lambda record, _: "messages" in record or CONVERSATIONS in record,
+    RecordFormat.ALPACA: lambda record, _: "instruction" in record,
+    RecordFormat.TEXT: lambda record, _: "text" in record,
+}
+"""Whether a record may be of a format, likeliest first."""
+READERS: Mapping[RecordFormat, Callable[[Record, PairFields], Content]] = {
+    RecordFormat.CHAT_PREFERENCES: lambda record, _: chat_preference(with_usual_names(record)),
+    RecordFormat.PREFERENCES: lambda record, _: text_preference(with_usual_names(record)),
+    RecordFormat.MESSAGES: _conversation,
+    RecordFormat.PAIRS: _pair,
+    RecordFormat.ALPACA: _alpaca,
+    RecordFormat.TEXT: lambda record, _: Pair("", _target(record, "text")),
+}
+
+
+def task_of(record: Mapping[str, Any]) -> str:
+    """Name of a record's task."""
+    task = text_of(record, "task", DEFAULT_TASK)
+    if "\0" in task:
+        raise InputError("field 'task' holds a zero character, which a dataset cannot store")
+    return task
+
+
+_TEXT = "convert it to JSON lines"
+_READS = "python3 -c 'import csv, json, sys; [print(json.dumps(r)) for r in"
+_TABLES = {
+    ".csv": f"{_READS} csv.DictReader(sys.stdin)]'",
+    ".tsv": f'{_READS} csv.DictReader(sys.stdin, delimiter="\\t")]\'',
+}
+"""Programs that turn a table whose first row names its columns into JSON lines."""
+_PACKED = (".gz", ".zst")
+_UNPACK = "unpack it first"
+_SIGNATURES = {
+    GIT_LFS: IS_POINTER,
+    b"BZh": f"is compressed with bzip2; {_UNPACK}",
+    b"\xfd7zXZ": f"is compressed with xz; {_UNPACK}",
+    b"PK\x03\x04": f"is a zip archive; {_UNPACK}",
+    b"\x89HDF": f"is an HDF5 file; {_TEXT}",
+    b"\xff\xfe": "is UTF-16 by its byte-order mark; write it as UTF-8 without one",
+    b"\xfe\xff": "is UTF-16 by its byte-order mark; write it as UTF-8 without one",
+}
+_JSON = {
+    b"[": f"begins a JSON array; {_TEXT}: jq -c '.[]' FILE.json > FILE.jsonl",
+    b"{": f"begins a JSON object on several lines; {_TEXT}: jq -c . FILE.json > FILE.jsonl",
+}
+"""Files of JSON by their first line, or its start."""
+_NAMES = {
+    RecordFormat.PAIRS: "inputs and targets",
+    RecordFormat.ALPACA: "Alpaca's fields ('instruction', 'output')",
+    RecordFormat.MESSAGES: "conversations ('messages')",
+    RecordFormat.TEXT: "plain text ('text')",
+    RecordFormat.PREFERENCES: "preference pairs of texts ('chosen', 'rejected')",
+    RecordFormat.CHAT_PREFERENCES: "preference pairs of messages ('chosen', 'rejected')",
+}
+
+
+class FormatError(InputError):
+    """A file is of another format; the message names the format and the remedy."""
+
+
+def check_first_line(path: Path, line: bytes, expected: RecordFormat, fields: PairFields) -> None:
+    """Recognizes files of another format than expected by their first line that is not blank.
+
+    Args:
+        path: The file, whose name tells tables and texts apart.
+        line: The line.
+        expected: Shape of the records.
+        fields: Names of the fields of pairs.
+    """
+    for signature, what in _SIGNATURES.items():
+        if line.startswith(signature):
+            raise FormatError(f"the file {what}")
+    text = line.strip()
+    if text.startswith(b"[") or text == b"{":
+        raise FormatError(f"the file {_JSON[text[:1]]}")
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        _check_name(path, text)
+        return
+    formats = formats_of_record(record, fields)
+    if formats and expected not in formats:
+        raise FormatError(
+            f"the file holds {_NAMES[formats[0]]}, not {_NAMES[expected]}; say so: --format "
+            f"{formats[0]}"
+        )
+
+
+def _check_name(path: Path, text: bytes) -> None:
+    """Refuses a table or a plain text, recognized by the name of the file."""
+    if text.startswith(b"{"):
+        return
+    suffix = next((each for each in reversed(path.suffixes) if each.lower() not in _PACKED), "")
+    if (program := _TABLES.get(suffix.lower())) is not None:
+        raise FormatError(
+            f"the file is a table ({suffix}); {_TEXT}: {program} < FILE{suffix} > FILE.jsonl; "
+            "its columns may have other names: --inputs-field, --targets-field"
+        )
+    if suffix.lower() == ".txt":
+        raise FormatError(
+            f"the file is text; {_TEXT}, of which each line is a document: jq -Rc '{{text: .}}' "
+            "FILE.txt > FILE.jsonl; or, if all of it is one: jq -Rsc '{text: .}'"
+        )

@@ -17,8 +17,7 @@ from dynapipe_hpc.data.text.preferences import ChatPreference, TextPreference
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import kind_of
 from dynapipe_hpc.data.text.record_format import RecordFormat
-from dynapipe_hpc.data.text.records import Pair, sample_of, task_of
-from dynapipe_hpc.data.text.text_format import FormatError, check_first_line
+from dynapipe_hpc.data.text.records import FormatError, Pair, check_first_line, sample_of, task_of
 from dynapipe_hpc.data.text.text_part import MAX_LINE_BYTES, Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_chat import (
     ChatSample,
@@ -50,11 +49,6 @@ def render_pair(pair: ChatPreference, template: ChatTemplate, tokenizer: Tokeniz
     """Texts of both conversations, whose answers begin after the generation prompt.
 
     An answer is all that follows the prompt, messages of others than the assistant included.
-
-    Raises:
-        InputError: The template refuses them or writes the prompt otherwise before more messages
-            or the other answer, or a message spells a special token, but `--special-tokens` is not
-            set.
     """
     texts = []
     for conversation in (pair.chosen, pair.rejected):
@@ -145,11 +139,7 @@ class BadLine:
     is_format: bool = False
 
     def describe(self) -> str:
-        """File, line number in the file, and reason, as a message.
-
-        Raises:
-            InputError: The file can no longer be read.
-        """
+        """File, line number in the file, and reason, as a message."""
         return f"{self.part.path}:{self.part.lines_before() + self.number}: {self.reason}"
 
 
