@@ -32,10 +32,10 @@ from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows, Reco
 from dynapipe_hpc.experiment.profile.stack import tokens_on_disk
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.training.activation_memory import ActivationMemory
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import open_weights
+from dynapipe_hpc.training.module_stage import ActivationMemory
 from dynapipe_hpc.training.objective import WeightedTokens
 from measured import print_table, write_json
 from prediction import Row, compare, dynapipe, typical

@@ -33,7 +33,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config_keys import key_tables
-from dynapipe_hpc.models import gpt_layers, llama_layers
+from dynapipe_hpc.models import gpt, llama
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.attention_masks import AttentionMasks
 from dynapipe_hpc.models.decoder import Embedding
@@ -45,7 +45,7 @@ from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import OneShard, Shards
-from dynapipe_hpc.models.t5_layers import DecoderLayer, EncoderLayer, norm_of
+from dynapipe_hpc.models.t5 import DecoderLayer, EncoderLayer, norm_of
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.training.live_memory import LiveMemory
 
@@ -164,7 +164,7 @@ class DecoderHead(nn.Module):
 
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
-        norm = (llama_layers if shape.family == "llama" else gpt_layers).norm_of(shape)
+        norm = (llama if shape.family == "llama" else gpt).norm_of(shape)
         self.head = Head(shape, shards, norm)
         self.embedding = Embedding(shape, shards) if shape.tied_head else None
 
@@ -212,7 +212,7 @@ DECODER_HEAD = Module(
 )
 MODULES: dict[str, dict[str, Module]] = {
     "gpt": {
-        LAYER: Module(gpt_layers.layer_of, run_layer, (1, 1), 1),
+        LAYER: Module(gpt.layer_of, run_layer, (1, 1), 1),
         EMBEDDING: Module(
             lambda shape, shards: Embedding(shape, shards, shape.max_tokens),
             lambda m, r, _: m(r.tokens, r.input_stream),
@@ -220,7 +220,7 @@ MODULES: dict[str, dict[str, Module]] = {
         HEAD: DECODER_HEAD,
     },
     "llama": {
-        LAYER: Module(llama_layers.layer_of, run_layer, (1, 1), 1),
+        LAYER: Module(llama.layer_of, run_layer, (1, 1), 1),
         EMBEDDING: Module(Embedding, lambda m, r, _: m(r.tokens, r.input_stream)),
         HEAD: DECODER_HEAD,
     },

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dynapipe_hpc.models.attention import causal_attention
-from dynapipe_hpc.models.cached_attention import cached_attention
+from dynapipe_hpc.models.attention_context import cached_attention
 from dynapipe_hpc.models.foreign_attention import capped_attention
 from dynapipe_hpc.models.key_value_cache import LayerCache
 from dynapipe_hpc.models.slice_documents import SliceDocuments

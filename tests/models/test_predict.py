@@ -8,7 +8,7 @@ from torch import nn
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
-from dynapipe_hpc.models.predict import logits_of
+from dynapipe_hpc.training.generate import logits_of
 
 TOKENS = [int(i) for i in torch.randint(30, (20,), generator=torch.manual_seed(3))]
 

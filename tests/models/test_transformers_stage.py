@@ -26,11 +26,10 @@ from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
 from dynapipe_hpc.models.transformers import TransformersStage
-from dynapipe_hpc.training.activation_memory import ActivationMemory
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.generate import continued
 from dynapipe_hpc.training.huggingface.read_weights import open_weights
-from dynapipe_hpc.training.module_stage import SlicedSamples
+from dynapipe_hpc.training.module_stage import ActivationMemory, SlicedSamples
 
 N_STAGES = 2
 SLICED_DECODERS = tuple(name for name in DECODERS if name not in ("gemma2", "falcon"))

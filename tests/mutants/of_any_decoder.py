@@ -216,7 +216,7 @@ ANY_DECODER = (
         ("tests/models/test_branches.py",),
     ),
     Mutant(
-        "models/cached_attention.py",
+        "models/attention_context.py",
         "sum_gradients(part.begin, of_sources, first)",
         "sum_gradients(part.begin, of_sources)",
         "gradients of other keys than a slice has seen",

@@ -102,7 +102,7 @@ HUGGINGFACE = (
         NO_CLASS,
     ),
     Mutant(
-        "models/llama_layers.py",
+        "models/llama.py",
         "bias=shape.output_bias",
         "bias=False",
         "the bias after attention is dropped",
@@ -255,7 +255,7 @@ HUGGINGFACE = (
         PREDICT,
     ),
     Mutant(
-        "models/cached_attention.py",
+        "models/attention_context.py",
         "    if begin:\n",
         "    if False:\n",
         "a token that continues a row sees itself only",

@@ -209,11 +209,11 @@ TRAINING = (
            "self._deferred.pop(index).accumulate()\n        self._memory.release(index)",
            "self._deferred.pop(index).accumulate()", "what W has used still counts", WAITS),
     # memory that is counted
-    Mutant("training/activation_memory.py", "if address in kept or address in self._weights:",
+    Mutant("training/module_stage.py", "if address in kept or address in self._weights:",
            "if address in self._weights:", "a storage counts twice", STAGE),
-    Mutant("training/activation_memory.py", "if address in kept or address in self._weights:",
+    Mutant("training/module_stage.py", "if address in kept or address in self._weights:",
            "if address in kept:", "weights count", STAGE),
-    Mutant("training/activation_memory.py", "self.live_bytes -= sum(", "sum(",
+    Mutant("training/module_stage.py", "self.live_bytes -= sum(", "sum(",
            "nothing is freed",
            (f"{STAGE[0]}::test_peak_memory_is_that_of_the_micro_batches_kept_at_once",)),
     # profiles of packed rows

@@ -16,8 +16,8 @@ from tests.examples.training_case import (
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.training.activation_memory import ActivationMemory
 from dynapipe_hpc.training.collectives import SingleRankCollectives
+from dynapipe_hpc.training.module_stage import ActivationMemory
 
 SAMPLES = random_samples(1)
 BATCH = padded(SAMPLES)

@@ -15,11 +15,11 @@ from tests.examples.foreign_models import transformers
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.foreign_model import config_of
-from dynapipe_hpc.models.predict import logits_of
 from dynapipe_hpc.models.transformers import TransformersStage
 from dynapipe_hpc.training.checkpoint.files import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart, whole_parts, write_parts
 from dynapipe_hpc.training.flat_parameters import FlatParameters
+from dynapipe_hpc.training.generate import logits_of
 from dynapipe_hpc.training.huggingface import read_weights
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.folder import open_tensors

@@ -16,8 +16,7 @@ from tests.examples.foreign_models import (
 )
 
 from dynapipe_hpc.models.family import StageOfFamily
-from dynapipe_hpc.models.predict import logits_of
-from dynapipe_hpc.training.generate import Sampling, continued
+from dynapipe_hpc.training.generate import Sampling, continued, logits_of
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.import_model import import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
