@@ -29,7 +29,7 @@ from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.data.microbatch import PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.tokens.iteration_tokens import IntegerArray, IterationTokens
+from dynapipe_hpc.models.tokens.collate import IntegerArray, IterationTokens
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.baselines.config import (

@@ -15,8 +15,7 @@ from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.sharding.residual_stream import residual_stream
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
 from dynapipe_hpc.models.t5 import DecoderLayer, EncoderLayer
-from dynapipe_hpc.models.tokens.collate import TokenBatch
-from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
+from dynapipe_hpc.models.tokens.collate import PairBatch, TokenBatch
 from dynapipe_hpc.models.tokens.documents import Documents, PairDocuments
 
 KINDS = ["inputs", "targets", "across"]

@@ -4,8 +4,7 @@ import pytest
 
 from dynapipe_hpc.data.microbatch import DenseRows, PaddedRows
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.tokens.collate import NO_SAMPLE, collate
-from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.collate import NO_SAMPLE, IterationTokens, collate
 
 START = 99
 

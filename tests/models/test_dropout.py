@@ -21,8 +21,7 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.models.tokens.dropout_keys import dropout_keys
-from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.collate import IterationTokens, dropout_keys
 from dynapipe_hpc.training.live_memory import LiveMemory
 
 RATE, SEED, ITERATION = 0.3, 5, 11

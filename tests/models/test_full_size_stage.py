@@ -28,8 +28,7 @@ from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.sharding.shards import OneShard
-from dynapipe_hpc.models.tokens.collate import TokenBatch
-from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
+from dynapipe_hpc.models.tokens.collate import PairBatch, TokenBatch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig

@@ -14,7 +14,7 @@ from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.collate import IterationTokens
 
 transformers = pytest.importorskip(
     "transformers", reason="needs transformers: pip install '.[reference]'"

@@ -18,7 +18,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models import head, linear_cross_entropy
 from dynapipe_hpc.models.relative_bias import buckets
 from dynapipe_hpc.models.t5 import T5Stage
-from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.collate import IterationTokens
 
 transformers = pytest.importorskip(
     "transformers", reason="needs transformers: pip install '.[reference]'"

@@ -11,8 +11,7 @@ from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows, Reco
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.t5 import T5Stage
 from dynapipe_hpc.models.tied_weights import tied_weights
-from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
-from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.collate import IterationTokens, PairBatch
 
 SHAPE = T5Shape(
     n_layers=3,

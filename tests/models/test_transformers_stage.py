@@ -24,7 +24,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
-from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.collate import IterationTokens
 from dynapipe_hpc.models.transformers import TransformersStage
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.generate import continued

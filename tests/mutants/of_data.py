@@ -104,7 +104,7 @@ DATA = (
            "self._weighting)", "weights are those of targets", TRAINED),
     Mutant("data/dataset/long_samples.py", 'case "all" if predicts_inputs:', 'case "all":',
            "inputs of a T5 are trained", TRAINED),
-    Mutant("models/tokens/collate_pairs.py", "tokens.loss_weights(sample)[sample.input_tokens :]",
+    Mutant("models/tokens/collate.py", "tokens.loss_weights(sample)[sample.input_tokens :]",
            "tokens.weights[sample.sample_id]", "a T5 trains whole targets", TRAINED),
     Mutant("experiment/rank/assemble.py",
            "trained=trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),\n",

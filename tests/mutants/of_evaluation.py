@@ -36,7 +36,7 @@ EVALUATION = (
            "losses of an evaluation do not add up", EVALUATING),
     Mutant("models/tokens/collate.py", "owner_ids[row, start:end] = sample.sample_id", "pass",
            "tokens of no sample are evaluated", EVALUATING),
-    Mutant("models/tokens/collate_pairs.py",
+    Mutant("models/tokens/collate.py",
            "owner_ids[row, target_start:end] = sample.sample_id", "pass",
            "targets of no sample are evaluated", EVALUATING),
     Mutant("training/objective.py",

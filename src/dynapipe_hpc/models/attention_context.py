@@ -16,8 +16,7 @@ from dynapipe_hpc.models.flash_attention import FlashSizes, flash_backward, flas
 from dynapipe_hpc.models.key_value_cache import KeyValueCache, LayerCache
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.slice_documents import SliceDocuments
-from dynapipe_hpc.models.tokens.documents import Documents
-from dynapipe_hpc.models.tokens.to_device import to_device
+from dynapipe_hpc.models.tokens.documents import Documents, to_device
 
 
 def cached_attention(

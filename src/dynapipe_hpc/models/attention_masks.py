@@ -9,8 +9,8 @@ from torch import Tensor
 
 from dynapipe_hpc.models.attention import attention, attention_in_groups
 from dynapipe_hpc.models.relative_bias import RelativeBias
-from dynapipe_hpc.models.tokens.collate_pairs import PairBatch
-from dynapipe_hpc.models.tokens.length_groups import LengthGroups
+from dynapipe_hpc.models.tokens.collate import PairBatch
+from dynapipe_hpc.models.tokens.documents import LengthGroups
 
 
 @dataclass(frozen=True, slots=True, eq=False)

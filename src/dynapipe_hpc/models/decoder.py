@@ -17,10 +17,8 @@ from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import Shards
-from dynapipe_hpc.models.tokens.collate import TokenBatch, collate
-from dynapipe_hpc.models.tokens.dropout_keys import dropout_keys
-from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
-from dynapipe_hpc.models.tokens.to_device import to_device
+from dynapipe_hpc.models.tokens.collate import IterationTokens, TokenBatch, collate, dropout_keys
+from dynapipe_hpc.models.tokens.documents import to_device
 from dynapipe_hpc.models.transformer import TransformerLayer
 
 

@@ -17,7 +17,7 @@ from dynapipe_hpc.models.dropout import set_dropout
 from dynapipe_hpc.models.initialize import Deviation, initialize
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
-from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.collate import IterationTokens
 
 CPU = torch.device("cpu")
 

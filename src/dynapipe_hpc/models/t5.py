@@ -25,8 +25,7 @@ from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residua
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import Shards, copy_to_shards
-from dynapipe_hpc.models.tokens.collate_pairs import PairBatch, Sides, collate_pairs
-from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.collate import IterationTokens, PairBatch, Sides, collate_pairs
 
 
 def norm_of(shape: ModelShape) -> nn.RMSNorm:

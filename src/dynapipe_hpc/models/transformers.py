@@ -41,8 +41,7 @@ from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
 from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, keep_logits, linear_cross_entropy
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharding.shards import Shards
-from dynapipe_hpc.models.tokens.collate import collate
-from dynapipe_hpc.models.tokens.iteration_tokens import IterationTokens
+from dynapipe_hpc.models.tokens.collate import IterationTokens, collate
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,8 +18,8 @@ from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.linear_cross_entropy import keeping_logits
 from dynapipe_hpc.models.slice_documents import SliceDocuments
+from dynapipe_hpc.models.tokens.collate import IntegerArray, IterationTokens
 from dynapipe_hpc.models.tokens.documents import Documents
-from dynapipe_hpc.models.tokens.iteration_tokens import IntegerArray, IterationTokens
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model
 from dynapipe_hpc.training.huggingface.token_ids import read_end_ids

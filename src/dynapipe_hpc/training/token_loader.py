@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.trained_tokens import TARGETS, TrainedTokens
-from dynapipe_hpc.models.tokens.iteration_tokens import (
+from dynapipe_hpc.models.tokens.collate import (
     IterationTokens,
     RejectedReader,
     TokenReader,
