@@ -45,9 +45,9 @@ from dynapipe_hpc.job.job import open_job
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
+from dynapipe_hpc.planner.make_plans import rank_plans
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 

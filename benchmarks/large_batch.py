@@ -51,8 +51,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.windows.price_windows import price_bundled_windows
-from dynapipe_hpc.planner.comm.rank_plans import rank_plans
-from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.make_plans import Planner, rank_plans
 from measured import run_over_inputs
 
 COLUMNS = {

@@ -14,7 +14,7 @@ from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 from dynapipe_hpc.plan.text import parse_grid
-from dynapipe_hpc.planner.comm.rank_plans import place_transfers
+from dynapipe_hpc.planner.make_plans import place_transfers
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 

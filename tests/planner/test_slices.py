@@ -30,9 +30,8 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, activation_bytes
 from dynapipe_hpc.planner.batch.microbatch_costs import later_slices, microbatch_costs
 from dynapipe_hpc.planner.batch.slice_rule import MIN_SLICE_TOKENS, Cut, SliceRule, SliceSetting
-from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
+from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch, search_spaces
 from dynapipe_hpc.planner.choose.choice import Choice
-from dynapipe_hpc.planner.comm.rank_plans import rank_plans
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import (
@@ -43,6 +42,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
     StageCosts,
 )
 from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
+from dynapipe_hpc.planner.make_plans import rank_plans
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
@@ -54,7 +54,6 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
 )
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.planner.search.spaces import search_spaces
 
 SHAPE = LlamaShape(
     n_layers=8, hidden_size=512, n_heads=8, n_kv_heads=2, ffn_size=1536, vocab_size=1000,

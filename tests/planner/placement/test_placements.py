@@ -25,9 +25,13 @@ from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, costs_of
-from dynapipe_hpc.planner.cost.part_costs import PartCosts, probe_costs
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
-from dynapipe_hpc.planner.placement.placements import best_placement, placements
+from dynapipe_hpc.planner.placement.placements import (
+    PartCosts,
+    best_placement,
+    placements,
+    probe_costs,
+)
 from dynapipe_hpc.planner.placement.typical_sizes import TypicalSizes
 
 Counts = tuple[int, ...]

@@ -17,12 +17,12 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.row_length import padded_microbatch
+from dynapipe_hpc.planner.choose.best_of_search import search_spaces
 from dynapipe_hpc.planner.cost.cost_model import Cost, CostModel, FloatArray
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import kernel_link
 from dynapipe_hpc.planner.schedule.update import extra_reduce_ms, reduced_ms
-from dynapipe_hpc.planner.search.spaces import search_spaces
 
 COST = linear_cost((1.0, 2.0), (0.02, 0.03))
 Replicas = Sequence[Sequence[MicroBatch]]

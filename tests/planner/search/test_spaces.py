@@ -12,13 +12,12 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.order import halved, order_samples, orders
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
-from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
+from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch, search_spaces
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.planner.search.spaces import search_spaces
 
 COST = linear_cost((1.0, 2.0), (0.02, 0.03), recomputes=True)
 TWO_STAGES = Cluster(n_stages=2, device_memory_bytes=10**9)

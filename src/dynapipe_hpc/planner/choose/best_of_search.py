@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -11,9 +12,16 @@ from dynapipe_hpc.data.microbatch import Layout, describe_modes
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
+from dynapipe_hpc.planner.batch.order import halved, orders
+from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
-from dynapipe_hpc.planner.batch.slice_rule import SliceSetting
-from dynapipe_hpc.planner.batch.windows.price_windows import PADDED_ONLY
+from dynapipe_hpc.planner.batch.slice_rule import SliceRule, SliceSetting
+from dynapipe_hpc.planner.batch.windows.price_windows import (
+    PADDED_ONLY,
+    check_samples,
+    price_bundled_windows,
+)
+from dynapipe_hpc.planner.batch.windows.slice_windows import with_slices
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
@@ -23,7 +31,6 @@ from dynapipe_hpc.planner.schedule.may_split import may_split
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule, kernel_link
 from dynapipe_hpc.planner.schedule.update import extra_reduce_ms
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.planner.search.spaces import search_spaces
 
 NEAR = 1.001
 """Ratio to the shortest predicted time up to which a plan is still scheduled by every rule."""
@@ -114,3 +121,57 @@ class BestOfSearch:
     @property
     def _may_be_adaptive(self) -> bool:
         return adaptive in self.schedule_rules or adaptive_split in self.schedule_rules
+
+
+def search_spaces(
+    samples: Sequence[Sample],
+    cost: CostModel,
+    cluster: Cluster,
+    *,
+    layouts: Sequence[Layout] = PADDED_ONLY,
+    token_multiple: int = ROW_MULTIPLE,
+    slices: SliceSetting = "off",
+) -> Iterator[WindowTable]:
+    """Windows of the samples in every order, in all layouts and modes of recomputation together.
+
+    Packed rows have an order of their own besides, in which windows of many samples are about
+    equal: that counts where many replicas share the work, or where time rises in a step, as on a
+    GPU that waits for launches. If some samples are worth slices, windows in which they run as such
+    come first; they are the only ones if these samples cannot run whole, or are to be slices of so
+    many tokens.
+
+    Args:
+        samples: Samples of the iteration, in any order.
+        cost: Cost model.
+        cluster: The cluster, with memory limit and link.
+        layouts: Layouts of micro-batches to choose from, see `price_windows`.
+        token_multiple: Multiple that rows are padded to.
+        slices: What long samples are cut into, see `SliceRule`.
+
+    Raises:
+        DoesNotFitError, NotMeasuredError: A sample cannot run.
+        TooFewMicroBatchesError: There are fewer samples than replicas.
+    """
+    if len(samples) < cluster.n_replicas:
+        raise TooFewMicroBatchesError.from_counts(len(samples), cluster.n_replicas)
+    may_slice = slices != "off"
+    price = partial(
+        price_bundled_windows,
+        cost=cost,
+        cluster=cluster,
+        token_multiple=token_multiple,
+        may_misfit=may_slice,
+    )
+    plainest, *others = orders(samples, cost.is_encoder_decoder)
+    tables = [price(each, layouts=layouts) for each in (plainest, *others)]
+    if Layout.PACKED in layouts:
+        packed = price(halved(plainest), layouts=[Layout.PACKED], may_misfit=True)
+        if packed.every_sample_runs:
+            tables.append(packed)
+    if sliced := with_slices(tables[0], cost, cluster, SliceRule(slices, token_multiple)):
+        yield sliced
+        if slices != "auto" or not tables[0].every_sample_runs:
+            return
+    elif may_slice:
+        check_samples(tables[0], cost, cluster, token_multiple, may_slice=True)
+    yield from tables

@@ -1,1 +1,0 @@
-"""In: a simulated schedule. Out: the instructions of every rank, transfers placed."""
