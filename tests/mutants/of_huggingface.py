@@ -283,7 +283,7 @@ HUGGINGFACE = (
         GENERATE,
     ),
     Mutant(
-        "data/text/prompt.py",
+        "data/text/recipe.py",
         "return recipe.tokenizer, list(tokens)",
         "return tokenizer, list(tokens)",
         "a start token before that of the template",

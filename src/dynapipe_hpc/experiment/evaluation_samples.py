@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dynapipe_hpc.data.dataset.evaluation_batches import evaluated_samples, in_batches
-from dynapipe_hpc.data.dataset.held_out import are_held_out
+from dynapipe_hpc.data.dataset.held_out import are_held_out, evaluated_samples, in_batches
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens, used_of
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.atomic_write import atomic_write
-from dynapipe_hpc.data.dataset.evaluation_batches import in_batches
+from dynapipe_hpc.data.dataset.held_out import in_batches
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.data.sample import Sample

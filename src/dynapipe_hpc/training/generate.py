@@ -11,7 +11,7 @@ from torch import Tensor
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.data.text.prompt import prompt_tokens
+from dynapipe_hpc.data.text.recipe import prompt_tokens
 from dynapipe_hpc.data.text.tokenizer_files import MODEL_FILE
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.family import StageOfFamily

@@ -16,7 +16,7 @@ from tests.examples.tokenized import SAMPLES, Tokenized, header, write_samples
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
-from dynapipe_hpc.data.dataset.dataset_index import write_index
+from dynapipe_hpc.data.dataset.dataset_writer import write_index
 from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
 from dynapipe_hpc.data.dataset.shard_reader import MAX_OPEN_FILES, ShardError
 from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset

@@ -4,8 +4,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynapipe_hpc.data.dataset.evaluation_batches import evaluated_samples, in_batches
-from dynapipe_hpc.data.dataset.held_out import are_held_out, hashes_of
+from dynapipe_hpc.data.dataset.held_out import (
+    are_held_out,
+    evaluated_samples,
+    hashes_of,
+    in_batches,
+)
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens
 from dynapipe_hpc.data.sample import Sample
 

@@ -11,9 +11,8 @@ from tests.examples.tokenized import SAMPLES, header, write_samples
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
-from dynapipe_hpc.data.dataset.describe_long_samples import describe_long
 from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
-from dynapipe_hpc.data.dataset.long_samples import used_of
+from dynapipe_hpc.data.dataset.long_samples import describe_long, used_of
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.token_block import TokenBlock
 

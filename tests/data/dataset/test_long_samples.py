@@ -13,9 +13,9 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.config import DataConfig, LongSamples
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-from dynapipe_hpc.data.dataset.describe_long_samples import describe_long
 from dynapipe_hpc.data.dataset.long_samples import (
     UsedTokens,
+    describe_long,
     reader_of,
     trained_tokens_of,
     used_of,

@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from tests.oracles.mixed_batches import Mixed, mixed_batches
 
 from dynapipe_hpc.data.config import DataConfig
-from dynapipe_hpc.data.dataset import mixture_batches
+from dynapipe_hpc.data.dataset import mixture as mixture_file
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens
-from dynapipe_hpc.data.dataset.mixture import Mixture
-from dynapipe_hpc.data.dataset.mixture_batches import MixtureBatches
+from dynapipe_hpc.data.dataset.mixture import Mixture, MixtureBatches
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
 
@@ -55,10 +54,10 @@ def visits_of(sampler: TokenBudgetSampler, datasets: list[Mixed], k: int) -> lis
     return pairs
 
 
-@pytest.fixture(params=[1, 7, mixture_batches.MIN_DRAWS])
+@pytest.fixture(params=[1, 7, mixture_file.MIN_DRAWS])
 def draws_of_a_block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("MIN_DRAWS", "MAX_DRAWS"):
-        monkeypatch.setattr(mixture_batches, limit, request.param)
+        monkeypatch.setattr(mixture_file, limit, request.param)
 
 
 @pytest.mark.usefixtures("draws_of_a_block")

@@ -12,12 +12,10 @@ from tests.examples.tokenized import SAMPLES, header, write_samples
 
 from dynapipe_hpc.data.config import DataConfig, LongSamples
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-from dynapipe_hpc.data.dataset.dataset_index import write_index
-from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
+from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, write_index
 from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
-from dynapipe_hpc.data.dataset.describe_long_samples import describe_long
 from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
-from dynapipe_hpc.data.dataset.long_samples import OPENING_TOKENS, reader_of, used_of
+from dynapipe_hpc.data.dataset.long_samples import OPENING_TOKENS, describe_long, reader_of, used_of
 from dynapipe_hpc.data.dataset.verify_dataset import SamplesDifferError, verify_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample

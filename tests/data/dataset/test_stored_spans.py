@@ -11,7 +11,7 @@ from tests.examples.old_dataset import write_old, write_old_index
 from tests.examples.tokenized import SAMPLES, header, write_samples
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-from dynapipe_hpc.data.dataset.dataset_index import write_index
+from dynapipe_hpc.data.dataset.dataset_writer import write_index
 from dynapipe_hpc.data.dataset.verify_dataset import SamplesDifferError, verify_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.spans import Span

@@ -9,7 +9,7 @@ import pytest
 from tests.examples.tokenized import SAMPLES, header, write_samples
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-from dynapipe_hpc.data.dataset.dataset_index import write_index
+from dynapipe_hpc.data.dataset.dataset_writer import write_index
 from dynapipe_hpc.data.dataset.verify_dataset import is_intact, verify_dataset
 from dynapipe_hpc.data.errors import InputError
 

@@ -9,7 +9,7 @@ import pytest
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.demo.corpus import demo_chats
-from dynapipe_hpc.data.demo.words import SOUNDS
+from dynapipe_hpc.data.demo.tasks import SOUNDS
 
 
 def test_users_and_assistants_take_turns() -> None:

@@ -24,8 +24,7 @@ from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe, recipe_of
 from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.text_part import Lines, TextPart
-from dynapipe_hpc.data.text.tokenize_chat import chat_sample
-from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines
+from dynapipe_hpc.data.text.tokenize_lines import chat_sample, tokenize_lines
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, load_tokenizer
 

@@ -10,7 +10,7 @@ from tokenizers.decoders import Fuse
 from tokenizers.models import WordLevel
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.data.dataset.dataset_index import write_index
+from dynapipe_hpc.data.dataset.dataset_writer import write_index
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import recipe_of
 from dynapipe_hpc.data.text.record_format import RecordFormat

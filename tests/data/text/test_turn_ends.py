@@ -11,8 +11,7 @@ from tests.examples.chats import Record, chat
 from tests.examples.tokenized import SAMPLES, header, write_samples
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-from dynapipe_hpc.data.dataset.dataset_index import write_index
-from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
+from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, write_index
 from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
 from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
 from dynapipe_hpc.data.errors import InputError

@@ -12,8 +12,14 @@ import numpy.typing as npt
 
 from dynapipe_hpc.data.dataset.dataset_header import read_header, strings
 from dynapipe_hpc.data.dataset.open_dataset import AGAIN, array_of, open_dataset
-from dynapipe_hpc.data.dataset.own_tokens import GROUPS, REJECTED, OwnTokens, offsets_of
-from dynapipe_hpc.data.dataset.shard_reader import ShardError, ShardReader
+from dynapipe_hpc.data.dataset.shard_reader import (
+    GROUPS,
+    REJECTED,
+    OwnTokens,
+    ShardError,
+    ShardReader,
+    offsets_of,
+)
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.spans import Spans
 from dynapipe_hpc.data.stored_array import holds

@@ -9,7 +9,6 @@ from random import Random
 from typing import TypedDict
 
 from dynapipe_hpc.data.atomic_write import atomic_write
-from dynapipe_hpc.data.demo import documents as demo_documents
 from dynapipe_hpc.data.demo import tasks as demo_tasks
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.output_file import FileKind
@@ -121,10 +120,10 @@ FAMILIES = (
     Family("counting", 32, 400, demo_tasks.count_words),
     Family("copying", 64, 400, demo_tasks.copy_with_edits),
     Family("entailment", 64, 400, demo_tasks.judge_entailment),
-    Family("finding", 64, 1000, demo_documents.find_place),
-    Family("dialogue", 200, 1500, demo_documents.talk),
-    Family("extraction", 200, math.inf, demo_documents.extract),
-    Family("summary", 200, math.inf, demo_documents.summarise),
+    Family("finding", 64, 1000, demo_tasks.find_place),
+    Family("dialogue", 200, 1500, demo_tasks.talk),
+    Family("extraction", 200, math.inf, demo_tasks.extract),
+    Family("summary", 200, math.inf, demo_tasks.summarise),
 )
 NAMES = [family.name for family in FAMILIES]
 MAX_LINE_BYTES = 1 << 20

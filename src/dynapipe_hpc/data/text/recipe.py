@@ -1,4 +1,4 @@
-"""The recipe by which lines of text become samples: format, fields and tokenizer."""
+"""The recipe by which lines of text become samples, and a prompt the tokens of one."""
 
 import json
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.open_lines import STDIN, first_line
 from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, formats_of_record
-from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, read_templates
-from dynapipe_hpc.data.text.tokenizers import Tokenizer
+from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, read_templates, read_tokenizer
+from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +139,27 @@ def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordForm
             "the configuration (data.mixture), or say which it is: --format"
         )
     return next(iter(formats), RecordFormat.PAIRS)
+
+
+def prompt_tokens(
+    text: str, tokenizer_files: Sequence[Path], *, chat: bool
+) -> tuple[Tokenizer, list[int]]:
+    """A tokenizer, and the tokens of a text without a start token.
+
+    Args:
+        text: The text.
+        tokenizer_files: Folder or files of the tokenizer, see `read_tokenizer`.
+        chat: Whether the text is a message of the user that the assistant is to answer, as the
+            tokenizer's chat template renders it.
+
+    Raises:
+        InputError: The tokenizer cannot be used, or has no chat template.
+    """
+    files = read_tokenizer(tokenizer_files)
+    tokenizer = load_tokenizer(files)
+    if not chat:
+        return tokenizer, list(tokenizer.encode([text])[0])
+    recipe = recipe_of(tokenizer, files, RecordFormat.MESSAGES)
+    prompt = recipe.template.asking(text) if recipe.template else text
+    [(tokens, _)] = recipe.tokenizer.encode_marked([prompt], [[]])
+    return recipe.tokenizer, list(tokens)

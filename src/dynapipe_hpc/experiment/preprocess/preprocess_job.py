@@ -7,8 +7,7 @@ from pathlib import Path
 
 from dynapipe_hpc.data.atomic_write import remove_left_over, writing
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-from dynapipe_hpc.data.dataset.dataset_index import write_index
-from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
+from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, write_index
 from dynapipe_hpc.data.dataset.verify_dataset import is_intact
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.text.preprocess import (
