@@ -33,10 +33,6 @@ def atomic_write(path: Path, *, lasting: bool = True) -> Iterator[Path]:
 
     Yields:
         Path of the open temporary file, valid in this process only.
-
-    Raises:
-        InputError: As for `check_replaceable`.
-        RunError: As for `writing`.
     """
     check_replaceable(path)
     with writing(path):
@@ -61,10 +57,6 @@ def new_folder(path: Path) -> Iterator[Path]:
 
     Yields:
         Path of the folder until then, beside `path`.
-
-    Raises:
-        InputError: `path` exists, or its folder does not or cannot be written.
-        RunError: As for `writing`.
     """
     if os.path.lexists(path):
         raise InputError(f"{path}: already exists; name another output, or remove it first")
@@ -86,9 +78,6 @@ def remove_left_over(path: Path) -> None:
 
     A name does not tell whether its writer is alive on this host, on another, or in a container.
     A file that has not been written to for a day, by the file system's clock, counts as left.
-
-    Raises:
-        RunError: The file system refuses.
     """
     pattern = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.partial")
     with writing(path):
@@ -107,9 +96,6 @@ def remove_unfinished(folder: Path, *names: str) -> None:
     Args:
         folder: The folder, which need not exist.
         names: Names or patterns (`fnmatch`) of the files that were to be written.
-
-    Raises:
-        RunError: The file system refuses.
     """
     with writing(folder):
         paths = unfinished(folder, *names)
@@ -156,11 +142,7 @@ def sync_folder(path: Path) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns a failed write into an error that names the file.
-
-    Raises:
-        RunError: The file system refuses, as when the disk is full.
-    """
+    """Turns a failed write into an error that names the file."""
     try:
         yield
     except OSError as error:
@@ -170,12 +152,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def check_replaceable(path: Path) -> None:
-    """Checks, before the work starts, that a file can be written or replaced.
-
-    Raises:
-        InputError: The folder does not exist or cannot be written, `path` is a folder, a device or
-            a socket, or its name is longer than `MAX_NAME_BYTES` bytes.
-    """
+    """Checks, before the work starts, that a file can be written or replaced."""
     if len(os.fsencode(path.name)) > MAX_NAME_BYTES:
         raise InputError(f"{path}: its name exceeds {MAX_NAME_BYTES} bytes; choose a shorter one")
     if not _is_folder(path.parent):

@@ -23,11 +23,7 @@ EXTRA_OF: Mapping[str, str] = {
 
 @contextmanager
 def optional_packages() -> Iterator[None]:
-    """Block that may import packages of extras.
-
-    Raises:
-        InputError: One of them is not installed; names the command that installs it.
-    """
+    """Block that may import packages of extras."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -9,11 +9,7 @@ from dynapipe_hpc.data.stored_attributes import StoredAttributes
 
 
 def format_of(path: Path) -> str:
-    """The attribute `format` that every HDF5 file of this package has; empty if it is missing.
-
-    Raises:
-        InputError: The file is missing, or is not an HDF5 file.
-    """
+    """The attribute `format` that every HDF5 file of this package has; empty if it is missing."""
     if reason := why_unreadable(path):
         raise InputError(
             f"{path}: {reason}; dynapipe-hpc preprocess makes datasets, and dynapipe-hpc profile "

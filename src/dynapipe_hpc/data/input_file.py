@@ -55,11 +55,7 @@ def why_unreadable(path: Path) -> str:
 
 
 def read_input(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
-    """The bytes of a file that is expected to be small.
-
-    Raises:
-        InputError: The file cannot be read, or is larger than `most_bytes`.
-    """
+    """The bytes of a file that is expected to be small."""
     if reason := why_unreadable(path):
         raise InputError(f"{path}: cannot be read: {reason}")
     try:
@@ -73,11 +69,7 @@ def read_input(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, most_bytes: int = MAX_BYTES) -> str:
-    """The text of a file that is expected to be small, with its line ends as they are.
-
-    Raises:
-        InputError: As for `read_input`, or the file is not UTF-8.
-    """
+    """The text of a file that is expected to be small, with its line ends as they are."""
     try:
         return read_input(path, most_bytes).decode()
     except UnicodeDecodeError as error:

@@ -32,9 +32,6 @@ def read_lengths(path: Path, *, needs_targets: bool = False) -> list[Lengths]:
     Args:
         path: The file.
         needs_targets: Whether `dec_batches` is required, as for encoder-decoder models.
-
-    Raises:
-        InputError: The file cannot be read, or a value is wrong; names batch, sample and value.
     """
     try:
         content = _Content.model_validate_json(read_input(path))

@@ -29,10 +29,6 @@ def check_output(path: Path, inputs: Sequence[Path], kind: FileKind, force: bool
         inputs: Existing files that it must not replace.
         kind: Kind of the file; one of another kind is never replaced.
         force: Whether an existing file of this kind may be replaced.
-
-    Raises:
-        InputError: As for `check_replaceable`; or the file is an input, or it exists and is of
-            another kind or `force` is not set.
     """
     check_replaceable(path)
     if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):

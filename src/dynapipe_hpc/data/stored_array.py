@@ -32,9 +32,6 @@ def stored_array(file: h5py.Group, name: str) -> h5py.Dataset:
     Args:
         file: The file, or a group of it.
         name: Name of the dataset.
-
-    Raises:
-        InputError: The dataset is missing, or its values are elsewhere or compressed.
     """
     item = stored_object(file, name)
     if not isinstance(item, h5py.Dataset):
@@ -48,11 +45,7 @@ def stored_array(file: h5py.Group, name: str) -> h5py.Dataset:
 
 
 def stored_group(file: h5py.Group, name: str) -> h5py.Group:
-    """A group of this file.
-
-    Raises:
-        InputError: The group is missing, a link, or an array.
-    """
+    """A group of this file."""
     item = stored_object(file, name)
     if not isinstance(item, h5py.Group):
         raise InputError(f"'{name}' is not a group")
@@ -60,20 +53,12 @@ def stored_group(file: h5py.Group, name: str) -> h5py.Group:
 
 
 def stored_groups(file: h5py.Group) -> Iterator[h5py.Group]:
-    """The groups in a group, which holds nothing else.
-
-    Raises:
-        InputError: One of its members is a link or an array.
-    """
+    """The groups in a group, which holds nothing else."""
     return (stored_group(file, name) for name in file)
 
 
 def stored_object(file: h5py.Group, name: str) -> Any:
-    """A group or array that is in this file itself, not reached through a link.
-
-    Raises:
-        InputError: The object is missing, or is a link.
-    """
+    """A group or array that is in this file itself, not reached through a link."""
     item: Any = file
     for part in name.split("/"):
         if not isinstance(item, h5py.Group) or not holds(item, part):

@@ -30,11 +30,7 @@ Lengths = npt.NDArray[np.int64]
 
 
 def spans_of(file: h5py.File, n_samples: int) -> Spans:
-    """Spans of all samples of a dataset; of older files, which store none, the targets.
-
-    Raises:
-        InputError: An array is missing, or the numbers of spans disagree.
-    """
+    """Spans of all samples of a dataset; of older files, which store none, the targets."""
     if not holds(file, "spans"):
         return Spans.none(n_samples)
     offsets = offsets_of(file, "spans")
@@ -61,9 +57,6 @@ def check_spans(spans: Spans, first_target: Lengths, n_tokens: Lengths) -> None:
         spans: The spans.
         first_target: Position of the first token to predict of every target.
         n_tokens: Number of tokens of every sample.
-
-    Raises:
-        InputError: A span is wrong; names the first sample that has one.
     """
     if not len(spans.starts):
         return
@@ -119,12 +112,7 @@ class DatasetFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens and checks a dataset.
-
-        Raises:
-            InputError: The file is missing, not a dataset, of another schema version, incomplete,
-                or inconsistent; or one of its shards is missing or of another size.
-        """
+        """Opens and checks a dataset."""
         self.path = path
         self._file = open_dataset(path)
         try:
@@ -237,11 +225,7 @@ class DatasetFile:
         return np.diff(self._offsets[group])
 
     def first_token(self, sample_id: int) -> int:
-        """The first token of a sample, input or target.
-
-        Raises:
-            InputError: As for `read`.
-        """
+        """The first token of a sample, input or target."""
         first, end = self._offsets["inputs"][sample_id : sample_id + 2].tolist()
         group = "inputs" if first < end else "targets"
         start = int(self._offsets[group][sample_id])
@@ -259,9 +243,6 @@ class DatasetFile:
 
         Returns:
             Input, shape (input_tokens,), and target, shape (target_tokens,).
-
-        Raises:
-            InputError: The file can no longer be read, or a token is not below `vocab_size`.
         """
         return (
             self._read("inputs", sample_id, input_tokens),
@@ -269,11 +250,7 @@ class DatasetFile:
         )
 
     def read_rejected(self, sample_id: int, n_tokens: int) -> TokenArray:
-        """Reads the first tokens of the rejected answer of a preference pair, shape (n_tokens,).
-
-        Raises:
-            InputError: As for `read`.
-        """
+        """Reads the first tokens of the rejected answer of a preference pair, shape (n_tokens,)."""
         return self._read(REJECTED, sample_id, n_tokens)
 
     @property
@@ -290,11 +267,7 @@ class DatasetFile:
         ]
 
     def blocks(self, part: DatasetPart, n_samples: int) -> Iterator[TokenBlock]:
-        """All samples of a part, uncut, `n_samples` at a time.
-
-        Raises:
-            InputError: The file can no longer be read.
-        """
+        """All samples of a part, uncut, `n_samples` at a time."""
         for first in range(part.first, part.end, n_samples):
             end = min(first + n_samples, part.end)
             inputs, targets = (self._sequences(group, first, end) for group in GROUPS)

@@ -36,10 +36,6 @@ def write_index(output: Path, header: DatasetHeader, shards: Sequence[Path]) -> 
         output: Path of the index, which appears when it is complete.
         header: Header of the dataset.
         shards: Paths of datasets in the index's folder or below.
-
-    Raises:
-        InputError: A shard cannot be read or is of another tokenizer, or there is no sample.
-        RunError: The file system refuses, as when the disk is full.
     """
     groups = (*GROUPS, REJECTED) if header.has_pairs else GROUPS
     lengths: dict[str, Arrays] = {group: [] for group in groups}
@@ -119,12 +115,7 @@ class DatasetWriter:
     @classmethod
     @contextmanager
     def create(cls, path: Path, header: DatasetHeader) -> Iterator[Self]:
-        """Writes a temporary file and renames it to `path` at the end; on an error nothing remains.
-
-        Raises:
-            InputError: `path` cannot be written or replaced.
-            RunError: The file system refuses, as when the disk is full.
-        """
+        """Writes a temporary file, renamed to `path` at the end; on an error nothing remains."""
         with atomic_write(path) as temporary, creating(temporary) as file:
             writer = cls(file, header)
             yield writer

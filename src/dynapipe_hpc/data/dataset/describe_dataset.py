@@ -18,9 +18,6 @@ def describe_dataset(path: Path) -> str:
     """Counts, length percentiles per task and a histogram of lengths, in tokens.
 
     A length is that of input and target together, of a preference pair that of prompt and answers.
-
-    Raises:
-        InputError: The file is not a dataset.
     """
     with DatasetFile(path) as dataset:
         lengths = sum(_stored(dataset).values(), np.zeros(dataset.n_samples, np.int64))

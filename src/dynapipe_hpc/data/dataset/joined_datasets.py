@@ -29,11 +29,7 @@ class JoinedDatasets:
     """
 
     def __init__(self, files: Mapping[str, DatasetFile]) -> None:
-        """Joins datasets by name, at least one.
-
-        Raises:
-            InputError: Their tokenizers differ; all files are closed.
-        """
+        """Joins datasets by name, at least one."""
         self.files = tuple(files.values())
         for other in self.files[1:]:
             self._check_tokenizer(other)

@@ -54,11 +54,7 @@ class UsedTokens(NamedTuple):
 
 
 def used_of(dataset: Dataset, config: DataConfig) -> UsedTokens:
-    """The samples and tokens used of a dataset, or of all datasets of a mixture.
-
-    Raises:
-        InputError: As for `used_tokens`, for any of the datasets.
-    """
+    """The samples and tokens used of a dataset, or of all datasets of a mixture."""
     parts, n_before = [], 0
     for file, path in zip(dataset.files, config.paths, strict=True):
         used = used_of_file(file, config.alone(path))
@@ -68,11 +64,7 @@ def used_of(dataset: Dataset, config: DataConfig) -> UsedTokens:
 
 
 def used_of_file(dataset: DatasetFile, config: DataConfig) -> UsedTokens:
-    """The samples and tokens used of one dataset.
-
-    Raises:
-        InputError: As for `used_tokens`.
-    """
+    """The samples and tokens used of one dataset."""
     return used_tokens(
         dataset.input_lengths,
         dataset.target_lengths,
@@ -102,9 +94,6 @@ def used_tokens(
         config: The longest sample, and the treatment of longer ones.
         spans: Spans of trained tokens, the turns of conversations; None if there are none.
         rejected_lengths: Number of tokens of every rejected answer; None if there are none.
-
-    Raises:
-        InputError: There are no samples, none is short enough, or a long one is refused.
     """
     if rejected_lengths is None:
         rejected_lengths = np.zeros_like(target_lengths)
@@ -247,11 +236,7 @@ def reader_of(dataset: Dataset, config: DataConfig) -> Dataset | InputEnds:
 
 
 def describe_long(dataset: Dataset, config: DataConfig) -> Iterator[str]:
-    """Yields a line about the samples above data.max_tokens of each dataset that has some.
-
-    Raises:
-        InputError: As for `used_tokens`.
-    """
+    """Yields a line about the samples above data.max_tokens of each dataset that has some."""
     names = [f"{entry.name}: " for entry in config.mixture or ()] or [""]
     for name, file, path in zip(names, dataset.files, config.paths, strict=True):
         yield from (name + line for line in _describe_long(file, config.alone(path)))

@@ -26,11 +26,7 @@ DATASET = FileKind("a dataset", lambda path: has_format(path, FORMAT))
 
 
 def open_dataset(path: Path) -> h5py.File:
-    """Opens a dataset or an index for reading.
-
-    Raises:
-        InputError: The file is missing, incomplete, not a dataset, or of another schema version.
-    """
+    """Opens a dataset or an index for reading."""
     if reason := why_unreadable(path):
         raise InputError(f"{path}: not a dataset: {reason}; make it with dynapipe-hpc preprocess")
     try:
@@ -49,11 +45,7 @@ def open_dataset(path: Path) -> h5py.File:
 
 
 def array_of(file: h5py.File, name: str, kind: str) -> h5py.Dataset:
-    """A one-dimensional array of a dataset whose dtype has the numpy kind `kind`.
-
-    Raises:
-        InputError: There is no such array.
-    """
+    """A one-dimensional array of a dataset whose dtype has the numpy kind `kind`."""
     values = stored_array(file, name)
     if values.ndim != 1 or values.dtype.kind != kind:
         raise InputError(f"'{name}' has shape {values.shape} and type {values.dtype}")

@@ -49,11 +49,7 @@ class TokenBudgetSampler:
         self._lock = threading.Lock()
 
     def iteration(self, k: int) -> list[Sample]:
-        """The samples of global batch k >= 0, in the order in which they were drawn.
-
-        Raises:
-            InputError: The batches end before, as all datasets of a mixture may.
-        """
+        """The samples of global batch k >= 0, in the order in which they were drawn."""
         if k < 0:
             raise ValueError(f"iterations count from 0, got {k}")
         with self._lock:
@@ -88,9 +84,6 @@ class TokenBudgetSampler:
 
         A part of an epoch is as large a part of its batches, rounded up. An epoch of a mixture is
         as many samples as its datasets have together.
-
-        Raises:
-            InputError: The batches end before, as all datasets of a mixture may.
         """
         if n_samples := self._batches.samples_of_epoch:
             each = np.ones_like(self._used.inputs)
@@ -106,11 +99,7 @@ class TokenBudgetSampler:
         return self._first_iterations[whole] + _rounded_up(part)
 
     def iterations_of_tokens(self, tokens: int, most: int) -> int:
-        """Least number of iterations whose samples have `tokens` tokens, but at most `most`.
-
-        Raises:
-            InputError: The batches end before, as all datasets of a mixture may.
-        """
+        """Least number of iterations whose samples have `tokens` tokens, but at most `most`."""
         return self._iterations_until(tokens, self._used.lengths, most)
 
     def _iterations_until(self, total: int, amounts: Tokens, most: int) -> int:

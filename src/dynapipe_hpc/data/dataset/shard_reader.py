@@ -34,11 +34,7 @@ class OwnTokens:
 
     @classmethod
     def load(cls, file: h5py.File, n_tokens: dict[str, int]) -> Self:
-        """Finds the tokens, and checks that their number matches the offsets.
-
-        Raises:
-            InputError: The number of tokens differs from `n_tokens`, or an array is missing.
-        """
+        """Finds the tokens, and checks that their number matches the offsets."""
         arrays = {group: array_of(file, f"{group}/tokens", "u") for group in n_tokens}
         for group, tokens in arrays.items():
             if n_tokens[group] != len(tokens):
@@ -58,11 +54,7 @@ class OwnTokens:
 
 
 def offsets_of(file: h5py.File, group: str) -> Offsets:
-    """Offsets at which the tokens of every input or target begin, and the end of the last.
-
-    Raises:
-        InputError: The offsets are missing, do not start at 0, or decrease.
-    """
+    """Offsets at which the tokens of every input or target begin, and the end of the last."""
     offsets: Offsets = array_of(file, f"{group}/offsets", "i")[:]
     # Comparisons, because differences may wrap around.
     if len(offsets) == 0 or offsets[0] != 0 or np.any(offsets[1:] < offsets[:-1]):

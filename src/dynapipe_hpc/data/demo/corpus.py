@@ -181,9 +181,6 @@ def write_demo_corpus(
         max_bytes: Longest sample, in bytes of input, target and end of sequence.
         chat: Whether to write conversations instead of tasks; all of these are short.
         preferences: Whether to write conversations with two last answers.
-
-    Raises:
-        InputError: `n_samples` or `max_bytes` is too small, or the folder does not exist.
     """
     if n_samples < 1:
         raise InputError(f"--samples {n_samples}: must be at least 1")

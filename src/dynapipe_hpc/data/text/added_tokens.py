@@ -29,9 +29,6 @@ def add_tokens(
 
     Returns:
         The tokens that were added or changed, each with its id and flags as text.
-
-    Raises:
-        InputError: A token is not text, or has no valid flags; names its key.
     """
     before = model.get_added_tokens_decoder()
     named = list(_named(config))

@@ -172,11 +172,7 @@ class ChatTemplate:
     named: tuple[tuple[str, str], ...] = ()
 
     def check(self) -> None:
-        """Refuses a template that cannot be compiled.
-
-        Raises:
-            InputError: It is not a template.
-        """
+        """Refuses a template that cannot be compiled."""
         for source in (self.source, dict(self.named).get(TOOL_USE, "")):
             try:
                 compiled(source)
@@ -184,11 +180,7 @@ class ChatTemplate:
                 raise InputError(f"{self.name}: not a chat template: {error}") from None
 
     def apply(self, conversation: Conversation) -> ChatText:
-        """A conversation in the first form that the template takes.
-
-        Raises:
-            InputError: The template refuses the conversation, or does not show a field of it.
-        """
+        """A conversation in the first form that the template takes."""
         if any("\0" in text for text in texts_in(conversation.all_values)):
             raise InputError("a message holds a zero character")
         source = self._source_for(conversation)
@@ -225,11 +217,7 @@ class ChatTemplate:
         return refusal
 
     def asking(self, text: str) -> str:
-        """The text before the assistant's answer to a message of the user.
-
-        Raises:
-            InputError: The template refuses the message.
-        """
+        """The text before the assistant's answer to a message of the user."""
         question = Conversation([{"role": "user", "content": text}])
         return self.apply(question).until(1, asks=True).text
 

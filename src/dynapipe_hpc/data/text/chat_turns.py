@@ -70,9 +70,6 @@ def locate_in_whole(chat: ChatText, k: int) -> Span:
 
     A turn that is written otherwise there begins and ends where the text differs from one with
     another answer; the end of a turn belongs to it, if the template writes it as after the last.
-
-    Raises:
-        InputError: The turn cannot be located.
     """
     whole = chat.whole().text
     try:
@@ -136,9 +133,6 @@ def turn_samples(conversation: Conversation, chat: ChatText, turns: Turns) -> Tu
         conversation: The conversation.
         chat: The same as a template takes it.
         turns: What becomes of turns that change.
-
-    Raises:
-        InputError: There is no text of the assistant, or it cannot be located.
     """
     made = _each(conversation, chat) if turns is Turns.EACH else _one(conversation, chat, turns)
     samples = [sample for sample in made.samples if sample.spans]

@@ -64,11 +64,7 @@ def can_be_cut(path: Path) -> bool:
 
 
 def first_line(path: Path) -> bytes:
-    """The first line of a regular file that is not blank, or the start of a long one.
-
-    Raises:
-        InputError: As for `open_lines`, or the file cannot be read.
-    """
+    """The first line of a regular file that is not blank, or the start of a long one."""
     try:
         with open_lines(path) as lines:
             line = lines.readline(1 << 24).removeprefix(BYTE_ORDER_MARK)

@@ -113,11 +113,6 @@ def preprocess(
         recipe: Recipe of inputs and targets.
         options: Treatment of bad lines and an existing output, and number of processes.
         on_progress: Function called after every block.
-
-    Raises:
-        InputError: The output or shards of it exist, a source cannot be read, a line is bad, or no
-            line is left.
-        RunError: The output cannot be written.
     """
     total_bytes(sources)  # all must exist before work on the first starts
     check_dataset_output(output, sources, options.force)
@@ -142,11 +137,7 @@ def preprocess(
 
 
 def check_dataset_output(output: Path, sources: Sequence[Path], force: bool) -> None:
-    """Checks, before the work starts, that a dataset can be written and may be.
-
-    Raises:
-        InputError: As for `check_output`; or the output has the name of a source.
-    """
+    """Checks, before the work starts, that a dataset can be written and may be."""
     check_output(output, sources, DATASET, force)
     if (suffix := output.suffix.lower()) in SOURCE_SUFFIXES:
         raise InputError(
@@ -163,12 +154,7 @@ def write_parts(
     skip_bad: bool,
     on_progress: OnProgress,
 ) -> PreprocessTotals:
-    """Tokenizes parts of text, in order, into a dataset.
-
-    Raises:
-        InputError: A part cannot be read, or a line is bad and `skip_bad` is not set.
-        RunError: The dataset cannot be written, or a worker process died.
-    """
+    """Tokenizes parts of text, in order, into a dataset."""
     totals = PreprocessTotals()
     for tokenized in pool.tokenize(lines for part in parts for lines in read_blocks(part)):
         if tokenized.bad and not skip_bad:
@@ -199,11 +185,7 @@ def header_of(recipe: Recipe, sources: Sequence[Path]) -> DatasetHeader:
 
 
 def total_bytes(sources: Sequence[Path]) -> int | None:
-    """Bytes of text in all sources; None if that is unknown, as of a pipe or compressed text.
-
-    Raises:
-        InputError: A source is missing.
-    """
+    """Bytes of text in all sources; None if that is unknown, as of a pipe or compressed text."""
     sizes = [_text_bytes(source) for source in sources]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None

@@ -77,9 +77,6 @@ def recipe_of(
         template: File of a chat template.
         turns: Samples of conversations whose turns are written otherwise when others follow.
         names_start: Whether the start token was named rather than derived.
-
-    Raises:
-        InputError: There is no template, or it cannot be used.
     """
     chat = _template(files, template)
     if record_format is RecordFormat.TEXT and template is not None:
@@ -118,9 +115,6 @@ def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordForm
 
     Pipes cannot be looked into without losing what is read; they are taken to be as the others are,
     or as pairs.
-
-    Raises:
-        InputError: A source cannot be read, or two sources have different formats.
     """
     formats: dict[RecordFormat, Path] = {}
     for source in sources:
@@ -151,9 +145,6 @@ def prompt_tokens(
         tokenizer_files: Folder or files of the tokenizer, see `read_tokenizer`.
         chat: Whether the text is a message of the user that the assistant is to answer, as the
             tokenizer's chat template renders it.
-
-    Raises:
-        InputError: The tokenizer cannot be used, or has no chat template.
     """
     files = read_tokenizer(tokenizer_files)
     tokenizer = load_tokenizer(files)

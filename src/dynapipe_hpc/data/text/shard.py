@@ -44,11 +44,7 @@ class Shard:
         return f"{self.fingerprint}.h5"
 
     def check_source(self) -> None:
-        """Checks that the text file has not changed since the shards were laid out.
-
-        Raises:
-            InputError: The size or modification time of the file has changed.
-        """
+        """Checks that the text file has not changed since the shards were laid out."""
         if _stamp(self.part.path) != self.source_stamp:
             raise InputError(
                 f"{self.part.path}: changed while it was read; start again when it is complete"
@@ -66,9 +62,6 @@ def lay_out_shards(sources: Sequence[Path], recipe: Recipe, skip_bad: bool) -> l
     Every source makes at least one shard, and a large one makes several, so that the shards of all
     sources can be balanced. The layout depends on the sources alone, not on the number of
     processes, so that any number of them can continue what others began.
-
-    Raises:
-        InputError: A source is missing or not a regular file.
     """
     stamps = [_stamp(source) for source in sources]
     part_bytes = max(MIN_PART_BYTES, sum(n_bytes for n_bytes, _ in stamps) // MAX_PARTS)

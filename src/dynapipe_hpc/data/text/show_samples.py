@@ -27,9 +27,6 @@ def show_samples(path: Path, n_samples: int, tokenizer: TokenizerFiles | None) -
 
     Text is shown with its line ends and other unprintable characters escaped, or as token ids if
     there is no tokenizer. Datasets of bytes need none.
-
-    Raises:
-        InputError: The file is not a dataset, or its tokens are those of another tokenizer.
     """
     with DatasetFile(path) as dataset:
         _check_tokenizer(dataset, tokenizer)

@@ -27,11 +27,7 @@ class TextPart:
     end: int | None = None
 
     def lines_before(self) -> int:
-        """Number of lines that begin before the part; reads the file up to there.
-
-        Raises:
-            InputError: The file cannot be read.
-        """
+        """Number of lines that begin before the part; reads the file up to there."""
         if self.start == 0:
             return 0
         left, count = self.start - 1, 1
@@ -77,11 +73,7 @@ def cut(path: Path, n_bytes: int, part_bytes: int) -> list[TextPart]:
 
 
 def read_blocks(part: TextPart) -> Iterator[Lines]:
-    """Lines of a part, about 128 KiB at a time.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
+    """Lines of a part, about 128 KiB at a time."""
     first = 1
     try:
         for lines in _blocks(_lines(part)):

@@ -33,22 +33,13 @@ class ChatSample(NamedTuple):
 def render(
     conversation: Conversation, template: ChatTemplate, turns: Turns, tokenizer: Tokenizer
 ) -> TurnSamples:
-    """Texts of the samples of a conversation.
-
-    Raises:
-        InputError: The template refuses it, or a message spells a special token, which would be
-            that token, but `--special-tokens` is not set.
-    """
+    """Texts of the samples of a conversation."""
     check_special_tokens(conversation, tokenizer)
     return turn_samples(conversation, template.apply(conversation), turns)
 
 
 def check_special_tokens(conversation: Conversation, tokenizer: Tokenizer) -> None:
-    """Refuses messages that spell a special token, unless they may.
-
-    Raises:
-        InputError: A message does; names the token.
-    """
+    """Refuses messages that spell a special token, unless they may."""
     if tokenizer.special_tokens:
         return
     for text in texts_in(conversation.all_values):
@@ -70,11 +61,7 @@ def turn_end_ids(sample: Rendered, tokenizer: Tokenizer) -> set[int]:
 
 
 def chat_sample(ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer) -> ChatSample:
-    """Cuts the tokens of a conversation into input and target.
-
-    Raises:
-        InputError: The assistant's text has no token, or only the first, which is not predicted.
-    """
+    """Cuts the tokens of a conversation into input and target."""
     merged: list[Span] = []
     for start, end in spans:
         if start == end:  # text of which the tokenizer makes no token

@@ -34,9 +34,6 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
     """Starts the worker processes, and ends them when the block ends, even by an exception.
 
     With one worker, this process does the work itself: on one core two would only compete.
-
-    Raises:
-        RunError: Worker processes cannot be started, or one died.
     """
     if n_workers == 1:
         _tokenize_with_one_thread()

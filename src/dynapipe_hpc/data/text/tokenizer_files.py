@@ -61,9 +61,6 @@ def read_tokenizer(paths: Sequence[Path]) -> TokenizerFiles | None:
 
     Returns:
         The files, or None if there are no paths.
-
-    Raises:
-        InputError: A file is missing or of another kind.
     """
     match paths:
         case []:
@@ -119,11 +116,7 @@ def _read_folder(folder: Path) -> TokenizerFiles:
 
 
 def read_templates(path: Path) -> Mapping[str, str]:
-    """Chat templates by name in a file of Jinja, or of JSON, as in a folder.
-
-    Raises:
-        InputError: The file cannot be read, or has no template.
-    """
+    """Chat templates by name in a file of Jinja, or of JSON, as in a folder."""
     text = read_text(path)
     try:
         content = json.loads(text)

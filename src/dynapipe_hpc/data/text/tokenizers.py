@@ -170,11 +170,7 @@ class VocabularyTokenizer:
     added_ids: Mapping[str, int]
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        """Token ids of every text.
-
-        Raises:
-            InputError: The tokenizer refuses one.
-        """
+        """Token ids of every text."""
         with explained(f"{self.name}: cannot make tokens of the text"):
             # Set each time, because it is not kept when sent to another process.
             self.model.encode_special_tokens = not self.special_tokens
@@ -193,11 +189,7 @@ class VocabularyTokenizer:
         *,
         special_tokens: bool = True,
     ) -> list[Marked]:
-        """See `Tokenizer`.
-
-        Raises:
-            InputError: The tokenizer refuses a text.
-        """
+        """See `Tokenizer`."""
         with explained(f"{self.name}: cannot make tokens of the text"):
             self.model.encode_special_tokens = not special_tokens
             encoded = self.model.encode_batch(texts, add_special_tokens=False)
@@ -237,9 +229,6 @@ def load_tokenizer(
             the one that the tokenizer itself puts before text, see `default_ends`.
         input_end_token: Text of the token that ends every input, or "none"; likewise.
         special_tokens: Whether text that spells the name of a special token becomes that token.
-
-    Raises:
-        InputError: A file is missing or of another kind, or no token is known to end a sequence.
     """
     if files is None:
         return _bytes(end_token, start_token, input_end_token, special_tokens=special_tokens)

@@ -40,11 +40,7 @@ class FolderVocabulary:
 
 
 def read_vocabulary(folder: Path) -> FolderVocabulary | None:
-    """The vocabulary of the tokenizer in a folder; None if it has no file of a tokenizer.
-
-    Raises:
-        InputError: A file cannot be read.
-    """
+    """The vocabulary of the tokenizer in a folder; None if it has no file of a tokenizer."""
     single, vocabulary, merges = (
         folder / name for name in ("tokenizer.json", "vocab.json", "merges.txt")
     )

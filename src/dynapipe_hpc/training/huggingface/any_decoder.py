@@ -78,11 +78,7 @@ def is_decoder(settings: Settings) -> bool:
 
 
 def page_of_decoder(settings: Settings) -> ModelTypeMapping:
-    """The mapping of a model that `transformers` computes.
-
-    Raises:
-        InputError: Its settings ask for something that is not supported.
-    """
+    """The mapping of a model that `transformers` computes."""
     if problem := settings_problem(settings):
         raise InputError(f"{settings.path}: {problem}")
     model_type = settings.get("model_type")
@@ -198,11 +194,7 @@ def _model(settings: Settings) -> Values:
 
 
 def _check_ends(settings: Settings, tensors: dict[str, tuple[int, ...]], *, is_tied: bool) -> None:
-    """Names the embedding of files that hold it only as the head, to which it is tied.
-
-    Raises:
-        InputError: The embedding or the head is not there, or has another shape than settings say.
-    """
+    """Names the embedding of files that hold it only as the head, to which it is tied."""
     size = (settings.integer("vocab_size"), settings.integer("hidden_size"))
     matrices = {n: s for n, s in tensors.items() if len(s) == 2 and f".{NUMBER}." not in n}
     heads = {n: s for n, s in matrices.items() if n == LOGITS}
@@ -232,11 +224,7 @@ def _check_ends(settings: Settings, tensors: dict[str, tuple[int, ...]], *, is_t
 
 
 def _weights(settings: Settings) -> dict[str, tuple[int, ...]]:
-    """Shapes of the weights that `transformers` makes of the files beside the settings.
-
-    Raises:
-        InputError: Layers differ in their weights, or there are no files.
-    """
+    """Shapes of the weights that `transformers` makes of the files beside the settings."""
     model_type = str(settings.get("model_type"))
     experts = _EXPERTS.get(model_type, _Experts())
     shapes: dict[str, tuple[int, ...]] = {}

@@ -51,10 +51,6 @@ def decoder_parts(shape: TransformersShape, dtype: str, *, is_packed: bool) -> M
         dtype: Type of weights and activations, as torch names it.
         is_packed: Whether all rows are packed: then attention in 16 bits, on GPUs, computes only
             what a window sees; else all scores, with a mask.
-
-    Raises:
-        InputError: `transformers` is not installed, cannot build the model, or its layers do not
-            run without numbers, as what they compute depends on them.
     """
     # 64 bits are as many numbers: what rounds to 32 bits on the way does not then.
     traced: torch.dtype = getattr(torch, "float32" if dtype == "float64" else dtype)
@@ -251,11 +247,7 @@ class _Stack(NamedTuple):
 def _run(
     shape: TransformersShape, rows: _Rows, size: tuple[int, int], n_layers: int, *, last: bool
 ) -> _Stack:
-    """Runs layers, or the head, on the device `meta`.
-
-    Raises:
-        InputError: See `decoder_parts`.
-    """
+    """Runs layers, or the head, on the device `meta`."""
     # One layer comes before, and one after, so that the stage is neither the first nor the last.
     model, dtype = shape.with_layers(n_layers + 2), rows.dtype
     layers = range(n_layers + 2, n_layers + 2) if last else range(1, 1 + n_layers)

@@ -20,9 +20,6 @@ def describe_model(path: Path) -> str:
     """Describes a Hugging Face folder, a checkpoint or a run.
 
     Layers of `transformers` are built, one of each kind, without their weights.
-
-    Raises:
-        InputError: It is no model, or no family can train it; says why.
     """
     origins: list[Origin] = []
     refusals: list[str] = []

@@ -186,10 +186,6 @@ def export_model(
         output: The folder, which must not exist.
         dtype: Type of the weights there; None for that in the model's `config.json`, or float32.
         base: Model with the weights that adapters are added to; None to write adapters alone.
-
-    Raises:
-        InputError: The checkpoint cannot be used, or the output exists.
-        RunError: The file system refuses, as when the disk is full.
     """
     origin = find_origin(source)
     if origin.description is None:

@@ -57,12 +57,7 @@ class ModelTensors:
 
 
 def open_tensors(folder: Path, page: ModelTypeMapping, shape: ModelShape) -> ModelTensors:
-    """Compares the tensors of a folder with the weights of a model.
-
-    Raises:
-        InputError: Tensors are missing, superfluous or misshapen, which names all of them; or they
-            were saved from something else than the model alone.
-    """
+    """Compares the tensors of a folder with the weights of a model."""
     stored = stored_tensors(folder)
     _check_names(folder, stored)
     tensors = _with_any_copy(_with_prefix(stored, page), page.copies(shape))

@@ -18,9 +18,6 @@ def hash_of_weights(origin: Origin) -> str:
 
     Sampled of every file of tensors are its size, its beginning, where the tensors are listed, and
     blocks that are spread evenly over it. Models that differ do so in nearly all numbers.
-
-    Raises:
-        InputError: A file cannot be read.
     """
     hasher = new_checksum()
     if origin.description is not None:

@@ -27,10 +27,6 @@ def import_model(source: Path, output: Path) -> Origin:
     Args:
         source: The folder.
         output: The checkpoint, which must not exist.
-
-    Raises:
-        InputError: The folder cannot be used, or the output exists.
-        RunError: The file system refuses, as when the disk is full.
     """
     origin = find_origin(source)
     if origin.description is not None:

@@ -88,9 +88,6 @@ def find_origin(path: Path, family: str | None = None) -> Origin:
     Args:
         path: The folder.
         family: Family that is to train a Hugging Face model; None for the first that can.
-
-    Raises:
-        InputError: The path is none of them, or the model is not supported.
     """
     if not path.is_dir():
         raise InputError(
@@ -136,11 +133,7 @@ def _adapter_error(folder: Path) -> InputError:
 
 
 def shape_of(checkpoint: Path, facts: Facts) -> ModelShape:
-    """The model of a checkpoint.
-
-    Raises:
-        InputError: The facts describe none.
-    """
+    """The model of a checkpoint."""
     facts_of_model = {
         key.removeprefix(FACT): value for key, value in facts.items() if key.startswith(FACT)
     }
@@ -180,11 +173,7 @@ CHECKPOINTS = "checkpoints"
 
 
 def find_checkpoint(path: Path) -> Path | None:
-    """A checkpoint itself, or the newest complete one of a run folder; None for another folder.
-
-    Raises:
-        InputError: It is a run folder without a complete checkpoint, or may not be read.
-    """
+    """A checkpoint itself, or the newest complete one of a run folder; None for another folder."""
     if (path / NAME).exists():
         return path
     if not (path / CHECKPOINTS).is_dir():

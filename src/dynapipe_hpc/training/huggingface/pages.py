@@ -30,9 +30,6 @@ def page_of(settings: Settings, family: str | None = None) -> ModelTypeMapping:
         settings: Settings of the model.
         family: The family that is to train it; None for one of this package, or else
             `transformers`.
-
-    Raises:
-        InputError: No family computes models of this type, or not as these settings want it.
     """
     model_type = settings.get("model_type", "")
     if model_type not in PAGES and not is_decoder(settings):
@@ -59,11 +56,7 @@ def has_another_family(page: ModelTypeMapping, settings: Settings) -> bool:
 
 
 def page_for(shape: ModelShape) -> ModelTypeMapping:
-    """The first page that describes a model.
-
-    Raises:
-        InputError: No type of models has all of its settings.
-    """
+    """The first page that describes a model."""
     if isinstance(shape, TransformersShape):
         return page_of_decoder(Settings(Path("model.settings"), json.loads(shape.settings)))
     for page in PAGES.values():

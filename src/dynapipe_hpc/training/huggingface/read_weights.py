@@ -45,9 +45,6 @@ class OriginWeights:
 
         Args:
             parts: Parts of the state of a model, whose rows may have other lengths.
-
-        Raises:
-            InputError: The model on disk lacks weights, or they have other shapes.
         """
         held = [part for part in parts if ADAPTER not in part.name or self.has(part.name)]
         if isinstance(self.source, CheckpointReader):
@@ -68,9 +65,6 @@ def open_weights(
         shape: The model in memory, whose rows may have other lengths.
         compares_copies: Whether tensors that a folder of Hugging Face has twice are compared,
             which reads them.
-
-    Raises:
-        InputError: The files are damaged, or are not those of this model.
     """
     if origin.description is not None:
         checksums = origin.description.part_checksums
@@ -82,11 +76,7 @@ def open_weights(
 
 
 def load_model(origin: Origin) -> StageOfFamily:
-    """The whole model on one stage, in float32.
-
-    Raises:
-        InputError: The model on disk is damaged, or lacks weights.
-    """
+    """The whole model on one stage, in float32."""
     shape = origin.shape
     if origin.description is not None:
         for rank, checksum in enumerate(origin.description.part_checksums):
@@ -98,11 +88,7 @@ def load_model(origin: Origin) -> StageOfFamily:
 
 
 def read_part(tensors: ModelTensors, part: StatePart) -> None:
-    """Overwrites a block of a weight with what the tensors of a folder hold.
-
-    Raises:
-        InputError: A number is NaN or infinite.
-    """
+    """Overwrites a block of a weight with what the tensors of a folder hold."""
     tensor_map = tensors.maps[part.name]
     if tensor_map.is_stack:
         _read_stack(tensors, part, tensor_map)
@@ -133,11 +119,7 @@ def _read_block(tensors: ModelTensors, part: StatePart, tensor_map: TensorMap) -
 
 
 def read_rows(tensors: ModelTensors, name: str, start: int, stop: int) -> Tensor:
-    """Rows `start` to `stop` of an unsplit weight, in a type that holds those of its tensors.
-
-    Raises:
-        InputError: A number is NaN or infinite.
-    """
+    """Rows `start` to `stop` of an unsplit weight, in a type that holds those of its tensors."""
     tensor_map = tensors.maps[name].as_matrix
     stored = {DTYPES[tensors.tensors[source].dtype] for source in tensor_map.sources}
     dtype = reduce(torch.promote_types, (getattr(torch, each) for each in stored))
@@ -165,11 +147,7 @@ def row_blocks(tensor_map: TensorMap, start: int, stop: int) -> Iterator[tuple[i
 
 
 def check_copies(tensors: ModelTensors) -> None:
-    """Compares tensors that are in the folder twice.
-
-    Raises:
-        InputError: Two differ; names them.
-    """
+    """Compares tensors that are in the folder twice."""
     for copy, name in tensors.copies.items():
         one, other = tensors.tensors[copy], tensors.tensors[name]
         n_rows = max(1, ROWS_BYTES // (4 * prod(one.shape[1:])))

@@ -34,44 +34,28 @@ class Settings:
         return replace(self, values={**defaults, **self.values})
 
     def integer(self, name: str, default: int | None = None) -> int:
-        """Number that must be a positive integer.
-
-        Raises:
-            InputError: It is absent and has no default, or it is something else.
-        """
+        """Number that must be a positive integer."""
         value = self.get(name, default)
         if type(value) is not int or value < 1:
             raise InputError(f"{self.path}: '{name}' is {quoted(value)}, not a positive integer")
         return value
 
     def number(self, name: str, default: float) -> float:
-        """Number that must be positive.
-
-        Raises:
-            InputError: It is something else.
-        """
+        """Number that must be positive."""
         value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise InputError(f"{self.path}: '{name}' is {quoted(value)}, not a positive number")
         return float(value)
 
     def share(self, name: str, default: float) -> float:
-        """Number from 0 up to 1, which is excluded.
-
-        Raises:
-            InputError: It is something else.
-        """
+        """Number from 0 up to 1, which is excluded."""
         value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
             raise InputError(f"{self.path}: '{name}' is {quoted(value)}, not a number below 1")
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Boolean value.
-
-        Raises:
-            InputError: It is something else.
-        """
+        """Boolean value."""
         value = self.get(name, default)
         if not isinstance(value, bool):
             raise InputError(f"{self.path}: '{name}' is {quoted(value)}, not true or false")
@@ -79,11 +63,7 @@ class Settings:
 
     @property
     def dtype(self) -> str | None:
-        """The type of the weights; None if none is named, or it is left to the files.
-
-        Raises:
-            InputError: It is not a type that is read.
-        """
+        """The type of the weights; None if none is named, or it is left to the files."""
         key = next((key for key in DTYPE_KEYS if self.get(key) is not None), None)
         value = self.get(key) if key else "auto"
         if value == "auto":
@@ -97,11 +77,7 @@ class Settings:
         return name
 
     def require(self, name: str, *allowed: object) -> None:
-        """Checks that a setting is absent or has a value that our models compute.
-
-        Raises:
-            InputError: It has another value.
-        """
+        """Checks that a setting is absent or has a value that our models compute."""
         value = self.get(name, _MISSING)
         if value is not _MISSING and value not in allowed:
             shown = " or ".join(quoted(each) for each in allowed)

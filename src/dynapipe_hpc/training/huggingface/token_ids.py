@@ -25,10 +25,6 @@ def write_token_ids(
         shape: The model.
         start_id: Token before the first of every sample; None if each has its own.
         end_ids: Tokens that end what is trained.
-
-    Raises:
-        InputError: A file that came with the model is damaged.
-        RunError: The file system refuses.
     """
     folder = run / CARRIED
     if (folder / CONFIG).exists():
@@ -45,23 +41,14 @@ def write_token_ids(
 
 
 def add_end_ids(folder: Path, end_ids: Iterable[int]) -> None:
-    """Adds tokens that end to those of a model, unless it has them.
-
-    Raises:
-        InputError: A file is damaged.
-        RunError: The file system refuses.
-    """
+    """Adds tokens that end to those of a model, unless it has them."""
     ids = read_end_ids(folder)
     if more := [each for each in end_ids if each not in ids]:
         _write(folder, {**_generation_values(folder), _END: _one_or_list([*ids, *more])})
 
 
 def read_end_ids(folder: Path) -> list[int]:
-    """Tokens that end what a model writes, as its small files say.
-
-    Raises:
-        InputError: A file is damaged.
-    """
+    """Tokens that end what a model writes, as its small files say."""
     value = _generation_values(folder).get(_END)
     return [each for each in (value if isinstance(value, list) else [value]) if type(each) is int]
 

@@ -29,11 +29,7 @@ class SafetensorsEntry(NamedTuple):
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder, those that `transformers` would read.
-
-    Raises:
-        InputError: There are none, or two sets of weights that are both complete.
-    """
+    """The safetensors files of a folder, those that `transformers` would read."""
     single, index = folder / SINGLE, folder / INDEX
     if not index.exists():
         if single.exists():
@@ -53,11 +49,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def stored_tensors(folder: Path) -> dict[str, SafetensorsEntry]:
-    """Tensors of a folder, by name; their numbers are not read.
-
-    Raises:
-        InputError: There are no weights, two sets of them, or a file is damaged or not complete.
-    """
+    """Tensors of a folder, by name; their numbers are not read."""
     from safetensors import SafetensorError, safe_open
 
     tensors: dict[str, SafetensorsEntry] = {}

@@ -40,9 +40,6 @@ def write_tensors(
         read: Reader of weights.
         dtype: Type of the numbers that are written.
         most_bytes: Most bytes of the tensors in one file; a larger tensor is alone.
-
-    Raises:
-        RunError: The file system refuses, as when the disk is full.
     """
     files: list[dict[str, tuple[TensorMap, Piece]]] = [{}]
     held = total = 0
@@ -66,11 +63,7 @@ def write_tensors(
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes tensors as a safetensors file, and waits until it is on disk.
-
-    Raises:
-        RunError: The file system refuses, as when the disk is full.
-    """
+    """Writes tensors as a safetensors file, and waits until it is on disk."""
     with writing(path):
         try:
             save_file(dict(tensors), path, metadata={"format": "pt"})
