@@ -1,10 +1,9 @@
 """Samplers of one dataset."""
 
 from dynapipe_hpc.data.config import DataConfig
-from dynapipe_hpc.data.dataset.batches import EpochBatches
 from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 from dynapipe_hpc.data.dataset.long_samples import used_of
-from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
+from dynapipe_hpc.data.dataset.sampler import EpochBatches, TokenBudgetSampler
 
 
 def sampler_of(dataset: Dataset, config: DataConfig) -> TokenBudgetSampler:

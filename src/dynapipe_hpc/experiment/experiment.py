@@ -11,10 +11,9 @@ from pydantic import ValidationError
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.transformers import TransformersShape
-from dynapipe_hpc.data.dataset.batches import EpochBatches
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens, describe_long, used_of, used_tokens
 from dynapipe_hpc.data.dataset.mixture import Mixture, MixtureBatches
-from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
+from dynapipe_hpc.data.dataset.sampler import EpochBatches, TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.data.microbatch import Layout

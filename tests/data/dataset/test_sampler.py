@@ -11,9 +11,8 @@ from tests.jobs.shared_folder import shared_folder
 
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.dataset import sampler as sampler_file
-from dynapipe_hpc.data.dataset.batches import EpochBatches
 from dynapipe_hpc.data.dataset.long_samples import used_tokens
-from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
+from dynapipe_hpc.data.dataset.sampler import EpochBatches, TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 

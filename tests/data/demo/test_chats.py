@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.data.demo.corpus import demo_chats
-from dynapipe_hpc.data.demo.tasks import SOUNDS
+from dynapipe_hpc.data.demo.corpus import SOUNDS, demo_chats
 
 
 def test_users_and_assistants_take_turns() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.config import DataConfig
-from dynapipe_hpc.data.dataset.batches import BatchBlock, Tokens, batch_starts, random_order
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens
+from dynapipe_hpc.data.dataset.sampler import BatchBlock, Tokens, batch_starts, random_order
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]
