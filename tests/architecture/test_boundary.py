@@ -2,7 +2,7 @@
 
 import pytest
 
-from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows
 
 PADDED = PaddedRows((0, 1, 2), 5, target_tokens=4)

@@ -3,7 +3,7 @@
 import pytest
 from tests.examples.training_case import SHAPE, T5_SHAPE
 
-from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.architecture.placement import Placement
 
 

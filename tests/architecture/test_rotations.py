@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dynapipe_hpc.architecture.rotations import plain_rotations, short_tokens
+from dynapipe_hpc.architecture.rope_scaling import plain_rotations, short_tokens
 
 LONG = {"type": "longrope", "short_factor": [1], "long_factor": [3]}
 OLD = {"rope_scaling": LONG, "original_max_position_embeddings": 8, "max_position_embeddings": 99}

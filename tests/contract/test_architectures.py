@@ -24,11 +24,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from dynapipe_hpc.architecture.amount import Amount
 from dynapipe_hpc.architecture.llama import LlamaShape
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Part, Side
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Amount, Part, Side
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.microbatch import Recompute

@@ -24,7 +24,7 @@ from tests.examples.training_case import (
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout
-from dynapipe_hpc.models import linear_cross_entropy
+from dynapipe_hpc.models import head
 from dynapipe_hpc.plan.cluster import Cluster
 
 pytestmark = pytest.mark.exactness
@@ -97,7 +97,7 @@ def test_three_steps_give_the_unsplit_losses_and_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     expected = unsplit(shape)
-    monkeypatch.setattr(linear_cross_entropy, "LOGITS_AT_ONCE", 100)  # several chunks of ids
+    monkeypatch.setattr(head, "LOGITS_AT_ONCE", 100)  # several chunks of ids
     cluster = Cluster(
         n_stages=n_stages,
         n_replicas=n_replicas,

@@ -5,8 +5,7 @@ import torch
 from tests.gpu.no_waiting import no_waiting
 from torch import Tensor, nn
 
-from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring, linear
-from dynapipe_hpc.models.weight_gradients import adds_in_product
+from dynapipe_hpc.models.deferred_weights import DeferredWeights, adds_in_product, deferring, linear
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 
 pytestmark = pytest.mark.gpu

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from dynapipe_hpc.architecture.blocks import LOGITS_AT_ONCE
-from dynapipe_hpc.models import linear_cross_entropy as linear_cross_entropy_file
-from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, linear_cross_entropy
+from dynapipe_hpc.models import head as linear_cross_entropy_file
+from dynapipe_hpc.models.head import Vocabulary, linear_cross_entropy
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.sharding.split import Split
 from dynapipe_hpc.training.live_memory import LiveMemory

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from dynapipe_hpc.models.run_backward import run_backward
+from dynapipe_hpc.models.deferred_weights import run_backward
 
 
 def test_gradients_are_those_of_torchs_backward() -> None:

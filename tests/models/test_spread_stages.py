@@ -8,8 +8,8 @@ from tests.examples.training_case import SHAPE, T5_SHAPE
 from tests.jobs.local_shards import on_shards
 from torch import Tensor
 
-from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS
 from dynapipe_hpc.models.decoder import DecoderBatch

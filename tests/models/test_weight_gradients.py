@@ -8,13 +8,18 @@ import torch
 from tests.jobs.local_shards import of_stream, on_shards
 from torch import Tensor, nn
 
-from dynapipe_hpc.models import weight_gradients
-from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring, linear
+from dynapipe_hpc.models import deferred_weights
+from dynapipe_hpc.models.deferred_weights import (
+    DeferredWeights,
+    add_up_in,
+    adds_in_product,
+    deferring,
+    linear,
+)
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharding.residual_stream import residual_stream
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
 from dynapipe_hpc.models.sharding.shards import Shards
-from dynapipe_hpc.models.weight_gradients import add_up_in, adds_in_product
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 
 INPUTS, OUTPUTS = 24, 16
@@ -29,8 +34,8 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         assert left.dtype == right.dtype == torch.bfloat16
         total += left.float() @ right.float()
 
-    monkeypatch.setattr(weight_gradients, "_can_add", lambda _, dtype: dtype is torch.bfloat16)
-    monkeypatch.setattr(weight_gradients, "add_product", add_product)
+    monkeypatch.setattr(deferred_weights, "_can_add", lambda _, dtype: dtype is torch.bfloat16)
+    monkeypatch.setattr(deferred_weights, "add_product", add_product)
 
 
 def drawn(*sizes: int, seed: int) -> Tensor:

@@ -258,7 +258,7 @@ ANY_DECODER = (
         (f"{STAGE[0]}::{ANSWERS}[gemma2]",),
     ),
     Mutant(
-        "architecture/rotations.py",
+        "architecture/rope_scaling.py",
         'table["rope_type"] = table["type"] = "default"',
         "pass",
         "dynamic angles",

@@ -123,13 +123,13 @@ ARCHITECTURES = (
     Mutant("architecture/placement.py", "first=stage == 0", "first=False",
            "no stage has the embedding", PLACEMENT),
     # adapters
-    Mutant("architecture/adapted.py", "else maps.kept.times(-1)", "else NOTHING",
+    Mutant("architecture/lora.py", "else maps.kept.times(-1)", "else NOTHING",
            "inputs of frozen maps are kept", ADAPTED),
-    Mutant("architecture/adapted.py", ", spared=of_block.linear", "",
+    Mutant("architecture/lora.py", ", spared=of_block.linear", "",
            "frozen weights have gradients",
            ("tests/contract/test_architectures.py"
             "::test_work_is_what_torch_counts_in_products[gpt-tied-lora-16-4-layer-1]",)),
-    Mutant("architecture/adapted.py", "        frozen=block.parameters,\n        largest",
+    Mutant("architecture/lora.py", "        frozen=block.parameters,\n        largest",
            "        largest", "weights beside adapters have a state", HELD_ADAPTERS),
     Mutant("planner/cost/profiled.py", "        + held.frozen,\n", "        + 0,\n",
            "measured costs count no frozen weights", FROZEN_IN_TABLE),

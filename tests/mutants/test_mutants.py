@@ -39,8 +39,10 @@ def test_every_mutant_is_another_one_and_names_tests_that_there_are() -> None:
 
 
 def test_a_mutant_of_text_that_is_gone_is_stale() -> None:
-    gone = Mutant("training/loss.py", "no such text", "", "a mistake", LOSS)
-    with pytest.raises(StaleMutantError, match=r"training/loss.py has 'no such text' 0 times"):
+    gone = Mutant("training/token_loader.py", "no such text", "", "a mistake", LOSS)
+    with pytest.raises(
+        StaleMutantError, match=r"training/token_loader.py has 'no such text' 0 times"
+    ):
         gone.changed_source()
 
 
@@ -64,7 +66,7 @@ def test_only_a_failing_test_notices_a_mutant(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
-    test = noticed_by(Mutant("training/loss.py", WEIGHT, new, "a mistake", LOSS))
+    test = noticed_by(Mutant("training/token_loader.py", WEIGHT, new, "a mistake", LOSS))
     assert bool(test) == noticed
     assert said in capsys.readouterr().out
 

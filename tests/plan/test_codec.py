@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples.example_plans import drawn_plans
 
-from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.microbatch import (
     Branch,
     DenseRows,

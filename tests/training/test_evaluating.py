@@ -27,7 +27,7 @@ from torch import Tensor
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.executor.transport.transport import Transport
-from dynapipe_hpc.models import linear_cross_entropy
+from dynapipe_hpc.models import head
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.baselines.baseline import Baseline
@@ -100,7 +100,7 @@ def expected(shape: ModelShape) -> Tensor:
 def test_losses_of_samples_are_those_of_plain_operations(
     cluster: Cluster, shape: ModelShape, layout: LayoutName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linear_cross_entropy, "LOGITS_AT_ONCE", 100)  # several chunks of ids
+    monkeypatch.setattr(head, "LOGITS_AT_ONCE", 100)  # several chunks of ids
     planner = planner_of(cluster, shape, layout)
     plans = [planner.make_plans(k, batch) for k, batch in enumerate(BATCHES)]
     found = evaluated(cluster, shape, plans)

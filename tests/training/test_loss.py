@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.training.config import LossWeighting
-from dynapipe_hpc.training.loss import token_weights
+from dynapipe_hpc.training.token_loader import token_weights
 
 SAMPLES = [
     Sample(0, 5, 1, task_id=0), Sample(1, 0, 3, task_id=0), Sample(2, 9, 4, task_id=7),

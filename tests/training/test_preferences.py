@@ -24,8 +24,8 @@ from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import PreferenceLossConfig, PreferenceObjective
-from dynapipe_hpc.training.loss import token_weights
 from dynapipe_hpc.training.preferences import PreferenceLoss, losses_of_tables
+from dynapipe_hpc.training.token_loader import token_weights
 
 LOG_PROBS = np.array([[-3.0, -5.0], [-4.0, -2.0]])
 REFERENCES = np.array([[-4.0, -4.0], [-4.0, -4.0]])

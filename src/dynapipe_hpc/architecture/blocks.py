@@ -4,8 +4,7 @@ A linear map of n inputs and m outputs takes 2 x n x m operations per token. Num
 backward pass include those that enter and leave the norm of a block.
 """
 
-from dynapipe_hpc.architecture.amount import Amount
-from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Block, Part, Side, Work
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Amount, Block, Part, Side, Work
 from dynapipe_hpc.data.microbatch import Recompute
 
 LOGITS_AT_ONCE = 1 << 25

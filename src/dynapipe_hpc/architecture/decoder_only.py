@@ -3,9 +3,8 @@
 from abc import ABC
 from collections.abc import Mapping
 
-from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Boundary
 
 VECTORS = "embedding.tokens.weight"
 

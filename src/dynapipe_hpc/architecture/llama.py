@@ -8,11 +8,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from dynapipe_hpc.architecture.adapted import Maps, adapted, frozen_but_adapters
-from dynapipe_hpc.architecture.amount import Amount
 from dynapipe_hpc.architecture.blocks import ends, feed_forward, layer, self_attention
 from dynapipe_hpc.architecture.decoder_only import DecoderOnly
-from dynapipe_hpc.architecture.part import LAYER, Part, Side
+from dynapipe_hpc.architecture.lora import Maps, adapted, frozen_but_adapters
+from dynapipe_hpc.architecture.part import LAYER, Amount, Part, Side
 from dynapipe_hpc.architecture.rope_scaling import AnyRopeScaling
 
 

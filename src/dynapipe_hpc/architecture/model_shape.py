@@ -8,10 +8,8 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from dynapipe_hpc.architecture.amount import NOTHING
-from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.lora import Lora
-from dynapipe_hpc.architecture.part import Part, Weights
+from dynapipe_hpc.architecture.part import NOTHING, Boundary, Part, Weights
 from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.data.microbatch import Recompute
 

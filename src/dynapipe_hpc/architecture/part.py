@@ -3,11 +3,77 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from dynapipe_hpc.architecture.amount import NOTHING, Amount, total
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+
+
+class Amount(NamedTuple):
+    """Coefficients of a quantity (operations, numbers or bytes) that depends on numbers of tokens.
+
+    Attributes:
+        per_own: Amount for every token that passes through the part.
+        per_source: Amount for every token of the other side, which own tokens attend to.
+        per_pair: Amount for every pair of an own token and a token that it attends to.
+        per_own_pair: Amount for every pair of own tokens of the same row.
+        per_square: Amount for every pair of positions in a row, however many rows there are.
+        per_far_pair: Amount for every pair of own tokens of the same row that lie further apart
+            than the window of the part.
+        per_masked_square: Amount like `per_square`, where rows are longer than that window.
+    """
+
+    per_own: int = 0
+    per_source: int = 0
+    per_pair: int = 0
+    per_own_pair: int = 0
+    per_square: int = 0
+    per_far_pair: int = 0
+    per_masked_square: int = 0
+
+    def times(self, factor: int) -> "Amount":
+        """The amount multiplied by a factor."""
+        return Amount(*(factor * each for each in self))
+
+
+NOTHING = Amount()
+
+
+def total(*amounts: Amount) -> Amount:
+    """The sum of any number of amounts."""
+    return Amount(*map(sum, zip(NOTHING, *amounts, strict=True)))
+
+
+class Boundary(IntEnum):
+    """Kind of the tensor that a stage sends to the next one, which returns its gradient.
+
+    ROWS: Activation of a micro-batch's rows; in and right after an encoder, of the encoder's rows.
+    PAIR: Output of the encoder and activation of the decoder, concatenated along tokens.
+
+    Where shards divide the tokens of the residual stream, each sends and receives its own part.
+    """
+
+    ROWS = 0
+    PAIR = 1
+
+    def shape(self, microbatch: MicroBatch, width: int, n_parts: int) -> tuple[int, ...]:
+        """Shape of the tensor, for a micro-batch.
+
+        Args:
+            microbatch: The micro-batch.
+            width: Width of the residual stream.
+            n_parts: Number of shards that divide the tokens; 1 if each holds all.
+
+        Returns:
+            (rows, tokens, width) if tokens are not divided, otherwise (tokens of a shard, width).
+        """
+        sides = [microbatch.row_tokens]
+        if self is Boundary.PAIR:
+            sides.append(microbatch.target_tokens)
+        if n_parts == 1:
+            return (microbatch.n_rows, sum(sides), width)
+        return (sum(-(-microbatch.n_rows * tokens // n_parts) for tokens in sides), width)
+
 
 LAYER, EMBEDDING, HEAD = "layer", "embedding", "head"
 

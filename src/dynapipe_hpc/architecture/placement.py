@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Self
 
-from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.part import Boundary
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from dynapipe_hpc.architecture.adapted import Maps, adapted, frozen_but_adapters
-from dynapipe_hpc.architecture.amount import Amount
 from dynapipe_hpc.architecture.blocks import (
     cross_attention,
     ends,
@@ -16,9 +14,9 @@ from dynapipe_hpc.architecture.blocks import (
     relative_bias,
     self_attention,
 )
-from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.lora import Maps, adapted, frozen_but_adapters
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Part, Side
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Amount, Boundary, Part, Side
 
 ENCODER, DECODER = "encoder", "decoder"
 # The relative bias that the layers of a side share on a stage.

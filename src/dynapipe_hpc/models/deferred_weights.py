@@ -1,5 +1,7 @@
 """Split backward pass of linear maps: gradients of weights that are computed later.
 
+Those of 16-bit weights are added to float32 sums where they are computed.
+
 Source:
     Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv:2401.10241, section 2.
 """
@@ -8,15 +10,86 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
-from dynapipe_hpc.models.run_backward import run_backward
-from dynapipe_hpc.models.weight_gradients import adds_in_product, weight_gradient
+
+def add_up_in(weight: Tensor, total: Tensor) -> None:
+    """Makes `weight_gradient` add to a float32 tensor of the weight's shape, where it can."""
+    weight.float32_sum = total  # type: ignore[attr-defined]
+
+
+def weight_gradient(weight: Tensor, values: Tensor, gradient: Tensor) -> Tensor | None:
+    """Gradient of a linear map's weight, shape (outputs, inputs); None if it was added already.
+
+    Autograd calls the hooks of a weight in either case.
+
+    Args:
+        weight: Weight of the map, a leaf of the graph.
+        values: Input of the map, shape (..., inputs).
+        gradient: Gradient of its output, shape (..., outputs).
+    """
+    factors = gradient.flatten(0, -2).t(), values.flatten(0, -2)
+    if not adds_in_product(weight):
+        return torch.mm(*factors)
+    add_product(weight.float32_sum, *factors)  # type: ignore[attr-defined]
+    return None
+
+
+def adds_in_product(weight: Tensor) -> bool:
+    """Whether the product that is a weight's gradient can be added to its float32 sum."""
+    return hasattr(weight, "float32_sum") and _can_add(weight.device, weight.dtype)
+
+
+def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Adds the product of two 16-bit matrices to a float32 one, without rounding it first."""
+    torch.addmm(total, left, right, torch.float32, out=total)
+
+
+@cache
+def _can_add(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether `add_product` runs; torch has it for GPUs, in some versions with other checks."""
+    if device.type != "cuda":
+        return False
+    factor = torch.zeros(8, 8, dtype=dtype, device=device)
+    try:
+        add_product(factor.float(), factor, factor)
+    except (RuntimeError, TypeError):
+        return False
+    return True
+
+
+def run_backward(output: Tensor, gradient: Tensor | None) -> None:
+    """Runs the backward pass of `output` from its gradient; without one, only its hooks.
+
+    `torch.autograd.backward` does so too, but given a gradient it imports torch's symbolic shapes,
+    a second of processor time at the start of every rank.
+
+    Raises:
+        ValueError: The gradient has another shape. Where it could be summed to the output's, torch
+            would do so.
+    """
+    if gradient is not None and gradient.shape != output.shape:
+        raise ValueError(f"gradient of shape {gradient.shape} for output of {output.shape}")
+    _Seed.apply(output, gradient).backward()  # type: ignore[no-untyped-call]
+
+
+class _Seed(Function):
+    """Scalar with a given gradient with respect to a tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, gradient: Tensor | None) -> Tensor:
+        ctx.gradient = gradient
+        return output.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, None]:
+        return ctx.gradient, None
 
 
 class DeferredWeights:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from dynapipe_hpc.architecture.rotations import plain_rotations, short_tokens
+from dynapipe_hpc.architecture.rope_scaling import plain_rotations, short_tokens
 from dynapipe_hpc.architecture.transformers import NUMBER, SLIDING, TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages

@@ -1,12 +1,190 @@
-"""Head of a model: logits and losses."""
+"""Head of a model: logits and losses, in chunks of the vocabulary.
 
+The logits of a micro-batch are by far its largest tensor. They exist one chunk of ids at a time, in
+the forward pass to add up exponentials, and once more in the backward pass (docs/decisions/0029).
+
+Source:
+    Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models", arXiv:2411.09009; over
+    shards: Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import torch
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.nn import functional
 
+from dynapipe_hpc.architecture.blocks import LOGITS_AT_ONCE
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, linear_cross_entropy
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
 from dynapipe_hpc.models.sharding.shards import Shards
+
+ALIGNED_IDS = 128
+"""Chunks of more ids are multiples of so many: products of matrices of other widths take kernels
+that reached a third of the speed (H200, bfloat16)."""
+
+_KEPT: ContextVar[list[Tensor] | None] = ContextVar("logits that are kept", default=None)
+
+
+@contextmanager
+def keeping_logits() -> Iterator[list[Tensor]]:
+    """Block in which the logits of every loss are kept whole, of this shard's ids.
+
+    Yields:
+        Logits, of shape (..., ids of a shard), of each loss computed so far.
+    """
+    kept: list[Tensor] = []
+    token = _KEPT.set(kept)
+    try:
+        yield kept
+    finally:
+        _KEPT.reset(token)
+
+
+def keep_logits(logits: Callable[[], Tensor]) -> None:
+    """Computes and keeps logits, but only inside `keeping_logits`."""
+    if (kept := _KEPT.get()) is not None:
+        kept.append(logits())
+
+
+class Vocabulary(NamedTuple):
+    """Ids of which a shard computes logits, and the chunks in which it does.
+
+    Attributes:
+        size: Number of ids on all shards.
+        shards: The shards of the stage; each has a range of ids, equally long.
+    """
+
+    size: int
+    shards: Shards
+
+    def chunks(self, n_tokens: int) -> Iterator[range]:
+        """Chunks of this shard's ids, counted from its first; not those beyond the vocabulary."""
+        n_ids = min(self._n_own, max(0, self.size - self.first))
+        n_chunks = max(1, -(-n_tokens * n_ids // LOGITS_AT_ONCE))
+        n_at_once = max(1, -(-n_ids // n_chunks))
+        if n_at_once > ALIGNED_IDS:
+            n_at_once -= n_at_once % ALIGNED_IDS
+        for start in range(0, n_ids, n_at_once):
+            yield range(start, min(start + n_at_once, n_ids))
+
+    @property
+    def first(self) -> int:
+        """The first id of this shard."""
+        return self.shards.shard * self._n_own
+
+    @property
+    def _n_own(self) -> int:
+        return -(-self.size // self.shards.n_shards)
+
+
+def linear_cross_entropy(
+    hidden: Tensor, vectors: Tensor, labels: Tensor, vocabulary: Vocabulary
+) -> Tensor:
+    """Cross entropies of the logits `hidden @ vectors.T`, of the shape of `labels`.
+
+    They are computed in float32, or in the type of `hidden` if that is wider, and are the same on
+    all shards. Each shard's gradient of `hidden` is the part that its own ids contribute.
+
+    Args:
+        hidden: Shape (..., width), the same on all shards.
+        vectors: This shard's, shape (ids of a shard, width).
+        labels: Ids to predict, shape (...).
+        vocabulary: The ids, and the shards over which they are divided.
+    """
+    keep_logits(lambda: functional.linear(hidden, vectors))
+    flat = hidden.flatten(0, -2), vectors, labels.flatten()
+    losses: Tensor = _LinearCrossEntropy.apply(*flat, vocabulary)  # type: ignore[no-untyped-call]
+    return losses.view_as(labels)
+
+
+class _LinearCrossEntropy(Function):
+    @staticmethod
+    def forward(
+        context: Any,
+        hidden: Tensor,
+        vectors: Tensor,
+        labels: Tensor,
+        vocabulary: Vocabulary,
+    ) -> Tensor:
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        own = labels - vocabulary.first
+        log_sums = torch.full_like(own, -math.inf, dtype=wide)
+        of_labels = torch.zeros_like(own, dtype=wide)
+        for chunk in vocabulary.chunks(len(hidden)):
+            logits = _logits(hidden, vectors, chunk, wide)
+            of_labels += _of_labels(logits, own, chunk)
+            log_sums = torch.logaddexp(log_sums, _log_sum_exp(logits))
+            del logits  # before the next chunk
+        log_sums, of_labels = _of_all_shards(log_sums, of_labels, vocabulary.shards)
+        context.save_for_backward(hidden, vectors, own, log_sums)
+        context.vocabulary = vocabulary
+        return log_sums - of_labels
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, vectors, own, log_sums = context.saved_tensors
+        factors = gradients[0].unsqueeze(1)
+        to_hidden = torch.zeros_like(hidden, dtype=log_sums.dtype)
+        to_vectors = torch.zeros_like(vectors) if context.needs_input_grad[1] else None
+        for chunk in context.vocabulary.chunks(len(hidden)):
+            to_logits = _logits(hidden, vectors, chunk, log_sums.dtype)
+            to_logits.sub_(log_sums.unsqueeze(1)).exp_()  # probabilities
+            _subtract_ones(to_logits, own, chunk)
+            to_logits = to_logits.mul_(factors).to(hidden.dtype)
+            ids = slice(chunk.start, chunk.stop)
+            if to_vectors is not None:
+                torch.mm(to_logits.t(), hidden, out=to_vectors[ids])
+            to_hidden += to_logits @ vectors[ids]
+            del to_logits
+        return to_hidden.to(hidden.dtype), to_vectors, None, None
+
+
+def _logits(hidden: Tensor, vectors: Tensor, chunk: range, dtype: torch.dtype) -> Tensor:
+    """Logits of a chunk of ids, shape (n, ids), in memory of their own."""
+    return functional.linear(hidden, vectors[chunk.start : chunk.stop]).to(dtype)
+
+
+def _log_sum_exp(logits: Tensor) -> Tensor:
+    """Logarithm of the sum of exponentials, shape (n,); overwrites `logits`."""
+    largest = logits.amax(1)
+    return logits.sub_(largest.unsqueeze(1)).exp_().sum(1).log_().add_(largest)
+
+
+def _of_labels(logits: Tensor, own: Tensor, chunk: range) -> Tensor:
+    """Logits of the labels that are in a chunk, shape (n,); 0 for the others."""
+    columns, is_here = _columns(own, chunk)
+    return torch.where(is_here, logits.gather(1, columns.unsqueeze(1)).squeeze(1), 0)
+
+
+def _subtract_ones(probabilities: Tensor, own: Tensor, chunk: range) -> None:
+    """Subtracts one from the probability of every label that is in a chunk."""
+    columns, is_here = _columns(own, chunk)
+    ones = is_here.to(probabilities.dtype).unsqueeze(1)
+    probabilities.scatter_add_(1, columns.unsqueeze(1), -ones)
+
+
+def _columns(own: Tensor, chunk: range) -> tuple[Tensor, Tensor]:
+    """Columns of labels in a chunk (arbitrary if outside it), and which labels are in it."""
+    is_here = (own >= chunk.start) & (own < chunk.stop)
+    return (own - chunk.start) * is_here, is_here
+
+
+def _of_all_shards(log_sums: Tensor, of_labels: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
+    """Both numbers over the whole vocabulary, from those over this shard's ids."""
+    if shards.n_shards == 1:
+        return log_sums, of_labels
+    told = torch.stack([log_sums, of_labels]).unsqueeze(0)
+    # Each adds zeros to what the others tell.
+    around = (0, 0, 0, 0, shards.shard, shards.n_shards - 1 - shards.shard)
+    sums, labelled = shards.sum_over_shards(functional.pad(told, around)).unbind(1)
+    return torch.logsumexp(sums, dim=0), labelled.sum(dim=0)
 
 
 class Head(nn.Module):

@@ -37,8 +37,8 @@ from dynapipe_hpc.models.foreign_model import (
     layer_kinds,
     token_chunks,
 )
+from dynapipe_hpc.models.head import Vocabulary, keep_logits, linear_cross_entropy
 from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
-from dynapipe_hpc.models.linear_cross_entropy import Vocabulary, keep_logits, linear_cross_entropy
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.tokens.collate import IterationTokens, collate

@@ -6,7 +6,7 @@ from hashlib import blake2b
 from itertools import accumulate, chain, islice, pairwise
 from typing import assert_never
 
-from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.microbatch import (
     Branch,
     DenseRows,

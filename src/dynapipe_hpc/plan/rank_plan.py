@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.instruction import BackwardWeight, Payload
 from dynapipe_hpc.plan.instruction_rows import InstructionRows

@@ -7,8 +7,8 @@ from typing import Self
 import numpy as np
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans

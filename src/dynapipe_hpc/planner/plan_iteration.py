@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.lengths_file import samples_of_lengths

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from dynapipe_hpc.models.deferred_weights import add_up_in
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
-from dynapipe_hpc.models.weight_gradients import add_up_in
 
 # In numbers. No vector register spans two shares, so results do not depend on sharing.
 ALIGNMENT = 64

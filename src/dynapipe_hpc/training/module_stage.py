@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute, Slice
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
+from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring, run_backward
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
-from dynapipe_hpc.models.run_backward import run_backward
 from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
 from dynapipe_hpc.training.objective import Objective, SampleLosses, WeightedTokens

@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 from tests.jobs.tiny_experiment import tiny_t5_experiment
 
-from dynapipe_hpc.architecture.boundary import Boundary
+from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig

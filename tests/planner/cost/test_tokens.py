@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from dynapipe_hpc.architecture.amount import Amount
-from dynapipe_hpc.architecture.part import Side
+from dynapipe_hpc.architecture.part import Amount, Side
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.tokens import Tokens
 

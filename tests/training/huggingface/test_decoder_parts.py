@@ -18,9 +18,8 @@ from tests.examples.any_decoders import (
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from dynapipe_hpc.architecture.amount import NOTHING, Amount
 from dynapipe_hpc.architecture.lora import Lora
-from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Part
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, NOTHING, Amount, Part
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention_context import AttentionContext

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dynapipe_hpc.architecture.boundary import Boundary
-from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Boundary
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.microbatch import ExecutionMode
 from dynapipe_hpc.experiment.config import ExperimentConfig

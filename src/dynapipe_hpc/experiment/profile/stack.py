@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
@@ -32,9 +32,9 @@ from dynapipe_hpc.planner.cost.slice_costs import near_pairs
 from dynapipe_hpc.training.allocated_memory import LiveAllocations
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.live_memory import LiveMemory
-from dynapipe_hpc.training.loss import token_weights
 from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.token_loader import token_weights
 
 
 class StackShape(NamedTuple):

@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
+from dynapipe_hpc.models.deferred_weights import weight_gradient
 from dynapipe_hpc.models.sharding.adapters import Adapters
 from dynapipe_hpc.models.sharding.shards import Shards, copy_to_shards, reduce_from_shards
-from dynapipe_hpc.models.weight_gradients import weight_gradient
 
 
 class Map(Protocol):

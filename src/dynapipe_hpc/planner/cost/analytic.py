@@ -6,15 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynapipe_hpc.architecture.amount import NOTHING, Amount, total
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import (
     BACKWARD_WORK,
     EMBEDDING,
     MAX_MASK_BYTES,
+    NOTHING,
+    Amount,
     Part,
     Side,
     Work,
+    total,
 )
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError

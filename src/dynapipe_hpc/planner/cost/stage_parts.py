@@ -6,8 +6,8 @@ from typing import NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.architecture.boundary import Boundary
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 

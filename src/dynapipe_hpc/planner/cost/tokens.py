@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynapipe_hpc.architecture.amount import Amount
-from dynapipe_hpc.architecture.part import Side
+from dynapipe_hpc.architecture.part import Amount, Side
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
 
 

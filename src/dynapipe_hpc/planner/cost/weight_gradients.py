@@ -6,8 +6,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from dynapipe_hpc.architecture.amount import NOTHING
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.part import NOTHING
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
 from dynapipe_hpc.planner.cost.measured_axes import (

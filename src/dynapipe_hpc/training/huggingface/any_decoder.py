@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from dynapipe_hpc.architecture.rotations import (
+from dynapipe_hpc.architecture.rope_scaling import (
     DYNAMIC,
     LONG,
     rotation_tables,

@@ -19,10 +19,19 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from dynapipe_hpc.architecture.adapted import frozen_but_adapters
-from dynapipe_hpc.architecture.amount import NOTHING, Amount, total
 from dynapipe_hpc.architecture.blocks import ends
-from dynapipe_hpc.architecture.part import HEAD, LAYER, Block, Part, Side, Work
+from dynapipe_hpc.architecture.lora import frozen_but_adapters
+from dynapipe_hpc.architecture.part import (
+    HEAD,
+    LAYER,
+    NOTHING,
+    Amount,
+    Block,
+    Part,
+    Side,
+    Work,
+    total,
+)
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute

@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.architecture.rotations import short_tokens
+from dynapipe_hpc.architecture.rope_scaling import short_tokens
 from dynapipe_hpc.architecture.transformers import SLIDING, TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.family import family_of

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
-from dynapipe_hpc.architecture.rotations import rotation_tables, rotation_type
+from dynapipe_hpc.architecture.rope_scaling import rotation_tables, rotation_type
 from dynapipe_hpc.data.atomic_write import new_folder, writing
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_text

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.architecture.rotations import short_tokens
+from dynapipe_hpc.architecture.rope_scaling import short_tokens
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.hub_name import download_advice
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
