@@ -32,13 +32,14 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config_keys import key_tables
-from dynapipe_hpc.models import gpt, llama
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.attention_masks import AttentionMasks
 from dynapipe_hpc.models.decoder import Embedding
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.family import add_adapters, family_of
+from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.models.head import Head
+from dynapipe_hpc.models.llama import LlamaStage
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
@@ -163,7 +164,7 @@ class DecoderHead(nn.Module):
 
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
-        norm = (llama if shape.family == "llama" else gpt).norm_of(shape)
+        norm = (LlamaStage if shape.family == "llama" else GptStage).norm_of(shape)
         self.head = Head(shape, shards, norm)
         self.embedding = Embedding(shape, shards) if shape.tied_head else None
 
@@ -211,7 +212,7 @@ DECODER_HEAD = Module(
 )
 MODULES: dict[str, dict[str, Module]] = {
     "gpt": {
-        LAYER: Module(gpt.layer_of, run_layer, (1, 1), 1),
+        LAYER: Module(GptStage.layer_of, run_layer, (1, 1), 1),
         EMBEDDING: Module(
             lambda shape, shards: Embedding(shape, shards, shape.max_tokens),
             lambda m, r, _: m(r.tokens, r.input_stream),
@@ -219,7 +220,7 @@ MODULES: dict[str, dict[str, Module]] = {
         HEAD: DECODER_HEAD,
     },
     "llama": {
-        LAYER: Module(llama.layer_of, run_layer, (1, 1), 1),
+        LAYER: Module(LlamaStage.layer_of, run_layer, (1, 1), 1),
         EMBEDDING: Module(Embedding, lambda m, r, _: m(r.tokens, r.input_stream)),
         HEAD: DECODER_HEAD,
     },

@@ -62,16 +62,19 @@ class DecoderStage(StageOfFamily):
         self.layers = nn.ModuleDict({str(i): self.layer_of(shape, shards) for i in layers})
         self.head = Head(shape, shards, self.norm_of(shape)) if self.is_last else None
 
+    @staticmethod
     @abstractmethod
-    def layer_of(self, shape: ModelShape, shards: Shards) -> TransformerLayer:
+    def layer_of(shape: ModelShape, shards: Shards) -> TransformerLayer:
         """A layer."""
 
+    @staticmethod
     @abstractmethod
-    def norm_of(self, shape: ModelShape) -> nn.Module:
+    def norm_of(shape: ModelShape) -> nn.Module:
         """A norm over the width."""
 
+    @staticmethod
     @abstractmethod
-    def n_positions(self, shape: ModelShape) -> int:
+    def n_positions(shape: ModelShape) -> int:
         """Number of rows of the table of learned positions; 0 without one."""
 
     def layer_context(self, context: AttentionContext, _: int, __: Tensor) -> AttentionContext:

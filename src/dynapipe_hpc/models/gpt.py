@@ -12,21 +12,6 @@ from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.transformer import TransformerLayer
 
 
-def norm_of(shape: ModelShape) -> nn.LayerNorm:
-    """Layer norm over the width, with learned scales and shifts."""
-    return nn.LayerNorm(shape.hidden_size, eps=shape.norm_epsilon)
-
-
-def layer_of(shape: ModelShape, shards: Shards) -> TransformerLayer:
-    """A layer of a GPT."""
-    return TransformerLayer(
-        attention_norm=norm_of(shape),
-        attention=CausalAttention(shape, shards),
-        feed_forward_norm=norm_of(shape),
-        feed_forward=GeluFeedForward(shape, shards),
-    )
-
-
 class CausalAttention(nn.Module):
     """Self-attention in which a position sees itself and those before it in its row or document.
 
@@ -68,17 +53,25 @@ class GeluFeedForward(nn.Module):
 class GptStage(DecoderStage):
     """Pipeline stage of a GPT, whose embedding has a table of positions."""
 
-    def layer_of(self, shape: ModelShape, shards: Shards) -> TransformerLayer:
-        """A layer of a GPT."""
-        return layer_of(shape, shards)
+    @staticmethod
+    def norm_of(shape: ModelShape) -> nn.LayerNorm:
+        """Layer norm over the width, with learned scales and shifts."""
+        return nn.LayerNorm(shape.hidden_size, eps=shape.norm_epsilon)
 
-    def norm_of(self, shape: ModelShape) -> nn.LayerNorm:
-        """Layer norm."""
-        return norm_of(shape)
-
-    def n_positions(self, shape: ModelShape) -> int:
+    @staticmethod
+    def n_positions(shape: ModelShape) -> int:
         """Number of tokens that a row may have."""
         return shape.max_tokens
+
+    @staticmethod
+    def layer_of(shape: ModelShape, shards: Shards) -> TransformerLayer:
+        """A layer of a GPT."""
+        return TransformerLayer(
+            attention_norm=GptStage.norm_of(shape),
+            attention=CausalAttention(shape, shards),
+            feed_forward_norm=GptStage.norm_of(shape),
+            feed_forward=GeluFeedForward(shape, shards),
+        )
 
 
 STAGE = GptStage

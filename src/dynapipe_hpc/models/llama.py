@@ -18,21 +18,6 @@ from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.transformer import TransformerLayer
 
 
-def norm_of(shape: ModelShape) -> nn.RMSNorm:
-    """RMS norm over the width, computed in float32 at least, with learned scales."""
-    return nn.RMSNorm(shape.hidden_size, eps=shape.norm_epsilon)
-
-
-def layer_of(shape: LlamaShape, shards: Shards) -> TransformerLayer:
-    """A layer of a Llama."""
-    return TransformerLayer(
-        attention_norm=norm_of(shape),
-        attention=GroupedAttention(shape, shards),
-        feed_forward_norm=norm_of(shape),
-        feed_forward=GatedFeedForward(shape, shards, functional.silu),
-    )
-
-
 class GroupedAttention(nn.Module):
     """Self-attention (grouped queries) in which several heads share keys and values.
 
@@ -82,18 +67,26 @@ class HeadNorm(nn.Module):
 class LlamaStage(DecoderStage):
     """Pipeline stage of a Llama, whose layers turn queries and keys by their positions."""
 
-    def layer_of(self, shape: ModelShape, shards: Shards) -> TransformerLayer:
-        """A layer of a Llama."""
-        assert isinstance(shape, LlamaShape)  # noqa: S101 - types
-        return layer_of(shape, shards)
+    @staticmethod
+    def norm_of(shape: ModelShape) -> nn.RMSNorm:
+        """RMS norm over the width, computed in float32 at least, with learned scales."""
+        return nn.RMSNorm(shape.hidden_size, eps=shape.norm_epsilon)
 
-    def norm_of(self, shape: ModelShape) -> nn.RMSNorm:
-        """RMS norm."""
-        return norm_of(shape)
-
-    def n_positions(self, _: ModelShape) -> int:
+    @staticmethod
+    def n_positions(_: ModelShape) -> int:
         """Zero: rotary positions need no table."""
         return 0
+
+    @staticmethod
+    def layer_of(shape: ModelShape, shards: Shards) -> TransformerLayer:
+        """A layer of a Llama."""
+        assert isinstance(shape, LlamaShape)  # noqa: S101 - types
+        return TransformerLayer(
+            attention_norm=LlamaStage.norm_of(shape),
+            attention=GroupedAttention(shape, shards),
+            feed_forward_norm=LlamaStage.norm_of(shape),
+            feed_forward=GatedFeedForward(shape, shards, functional.silu),
+        )
 
     def layer_context(
         self, context: AttentionContext, n_tokens: int, hidden: Tensor
