@@ -80,4 +80,4 @@ def test_the_optimizer_comes_along_if_asked_for(folder: Path) -> None:
 def test_an_import_has_no_optimizer(folder: Path) -> None:
     settings = ("--set", "model.init_from=imported", "--set", "training.init_optimizer=true")
     said = refusal(folder, 4, "run", "config.toml", "-o", "none", *settings)
-    assert "imported: has no state of this optimizer, as no import has" in said
+    assert "imported: has no state of AdamW, as no import has" in said
