@@ -14,10 +14,12 @@ from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.config_keys import key_tables
 from dynapipe_hpc.experiment.load import load_config
+from dynapipe_hpc.training.huggingface.demo_model import write_demo_model
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "configuration_examples.md"
-BLOCKS = re.findall(r"^```toml\n(.*?)^```$", EXAMPLES.read_text(), re.MULTILINE | re.DOTALL)
+TOML = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = TOML.findall(EXAMPLES.read_text())
 
 
 def keys_of(table: object, path: str = "") -> Iterator[str]:
@@ -53,6 +55,21 @@ def test_all_keys_of_configurations_are_listed(monkeypatch: pytest.MonkeyPatch) 
         found = {key for key in keys_of(tree) if not re.match(r"extends|study\.methods\.", key)}
         assert found <= listed() | tables
     assert set(declared(load_config(ROOT / "configs" / "tiny_cpu.toml"))) <= listed() | tables
+
+
+def test_whole_configurations_of_the_documents_are_accepted(tmp_path: Path) -> None:
+    write_demo_model(tmp_path / "model", ROOT / "configs" / "demo_finetune" / "tokenizer")
+    settings = tmp_path / "model" / "config.json"
+    settings.write_text(settings.read_text().replace("1024", "8192"))
+    model = f'init_from = "{(tmp_path / "model").as_posix()}"'
+    texts = [path.read_text() for path in (ROOT / "docs").glob("*.md")]
+    blocks = [block for text in texts for block in TOML.findall(text)]
+    whole = [block for block in blocks if "[data]" in block and "[model]" in block]
+    assert len(whole) >= 2
+    for block in whole:
+        path = tmp_path / "config.toml"
+        path.write_text(re.sub(r'init_from = "[^"]*"', model, block))
+        load_config(path)
 
 
 def test_a_key_without_a_default_cannot_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:

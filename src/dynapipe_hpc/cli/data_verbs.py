@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     "pairs or plain text; data/README.md describes them. With mpiexec or srun, the ranks share the "
     "work, OUT.h5 is an index of the shards in OUT.h5.shards, and the same command, started again, "
     "continues where it stopped.",
-    option("sources IN", nargs="+"),
-    option("output OUT.h5"),
+    option("sources IN", "files of records, or - for standard input", nargs="+"),
+    option("output OUT.h5", "the dataset"),
     option(
         "--tokenizer PATH",
         "the folder of a Hugging Face model; or its tokenizer.json; or, given twice, VOCAB.json "
@@ -266,8 +266,8 @@ def _check_for_files_only(arguments: argparse.Namespace) -> None:
     "make a corpus of instruction tasks to try everything with",
     "Writes JSON lines of small tasks whose lengths are as uneven as in real data.",
     option("output OUT.jsonl"),
-    option("--samples N", kind=int, default=10_000),
-    option("--seed S", kind=int, default=0),
+    option("--samples N", "samples to make (default 10000)", int, default=10_000),
+    option("--seed S", "random seed of the samples (default 0)", int, default=0),
     option(
         "--max-bytes B",
         "longest sample in bytes (default 8192); no effect with --chat or --preferences",

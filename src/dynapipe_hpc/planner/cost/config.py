@@ -36,7 +36,7 @@ class AnalyticTable(AnyCostConfig):
     The defaults are of one CPU core that computes in float32 with AdamW.
 
     Attributes:
-        kind: Name of this variant.
+        kind: Costs are estimated.
         flops_per_ms: Peak rate of a rank, in floating-point operations per ms.
         memory_bytes_per_ms: Bandwidth of a rank's memory.
         launch_ms: Least time of the forward pass of one layer, however small the micro-batch; its
@@ -68,7 +68,7 @@ class ProfiledConfig(AnyCostConfig):
     """Measurements of the machine, as `dynapipe-hpc profile` writes them.
 
     Attributes:
-        kind: Name of this variant.
+        kind: Costs were measured.
         path: The cost table (HDF5), or measurements as CSV with NAME_parameters.csv beside
             NAME.csv.
     """
