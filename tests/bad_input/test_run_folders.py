@@ -82,7 +82,7 @@ def test_a_page_that_cannot_be_written_is_named(worker: Worker, folder: Path, pa
 @pytest.mark.parametrize("page", ["in.jsonl", "run/config.toml", "data.h5", "other.html"])
 def test_a_file_of_another_kind_is_never_replaced(worker: Worker, folder: Path, page: str) -> None:
     (folder / "other.html").write_text("<!doctype html>\n<title>holidays</title>\n")
-    words = f"{page}: exists and is not a page of dynapipe-hpc report, so it is never replaced"
+    words = f"{page}: exists and is not a page of dynapipe-hpc report, so it is not overwritten"
     assert_refused(worker, folder, ("report", "run", "-o", page), words)
 
 

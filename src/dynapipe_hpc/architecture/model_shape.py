@@ -170,7 +170,7 @@ class ModelShape(ConfigTable, ABC):
 
     @property
     def cache_width(self) -> int:
-        """Numbers that keys and values of a token take in a layer, for the tokens after it.
+        """Values per token and layer in the key-value cache.
 
         0 in models whose samples have no slices.
         """

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     ),
     option(
         "--format FORMAT",
-        f"shape of the records: {', '.join(RecordFormat)}; default: what the first line shows, or "
-        "pairs from a pipe",
+        f"shape of the records: {', '.join(RecordFormat)}; default: detected from the first "
+        "line; pairs if read from a pipe",
         str,
         choices=[each.value for each in RecordFormat],
     ),
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     option("--targets-field NAME", "the field of a pair's target; default: targets", str),
     option(
         "--template FILE",
-        "chat template (Jinja) of conversations, or of pairs as messages; default: of "
-        "conversations the tokenizer folder's own, of pairs none",
+        "chat template (Jinja) of conversations, or of pairs as messages; default: the "
+        "tokenizer folder's for conversations, none for pairs",
     ),
     option(
         "--turns",
@@ -329,9 +329,8 @@ def import_(arguments: argparse.Namespace) -> int:
 @verb(
     "turn a run or a checkpoint into a Hugging Face model",
     "Writes the weights of a checkpoint as FOLDER, which transformers loads: safetensors, "
-    "config.json, and the tokenizer files of the model with which the run began. Of a model with "
-    "adapters (LoRA), writes the adapters as peft does, or, with --base, the model on which they "
-    "were trained with the adapters merged into it.",
+    "config.json, and the tokenizer files of the model with which the run began. For a LoRA "
+    "run, writes adapters in peft's format; with --base, the base model with them merged in.",
     option("source RUN", "run (its newest checkpoint) or checkpoint"),
     output("FOLDER", "folder to write", required=True),
     option(
@@ -371,7 +370,7 @@ def export(arguments: argparse.Namespace) -> int:
     option("model MODEL", "run, checkpoint or Hugging Face model"),
     option("--prompt TEXT", "text to continue", str, required=True),
     switch("--chat", "answer the prompt as a chat message, with the model's chat template"),
-    number("--tokens N", "most tokens to write (default 64)", 1, default=64),
+    number("--tokens N", "maximum number of tokens (default 64)", 1, default=64),
     number(
         "--temperature T",
         "divisor of logits; 0, the default, takes the likeliest token",

@@ -172,7 +172,8 @@ def _files(arguments: argparse.Namespace) -> "Experiment":
 
 
 _PROFILE = option(
-    "--profile TABLE", "cost table to use instead (HDF5, or CSV as for profile --from-csv)"
+    "--profile TABLE",
+    "cost table to use instead of the one in CONFIG (HDF5, or CSV as for profile --from-csv)",
 )
 
 
@@ -184,7 +185,7 @@ _PROFILE = option(
     SET,
     number("--iteration K", "iteration, from 0 (default 0)", 0, default=0),
     switch("--explain", "list the alternatives and why this plan was chosen"),
-    switch("--show", "draw the timeline, and say what its time goes into"),
+    switch("--show", "draw the timeline, and say where the time goes"),
     option("--svg FILE.svg", "also write a drawing of the plan"),
     option("--html FILE.html", "also write a page: drawing, reasons, micro-batches"),
     _PROFILE,

@@ -160,7 +160,7 @@ def watch(arguments: argparse.Namespace) -> int:
 
 
 @verb(
-    "say how a run ended, how far it came and what to try next",
+    "say how a run ended, how far it got and what to try next",
     "Says from the run folder alone what ended a run (its last message, a signal, a kill), or that "
     "it still runs; which iteration and checkpoint were the last; and what to try next.",
     RUN,

@@ -12,7 +12,6 @@ OF_OTHER_TOOLS: Mapping[str, tuple[str, ...]] = {
     "warmup_steps": ("warmup_iterations",),
     "lr_scheduler_type": ("schedule",),
     "max_grad_norm": ("clip_norm",),
-    "optim": ("optimizer",),
     "r": ("rank",),
     "lora_r": ("rank",),
     "lora_alpha": ("alpha",),

@@ -37,7 +37,7 @@ def check_output(path: Path, inputs: Sequence[Path], kind: FileKind, force: bool
         return
     if not kind.describes(path):
         raise InputError(
-            f"{path}: exists and is not {kind.name}, so it is never replaced; name another output"
+            f"{path}: exists and is not {kind.name}, so it is not overwritten; name another output"
         )
     if not force:
         raise InputError(f"{path}: already exists; name another output, or replace it: --force")

@@ -1,1 +1,1 @@
-"""In: a configuration. Out: an experiment with its files open; a room for each verb."""
+"""In: a configuration. Out: an experiment with its files open; a subpackage for each verb."""

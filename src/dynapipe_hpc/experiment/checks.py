@@ -180,7 +180,7 @@ def _weights(files: Experiment, _: int) -> str:
         if config.training.init_optimizer:
             raise InputError(
                 f"model.init_from = '{config.model.init_from}' is a Hugging Face model, which has "
-                "no state of an optimizer; leave training.init_optimizer out"
+                "no optimizer state; leave training.init_optimizer out"
             )
         # Loads neither numbers nor torch.
         from dynapipe_hpc.training.huggingface.folder import open_tensors

@@ -82,7 +82,7 @@ def with_cost_table(config: ExperimentConfig, path: Path) -> ExperimentConfig:
 
 
 def with_tables(config: ExperimentConfig, name: str, tables: Tables) -> ExperimentConfig:
-    """The configuration, but with other values, as of a file that extends it; without [study].
+    """The configuration with tables overridden, as by a file that extends it; [study] removed.
 
     Layers are placed anew on another number of stages, unless the other values place them.
     """

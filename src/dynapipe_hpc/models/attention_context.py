@@ -225,7 +225,7 @@ class Branches:
         return mixed[None]
 
     def to(self, device: torch.device) -> Self:
-        """The same on a device, or itself."""
+        """A copy on `device`; itself if it is there."""
         if self.positions.device == device:
             return self
         return type(self)(

@@ -175,7 +175,7 @@ def _own_linear(
     bias: Tensor | None,
     of_weight: Callable[[Tensor, Tensor], Tensor | None],
 ) -> Tensor:
-    """Linear map; `of_weight` takes input and output's gradient, and may return the weight's."""
+    """Linear map; `of_weight` maps input and output's gradient to the weight's, or to None."""
     output: Tensor = _OwnLinear.apply(values, weight, bias, of_weight)  # type: ignore[no-untyped-call]
     return output
 

@@ -58,7 +58,7 @@ class SliceDocuments:
         return self._sizes[window]
 
     def to(self, device: torch.device) -> Self:
-        """The same on a device, or itself."""
+        """A copy on `device`; itself if it is there."""
         if self.queries.cu_seqlens.device == device:
             return self
         others = self.others and self.others.to(device)

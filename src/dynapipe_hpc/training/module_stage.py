@@ -411,7 +411,7 @@ class SlicedSamples:
             self._forget(sample_id)
 
     def forget_if_read(self, index: int) -> None:
-        """Forgets the sample of a slice that goes forward only, if that was its last one."""
+        """Frees a forward-only sample after its last slice."""
         sample_id, part = self._slices.pop(index, (0, None))
         if part and part.end == part.n_tokens:
             self._forget(sample_id)

@@ -60,7 +60,7 @@ class PreferenceNumbers(NamedTuple):
 
 
 class PairLosses(NamedTuple):
-    """Losses of preference pairs, and the numbers of these pairs.
+    """Losses of preference pairs, and the number of these pairs.
 
     Attributes:
         losses: Loss of each pair, shape (n_pairs,).
@@ -146,7 +146,7 @@ def losses_of_tables(
     lengths: Sequence[tuple[int, int]],
     config: PreferenceLossConfig,
 ) -> tuple[FloatArray, PreferenceNumbers]:
-    """Losses of evaluated pairs, and the numbers of these; see `PairLosses.from_log_probs`."""
+    """Losses of evaluated pairs, and the number of pairs; see `PairLosses.from_log_probs`."""
     losses, numbers = PairLosses.from_log_probs(
         torch.tensor(log_probs),
         torch.tensor(references),

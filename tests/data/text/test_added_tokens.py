@@ -119,8 +119,8 @@ def test_the_hash_changes_with_tokens_that_are_added(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"added_tokens_decoder": [1]}, "'added_tokens_decoder' is .*, not an object of tokens"),
-        ({"added_tokens_decoder": {"x": token("a")}}, ".*, not an object of tokens by id"),
+        ({"added_tokens_decoder": [1]}, "'added_tokens_decoder' is .*, not a JSON object from ids"),
+        ({"added_tokens_decoder": {"x": token("a")}}, ".*, not a JSON object from ids to tokens"),
         ({"added_tokens_decoder": {"1": {"content": 3}}}, "'added_tokens_decoder' has .*, not a"),
         ({"pad_token": {"lstrip": True}}, "'pad_token' has .*, not a token"),
         ({"pad_token": {"content": "a", "lstrip": 3}}, "'pad_token' has .*, with a flag neither"),

@@ -202,7 +202,7 @@ FIELDS: list[tuple[Record, str]] = [
     ({"weight": 0.5}, r"'messages\[1\].weight' is '0.5'; a turn is trained \(1 or true\) or not"),
     ({"train": "no"}, r"'messages\[1\].train' is 'no'; a turn is trained"),
     ({"reasoning": 1}, r"'messages\[1\].reasoning' is a number, not a string"),
-    ({"reasoning": "1", "thinking": "2"}, "several reasonings: 'thinking', 'reasoning'; keep one"),
+    ({"reasoning": "1", "thinking": "2"}, "several reasoning fields: 'thinking', 'reasoning'; keep one"),
     ({"tool_calls": {"name": "f"}}, r"'messages\[1\].tool_calls' is an object, not a list"),
     ({"tool_calls": ["f"]}, r"'messages\[1\].tool_calls\[0\]' is a string, not an object"),
     ({"tool_calls": "f"}, r"'messages\[1\].tool_calls' is a string that does not hold JSON"),
@@ -264,7 +264,7 @@ def test_system_and_history_beside_a_conversation_come_before_it() -> None:
     assert shown(chat("a", "b", **fields)) == [f"{SYSTEM}{EARLIER}{HEAD}[b</>]"]
     own = {"messages": [{"role": "system", "content": "s"}, *chat("a", "b")["messages"]]}
     assert shown({**own, **fields}) == [f"{SYSTEM}{EARLIER}{HEAD}[b</>]"]
-    assert "'system' and a message of the system differ" in refusal({**own, "system": "t"})
+    assert "'system' and a system message differ" in refusal({**own, "system": "t"})
 
 
 def test_system_and_history_of_a_pair_need_a_template() -> None:

@@ -174,7 +174,7 @@ def test_a_prompt_under_another_name_is_not_left_out(name: str) -> None:
     [
         ({"instruction": "p"}, r"no message that is answered \(found 'chosen', 'rejected', 'i"),
         ({"system": "s", "question": "p"}, "there is no message that is answered"),
-        ({"prompt": [user("p"), assistant("q")]}, "the message before the answers is of the ass"),
+        ({"prompt": [user("p"), assistant("q")]}, "the message before the answers is from the ass"),
         ({"prompt": "p", "chosen": [assistant("")]}, "'chosen' ends with a message without text"),
         (
             {

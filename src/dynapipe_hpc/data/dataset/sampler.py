@@ -41,7 +41,7 @@ class Batches(Protocol):
 
     @property
     def samples_of_epoch(self) -> int | None:
-        """Number of samples that count as an epoch; None if a block is one."""
+        """Number of samples that count as an epoch; None if every block is one."""
         ...
 
     def block(self, number: int) -> BatchBlock:

@@ -65,7 +65,7 @@ def _table(config: Mapping[str, Any]) -> list[AddedToken]:
     """Tokens of the table in the order of their ids, in which new ones get theirs."""
     table = config.get(TABLE) or {}
     if not isinstance(table, dict) or not all(key.isdecimal() for key in table):
-        raise InputError(f"'{TABLE}' is {quoted(table)}, not an object of tokens by id")
+        raise InputError(f"'{TABLE}' is {quoted(table)}, not a JSON object from ids to tokens")
     return [_token(TABLE, table[key]) for key in sorted(table, key=int)]
 
 

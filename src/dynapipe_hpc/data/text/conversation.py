@@ -146,7 +146,7 @@ def _without_system(context: Conversation, system: Fields) -> Conversation:
     before = context.messages
     if before[0]["role"] == SYSTEM:
         if before[0]["content"] != system.get("content"):
-            raise InputError("field 'system' and a message of the system differ; keep one of them")
+            raise InputError("field 'system' and a system message differ; keep one of them")
         before = before[1:]
     return replace(context, messages=[system, *before])
 

@@ -152,7 +152,7 @@ def _reasoning(message: Fields, name: str) -> str | None:
         if not isinstance(value, str):
             raise InputError(f"field '{name}.{key}' is {kind_of(value)}, not a string")
     if len({value for value in given.values() if value}) > 1:
-        raise InputError(f"field '{name}' has several reasonings: {listed(given)}; keep one")
+        raise InputError(f"field '{name}' has several reasoning fields: {listed(given)}; keep one")
     return next(iter(given.values()), None)
 
 

@@ -192,8 +192,8 @@ def chat_preference(record: Mapping[str, Any]) -> ChatPreference:
         )
     if chosen[n_shared - 1]["role"] == ASSISTANT:
         raise InputError(
-            "the message before the answers is of the assistant, and an answer cannot go on with "
-            "it; leave it out, or put it into both answers"
+            "the message before the answers is from the assistant, which an answer cannot "
+            "continue; leave it out, or put it into both answers"
         )
     return pair
 

@@ -272,7 +272,7 @@ class Stack:
 
 
 def equal_slices(row: PackedRow, n_slices: int, multiple: int) -> list[PackedRow]:
-    """The sample of a row of its own as slices of equal lengths, but for the last."""
+    """Equal slices of a sample that fills a row; the last may be shorter."""
     *_, n_tokens = row.offsets
     slice_tokens = padded(-(-n_tokens // n_slices), multiple)
     return [

@@ -1,4 +1,4 @@
-"""Explanation and view of a run folder: how it ended or stands, how far it came, what to try."""
+"""Explanation and view of a run folder: how it ended or stands, how far it got, what to try."""
 
 import json
 import math

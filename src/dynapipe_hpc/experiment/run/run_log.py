@@ -121,7 +121,7 @@ class RunLog:
         self._writing.result()
 
     def note(self, iteration: int, notes: Sequence[str]) -> None:
-        """Prints what else there is to say of an iteration, after the iterations before it."""
+        """Prints remarks about an iteration, after the lines of earlier ones."""
         for line in notes:
             self.print_line(f"iteration {iteration}: {line}")
 

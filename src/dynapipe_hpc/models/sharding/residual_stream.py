@@ -93,7 +93,7 @@ class ResidualStream(Protocol):
         ...
 
     def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Row i of a table for every token at position i; adds to the stream.
+        """Looks up row i for every token at position i and adds it to the stream.
 
         Args:
             table: Shape (positions, width).

@@ -217,7 +217,7 @@ class Documents:
         return LengthGroups.from_offsets(self.offsets, self.cu_seqlens.device)
 
     def to(self, device: torch.device) -> Self:
-        """The same on a device, or itself."""
+        """A copy on `device`; itself if it is there."""
         if self.cu_seqlens.device == device:
             return self
         return replace(self, cu_seqlens=to_device(self.cu_seqlens, device))
@@ -256,7 +256,7 @@ class PairDocuments:
         return LengthGroups.from_offsets(self.targets.offsets, device, self.inputs.offsets)
 
     def to(self, device: torch.device) -> Self:
-        """The same on a device, or itself."""
+        """A copy on `device`; itself if it is there."""
         if self.inputs.cu_seqlens.device == device:
             return self
         return type(self)(self.inputs.to(device), self.targets.to(device))

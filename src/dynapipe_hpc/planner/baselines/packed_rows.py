@@ -109,7 +109,7 @@ def next_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
 
 
 def deal(rows: Groups, n_replicas: int) -> list[list[list[int]]]:
-    """Deals rows to replicas in turns, after splitting some so that all get as many.
+    """Deals rows to replicas in turns, after splitting some so that all get the same number.
 
     The last item of the last row becomes a row of its own at the end, until the number of rows is
     a multiple of the replicas; a row gives all but one of its items, then the one before it.

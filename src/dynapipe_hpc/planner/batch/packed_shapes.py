@@ -121,7 +121,7 @@ def _input_rows(tokens: Sizes, sums: Sums, filled: Sums, known: KnownRows) -> Fl
 
 
 def _rows(wanted: Sizes, tokens: Sizes, n_samples: Sizes | float, known: KnownRows) -> FloatArray:
-    """Numbers of rows that have as many tokens, limited to what is known."""
+    """The wanted numbers of rows, limited to what was measured."""
     most = np.minimum(np.minimum(n_samples, known.most), tokens / known.least_tokens)
     return np.asarray(np.maximum(np.minimum(wanted, most), 1.0))
 

@@ -184,7 +184,7 @@ class _Times(NamedTuple):
         return self.per_token * tokens + self.per_pair * tokens**2
 
     def best_number(self, n_tokens: int, most: int, n_stages: int) -> int:
-        """The power of two of slices whose work, and what others leave of the trip, are least."""
+        """Number of slices (a power of two) with the least work plus unfilled pipeline time."""
         n_slices = 2.0 ** np.arange(int(np.log2(most)) + 1)
         overhead_ms = np.interp(n_tokens / n_slices, SLICE_TOKENS, self.overheads_ms)
         slice_ms = self.of_sample(np.full(1, float(n_tokens))) / n_slices + overhead_ms

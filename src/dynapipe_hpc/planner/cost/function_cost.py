@@ -61,7 +61,7 @@ class FunctionCost:
     hidden_size: int = 1
 
     def __post_init__(self) -> None:
-        """Refuses shares of no model.
+        """Refuses stage_shares that do not add up to one model, and a width below 1.
 
         Raises:
             InputError: A share is below 1e-100, they do not add up to 1, or the width is below 1.

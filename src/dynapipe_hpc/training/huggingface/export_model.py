@@ -135,7 +135,7 @@ def _matrices(each: AdapterMap, lora: Lora, read: ReadRows) -> tuple[Tensor, Ten
 
 
 def _target_modules(maps: list[AdapterMap]) -> set[str]:
-    """Ends of the names of layers with adapters that no layer without one has."""
+    """Name suffixes that only layers with adapters have."""
     others = {each.module.rpartition(".")[2] for each in maps if not each.is_trained}
     names = set()
     for each in maps:

@@ -100,7 +100,9 @@ def _read(path: Path, parse: Callable[[dict[str, str]], T]) -> list[T]:
         rows = csv.DictReader(StringIO(read_text(path), newline=""))
         records = [_parse(row, parse, f"{path}:{rows.line_num}") for row in rows]
     except csv.Error as error:
-        raise InputError(f"{path}: not a CSV file: {error}; name one of measurements") from None
+        raise InputError(
+            f"{path}: not a CSV file: {error}; name a CSV file of measurements"
+        ) from None
     if not records:
         raise InputError(
             f"{path}: holds no measurements; it must have a line of column names and one line "
