@@ -54,11 +54,7 @@ class LaunchedPlan:
         return not self.clock.has_passed(self.ends[-1])
 
     def finish(self) -> IterationTrace:
-        """Frees buffers and waits for the device; to be called once.
-
-        Raises:
-            RunError: The update found a reason to end the run.
-        """
+        """Frees buffers and waits for the device; to be called once."""
         plan = self.plan
         # Before the stage starts its next account of memory, in which they are allocated again.
         self.transport.clear()

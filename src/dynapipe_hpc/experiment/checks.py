@@ -44,10 +44,6 @@ def check_costs(costs: CostSource, here: Mapping[str, str]) -> str:
 
     Returns:
         A warning that names the differences; empty if there are none.
-
-    Raises:
-        InputError: The costs were measured with another dtype or optimizer, or on another kind of
-            device, so they are wrong.
     """
     if not isinstance(costs, MeasuredCosts):
         return ""

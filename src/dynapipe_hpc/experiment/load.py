@@ -45,10 +45,6 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     Args:
         path: The file.
         overrides: Texts `table.key=value`, with the value in TOML; they take precedence.
-
-    Raises:
-        InputError: A file cannot be read.
-        ConfigError: The configuration is wrong; names file, key, value and the values allowed.
     """
     sources = [*_read(path), *(Source("--set", _parse_override(each)) for each in overrides)]
     tables: Tables = {}

@@ -173,12 +173,7 @@ class RunLock:
         self._remove_new_folder()
 
     def check(self) -> None:
-        """Checks before a write that the lock is still held.
-
-        Raises:
-            RunError: The lock is gone: this process gave no sign of life for so long that another
-                run took over, or somebody removed it.
-        """
+        """Checks before a write that the lock is still held."""
         if not self._is_held():
             raise RunError(
                 f"{self._folder}: the lock of this run is gone: it gave no sign of life for "

@@ -15,11 +15,7 @@ class HostMemory:
     """
 
     def __init__(self, comm: MPI.Intracomm, n_bytes: int) -> None:
-        """Opens `n_bytes` of any content on each rank of `comm`, which this object frees.
-
-        Raises:
-            RunError: MPI keeps a second copy of shared memory; on all ranks.
-        """
+        """Opens `n_bytes` of any content on each rank of `comm`, which this object frees."""
         self.comm = comm
         self._window = MPI.Win.Allocate_shared(n_bytes, 1, comm=comm)
         check_unified(self._window)

@@ -61,11 +61,7 @@ def _reach(_: Sequence[Tensor], window: int | None, cap: float | None) -> Tensor
 
 
 def reached_attention(layer: Callable[[], object]) -> AttentionReached | None:
-    """The first attention that a layer calls, which is not computed; None if it calls none.
-
-    Raises:
-        InputError: It asks for options that are not supported.
-    """
+    """The first attention that a layer calls, which is not computed; None if it calls none."""
     try:
         with attention_replaced(_reach):
             layer()

@@ -85,12 +85,7 @@ _BUILDING = Lock()
 
 
 def foreign_model(shape: TransformersShape, dtype: torch.dtype) -> ForeignModel:
-    """Builds the model on the device `meta`; what it computes from settings has values.
-
-    Raises:
-        InputError: `transformers` is not installed, does not know the model, or builds one that
-            cannot be cut into stages.
-    """
+    """Builds the model on the device `meta`; what it computes from settings has values."""
     with optional_packages():
         from transformers import AttentionInterface
     AttentionInterface.register(ATTENTION, interface)
@@ -102,12 +97,7 @@ def foreign_model(shape: TransformersShape, dtype: torch.dtype) -> ForeignModel:
 
 
 def check_rotations(config: Any, max_tokens: int) -> None:
-    """Checks that rows are no longer than the class of `transformers` has short factors for.
-
-    Raises:
-        InputError: They are, so that the longest sample of a micro-batch would turn the others. The
-            class has other defaults than `config.json` tells.
-    """
+    """Checks that rows are no longer than the class of `transformers` has short factors for."""
     short = short_tokens(config.to_dict())
     if short is not None and short < max_tokens:
         raise InputError(
@@ -170,11 +160,7 @@ def _experts(shape: TransformersShape, dtype: torch.dtype) -> dict[str, str]:
 
 
 def config_of(values: Mapping[str, Any]) -> Any:
-    """The configuration of `transformers` of the values of a `config.json`.
-
-    Raises:
-        InputError: The installed version does not know the model, or refuses a value.
-    """
+    """The configuration of `transformers` of the values of a `config.json`."""
     with optional_packages():
         from transformers import CONFIG_MAPPING, __version__
     model_type = values.get("model_type")
@@ -292,10 +278,6 @@ def check_attention(
         index: Number of the layer.
         reached: The attention that it calls; None if it calls none.
         shape: The model as plans know it.
-
-    Raises:
-        InputError: It calls none, or has a window that only its mask would have, or a cap that
-            slices cannot have, or a window of which plans with slices do not know.
     """
     config, name = model.whole.config, type(model.layers[index]).__name__
     if reached is None:

@@ -45,11 +45,7 @@ SPLIT_RULES: Mapping[RuleName, ScheduleRule] = {
 
 
 def read_costs(config: AnalyticConfig | ProfiledConfig, shape: ModelShape) -> CostSource:
-    """Reads the cost table that a configuration names, if it names one.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
+    """Reads the cost table that a configuration names, if it names one."""
     if isinstance(config, AnalyticConfig):
         return config
     return MeasuredCosts(config, load_table(config.path, shape))
@@ -87,9 +83,6 @@ def check_halves(
     """Refuses a table without halves of backward passes, where nothing tells what they take.
 
     The arguments are those of `unmeasured_halves`.
-
-    Raises:
-        InputError: Passes may be split, and the family of the model has no closed forms.
     """
     if not isinstance(costs, MeasuredCosts) or shape.parts():
         return
@@ -118,11 +111,7 @@ def schedule_rules(config: ScheduleConfig) -> list[ScheduleRule]:
 
 
 def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens: int) -> Chooser:
-    """The chooser that a [planner] table asks for.
-
-    Raises:
-        InputError: Dense rows are to be longer.
-    """
+    """The chooser that a [planner] table asks for."""
     rules = schedule_rules(config.schedule)
     match config.batch:
         case DynamicConfig() as batch:

@@ -135,9 +135,6 @@ def generate(
         sampling: Choice of tokens.
         tokenizer_files: Files of the tokenizer; none for those that belong to the model.
         chat: Whether the prompt is a message that the assistant is to answer.
-
-    Raises:
-        InputError: The model or its tokenizer cannot be used, or the prompt is too long.
     """
     origin = find_origin(path)
     if origin.shape.lora is not None:

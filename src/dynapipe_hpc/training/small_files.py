@@ -38,12 +38,7 @@ NAMES = (
 
 
 def copy_small_files(source: Path, target: Path) -> None:
-    """Copies those that there are into a folder, which is made.
-
-    Raises:
-        InputError: One cannot be read.
-        RunError: The file system refuses.
-    """
+    """Copies those that there are into a folder, which is made."""
     templates = [f"{TEMPLATES}/{path.name}" for path in (source / TEMPLATES).glob("*.jinja")]
     with writing(target):
         target.mkdir(exist_ok=True)
@@ -58,11 +53,7 @@ def copy_small_files(source: Path, target: Path) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Raises:
-        InputError: The file cannot be read or is something else.
-    """
+    """The object in a JSON file."""
     try:
         value = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:

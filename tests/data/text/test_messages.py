@@ -202,7 +202,10 @@ FIELDS: list[tuple[Record, str]] = [
     ({"weight": 0.5}, r"'messages\[1\].weight' is '0.5'; a turn is trained \(1 or true\) or not"),
     ({"train": "no"}, r"'messages\[1\].train' is 'no'; a turn is trained"),
     ({"reasoning": 1}, r"'messages\[1\].reasoning' is a number, not a string"),
-    ({"reasoning": "1", "thinking": "2"}, "several reasoning fields: 'thinking', 'reasoning'; keep one"),
+    (
+        {"reasoning": "1", "thinking": "2"},
+        "several reasoning fields: 'thinking', 'reasoning'; keep one",
+    ),
     ({"tool_calls": {"name": "f"}}, r"'messages\[1\].tool_calls' is an object, not a list"),
     ({"tool_calls": ["f"]}, r"'messages\[1\].tool_calls\[0\]' is a string, not an object"),
     ({"tool_calls": "f"}, r"'messages\[1\].tool_calls' is a string that does not hold JSON"),

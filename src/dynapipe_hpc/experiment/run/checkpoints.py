@@ -36,9 +36,6 @@ class CheckpointTime:
 
         It acts only just after a checkpoint has been completed, when little would be lost. The
         median of iteration times counts, so that a single long iteration has no effect.
-
-        Raises:
-            RunError: A run that is asked to stop would be killed before it has stopped.
         """
         self._iterations_s.append(last_iteration_s)
         if checkpoint_s == self._checkpoint_s:

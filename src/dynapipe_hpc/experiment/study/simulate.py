@@ -64,11 +64,6 @@ def simulate(
 
     Returns:
         All iterations, by method, on the first rank; an empty list elsewhere.
-
-    Raises:
-        InputError: A file or a method cannot be used, or the folder holds something else, or is
-            in use.
-        RunError: The folder cannot be written.
     """
     keep_freed_memory()
     with ranks.fail_together():

@@ -173,11 +173,7 @@ def _halves(group: Group) -> list[Group]:
 
 
 def check_row_tokens(config: DensePackingConfig, max_tokens: int) -> None:
-    """Checks that packed rows are not longer than any that has a cost.
-
-    Raises:
-        InputError: Rows are to be longer.
-    """
+    """Checks that packed rows are not longer than any that has a cost."""
     for name in ("row_tokens", "target_tokens"):
         if (tokens := getattr(config, name)) > max_tokens:
             raise InputError(

@@ -11,11 +11,7 @@ from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, padded, row_leng
 
 
 def check_rows(samples: Sequence[Sample], shape: ModelShape, multiple: int = ROW_MULTIPLE) -> None:
-    """Refuses samples that need longer rows than the model allows.
-
-    Raises:
-        InputError: A sample needs longer rows; names the first such sample by its index.
-    """
+    """Refuses samples that need longer rows than the model allows."""
     rows = padded(np.stack(row_lengths(samples, shape.has_target_rows)), multiple)
     too_long = np.flatnonzero((rows > shape.max_tokens).any(axis=0))
     if too_long.size:

@@ -48,12 +48,7 @@ CostSource = AnalyticConfig | EstimatedCosts | MeasuredCosts
 def costs_of(
     source: CostSource, shape: ModelShape, placement: Placement, cluster: Cluster
 ) -> tuple[CostModel, Link]:
-    """Cost model of estimates or of measurements.
-
-    Raises:
-        InputError: The measurements are of another model, or there are none of a model whose
-            family has no closed forms.
-    """
+    """Cost model of estimates or of measurements."""
     if isinstance(source, AnalyticConfig):
         return analytic_cost(shape, placement, cluster, source), cluster.link
     if isinstance(source, EstimatedCosts):
@@ -71,9 +66,6 @@ def read_cost_table(path: Path | str, shape: ModelShape, cluster: Cluster) -> Me
             NAME.csv with NAME_parameters.csv beside them.
         shape: The model that was measured.
         cluster: What the plans are for; modes are those measured for its `n_shards`.
-
-    Raises:
-        InputError: A file cannot be read.
     """
     path = Path(path)
     table = load_table(path, shape)

@@ -21,11 +21,7 @@ OF_PAIRS = (DECODER, DECODER_SIDE)  # depend on the lengths of inputs and of tar
 
 
 def common_axes(layers: Mapping[str, LayerProfile], path: Path) -> Axes:
-    """Axes of rows, tokens per row and target tokens; the last is only 0 in decoder-only models.
-
-    Raises:
-        InputError: Layers were measured with different sizes.
-    """
+    """Axes of rows, tokens per row and target tokens; the last is only 0 in decoder-only models."""
     entries: dict[int, tuple[str, IntArray]] = {TARGET_TOKENS: ("", NO_TARGET)}
     if DECODER in layers:
         entries = {}

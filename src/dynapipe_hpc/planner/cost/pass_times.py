@@ -55,11 +55,7 @@ class PassTimes:
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[float], n_replicas: int, n_stages: int) -> Self:
-        """Names of `numbers`.
-
-        Raises:
-            InputError: They are not as many as so many ranks have, or one is no time.
-        """
+        """Names of `numbers`."""
         shapes = [sums.shape for sums in cls.none(n_replicas, n_stages)._sums]
         ends = np.cumsum([np.prod(shape) for shape in shapes])
         times = np.array(numbers, np.float64)

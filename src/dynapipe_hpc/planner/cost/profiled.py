@@ -68,9 +68,6 @@ def profiled_cost(
         config: Which of the table's layers to use.
         is_smoothed: Whether noise is repaired, and times between lengths lie on curves; if not,
             costs are linear between the measurements, to compare with other simulators.
-
-    Raises:
-        InputError: The table is of another model, or lacks what is asked of it.
     """
     check_model(table.model, shape, config.path)
     counts = parts_of_stages(shape, placement)
@@ -197,11 +194,7 @@ class _Selection(NamedTuple):
         return [Layout.PADDED, Layout.PACKED] if has_packed else [Layout.PADDED]
 
     def layers(self, mode: ExecutionMode, kinds: Iterable[str]) -> dict[str, LayerProfile]:
-        """Measurements of layers by kind.
-
-        Raises:
-            InputError: They were not measured.
-        """
+        """Measurements of layers by kind."""
         return {kind: self._layer(self.key(mode, kind)) for kind in kinds}
 
     def measured_plain(self, layout: Layout, kinds: Iterable[str]) -> dict[str, LayerProfile]:

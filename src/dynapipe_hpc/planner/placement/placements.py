@@ -79,11 +79,7 @@ class PartCosts:
 
 
 def probe_costs(source: CostSource, shape: ModelShape, cluster: Cluster) -> CostModel:
-    """The costs of a pipeline whose stages differ in one part each, see `PROBE`.
-
-    Raises:
-        InputError: As `costs_of`.
-    """
+    """The costs of a pipeline whose stages differ in one part each, see `PROBE`."""
     placement = Placement(PROBE * len(shape.layer_counts))
     probe = shape.with_layers(sum(PROBE))
     stages = cluster.model_copy(update={"n_stages": placement.n_stages})
@@ -127,9 +123,6 @@ def placements(
 
     Returns:
         The placements without duplicates, equal shares first.
-
-    Raises:
-        InputError: The measurements are of another model.
     """
     equal = Placement.equal_shares(shape.n_all_layers, cluster.n_stages)
     if cluster.n_stages == 1:

@@ -26,11 +26,7 @@ class DamagedError(InputError):
 
 
 def write_fields(path: Path, kind: str, version: int, fields: Fields) -> str:
-    """Writes an object with its own checksum, and waits until it is on disk.
-
-    Raises:
-        RunError: The file system refuses, as when the disk is full.
-    """
+    """Writes an object with its own checksum, and waits until it is on disk."""
     content = {"format": f"dynapipe-hpc {kind}", "schema_version": version, **fields}
     checksum = _checksum(content)
     with writing(path), path.open("w", encoding="utf-8") as file:
@@ -139,11 +135,7 @@ class Description:
     online: Sequence[Sequence[float]] = ()
 
     def write(self, folder: Path) -> None:
-        """Writes the description, which completes a checkpoint.
-
-        Raises:
-            RunError: The file system refuses, as when the disk is full.
-        """
+        """Writes the description, which completes a checkpoint."""
         write_fields(folder / NAME, KIND, VERSION, asdict(self))
 
     @classmethod

@@ -34,20 +34,12 @@ class CheckpointFolder:
         self.best: int | None = None
 
     def complete(self) -> list[Path]:
-        """Complete checkpoints, newest first.
-
-        Raises:
-            InputError: The folder may not be read.
-        """
+        """Complete checkpoints, newest first."""
         folders = [path for path in self._entries() if COMPLETE.fullmatch(path.name)]
         return sorted(folders, key=lambda path: -int(path.name))
 
     def begin(self, n_done: int) -> Path:
-        """Creates the folder in which to write a checkpoint; any rank may be the first to ask.
-
-        Raises:
-            RunError: The file system refuses.
-        """
+        """Creates the folder in which to write a checkpoint; any rank may be the first to ask."""
         partial = self._partial(n_done)
         with writing(partial):
             partial.mkdir(parents=True, exist_ok=True)
@@ -57,9 +49,6 @@ class CheckpointFolder:
         """Completes a checkpoint whose parts are on disk, and removes the checkpoints it replaces.
 
         The small files of Hugging Face that the run folder holds are copied into it.
-
-        Raises:
-            RunError: The file system refuses, as when the disk is full.
         """
         partial = self._partial(description.n_done)
         path = self.path / f"{description.n_done:06d}"
@@ -80,11 +69,7 @@ class CheckpointFolder:
         shutil.rmtree(self._partial(n_done), ignore_errors=True)
 
     def clear(self) -> list[Path]:
-        """Removes leftovers of earlier runs; returns the checkpoints that were never completed.
-
-        Raises:
-            InputError: The folder may not be read.
-        """
+        """Removes leftovers of earlier runs; returns the checkpoints that were never completed."""
         left = sorted(path for path in self._entries() if LEFT.fullmatch(path.name))
         for path in left:
             shutil.rmtree(path, ignore_errors=True)
@@ -99,11 +84,7 @@ class CheckpointFolder:
         return aside
 
     def check_room(self, n_bytes: int) -> None:
-        """Checks that the file system has room for a checkpoint of `n_bytes`.
-
-        Raises:
-            RunError: There is not enough room.
-        """
+        """Checks that the file system has room for a checkpoint of `n_bytes`."""
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             n_free = shutil.disk_usage(self.path).free

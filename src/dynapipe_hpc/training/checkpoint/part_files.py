@@ -116,11 +116,7 @@ class StoredTensor:
 
 
 def parse_tensors(tensors: object) -> dict[str, StoredTensor]:
-    """Tensors by name, whose blocks fill the file without gaps or overlap.
-
-    Raises:
-        InputError: They do not, or a value is invalid; the message names tensor and value.
-    """
+    """Tensors by name, whose blocks fill the file without gaps or overlap."""
     if not isinstance(tensors, Mapping):
         raise InputError(f"tensors is {quoted(tensors)}, not an object")
     by_name = {}
@@ -136,11 +132,7 @@ def parse_tensors(tensors: object) -> dict[str, StoredTensor]:
 
 
 def n_bytes_of(tensors: Mapping[str, StoredTensor]) -> int:
-    """Size of the file of numbers in bytes.
-
-    Raises:
-        InputError: Blocks overlap in the file, or leave gaps.
-    """
+    """Size of the file of numbers in bytes."""
     extents = sorted(
         (block.start, tensor.n_bytes(block), name)
         for name, tensor in tensors.items()
@@ -155,11 +147,7 @@ def n_bytes_of(tensors: Mapping[str, StoredTensor]) -> int:
 
 
 def check_complete(name: str, parts: Sequence[StoredTensor]) -> None:
-    """Checks that the blocks of all parts make one complete tensor.
-
-    Raises:
-        InputError: Parts differ in type or shape, numbers are missing, or blocks overlap.
-    """
+    """Checks that the blocks of all parts make one complete tensor."""
     first = parts[0]
     if any((part.dtype, part.shape) != (first.dtype, first.shape) for part in parts):
         raise InputError(f"parts differ in type or shape of {name}")
@@ -228,11 +216,7 @@ def index_path(folder: Path, rank: int) -> Path:
 
 
 def write_index(folder: Path, rank: int, tensors: Fields, data_checksum: str) -> str:
-    """Writes the index of the numbers; returns a checksum of the index, which covers the numbers.
-
-    Raises:
-        RunError: The file system refuses, as when the disk is full.
-    """
+    """Writes the index of the numbers; returns its checksum, which covers them, too."""
     fields = {"data_checksum": data_checksum, "tensors": tensors}
     return write_fields(index_path(folder, rank), KIND, VERSION, fields)
 

@@ -248,9 +248,6 @@ def write_parts(folder: Path, rank: int, parts: Iterable[StatePart]) -> str:
 
     Parts are taken one after the other, so that an iterator need not hold all of them. The checksum
     of a part is computed while it is written, as it takes about as long.
-
-    Raises:
-        RunError: The file system refuses, as when the disk is full.
     """
     of_data, start = new_checksum(), 0
     tensors: dict[str, Any] = {}
