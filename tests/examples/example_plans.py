@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 from hypothesis import strategies as st
+from tests.examples.plan_text import parse_grid
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows, Slice
 from dynapipe_hpc.plan.instruction import Instruction
@@ -13,7 +14,6 @@ from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
-from dynapipe_hpc.plan.text import parse_grid
 from dynapipe_hpc.planner.make_plans import place_transfers
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline

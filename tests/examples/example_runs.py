@@ -4,12 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.examples.plan_text import parse_grid
+
 from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
-from dynapipe_hpc.plan.text import parse_grid
 from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
 

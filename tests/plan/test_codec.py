@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples.example_plans import drawn_plans
+from tests.examples.plan_text import parse_grid
 
 from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.microbatch import (
@@ -26,7 +27,6 @@ from dynapipe_hpc.plan.instruction import Instruction, Load
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
-from dynapipe_hpc.plan.text import parse_grid
 
 OLD = Path(__file__).parent / "old"
 HEADER_BYTES = 20

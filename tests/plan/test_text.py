@@ -1,12 +1,10 @@
 """The picture of a plan and the way back."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.example_plans import plans_of
+from tests.examples.plan_text import parse_grid
 
-from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.plan.errors import PlanTextError
 from dynapipe_hpc.plan.instruction import (
     Backward,
     BackwardInput,
@@ -22,7 +20,7 @@ from dynapipe_hpc.plan.instruction import (
     WaitReceive,
     WaitSend,
 )
-from dynapipe_hpc.plan.text import grid, parse_grid, symbol
+from dynapipe_hpc.plan.text import grid, symbol
 
 A, G = Payload.ACTIVATION, Payload.GRADIENT
 
@@ -66,32 +64,3 @@ def instructions() -> st.SearchStrategy[Instruction]:
 def test_a_grid_parses_back(rows: list[list[Instruction]]) -> None:
     expected = {rank: tuple(row) for rank, row in enumerate(rows)}
     assert parse_grid(grid(plans_of(rows, 1))) == expected
-
-
-def test_empty_lines_and_indentation_do_not_count() -> None:
-    assert parse_grid("\n  rank 4 |L0 F0\n\n") == {4: (Load(0), Forward(0))}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("rank 0 | F0\nrnk 1 | F0", "line 2: 'rnk 1 | F0' does not start with \"rank NUMBER |\""),
-        ("rank 0 F0", "line 1: 'rank 0 F0' does not start with"),
-        ("rank 0 | F0\n\nrank 0 | F1", "line 3: rank 0 already has a line"),
-        (
-            "rank 0 | F0 F1 a0>",
-            "line 1, token 3: 'a0>' is not an instruction; expected one like L0",
-        ),
-        ("rank 0 | a0<1", "line 1, token 1: 'a0<1' is not an instruction"),
-        ("rank 0 | a0>1@2", "'a0>1@2' is not an instruction"),
-        ("rank 0 | F-1", "'F-1' is not an instruction"),
-        ("rank 0 | F01", "'F01' is not an instruction"),
-        ("rank 0 | F" + "9" * 5000, "is not an instruction"),
-        ("rank 0 | x0>1", "'x0>1' is not an instruction"),
-    ],
-)
-def test_text_that_is_no_grid_is_refused(text: str, message: str) -> None:
-    with pytest.raises(PlanTextError) as raised:
-        parse_grid(text)
-    assert message in str(raised.value)
-    assert isinstance(raised.value, InputError)

@@ -6,13 +6,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from tests.examples.example_runs import example_plans, example_traces
+from tests.examples.plan_text import parse_grid
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.explain.show_plan import what_sets_the_time
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import Prediction
-from dynapipe_hpc.plan.text import parse_grid
 from dynapipe_hpc.report.drawing import MAX_RANKS, WIDTH, measured_svg, plan_strip, plan_svg
 from dynapipe_hpc.report.plan_page import plan_page
 from dynapipe_hpc.report.timeline import timeline_of

@@ -1,6 +1,6 @@
 """Errors of plans."""
 
-from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.data.errors import RunError
 
 
 class PlanError(ValueError):
@@ -9,7 +9,3 @@ class PlanError(ValueError):
 
 class PlanFormatError(RunError):
     """Bytes cannot be decoded into a plan, or a plan cannot be encoded as bytes."""
-
-
-class PlanTextError(InputError):
-    """Text is not a grid of plans; the message names line and token."""
