@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynapipe_hpc.planner.baselines.packed_rows import (
+from dynapipe_hpc.planner.baselines.baseline import (
     MIN_GAIN,
     balanced_groups,
     lower_by_swaps,

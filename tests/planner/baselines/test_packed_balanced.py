@@ -9,7 +9,7 @@ from tests.examples.stage_costs import with_columns
 from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.packed_rows import (
+from dynapipe_hpc.planner.baselines.baseline import (
     packed_balanced,
     packed_work,
     pair_work,

@@ -8,7 +8,7 @@ from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.packed_rows import deal, next_fit, packed_next_fit
+from dynapipe_hpc.planner.baselines.baseline import deal, next_fit, packed_next_fit
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from dynapipe_hpc.planner.cost.corners import most_tokens, with_corners
 from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, Shapes
-from dynapipe_hpc.planner.cost.finer_lengths import with_finer_lengths
 from dynapipe_hpc.planner.cost.interpolate import Interpolator
 from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes
+from dynapipe_hpc.planner.cost.stage_grids import with_finer_lengths
 
 ROWS, LENGTHS = 2 ** np.arange(7), 16 * 2 ** np.arange(6)
 AXES: Axes = (ROWS, LENGTHS, NO_TARGET)

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray
-from dynapipe_hpc.planner.cost.finer_lengths import with_finer_lengths
 from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes
+from dynapipe_hpc.planner.cost.stage_grids import with_finer_lengths
 
 ROWS, LENGTHS = np.array([1, 4]), np.array([16, 32, 64, 120])
 AXES: Axes = (ROWS, LENGTHS, LENGTHS)

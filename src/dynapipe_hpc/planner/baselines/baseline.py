@@ -1,11 +1,14 @@
-"""A baseline with its setting or, if that is "tuned", at its best one for every batch."""
+"""Baselines: packed rows of balanced or next-fit groups, and any rule tuned for every batch."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
+import numpy as np
+
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.config import (
@@ -14,20 +17,230 @@ from dynapipe_hpc.planner.baselines.config import (
     RowCountConfig,
 )
 from dynapipe_hpc.planner.baselines.every_mode import in_every_mode
-from dynapipe_hpc.planner.baselines.grouping import Grouping
-from dynapipe_hpc.planner.baselines.packed_rows import (
-    packed_balanced,
-    packed_next_fit,
-    packed_tokens,
-)
+from dynapipe_hpc.planner.baselines.grouping import FEWER_TOKENS, Grouping, check_fit
 from dynapipe_hpc.planner.baselines.padded_rows import dense_packing, naive_padding, token_budget
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.batch.row_length import row_lengths
+from dynapipe_hpc.planner.batch.objective import bottleneck_ms
+from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
+from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance
+from dynapipe_hpc.planner.batch.row_length import document_lengths, padded, row_lengths, tokens_of
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
-from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, IntArray, Shapes
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
+
+Groups = Sequence[Sequence[int]]
+"""Per micro-batch the indices of its samples, in the order in which they lie in its row."""
+
+SHORT_ROWS = 8
+"""Rows that, together, have the tokens of the longest sample, to tell work from pairs of tokens."""
+
+MIN_GAIN = 1e-4
+"""Least share of the largest sum by which an exchange has to lower it."""
+
+
+def packed_next_fit(
+    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, tokens_per_microbatch: int
+) -> list[list[MicroBatch]]:
+    """Next fit in order of arrival: a row ends where the next sample would exceed its tokens.
+
+    A longer sample has a row of its own. Replicas take rows in turns. Single samples are split off
+    the last rows until every replica has as many.
+
+    Source:
+        The packing scheduler `dp_balanced` of Megatron-Core (`core/datasets/data_schedule.py`).
+    """
+    rows = next_fit(packed_tokens(samples, cost).tolist(), tokens_per_microbatch)
+    return _packed(samples, deal(rows, cluster.n_replicas), cost, cluster)
+
+
+def packed_balanced(
+    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, tokens_per_microbatch: int
+) -> list[list[MicroBatch]]:
+    """Balances the work of replicas, then of their micro-batches, by largest differencing.
+
+    Every replica has as many micro-batches as the one with the most tokens needs, or one per
+    sample: `tokens_per_microbatch` limits the mean, as work is what is balanced. The largest are in
+    the middle: the pipeline fills and drains with small ones. The projects run it with 1F1B, here
+    planner.schedule.rules = ["1f1b"].
+
+    Source:
+        verl (`utils/seqlen_balancing.py`: number, differencing and order), slime
+        (`balance_by_flops`) and prime-rl (swaps).
+    """
+    tokens = packed_tokens(samples, cost)
+    work = pair_work(samples, cost) if cost.is_encoder_decoder else packed_work(samples, cost)
+    replicas = [np.array(items) for items in balanced_groups(work, cluster.n_replicas)]
+    most_tokens = max(int(tokens[items].sum()) for items in replicas)
+    n_groups = -(-most_tokens // tokens_per_microbatch)
+    groups = [_ordered_groups(work, items, n_groups) for items in replicas]
+    return _packed(samples, groups, cost, cluster)
+
+
+def packed_tokens(samples: Sequence[Sample], cost: CostModel) -> IntArray:
+    """Positions that samples take in packed rows, on both sides together, shape (n_samples,)."""
+    inputs, targets = document_lengths(samples, cost.is_encoder_decoder)
+    return inputs + targets
+
+
+def _packed(
+    samples: Sequence[Sample], replicas: Sequence[Groups], cost: CostModel, cluster: Cluster
+) -> list[list[MicroBatch]]:
+    """Packed micro-batches of all replicas that fit, in the order of the groups."""
+    mode = cost.recompute_modes[0]
+    rows: list[list[MicroBatch]] = [
+        [
+            packed_microbatch([samples[i] for i in group], mode, cost.is_encoder_decoder)
+            for group in groups
+        ]
+        for groups in replicas
+    ]
+    check_fit([m for microbatches in rows for m in microbatches], cost, cluster, FEWER_TOKENS)
+    return rows
+
+
+def next_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
+    """Puts items into bins in the order given; only the last bin is ever open.
+
+    Args:
+        sizes: Sizes of items, >= 1; one larger than `capacity` is alone in its bin.
+        capacity: Size of a bin.
+
+    Returns:
+        Per bin its items.
+
+    Source:
+        Johnson, "Near-optimal bin packing algorithms", MIT 1973.
+    """
+    bins: list[list[int]] = []
+    room = 0
+    for item, size in enumerate(sizes):
+        if size > room:
+            bins.append([])
+            room = capacity
+        bins[-1].append(item)
+        room -= size
+    return bins
+
+
+def deal(rows: Groups, n_replicas: int) -> list[list[list[int]]]:
+    """Deals rows to replicas in turns, after splitting some so that all get the same number.
+
+    The last item of the last row becomes a row of its own at the end, until the number of rows is
+    a multiple of the replicas; a row gives all but one of its items, then the one before it.
+
+    Returns:
+        Rows per replica, in the given order.
+
+    Raises:
+        TooFewMicroBatchesError: A replica would have nothing to do.
+    """
+    hands = [list(row) for row in rows]
+    for donor in reversed(range(len(rows))):
+        while len(hands) % n_replicas and len(hands[donor]) > 1:
+            hands.append([hands[donor].pop()])
+    if len(hands) < n_replicas:
+        raise TooFewMicroBatchesError.from_counts(len(hands), n_replicas)
+    return [hands[replica::n_replicas] for replica in range(n_replicas)]
+
+
+def pair_work(samples: Sequence[Sample], cost: CostModel) -> FloatArray:
+    """Work of samples with inputs and targets on all stages, shape (n_samples,).
+
+    It is what a second row of the same lengths adds to the first. Where the cost model does not
+    know these, work is tokens.
+    """
+    inputs, targets = row_lengths(samples, is_encoder_decoder=True)
+    packed, one = cost.of_layout(Layout.PACKED), np.ones_like(inputs)
+    first_ms, both_ms = (
+        packed.stage_costs(
+            Shapes.padded(n_rows * one, inputs, targets), cost.recompute_modes[0]
+        ).work_ms.sum(axis=1)
+        for n_rows in (1, 2)
+    )
+    if not np.isfinite(both_ms).all():
+        return packed_tokens(samples, cost).astype(np.float64)
+    return np.asarray(np.maximum(both_ms - first_ms, 0.0))
+
+
+def packed_work(samples: Sequence[Sample], cost: CostModel) -> FloatArray:
+    """Work of samples in packed rows, b L + c L^2 for L tokens, shape (n_samples,).
+
+    Of a preference pair, the tokens that attend to each other take the place of L^2.
+
+    It is that of a decoder-only model. The projects count floating-point operations. Where
+    attention is far from the peak rate, that underestimates c, and rows of long samples take longer
+    than others. So b and c come from the cost model: the longest sample alone, and as many tokens
+    in shorter rows. Where the cost model does not know these, work is tokens.
+    """
+    tokens, pairs = (tokens_of(samples, name) for name in ("tokens", "attention_pairs"))
+    longest = padded(int(tokens.max()))
+    n_rows = np.array([1, SHORT_ROWS])
+    row_tokens = longest // n_rows
+    shapes = Shapes.padded(n_rows, row_tokens, np.zeros_like(n_rows))
+    packed = cost.of_layout(Layout.PACKED)
+    per_token = bottleneck_ms(packed.stage_costs(shapes, cost.recompute_modes[0])) / longest
+    if not np.isfinite(per_token).all():
+        return tokens.astype(np.float64)
+    of_pair = max(0.0, float((per_token[0] - per_token[1]) / (row_tokens[0] - row_tokens[1])))
+    of_token = max(0.0, float(per_token[0] - of_pair * longest))
+    return np.asarray(of_token * tokens + of_pair * pairs)
+
+
+def small_at_both_ends(work: FloatArray) -> list[int]:
+    """Order of items of the given work with the largest in the middle, those beside it next."""
+    largest_first: list[int] = np.argsort(-work, kind="stable").tolist()
+    return largest_first[::2][::-1] + largest_first[1::2]
+
+
+def _ordered_groups(work: FloatArray, items: IntArray, n_groups: int) -> list[list[int]]:
+    """Groups of some of the items, in the order in which they enter the pipeline."""
+    groups = balanced_groups(work[items], min(n_groups, len(items)))
+    of_all = [items[group].tolist() for group in groups]
+    order = small_at_both_ends(np.array([work[group].sum() for group in of_all]))
+    return [of_all[i] for i in order]
+
+
+def balanced_groups(work: FloatArray, n_groups: int) -> list[list[int]]:
+    """Groups items by the largest differencing method, and exchanges items to improve on that.
+
+    Returns:
+        Per group its items, ascending.
+
+    Raises:
+        TooFewMicroBatchesError: There are fewer items than groups.
+
+    Source:
+        `planner.batch.replicas.balance`; the refinement by swaps as in prime-rl.
+    """
+    return lower_by_swaps(work, balance(work, n_groups))
+
+
+def lower_by_swaps(work: FloatArray, groups: list[list[int]]) -> list[list[int]]:
+    """Exchanges an item of the fullest group with one of another while that lowers the larger sum.
+
+    Of all exchanges, the one that leaves the smaller of the larger sums is made. The largest sum
+    of all groups never grows.
+    """
+    group_of = np.empty(len(work), np.int64)
+    for number, items in enumerate(groups):
+        group_of[items] = number
+    while True:
+        sums = np.bincount(group_of, work)
+        fullest = int(sums.argmax())
+        inside, outside = (np.flatnonzero(group_of == fullest), np.flatnonzero(group_of != fullest))
+        if not outside.size:
+            break
+        moved_work = work[inside][:, np.newaxis] - work[outside]
+        larger = np.maximum(sums[fullest] - moved_work, sums[group_of[outside]] + moved_work)
+        one, other = np.unravel_index(larger.argmin(), larger.shape)
+        if larger[one, other] >= (1 - MIN_GAIN) * sums[fullest]:
+            break
+        swapped = [inside[one], outside[other]]
+        group_of[swapped] = group_of[swapped[::-1]]
+    return [np.flatnonzero(group_of == number).tolist() for number in range(len(groups))]
+
 
 MIN_BUDGET = 1 / 8
 """Smallest token budget that is tried, in longest samples of the batch."""
