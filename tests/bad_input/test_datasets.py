@@ -74,6 +74,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
         "not a dataset|neither a dataset",
     ),
     "another version": (with_attribute("schema_version", 99), "schema version 99"),
+    "an older version": (with_attribute("schema_version", 2), "reads 3 and 4; make it again"),
     "a version in words": (with_attribute("schema_version", "one"), "schema version one"),
     "versions": (with_attribute("schema_version", [1, 1]), "schema version .1 1."),
     "no version": (with_attribute("schema_version", None), "schema version None"),

@@ -354,8 +354,6 @@ DATA = (
            "marks are one token late", TRAINED),
     Mutant("data/dataset/dataset_file.py", '"targets": ~has_input', '"targets": has_input',
            "a sample without input predicts its first token", DATASET),
-    Mutant("data/dataset/dataset_header.py", 'attributes.get("start_id", eos_id)',
-           'attributes.get("start_id", 0)', "older datasets start with token 0", SPANS),
     Mutant("data/text/default_ends.py", "start_id = before[0] if", "start_id = eos_id if",
            "a tokenizer's own start token is not used",
            (f"{TOKENIZERS[0]}::test_a_tokenizer_says_what_comes_before_samples_and_after_inputs",)),

@@ -165,7 +165,7 @@ def delete_attribute(file: h5py.File) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_version, "has schema version 5, but this dynapipe-hpc reads 1 to 4; make it again"),
+        (set_version, "has schema version 5, but this dynapipe-hpc reads 3 and 4; make it again"),
         (delete("inputs/tokens"), "damaged dataset: 'inputs/tokens' is missing"),
         (delete("targets"), "'targets/offsets' is missing"),
         (delete("task_ids"), "'task_ids' is missing"),

@@ -1,4 +1,4 @@
-"""Spans of trained tokens in files: what is written is read, old files have none."""
+"""Spans of trained tokens in files: what is written is read."""
 
 import hashlib
 from collections.abc import Sequence
@@ -7,7 +7,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from tests.examples.old_dataset import write_old, write_old_index
 from tests.examples.tokenized import SAMPLES, header, write_samples
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
@@ -50,8 +49,8 @@ def test_the_checksum_covers_spans(tmp_path: Path) -> None:
         verify_dataset(path)
 
 
-def old_checksum() -> str:
-    """As older versions computed it: of tokens, lengths and tasks."""
+def checksum_without_spans() -> str:
+    """As docs/formats.md says: of tokens, lengths and tasks."""
     parts = []
     for k in range(2):
         sides = [sample[k] for sample in SAMPLES]
@@ -61,20 +60,8 @@ def old_checksum() -> str:
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
-def test_without_spans_the_checksum_is_that_of_older_files(tmp_path: Path) -> None:
-    assert verify_dataset(write_samples(tmp_path / "x.h5")) == old_checksum()
-
-
-def test_older_files_train_their_targets(tmp_path: Path) -> None:
-    old = write_old(tmp_path / "old.h5", SAMPLES, old_checksum())
-    assert spans_in(old) == [[], [], []]
-    assert verify_dataset(old) == old_checksum()
-    index = write_old_index(tmp_path / "index.h5", old, old_checksum(), len(SAMPLES))
-    assert spans_in(index) == [[], [], []]
-    assert verify_dataset(index) == old_checksum()
-    with DatasetFile(index) as dataset:
-        assert [side.tolist() for side in dataset.read(2, 1, 4)] == [[5], [6, 7, 8, 9]]
-        assert dataset.start_id == dataset.eos_id == 9
+def test_without_spans_the_checksum_is_of_tokens_lengths_and_tasks(tmp_path: Path) -> None:
+    assert verify_dataset(write_samples(tmp_path / "x.h5")) == checksum_without_spans()
 
 
 @pytest.mark.parametrize(

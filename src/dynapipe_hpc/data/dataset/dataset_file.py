@@ -30,9 +30,7 @@ Lengths = npt.NDArray[np.int64]
 
 
 def spans_of(file: h5py.File, n_samples: int) -> Spans:
-    """Spans of all samples of a dataset; of older files, which store none, the targets."""
-    if not holds(file, "spans"):
-        return Spans.none(n_samples)
+    """Spans of all samples of a dataset."""
     offsets = offsets_of(file, "spans")
     starts, ends = (array_of(file, f"spans/{name}", "i")[:] for name in ("starts", "ends"))
     if len(offsets) != n_samples + 1:

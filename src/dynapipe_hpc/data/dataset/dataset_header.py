@@ -14,8 +14,6 @@ FORMAT = "dynapipe-hpc dataset"
 SCHEMA_VERSION = 3
 PAIRS_VERSION = 4
 """Schema version of datasets of preference pairs, which have rejected answers."""
-OLDER_VERSIONS = (1, 2)
-"""Schema versions without spans: 1, and 2 for an index, whose tokens are in other files."""
 NO_START = -1
 
 
@@ -32,17 +30,14 @@ class DatasetHeader:
             a sample is that token, so that it is only read.
         sources: Names of the files that the samples were read from.
         created: Time when the dataset was made, ISO 8601 in UTC; empty for "now" when writing.
-        content_sha256: `ContentHash` of the samples, in hexadecimal; empty in an index, and in
-            files older than checksums.
-        special_tokens: Whether text could become special tokens; None in files older than this
-            attribute.
+        content_sha256: `ContentHash` of the samples, in hexadecimal; empty in an index.
+        special_tokens: Whether text could become special tokens.
         turns: How turns of conversations became samples, see `--turns`; empty if no chat template
-            was used, and in files older than this attribute.
-        turn_end_ids: Ids of the tokens that end trained turns of conversations, ascending; none in
-            files older than this attribute.
+            was used.
+        turn_end_ids: Ids of the tokens that end trained turns of conversations, ascending.
         has_pairs: Whether the samples are preference pairs: an input with two answers.
         vocabulary_sha256: SHA-256 of the tokens and ids in the tokenizer's files, in hexadecimal;
-            empty in files older than this attribute.
+            empty if unknown.
     """
 
     tokenizer_name: str
@@ -53,7 +48,7 @@ class DatasetHeader:
     sources: tuple[str, ...] = ()
     created: str = ""
     content_sha256: str = ""
-    special_tokens: bool | None = False
+    special_tokens: bool = False
     turns: str = ""
     vocabulary_sha256: str = ""
     turn_end_ids: tuple[int, ...] = ()
@@ -74,8 +69,7 @@ def write_header(attributes: MutableMapping[str, Any], header: DatasetHeader) ->
     attributes["vocab_size"] = header.vocab_size
     attributes["eos_id"] = header.eos_id
     attributes["start_id"] = NO_START if header.start_id is None else header.start_id
-    if header.special_tokens is not None:
-        attributes["special_tokens"] = int(header.special_tokens)
+    attributes["special_tokens"] = int(header.special_tokens)
     if header.turns:
         attributes["turns"] = np.bytes_(header.turns.encode())
     if header.vocabulary_sha256:
@@ -103,13 +97,12 @@ def read_header(attributes: Mapping[str, Any]) -> DatasetHeader:
         InputError: An attribute is missing or invalid.
         ValueError: An attribute cannot be converted; a TypeError is also possible.
     """
-    eos_id = int(_value(attributes, "eos_id"))
-    start_id = int(attributes.get("start_id", eos_id))  # older files have none
+    start_id = int(_value(attributes, "start_id"))
     header = DatasetHeader(
         tokenizer_name=_text(attributes, "tokenizer_name"),
         tokenizer_sha256=_text(attributes, "tokenizer_sha256"),
         vocab_size=int(_value(attributes, "vocab_size")),
-        eos_id=eos_id,
+        eos_id=int(_value(attributes, "eos_id")),
         start_id=None if start_id == NO_START else start_id,
         sources=_texts(attributes, "sources"),
         created=_text(attributes, "created"),
@@ -137,11 +130,11 @@ def _text(attributes: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _flag(attributes: Mapping[str, Any], name: str) -> bool | None:
-    value = attributes.get(name)
-    if value not in (None, 0, 1):
+def _flag(attributes: Mapping[str, Any], name: str) -> bool:
+    value = _value(attributes, name)
+    if value not in (0, 1):
         raise InputError(f"{name} is {quoted(value)}, neither 0 nor 1")
-    return None if value is None else bool(value)
+    return bool(value)
 
 
 def _ids(attributes: Mapping[str, Any], name: str) -> tuple[int, ...]:

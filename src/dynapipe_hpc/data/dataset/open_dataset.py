@@ -9,7 +9,6 @@ import numpy as np
 
 from dynapipe_hpc.data.dataset.dataset_header import (
     FORMAT,
-    OLDER_VERSIONS,
     PAIRS_VERSION,
     SCHEMA_VERSION,
 )
@@ -78,8 +77,8 @@ def _check_format(path: Path, file: h5py.File) -> None:
     if not _is_dataset(attributes):
         raise InputError(f"{path}: an HDF5 file, but not a dataset; {AGAIN}")
     version: Any = attributes.get("schema_version")
-    if np.ndim(version) or version not in (*OLDER_VERSIONS, SCHEMA_VERSION, PAIRS_VERSION):
+    if np.ndim(version) or version not in (SCHEMA_VERSION, PAIRS_VERSION):
         raise InputError(
             f"{path}: has schema version {version}, but this dynapipe-hpc reads "
-            f"1 to {PAIRS_VERSION}; {AGAIN}, or use the dynapipe-hpc that made it"
+            f"{SCHEMA_VERSION} and {PAIRS_VERSION}; {AGAIN}, or use the dynapipe-hpc that made it"
         )
