@@ -48,7 +48,7 @@ DATA = (
     Mutant("data/dataset/sampler.py", "np.searchsorted(reached, total - done)",
            "np.searchsorted(reached, total - done, side='right')",
            "tokens that a batch completes take one more",
-           (f"{SAMPLER[0]}::test_tokens_are_reached_in_so_many_batches",)),
+           (f"{SAMPLER[0]}::test_a_batch_that_completes_the_tokens_is_the_last",)),
     Mutant("data/dataset/sampler.py", "(total - done) / (done / n)", "total / (done / n)",
            "tokens that were counted one by one count twice",
            (f"{SAMPLER[0]}::test_batches_beyond_those_that_are_counted_have_their_rate",)),

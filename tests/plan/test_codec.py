@@ -1,13 +1,11 @@
 """Plans as bytes, and bytes that are no plans."""
 
-import struct
 from dataclasses import replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.example_plans import drawn_plans
 from tests.examples.plan_text import parse_grid
@@ -27,10 +25,6 @@ from dynapipe_hpc.plan.instruction import Instruction, Load
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
-
-OLD = Path(__file__).parent / "old"
-HEADER_BYTES = 20
-HASH_BYTES = 8
 
 PLAN = RankPlan(
     iteration=70_000_000_000,
@@ -82,21 +76,15 @@ def encode(plan: RankPlan) -> bytes:
     return encode_plans([plan])[0]
 
 
-def test_the_latest_version_is_written_and_read_as_it_was_released() -> None:
-    released = (OLD / f"v{VERSION}.plan").read_bytes()
+def test_plans_are_written_and_read_as_they_were_released() -> None:
+    released = (Path(__file__).parent / "released.plan").read_bytes()
     assert encode(PLAN_OF_PAIRS) == released
     assert decode(released) == PLAN_OF_PAIRS
 
 
-@pytest.mark.parametrize("version", range(1, VERSION))
-def test_plans_of_older_versions_are_refused_by_name(version: int) -> None:
-    message = f"version {version}, but this release reads 7; re"
-    with pytest.raises(PlanFormatError, match=message):
-        decode((OLD / f"v{version}.plan").read_bytes())
-
-
-def test_a_plan_of_every_version_is_kept() -> None:
-    assert {path.name for path in OLD.iterdir()} == {f"v{k + 1}.plan" for k in range(VERSION)}
+@pytest.mark.parametrize("plan", [PLAN, PLAN_OF_PAIRS])
+def test_every_layout_mode_and_slice_comes_back_equal(plan: RankPlan) -> None:
+    assert decode(encode(plan)) == plan
 
 
 @given(drawn_plans())
@@ -162,109 +150,12 @@ def test_a_plan_with_any_flipped_bit_is_refused() -> None:
             decode(bytes(flipped))
 
 
-def test_another_version_is_named() -> None:
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+def test_another_version_is_named(version: int) -> None:
     data = bytearray(encode(PLAN))
-    data[8] = 9
-    with pytest.raises(PlanFormatError, match="version 9, but this release reads 7"):
+    data[8] = version
+    with pytest.raises(PlanFormatError, match=f"version {version}, but this release reads 7"):
         decode(bytes(data))
-
-
-def with_right_checksum(data: bytes) -> bytes:
-    body, of_all = data[HEADER_BYTES:-HASH_BYTES], hash_of(hash_of(data[HEADER_BYTES:-HASH_BYTES]))
-    return data[: HEADER_BYTES - HASH_BYTES] + hash_of(body + of_all) + body + of_all
-
-
-def hash_of(data: bytes) -> bytes:
-    return blake2b(data, digest_size=HASH_BYTES).digest()
-
-
-@settings(max_examples=500)
-@given(st.data(), st.sampled_from([PLAN, PLAN_OF_PAIRS]))
-def test_wrong_content_under_a_right_checksum_is_refused_or_read_as_another_plan(
-    data: st.DataObject, plan: RankPlan
-) -> None:
-    written = bytearray(encode(plan))
-    for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(HEADER_BYTES, len(written) - HASH_BYTES - 4))
-        number = data.draw(st.sampled_from([0, 1, 2, 255, 2**31, 2**32 - 1]))
-        written[at : at + 4] = struct.pack("<I", number)
-    forged = with_right_checksum(bytes(written))
-    try:
-        read = decode(forged)
-    except PlanFormatError:
-        return
-    assert encode(read) == forged
-
-
-def replaced(offset: int, number: int, plan: RankPlan = PLAN) -> bytes:
-    data = bytearray(encode(plan))
-    struct.pack_into("<I", data, offset, number)
-    return with_right_checksum(bytes(data))
-
-
-COUNTS = HEADER_BYTES + 10 * 8
-TABLES = COUNTS + 6 * 8 + 8
-PACKED = TABLES + 4 * (28 + 24) + 7 * 4 + 10 * 8
-FIRST_ROW = len(encode(PLAN)) - HASH_BYTES - 20 * len(PLAN.instructions)
-
-
-@pytest.mark.parametrize(
-    ("offset", "number", "message"),
-    [
-        (COUNTS, 2**32 - 1, "the plan's tables need [0-9]+ bytes, but it has [0-9]+"),
-        (COUNTS + 4, 2**32 - 1, "the plan's tables need [0-9]+ bytes, but it has [0-9]+"),
-        (TABLES, 1, "do not add up to its rows and samples"),
-        (TABLES + 12, 3, "unknown mode or layout: 3 is not a valid Recompute"),
-        (TABLES + 16, 3, "unknown mode or layout: 3 is not a valid Layout"),
-        (TABLES + 2 * 28 + 16, 0, "has a slice, but is no packed row"),
-        (TABLES + 16, 0, "a padded micro-batch of the plan has a row of several samples"),
-        (TABLES + 16, 2, "lacks samples or has several rows"),
-        (TABLES + 3 * 28 + 20, 1, "has a slice, but is no packed row"),
-        (TABLES + 28 + 24, 9, "has a slice, but is no packed row"),
-        (TABLES + 2 * 28 + 24, 29, "a slice of tokens 20 to 30 of a sample of 29"),
-        (TABLES + 2 * 28 + 24, 0, "a slice of tokens 20 to 30 of a sample of 0"),
-        (TABLES + 3 * 28 + 16, 1, "more packed samples than its packed micro-batches"),
-        (PACKED, 0, "a slice of tokens 20 to 20 of a sample of 2147483648"),
-        (PACKED, 62, "do not lie in its row"),
-        (PACKED + 16, 65, "do not lie in its row"),
-        (PACKED + 4, 1, "do not lie in its row"),
-        (TABLES + 4 * 28 + 4, 2**31, "which is beyond 9223372036854775807"),
-        (COUNTS - 8, 0, "divides tokens among 0 shards"),
-        (COUNTS - 16, 2, "unknown boundary: 2 is not a valid Boundary"),
-        (FIRST_ROW, 11, "unknown kind 11"),
-        (FIRST_ROW + 4, 4, "an instruction on micro-batch 4 of 4"),
-        (FIRST_ROW + 8, 2, r"malformed row \(5, 0, 2, 2, 0\)"),
-        (FIRST_ROW + 20 + 12, 1, r"malformed row \(0, 0, 0, 1, 0\)"),
-    ],
-)
-def test_wrong_content_is_named(offset: int, number: int, message: str) -> None:
-    with pytest.raises(PlanFormatError, match=message):
-        decode(replaced(offset, number))
-
-
-PACKED_PAIRS = TABLES + 4 * (28 + 24) + 4 * 4 + 5 * 8
-
-
-@pytest.mark.parametrize(
-    ("offset", "number", "message"),
-    [
-        (PACKED_PAIRS + 8, 0, "at 0, behind a prompt of 0 tokens, in a sample from 0 to 10"),
-        (PACKED_PAIRS + 8, 10, "at 10, behind a prompt of 0 tokens, in a sample from 0 to 10"),
-        (PACKED_PAIRS + 16 + 12, 50, "at 60, behind a prompt of 50 tokens, in a sample from 10 to"),
-        (PACKED_PAIRS + 2 * 16 + 12, 1, "at 0, behind a prompt of 1 tokens, in a sample from 0"),
-        (TABLES + 28 + 24, 99, "preference pairs of the plan are sliced, or in two rows"),
-    ],
-)
-def test_a_wrong_place_of_a_rejected_answer_is_named(
-    offset: int, number: int, message: str
-) -> None:
-    with pytest.raises(PlanFormatError, match=message):
-        decode(replaced(offset, number, PLAN_OF_PAIRS))
-
-
-def test_an_empty_row_is_refused() -> None:
-    with pytest.raises(PlanFormatError, match="empty micro-batch or row"):
-        decode(encode(replace(PLAN, microbatches=(DenseRows(((),), 8), *PLAN.microbatches[1:]))))
 
 
 @given(st.binary(max_size=300))
