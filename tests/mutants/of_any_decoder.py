@@ -426,7 +426,7 @@ ANY_DECODER = (
     ),
     Mutant(
         "models/foreign_model.py",
-        "    model.eval()  # drops nothing\n",
+        "    model.eval()  # the mode in which dropout does nothing\n",
         "",
         "layers that drop as in the settings of their class",
         (f"{STAGE[0]}::{EQUAL}[phi]",),

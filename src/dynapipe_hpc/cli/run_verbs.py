@@ -50,9 +50,9 @@ def _folder(name: str) -> Path:
     "tune a model on chats or other text, in one command",
     "Makes a dataset of CHATS with the tokenizer and template of MODEL, a configuration for the "
     "ranks, on GPUs measured costs, trains, evaluates on samples that are held out, and exports "
-    "the tuned model. All of it is in FOLDER: data.h5, config.toml, run, model, report.html. What "
-    "is there already is used, so the same command goes on where it was interrupted. Preference "
-    "pairs train by DPO.",
+    "the tuned model. All of it is in FOLDER: data.h5, config.toml, run, model, report.html. The "
+    "same command, given again, uses what it finds there and continues where it was interrupted. "
+    "Preference pairs train by DPO.",
     option("model MODEL", "Hugging Face model"),
     option("sources CHATS", "files of text, as for preprocess; or one dataset", nargs="+"),
     output("FOLDER", "folder of all that is made", required=True),

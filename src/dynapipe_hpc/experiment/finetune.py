@@ -292,7 +292,8 @@ def _name_costs(wish: Finetune) -> None:
         return
     estimates, blank, after = rest.partition("\n\n")
     modes = next(line for line in estimates.splitlines() if line.startswith("recompute"))
-    measured = f'kind = "profiled"\npath = "{wish.costs}"\n{modes}'
+    table = tomli_w.dumps({"kind": "profiled", "path": str(wish.costs)})
+    measured = f"{table}{modes}"
     with atomic_write(wish.config) as new:
         new.write_text(f"{before}{heading}{measured}{blank}{after}", encoding="utf-8")
 

@@ -144,7 +144,7 @@ def _built(shape: TransformersShape, config: Any, dtype: torch.dtype) -> Foreign
         ) from error
     found = _parts(model, shape, calls_sdpa=calls_sdpa)
     _check_weights(found, shape)
-    model.eval()  # drops nothing
+    model.eval()  # the mode in which dropout does nothing
     return found
 
 

@@ -114,29 +114,29 @@ class _LinearCrossEntropy(Function):
         vocabulary: Vocabulary,
     ) -> Tensor:
         wide = torch.promote_types(hidden.dtype, torch.float32)
-        own = labels - vocabulary.first
-        log_sums = torch.full_like(own, -math.inf, dtype=wide)
-        of_labels = torch.zeros_like(own, dtype=wide)
+        own_labels = labels - vocabulary.first
+        log_sums = torch.full_like(own_labels, -math.inf, dtype=wide)
+        of_labels = torch.zeros_like(own_labels, dtype=wide)
         for chunk in vocabulary.chunks(len(hidden)):
             logits = _logits(hidden, vectors, chunk, wide)
-            of_labels += _of_labels(logits, own, chunk)
+            of_labels += _of_labels(logits, own_labels, chunk)
             log_sums = torch.logaddexp(log_sums, _log_sum_exp(logits))
             del logits  # before the next chunk
         log_sums, of_labels = _of_all_shards(log_sums, of_labels, vocabulary.shards)
-        context.save_for_backward(hidden, vectors, own, log_sums)
+        context.save_for_backward(hidden, vectors, own_labels, log_sums)
         context.vocabulary = vocabulary
         return log_sums - of_labels
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, vectors, own, log_sums = context.saved_tensors
+        hidden, vectors, own_labels, log_sums = context.saved_tensors
         factors = gradients[0].unsqueeze(1)
         to_hidden = torch.zeros_like(hidden, dtype=log_sums.dtype)
         to_vectors = torch.zeros_like(vectors) if context.needs_input_grad[1] else None
         for chunk in context.vocabulary.chunks(len(hidden)):
             to_logits = _logits(hidden, vectors, chunk, log_sums.dtype)
             to_logits.sub_(log_sums.unsqueeze(1)).exp_()  # probabilities
-            _subtract_ones(to_logits, own, chunk)
+            _subtract_ones(to_logits, own_labels, chunk)
             to_logits = to_logits.mul_(factors).to(hidden.dtype)
             ids = slice(chunk.start, chunk.stop)
             if to_vectors is not None:
@@ -157,33 +157,33 @@ def _log_sum_exp(logits: Tensor) -> Tensor:
     return logits.sub_(largest.unsqueeze(1)).exp_().sum(1).log_().add_(largest)
 
 
-def _of_labels(logits: Tensor, own: Tensor, chunk: range) -> Tensor:
+def _of_labels(logits: Tensor, own_labels: Tensor, chunk: range) -> Tensor:
     """Logits of the labels that are in a chunk, shape (n,); 0 for the others."""
-    columns, is_here = _columns(own, chunk)
+    columns, is_here = _columns(own_labels, chunk)
     return torch.where(is_here, logits.gather(1, columns.unsqueeze(1)).squeeze(1), 0)
 
 
-def _subtract_ones(probabilities: Tensor, own: Tensor, chunk: range) -> None:
+def _subtract_ones(probabilities: Tensor, own_labels: Tensor, chunk: range) -> None:
     """Subtracts one from the probability of every label that is in a chunk."""
-    columns, is_here = _columns(own, chunk)
+    columns, is_here = _columns(own_labels, chunk)
     ones = is_here.to(probabilities.dtype).unsqueeze(1)
     probabilities.scatter_add_(1, columns.unsqueeze(1), -ones)
 
 
-def _columns(own: Tensor, chunk: range) -> tuple[Tensor, Tensor]:
+def _columns(own_labels: Tensor, chunk: range) -> tuple[Tensor, Tensor]:
     """Columns of labels in a chunk (arbitrary if outside it), and which labels are in it."""
-    is_here = (own >= chunk.start) & (own < chunk.stop)
-    return (own - chunk.start) * is_here, is_here
+    is_here = (own_labels >= chunk.start) & (own_labels < chunk.stop)
+    return (own_labels - chunk.start) * is_here, is_here
 
 
 def _of_all_shards(log_sums: Tensor, of_labels: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
     """Both numbers over the whole vocabulary, from those over this shard's ids."""
     if shards.n_shards == 1:
         return log_sums, of_labels
-    told = torch.stack([log_sums, of_labels]).unsqueeze(0)
+    of_shard = torch.stack([log_sums, of_labels]).unsqueeze(0)
     # Each adds zeros to what the others tell.
     around = (0, 0, 0, 0, shards.shard, shards.n_shards - 1 - shards.shard)
-    sums, labelled = shards.sum_over_shards(functional.pad(told, around)).unbind(1)
+    sums, labelled = shards.sum_over_shards(functional.pad(of_shard, around)).unbind(1)
     return torch.logsumexp(sums, dim=0), labelled.sum(dim=0)
 
 

@@ -38,7 +38,7 @@ class ZeroPartition:
         self.n_parts = collectives.n_replicas
         self._collectives = collectives
 
-    def of(self, values: Tensor) -> Tensor:
+    def part_of(self, values: Tensor) -> Tensor:
         """View of the part of a flat buffer that belongs to the share."""
         return values.chunk(self.n_parts)[self._collectives.replica] if self.is_part else values
 
@@ -330,8 +330,8 @@ class Optimizer:
         self._sums_over_shards = collectives.sequence_parallel or has_adapters(module)
         self._frozen_bytes = sum(p.nbytes for p in module.parameters() if not p.requires_grad)
         self._early = _early_sums(module, self.parameters, collectives, tied, share=self._share)
-        self._weights = self._share.of(self.parameters.weights)
-        self._gradients = self._share.of(self.parameters.gradients)
+        self._weights = self._share.part_of(self.parameters.weights)
+        self._gradients = self._share.part_of(self.parameters.gradients)
         # The same memory, unless the weights have 16 bits.
         self._exact_weights = self._weights.to(self._gradients.dtype)
         n_decaying = min(max(self.parameters.n_decaying - self._first, 0), len(self._gradients))

@@ -209,7 +209,7 @@ _NAMES = {
 
 
 class FormatError(InputError):
-    """A file is of another format; the message names the format and the remedy."""
+    """Records of another format than the one asked for; names it, and the remedy."""
 
 
 def check_first_line(path: Path, line: bytes, expected: RecordFormat, fields: PairFields) -> None:

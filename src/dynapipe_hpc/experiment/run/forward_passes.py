@@ -141,10 +141,10 @@ def find_reference(
         samples = [sample for batch in group for sample in batch]
         plans = plan_forward(job, experiment, group, "reference")
         loader.start_iteration(samples)
-        found = run_forward(rank, loader, samples, plans, n_done=0)
-        if isinstance(found, int):
-            return found
-        known[ids_of(samples)] = found.T
+        log_probs = run_forward(rank, loader, samples, plans, n_done=0)
+        if isinstance(log_probs, int):  # an exit code
+            return log_probs
+        known[ids_of(samples)] = log_probs.T
         with job.fail_together():
             if job.is_first:
                 file.write(known)

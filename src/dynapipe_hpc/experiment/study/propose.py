@@ -308,9 +308,10 @@ def _with_value(text: str, override: str) -> str:
     start = lines.index(heading) + 1
     end = next((i for i in range(start, len(lines)) if lines[i].startswith("[")), len(lines))
     # One of a table's alternatives takes the place of another.
-    others = next((keys for keys in [ALTERNATIVES.get(table, ())] if key in keys), (key,))
-    found = [i for i in range(start, end) if lines[i].partition("=")[0].strip() in others]
-    lines[found[0] if found else start : found[0] + 1 if found else start] = [line]
+    same_choice = next((keys for keys in [ALTERNATIVES.get(table, ())] if key in keys), (key,))
+    places = (i for i in range(start, end) if lines[i].partition("=")[0].strip() in same_choice)
+    place = next(places, None)
+    lines[start if place is None else place : start if place is None else place + 1] = [line]
     return "\n".join(lines) + "\n"
 
 

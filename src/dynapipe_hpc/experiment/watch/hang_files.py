@@ -40,18 +40,18 @@ def read_hangs(run: Path, ranks: Iterable[int], now_s: float) -> Iterator[RankSt
         try:
             age_s = max(0.0, now_s - path.stat().st_mtime)
             statuses = json.loads(path.read_text())["statuses"]
-            found = [RankStatus(**status) for status in statuses]
+            of_ranks = [RankStatus(**status) for status in statuses]
         except (OSError, ValueError, TypeError, KeyError):
             continue
-        yield from (replace(status, for_s=status.for_s + age_s) for status in found)
+        yield from (replace(status, for_s=status.for_s + age_s) for status in of_ranks)
 
 
 def describe_hangs(run: Path) -> Iterator[str]:
     """A line per rank that has written a file, and its stack."""
     for path in sorted((run / HANG).glob("rank-*.json")):
         try:
-            found = json.loads(path.read_text())
-            status, stack = RankStatus(**found["statuses"][0]), str(found["stack"])
+            content = json.loads(path.read_text())
+            status, stack = RankStatus(**content["statuses"][0]), str(content["stack"])
         except (OSError, ValueError, TypeError, KeyError, IndexError):
             continue
         yield f"rank {status.rank} on {status.host} at {status.place}:"

@@ -95,19 +95,19 @@ class LengthGroups:
                 same order; those that have none there attend to the shortest. None if documents
                 attend to themselves.
         """
-        own = sources = _Documents.between(offsets)
+        documents = sources = _Documents.between(offsets)
         if source_offsets is not None:
             sources = _Documents.between(source_offsets)
-            attended = np.arange(len(own.starts))
+            attended = np.arange(len(documents.starts))
             attended[len(sources.starts) :] = sources.lengths.argmin()
             sources = sources.take(attended)
-        order = np.lexsort((sources.padded, own.padded))
-        own, sources = own.take(order), sources.take(order)
-        tokens, is_token = own.tokens()
+        order = np.lexsort((sources.padded, documents.padded))
+        documents, sources = documents.take(order), sources.take(order)
+        tokens, is_token = documents.tokens()
         source_tokens = tokens if source_offsets is None else sources.tokens()[0]
         places = np.empty(offsets[-1], np.int64)
         places[tokens[is_token]] = np.flatnonzero(is_token)
-        lengths = np.stack([own.padded, sources.padded], axis=1)
+        lengths = np.stack([documents.padded, sources.padded], axis=1)
         of_groups, counts = np.unique(lengths, axis=0, return_counts=True)
         sizes = zip(counts.tolist(), *of_groups.T.tolist(), strict=True)
         arrays = (tokens, source_tokens, sources.lengths, places)

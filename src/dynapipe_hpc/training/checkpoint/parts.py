@@ -149,7 +149,7 @@ class CheckpointReader:
             converting: Whether the checkpoint may hold them in another type.
 
         Raises:
-            DamagedError: The checkpoint is of another model.
+            DamagedError: Another model wrote the checkpoint.
         """
         of_rank: dict[int, list[_Piece]] = {}
         for part in parts:
