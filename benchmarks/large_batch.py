@@ -50,7 +50,7 @@ from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.order import orders
-from dynapipe_hpc.planner.batch.windows.price_windows import price_bundled_windows
+from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.make_plans import Planner, rank_plans
 from measured import run_over_inputs
 
@@ -143,7 +143,7 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     in_orders = timed(times, "order", lambda: orders(samples, cost.is_encoder_decoder))
     ordered = in_orders[0]
-    windows = timed(times, "table", lambda: price_bundled_windows(ordered, cost, cluster))
+    windows = timed(times, "table", lambda: price_windows(ordered, cost, cluster, may_bundle=True))
     timed(times, "cut", lambda: windows.split(windows.ratings, cluster.n_replicas))
     plans = timed(
         times,

@@ -1,6 +1,7 @@
 # What the kernels promise stands in cpp/include/dynapipe, one header per kernel. `costs` is the
 # table of StageCosts.
 
+from collections.abc import Callable
 from enum import IntEnum
 
 import numpy as np
@@ -126,34 +127,23 @@ def simulate(
     link: Link,
 ) -> Timeline: ...
 
-class WindowShapes:
+class PricedWindows:
+    @property
+    def costs(self) -> npt.NDArray[np.float64]: ...
     @property
     def cells(self) -> npt.NDArray[np.int32]: ...
     @property
-    def n_rows(self) -> npt.NDArray[np.int64]: ...
+    def spans(self) -> npt.NDArray[np.int64]: ...
     @property
-    def row_tokens(self) -> npt.NDArray[np.int64]: ...
+    def row_of_bundle(self) -> npt.NDArray[np.int32]: ...
     @property
-    def target_tokens(self) -> npt.NDArray[np.int64]: ...
-
-def window_shapes(
-    row_tokens: npt.NDArray[np.int64],
-    target_tokens: npt.NDArray[np.int64],
-    begin: npt.NDArray[np.int64],
-    first: npt.NDArray[np.int64],
-    most: npt.NDArray[np.int64],
-) -> WindowShapes: ...
-
-# Rewrites `cells`.
-def use_windows(
-    cells: npt.NDArray[np.int32],
-    most: npt.NDArray[np.int64],
-    fits: npt.NDArray[np.bool_],
-    largest: npt.NDArray[np.int64],
-    first: int,
-) -> None: ...
-
-class Ratings:
+    def n_rows(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def row_tokens(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def target_tokens(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def input_rows(self) -> npt.NDArray[np.float64]: ...
     @property
     def work_ms(self) -> npt.NDArray[np.float64]: ...
     @property
@@ -161,7 +151,31 @@ class Ratings:
     @property
     def memory_share(self) -> npt.NDArray[np.float64]: ...
 
-def rate_costs(costs: CostTable, room_bytes: npt.NDArray[np.float64]) -> Ratings: ...
+# `layouts`: whether windows are packed, and the limit on their tokens. `known`: see KnownRows.
+# `price` gets the indices of a layout and mode, the columns of Shapes, and a table of costs to
+# fill, shape (n_shapes, n_kinds, len(Cost)); it must not keep them.
+def price_windows(
+    inputs: npt.NDArray[np.int64],
+    targets: npt.NDArray[np.int64],
+    n_documents: npt.NDArray[np.int64],
+    pairs: npt.NDArray[np.int64],
+    begin: npt.NDArray[np.int64],
+    layouts: list[tuple[bool, float]],
+    token_multiple: int,
+    known: tuple[float, float, float],
+    room_bytes: npt.NDArray[np.float64],
+    kind_of_stage: npt.NDArray[np.int32] | None,
+    n_modes: int,
+    price: Callable[..., None],
+) -> PricedWindows: ...
+
+# `sums` are those of SampleSums. Returns the columns of Shapes.
+def equal_rows(
+    row_tokens: int,
+    target_tokens: int,
+    sums: tuple[int, int, int, int, int],
+    known: tuple[float, float, float],
+) -> tuple[float, float, float, float]: ...
 
 # Returns per stage its rows of shape (n_instructions, 5).
 def place_transfers(
@@ -197,6 +211,23 @@ def interpolate_costs(
     shape_rows: npt.NDArray[np.float64],
     shape_row_tokens: npt.NDArray[np.float64],
     shape_target_tokens: npt.NDArray[np.float64],
+    costs: npt.NDArray[np.float64],
+) -> None: ...
+
+# What each array holds by layer: see estimate_costs.hpp. `rates` are those of Rates, in order.
+# Writes `costs` of shape (n_shapes, n_kinds, len(Cost)).
+def estimate_costs(
+    sides: npt.NDArray[np.int32],
+    windows: npt.NDArray[np.float64],
+    needs: npt.NDArray[np.float64],
+    own_bytes: npt.NDArray[np.float64],
+    rates: tuple[float, float, float, float, float, float],
+    counts: npt.NDArray[np.float64],
+    boundaries: npt.NDArray[np.float64],
+    n_rows: npt.NDArray[np.float64],
+    row_tokens: npt.NDArray[np.float64],
+    target_tokens: npt.NDArray[np.float64],
+    input_rows: npt.NDArray[np.float64],
     costs: npt.NDArray[np.float64],
 ) -> None: ...
 

@@ -73,18 +73,6 @@ ARCHITECTURES = (
     Mutant("architecture/blocks.py", "gradient_term=Amount(per_own_pair=heads)",
            "gradient_term=Amount()", "attention adds to the gradient of its bias in place",
            (f"{FULL_SIZE[0]}::test_what_long_rows_add_to_scores_is_planned_with_its_gradients",)),
-    Mutant("planner/cost/analytic.py",
-           "np.maximum(passed_ms, config.launch_ms) + summed_ms",
-           "passed_ms + config.launch_ms + summed_ms",
-           "the host launches before kernels run", ("tests/planner/cost/test_analytic.py",)),
-    Mutant("planner/cost/analytic.py", "transient + passing + masks", "transient + masks",
-           "what is recomputed takes no room when it is first made",
-           (f"{FULL_SIZE[0]}::test_an_evaluation_needs_no_more_memory_than_its_plans_count_on",)),
-    Mutant("planner/cost/analytic.py", "                + masks\n", "", "masks take no room",
-           ("tests/models/test_full_size_stage.py"
-            "::test_masks_of_dropout_are_planned_while_they_are_made_and_kept_nowhere",)),
-    Mutant("planner/cost/analytic.py", "mask_bytes).clip(max=MAX_MASK_BYTES)", "mask_bytes)",
-           "masks are made all at once", FULL_SIZE),
     Mutant("architecture/t5.py", "max(masked, inner) if masked", "masked if masked",
            "no masks between the maps of feed-forward",
            (f"{FULL_SIZE[0]}"
@@ -93,9 +81,6 @@ ARCHITECTURES = (
            "(numbers >> 16) & 0xFFFF).mul_", "a hash takes half as much room again",
            ("tests/models/test_full_size_stage.py"
             "::test_masks_of_dropout_are_planned_while_they_are_made_and_kept_nowhere",)),
-    Mutant("planner/cost/analytic.py", "backward_bytes + added.sum_bytes",
-           "backward_bytes", "the gradient of a bias is not held",
-           (f"{FULL_SIZE[0]}::test_what_long_rows_add_to_scores_is_planned_with_its_gradients",)),
     Mutant("planner/cost/tokens.py", "rows * square,\n                    square,",
            "square,\n                    rows * square,",
            "a decoder's bias is of all rows", FULL_SIZE),

@@ -47,6 +47,25 @@ def of_table(kernel: Callable[..., object], place: int = 0) -> Callable[..., obj
     return called
 
 
+def of_ones(*columns: Any) -> None:
+    """A price at which everything costs 1."""
+    columns[-1][...] = 1
+
+
+def windows_priced(*arrays: Any, price: Callable[..., None] = of_ones) -> _kernels.PricedWindows:
+    """Windows of both layouts, in two modes."""
+    names = ("inputs", "targets", "n_documents", "pairs", "begin", "room_bytes", "kind_of_stage")
+    given: dict[str, Any] = {"kind_of_stage": None, **dict(zip(names, arrays, strict=False))}
+    return _kernels.price_windows(
+        **given,
+        layouts=[(False, np.inf), (True, 30.0)],
+        token_multiple=8,
+        known=(4.0, 8.0, 16.0),
+        n_modes=2,
+        price=price,
+    )
+
+
 KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     "split_windows": (
         of_windows(_kernels.split_windows),
@@ -62,22 +81,14 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
         [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, REDUCE, np.ones(1), 7_000, 0],
     ),
     "simulate": (of_table(_kernels.simulate, 1), [ORDER, COSTS[:2], ROOM, LINK]),
-    "window_shapes": (
-        _kernels.window_shapes,
-        [TOKENS, 0 * TOKENS, np.arange(4), np.array([0, 2]), np.array([2, 1])],
+    "price_windows": (
+        windows_priced,
+        [TOKENS, TOKENS, np.ones(3, np.int64), TOKENS**2, np.array([0, 2, 3]), ROOM],
     ),
-    "use_windows": (
-        _kernels.use_windows,
-        [
-            np.array([0, 1, 2], np.int32),
-            np.array([2, 1]),
-            np.array([True, False, True]),
-            np.array([1, 1]),
-            0,
-        ],
+    "price_windows of kinds": (
+        windows_priced,
+        [TOKENS, 0 * TOKENS, np.ones(3, np.int64), TOKENS**2, np.arange(4), np.full(3, 9.0), KINDS],
     ),
-    "rate_costs": (of_table(_kernels.rate_costs), [COSTS, ROOM]),
-    "rate_costs of kinds": (of_table(_kernels.rate_costs), [COSTS, np.full(3, 10.0), KINDS]),
     "costs of kinds": (_kernels.CostTable, [COSTS, KINDS]),
     "place_transfers": (
         _kernels.place_transfers,
@@ -94,6 +105,20 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
             np.ones((2, 2)),
             *np.ones((3, 3)),
             np.empty((3, 2, len(Cost))),
+        ],
+    ),
+    "estimate_costs": (
+        _kernels.estimate_costs,
+        [
+            np.array([0, 1, 2], np.int32),
+            np.full(3, np.inf),
+            np.ones((3, 7, 14)),
+            np.ones((3, 5)),
+            (1.0, 1.0, 1.0, 1.0, 1.0, 2.0),
+            np.ones((3, 2)),
+            np.ones((2, 2)),
+            *np.ones((4, 5)),
+            np.empty((5, 2, len(Cost))),
         ],
     ),
     "add_costs": (_kernels.add_costs, [COSTS, COSTS]),
@@ -170,15 +195,27 @@ def test_numbers_of_tokens_that_would_overflow_are_refused(wrong: int) -> None:
 
 
 def test_windows_may_be_none() -> None:
-    first, most = np.arange(3), np.zeros(3, np.int64)
-    found = _kernels.window_shapes(TOKENS, 0 * TOKENS, np.arange(4), first, most)
+    _, arguments = KERNELS["price_windows"]
+    found = windows_priced(*arguments[:5], np.zeros(2))
     assert found.cells.shape == (0,)
-    assert found.n_rows.size == found.row_tokens.size == found.target_tokens.size == 0
+    assert found.costs.shape == (0, 2, len(Cost))
+    assert found.spans.shape == (4, 2, 2)
 
 
 def test_arrays_of_a_result_outlive_it() -> None:
-    work_ms = _kernels.rate_costs(_kernels.CostTable(COSTS.copy()), ROOM).work_ms
-    assert work_ms.tolist() == [2.0, 2.0, 2.0]
+    _, arguments = KERNELS["price_windows"]
+    work_ms = windows_priced(*arguments).work_ms
+    assert set(work_ms.tolist()) == {2.0}
+
+
+def test_what_a_price_raises_is_raised() -> None:
+    _, arguments = KERNELS["price_windows"]
+
+    def price(*_columns: Any) -> None:
+        raise LookupError("no such price")
+
+    with pytest.raises(LookupError, match="no such price"):
+        windows_priced(*arguments, price=price)
 
 
 @pytest.mark.parametrize("name", KERNELS)

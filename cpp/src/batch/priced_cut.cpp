@@ -91,8 +91,10 @@ void PricedCutter::add_uses(std::size_t first, bool all) {
         for (std::size_t size = 1; size <= most; ++size) {
             const std::int32_t cell = cells[size - 1];
             if (cell >= 0 && (all || is_worth_a_look(first, size, mode))) {
+                const Rating& rating = ratings_[static_cast<std::size_t>(cell)];
                 uses_.push_back({static_cast<std::uint32_t>(begin_.back() + size - 1),
-                                 static_cast<std::uint32_t>(cell), mode, size == 1});
+                                 static_cast<std::uint32_t>(cell), mode, size == 1, rating.work_ms,
+                                 rating.kept_share});
                 longest = std::max(longest, size);
             }
         }
@@ -166,10 +168,9 @@ void PricedCutter::price_windows(const CutRule& rule) {
     std::fill(cost_.begin(), cost_.end(), kNever);
     for (std::size_t i = 0; i < uses_.size(); ++i) {
         const Use& use = uses_[i];
-        const Rating& rating = ratings_[use.microbatch];
-        const double cost = rating.work_ms * (1 + rule.memory_price * rating.kept_share);
-        const bool is_allowed = use.is_alone || (rating.work_ms <= rule.longest_ms &&
-                                                 rating.kept_share <= rule.max_kept_share);
+        const double cost = use.work_ms * (1 + rule.memory_price * use.kept_share);
+        const bool is_allowed = use.is_alone || (use.work_ms <= rule.longest_ms &&
+                                                 use.kept_share <= rule.max_kept_share);
         if (cost < cost_[use.place] && is_allowed) {
             cost_[use.place] = cost;
             use_[use.place] = i;

@@ -77,7 +77,12 @@ class Line {
           row_axis_(grid.row_tokens),
           target_axis_(grid.target_tokens),
           start_(grid.n_kinds),
-          step_(grid.n_kinds) {}
+          step_(grid.n_kinds) {
+        points_.reserve(grid.points.size());
+        for (const PassCosts& point : grid.points) {
+            points_.push_back(finite(point));
+        }
+    }
 
     /// Moves to other lengths or to other points of the axis of rows, if they are others.
     void move(std::size_t left_row, double row_tokens, double target_tokens) {
@@ -132,13 +137,12 @@ class Line {
                                   std::size_t kind) const {
         const std::size_t point =
             (row * grid_.row_tokens.size() + tokens) * grid_.target_tokens.size() + target.left;
-        const PassCosts* entry = &grid_.points[point * grid_.n_kinds + kind];
-        const Costs left = finite(*entry);
-        return target.weight > 0.0 ? between(left, finite(entry[grid_.n_kinds]), target.weight)
-                                   : left;
+        const Costs* entry = &points_[point * grid_.n_kinds + kind];
+        return target.weight > 0.0 ? between(*entry, entry[grid_.n_kinds], target.weight) : *entry;
     }
 
     const CostGrid& grid_;
+    std::vector<Costs> points_;
     Axis row_axis_;
     Axis target_axis_;
     std::vector<Costs> start_;

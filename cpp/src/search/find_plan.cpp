@@ -16,7 +16,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 /// move changes is of the order of one micro-batch, however many there are.
 constexpr double kThreshold = 0.02;
 /// Factor by which it is wider in the first round; as rounds become longer it becomes narrower.
-constexpr double kWidest = 16.0;
+constexpr double kWidest = 8.0;
 /// Effort of a move that is not simulated, in passes.
 constexpr std::size_t kMoveEffort = 4;
 /// Relative error that sums of times may have.

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.linear_cost import linear_cost
 
-from dynapipe_hpc.data.microbatch import Branch, PackedRow, Recompute
+from dynapipe_hpc.data.microbatch import Branch, Layout, PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
-from dynapipe_hpc.planner.batch.row_length import document_lengths, preferences_of, row_lengths
-from dynapipe_hpc.planner.batch.windows.packed_windows import PackedWindows
+from dynapipe_hpc.planner.batch.row_length import preferences_of, row_lengths
+from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.cost.cost_model import KnownRows
 
 SIDES = st.tuples(st.integers(0, 40), st.integers(1, 40), st.integers(1, 40))
@@ -53,18 +53,13 @@ def test_a_row_costs_its_tokens_and_the_pairs_that_see_each_other(
 
 @given(st.lists(SIDES, min_size=2, max_size=5))
 def test_windows_cost_what_their_rows_do(sides: list[tuple[int, int, int]]) -> None:
-    pairs, known = pairs_of(sides), KnownRows()
-    windows = PackedWindows.from_lengths(
-        document_lengths(pairs, is_encoder_decoder=False),
-        np.arange(len(pairs) + 1),
-        linear_cost(),
-        Cluster(device_memory_bytes=2**30),
-        preferences=preferences_of(pairs),
-    )
-    found = windows.shapes(np.array([0, 1]), np.array([len(pairs), len(pairs) - 1]))
+    pairs = pairs_of(sides)
+    cluster = Cluster(device_memory_bytes=2**30)
+    table = price_windows(pairs, linear_cost(), cluster, [Layout.PACKED])
+    windows = [[0, len(pairs), 0], [1, len(pairs) - 1, 0]]
+    found = table.shapes.take(table.cells_of(np.array(windows, np.uint32)).astype(np.int64))
     rows = [packed_microbatch(each, Recompute.NONE) for each in (pairs, pairs[1:])]
-    for one, other in zip(found, shapes_of(rows, known), strict=True):
-        np.testing.assert_allclose(one, other)
+    np.testing.assert_array_equal(np.stack(found), np.stack(shapes_of(rows, KnownRows())))
 
 
 def test_samples_that_are_no_pairs_have_no_numbers_of_pairs() -> None:

@@ -130,11 +130,11 @@ def test_the_second_half_of_a_split_pass_writes_the_gradients_that_waited() -> N
     maps, inner = 4 * 8 * 8, 2 * 8 * 32
     for mode, n in ((Recompute.NONE, maps + inner), (Recompute.SELECTIVE, inner)):
         layer = layer_estimates(SHAPE.parts(), 8, 4, recompute=mode)["layer"]
-        assert layer.deferred_weight_bytes == 4 * n
+        assert layer.own_bytes[1] == 4 * n
     both = layer_estimates(T5_SHAPE.parts(), 8, 4)
     maps, first = 4 * 8 * 32, 8 * 32  # a ReLU leaves room for one of its maps
-    assert both["encoder"].deferred_weight_bytes == 4 * (maps + first)
-    assert both["decoder"].deferred_weight_bytes == 4 * (2 * maps + first)
+    assert both["encoder"].own_bytes[1] == 4 * (maps + first)
+    assert both["decoder"].own_bytes[1] == 4 * (2 * maps + first)
 
 
 def test_a_decoder_attends_to_both_sides_and_makes_keys_of_the_inputs() -> None:

@@ -1,15 +1,12 @@
 """Tables of kinds of stages mean what tables of all stages mean."""
 
-from unittest.mock import Mock
-
 import numpy as np
 import pytest
 from tests.planner.test_kernel_inputs import CELLS, LINK, ROWS, SPANS
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.planner.batch.memory import activation_bytes
-from dynapipe_hpc.planner.batch.windows.window_lookup import WindowLookup
-from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, SliceMemory, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, Kinds, SliceMemory, StageCosts
 
 KINDS = np.array([0, 2, 2, 1, 2], np.int32)
 ROOM = np.array([30.0, 40.0, 25.0, 35.0, 50.0])
@@ -54,11 +51,25 @@ def test_schedules_and_their_times_are_those_of_all_stages(seed: int) -> None:
     np.testing.assert_array_equal(_kernels.cyclic_schedule(of_kind, ROOM), expected_codes)
 
 
-def test_ratings_are_those_of_all_stages() -> None:
-    of_all = _kernels.CostTable(of_kinds(0)[:, KINDS].copy())
-    found = _kernels.rate_costs(_kernels.CostTable(of_kinds(0), KINDS), ROOM)
-    expected = _kernels.rate_costs(of_all, ROOM)
-    for name in ("work_ms", "fill_ms", "memory_share"):
+def test_windows_are_those_of_all_stages() -> None:
+    """Ratings of four samples, of which few fit together on the stages with the least memory."""
+    table = of_kinds(0)[0]
+    lengths = np.array([12, 8, 4, 2])
+
+    def windows(kinds: Kinds | None) -> _kernels.PricedWindows:
+        of_token = table if kinds is not None else table[KINDS]
+
+        def price(_layout: int, _mode: int, *columns: FloatArray) -> None:
+            n_rows, row_tokens, _, _, costs = columns
+            costs[...] = (n_rows * row_tokens / 8)[:, None, None] * of_token
+
+        sums = (lengths, 0 * lengths, 0 * lengths + 1, lengths**2, np.arange(5))
+        known = (np.inf, 1.0, 1.0)
+        return _kernels.price_windows(*sums, [(True, np.inf)], 1, known, ROOM, kinds, 1, price)
+
+    found, expected = windows(KINDS), windows(None)
+    assert 4 < len(found.cells) < 10
+    for name in ("work_ms", "fill_ms", "memory_share", "cells", "spans", "n_rows"):
         assert getattr(found, name).tolist() == getattr(expected, name).tolist()
 
 
@@ -84,12 +95,6 @@ def test_columns_are_those_of_all_stages() -> None:
     np.testing.assert_array_equal(costs.stored_bytes, expected[..., Cost.STORED_BYTES])
     taken = StageCosts.joined([costs, costs]).take(np.array([4, 2]))
     np.testing.assert_array_equal(taken.table, expected[[1, 2]])
-
-
-def test_a_kind_has_the_least_room_of_its_stages() -> None:
-    cost = Mock(kind_of_stage=KINDS)
-    lookup = WindowLookup(Mock(), np.arange(1), cost, ROOM)
-    assert lookup.room_of_kinds.tolist() == [30, 35, 25]
 
 
 def test_slices_keep_what_the_first_stage_of_a_kind_does() -> None:

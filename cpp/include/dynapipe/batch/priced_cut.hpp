@@ -83,7 +83,9 @@ class PricedCutter {
         std::uint32_t place;
         std::uint32_t microbatch;
         std::uint32_t mode;
-        bool is_alone;  ///< the only sample of its window
+        bool is_alone;   ///< the only sample of its window
+        double work_ms;  ///< of its rating, as are these: side by side, since all are read often
+        double kept_share;
     };
 
     [[nodiscard]] const Rating& of(const Window& window) const {

@@ -5,12 +5,9 @@
 #include <span>
 #include <vector>
 
-namespace dynapipe {
+#include "dynapipe/batch/equal_rows.hpp"
 
-/// Shapes of padded micro-batches.
-struct Shapes {
-    std::vector<std::int64_t> n_rows, row_tokens, target_tokens;
-};
+namespace dynapipe {
 
 /// The shapes of windows, in one row per first sample.
 struct WindowShapes {
@@ -35,17 +32,5 @@ WindowShapes window_shapes(std::span<const std::int64_t> row_tokens,
                            std::span<const std::int64_t> target_tokens,
                            std::span<const std::int64_t> begin, std::span<const std::int64_t> first,
                            std::span<const std::int64_t> most);
-
-/// Marks windows that are not to be used. A window is used if it fits; with more than `largest`
-/// samples, only if all windows between `largest` and its size fit, too.
-///
-/// @param cells    as in `WindowShapes`; afterwards indices count from `first`, -1 if not used
-/// @param most     number of cells per row; their sum is the number of cells
-/// @param fits     per shape, whether it fits
-/// @param largest  per row, see above
-/// @param first    offset added to the indices of shapes
-void use_windows(std::span<std::int32_t> cells, std::span<const std::int64_t> most,
-                 std::span<const bool> fits, std::span<const std::int64_t> largest,
-                 std::int32_t first);
 
 }  // namespace dynapipe

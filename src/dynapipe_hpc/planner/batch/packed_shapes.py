@@ -2,88 +2,13 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple, Self, assert_never
+from typing import assert_never
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import (
-    MAX_FILL_TOKENS,
-    DenseRows,
-    MicroBatch,
-    PackedRow,
-    PaddedRows,
-)
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, KnownRows, Shapes, Sizes
-
-NO_TARGETS: IntArray = np.zeros(1, np.int64)
-
-
-class Sums(NamedTuple):
-    """Sums over the samples of packed micro-batches.
-
-    Arrays of shape (n_microbatches,). A sample has a positions of input and b of target; in a
-    decoder-only model, a of both.
-
-    Attributes:
-        n_samples: Number of samples; a preference pair, whose answers do not see each other, counts
-            as two.
-        inputs: Sum of a.
-        input_pairs: Sum of a^2: pairs of positions of one sample; of preference pairs, see
-            `Sample.attention_pairs`.
-        targets: Sum of b.
-        target_pairs: Sum of b (a + b): pairs of a target and an input or target of its sample.
-    """
-
-    n_samples: Sizes
-    inputs: Sizes
-    input_pairs: Sizes
-    targets: Sizes = NO_TARGETS
-    target_pairs: Sizes = NO_TARGETS
-
-    def with_fill(self, row_tokens: Sizes, target_tokens: Sizes = NO_TARGETS) -> Self:
-        """Sums over samples and documents of `MAX_FILL_TOKENS` tokens that fill rows up.
-
-        Shorter ones are left out. Documents of targets attend to themselves and to documents of
-        inputs of as many tokens.
-        """
-        of_inputs = (row_tokens - self.inputs) // MAX_FILL_TOKENS
-        of_targets = (target_tokens - self.targets) // MAX_FILL_TOKENS
-        return type(self)(
-            self.n_samples + of_inputs,
-            self.inputs + of_inputs * MAX_FILL_TOKENS,
-            self.input_pairs + of_inputs * MAX_FILL_TOKENS**2,
-            self.targets + of_targets * MAX_FILL_TOKENS,
-            self.target_pairs + of_targets * (2 * MAX_FILL_TOKENS**2),
-        )
-
-
-def packed_shapes(row_tokens: Sizes, sums: Sums, known: KnownRows) -> Shapes:
-    """Equal rows by which packed micro-batches of a decoder-only model are looked up.
-
-    Times and bytes depend on tokens T and on pairs P of tokens of one sample, which is the sum
-    of squared lengths; T^2 / P rows of P / T tokens have as many of both. There are never more
-    rows than samples, or than are known, nor shorter ones: then rows are fewer and longer,
-    which have as many tokens but overestimate pairs. Documents that fill rows up count as samples
-    where rows would otherwise be longer than is known.
-    """
-    n_rows = _input_rows(row_tokens, sums, sums.with_fill(row_tokens), known)
-    return Shapes.padded(n_rows, row_tokens / n_rows, np.zeros_like(n_rows))
-
-
-def packed_pair_shapes(
-    row_tokens: Sizes, target_tokens: Sizes, sums: Sums, known: KnownRows
-) -> Shapes:
-    """Equal rows by which packed micro-batches of an encoder-decoder model are looked up.
-
-    The encoder's parts depend on inputs and their pairs, as in a decoder-only model. Parts of the
-    decoder depend on tokens T of targets, S of inputs, and pairs P of a target and what it attends
-    to: T (T + S) / P rows have as many of all three. That is another number of rows.
-    """
-    filled = sums.with_fill(row_tokens, target_tokens)
-    input_rows = _input_rows(row_tokens, sums, filled, known)
-    wanted = filled.targets * ((filled.targets + filled.inputs) / filled.target_pairs)
-    n_rows = _rows(wanted, target_tokens, np.inf, known)
-    return Shapes(n_rows, row_tokens / n_rows, target_tokens / n_rows, input_rows)
+from dynapipe_hpc import _kernels
+from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PackedRow, PaddedRows
+from dynapipe_hpc.planner.cost.cost_model import IntArray, KnownRows, Shapes
 
 
 def sliced_shapes(
@@ -114,18 +39,6 @@ def shapes_of(microbatches: Sequence[MicroBatch], known: KnownRows) -> Shapes:
     return Shapes(*np.array(each).reshape(-1, len(Shapes._fields)).T)
 
 
-def _input_rows(tokens: Sizes, sums: Sums, filled: Sums, known: KnownRows) -> FloatArray:
-    more = np.minimum(filled.n_samples, tokens / known.longest_tokens)
-    n_samples = np.maximum(sums.n_samples, more)
-    return _rows(tokens * (tokens / filled.input_pairs), tokens, n_samples, known)
-
-
-def _rows(wanted: Sizes, tokens: Sizes, n_samples: Sizes | float, known: KnownRows) -> FloatArray:
-    """The wanted numbers of rows, limited to what was measured."""
-    most = np.minimum(np.minimum(n_samples, known.most), tokens / known.least_tokens)
-    return np.asarray(np.maximum(np.minimum(wanted, most), 1.0))
-
-
 def _sizes_of(microbatch: MicroBatch, known: KnownRows) -> tuple[float, ...]:
     match microbatch:
         case PaddedRows() | DenseRows():
@@ -153,15 +66,28 @@ def _packed_sizes(microbatch: PackedRow, known: KnownRows) -> tuple[float, ...]:
         shapes = sliced_shapes(np.array([microbatch.row_tokens]), spans, others, known)
         return tuple(float(sizes[0]) for sizes in shapes)
     inputs, targets = np.diff(microbatch.offsets), np.diff(microbatch.target_offsets)
-    rows = ([microbatch.row_tokens], [microbatch.target_tokens])
-    n_documents = len(inputs) + len(microbatch.branches)
-    of_inputs = ([n_documents], [inputs.sum()], [inputs @ inputs - unseen_pairs(microbatch)])
-    row_tokens, target_tokens = np.array(rows, np.float64)
-    n_samples, n_inputs, pairs = np.array(of_inputs, np.float64)
-    if not targets.size:
-        shapes = packed_shapes(row_tokens, Sums(n_samples, n_inputs, pairs), known)
-    else:
-        of_targets = np.array([[targets.sum()], [targets @ (inputs + targets)]], np.float64)
-        sums = Sums(n_samples, n_inputs, pairs, *of_targets)
-        shapes = packed_pair_shapes(row_tokens, target_tokens, sums, known)
-    return tuple(float(sizes[0]) for sizes in shapes)
+    of_targets = targets @ (inputs + targets) if targets.size else 0
+    sums = (
+        len(inputs) + len(microbatch.branches),
+        int(inputs.sum()),
+        int(inputs @ inputs) - unseen_pairs(microbatch),
+        int(targets.sum()),
+        int(of_targets),
+    )
+    return packed_rows(microbatch.row_tokens, microbatch.target_tokens, sums, known)
+
+
+def packed_rows(
+    row_tokens: int, target_tokens: int, sums: tuple[int, int, int, int, int], known: KnownRows
+) -> tuple[float, ...]:
+    """Entries of `Shapes` of a packed micro-batch, see equal_rows.hpp.
+
+    Args:
+        row_tokens: Length of the row, or of that of inputs, fill included.
+        target_tokens: Length of the row of targets; 0 if there is none.
+        sums: Texts that attend to themselves only, inputs, pairs of inputs of one text, targets,
+            pairs of a target and what it attends to.
+        known: Rows that the cost model knows.
+    """
+    limits = (known.most, known.least_tokens, known.longest_tokens)
+    return _kernels.equal_rows(row_tokens, target_tokens, sums, limits)

@@ -19,7 +19,7 @@ from dynapipe_hpc.planner.batch.slice_rule import SliceRule, SliceSetting
 from dynapipe_hpc.planner.batch.windows.price_windows import (
     PADDED_ONLY,
     check_samples,
-    price_bundled_windows,
+    price_windows,
 )
 from dynapipe_hpc.planner.batch.windows.slice_windows import with_slices
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
@@ -156,7 +156,8 @@ def search_spaces(
         raise TooFewMicroBatchesError.from_counts(len(samples), cluster.n_replicas)
     may_slice = slices != "off"
     price = partial(
-        price_bundled_windows,
+        price_windows,
+        may_bundle=True,
         cost=cost,
         cluster=cluster,
         token_multiple=token_multiple,

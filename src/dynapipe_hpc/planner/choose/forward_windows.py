@@ -12,7 +12,7 @@ from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.replicas import balance
 from dynapipe_hpc.planner.batch.slice_rule import SliceRule
-from dynapipe_hpc.planner.batch.windows.price_windows import check_samples, price_bundled_windows
+from dynapipe_hpc.planner.batch.windows.price_windows import check_samples, price_windows
 from dynapipe_hpc.planner.batch.windows.slice_windows import with_slices
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.choose.choice import Choice
@@ -56,13 +56,14 @@ class ForwardWindows:
     def _windows(self, ordered: Sequence[Sample]) -> WindowTable:
         cost, cluster, rule = self.cost, self.cluster, self.slice_rule
         of_pairs = any(sample.is_pair for sample in ordered)
-        table = price_bundled_windows(
+        table = price_windows(
             ordered,
             cost,
             cluster,
             (Layout.PACKED,) if of_pairs else self.layouts,
             token_multiple=rule.token_multiple,
             may_misfit=rule.setting != "off",
+            may_bundle=True,
         )
         if table.runs_alone[:, table.row_of_sample].any(axis=0).all():
             return table

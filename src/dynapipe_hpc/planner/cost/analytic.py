@@ -1,11 +1,11 @@
 """Costs estimated from the model's arithmetic, for machines that were not profiled."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
+from dynapipe_hpc import _kernels
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import (
     BACKWARD_WORK,
@@ -15,7 +15,6 @@ from dynapipe_hpc.architecture.part import (
     Amount,
     Part,
     Side,
-    Work,
     total,
 )
 from dynapipe_hpc.architecture.placement import Placement
@@ -24,8 +23,10 @@ from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import (
+    Cost,
     CostModel,
     FloatArray,
+    Kinds,
     Shapes,
     StageCosts,
 )
@@ -37,50 +38,23 @@ from dynapipe_hpc.planner.cost.model_state import (
 )
 from dynapipe_hpc.planner.cost.slice_memory import slice_memory
 from dynapipe_hpc.planner.cost.stage_parts import StageKinds, boundary_sizes, parts_of_stages
-from dynapipe_hpc.planner.cost.tokens import Tokens
 
 
-@dataclass(frozen=True, slots=True)
-class LayerEstimate:
-    """Needs of one part of a kind, on one shard.
+class LayerEstimate(NamedTuple):
+    """Needs of one part of a kind, on one shard, in the order of estimate_costs.hpp.
 
     Attributes:
-        side: Tokens that pass through it.
         window: Number of tokens that attention with a window sees, see `Part.window`.
-        work: Operations of its forward pass.
-        deferred_flops: Operations of what W computes gradients for, see `Part.deferred_work`.
-        read_weight_bytes: Weights that every pass reads.
-        deferred_weight_bytes: Gradients of weights that W computes.
-        moved_bytes: Activations that the forward pass writes and reads.
-        summed_bytes: Tensors that each direction adds up over shards.
-        stored_bytes: Activations kept for the backward pass.
-        transient_bytes: Activations on top while the forward pass runs.
-        passing_bytes: Activations on top that it makes and does not keep, of one block at a time.
-        mask_bytes: Masks of dropout on top while a pass runs, up to `MAX_MASK_BYTES`.
-        gradient_bytes: Gradient of the largest weight, before it is added to those of others.
-        term_bytes: Gradient that each layer computes for what its side shares.
-        repeated_flops: Operations of the forward pass that the backward pass computes again.
-        repeated_bytes: What it keeps of that until it needs it.
+        needs: What depends on tokens.
+        own_bytes: What does not: weights that every pass reads, gradients that W writes, the
+            largest gradient before it is added to those of others, and limits on transient
+            activations and on masks of dropout.
     """
 
     side: Side
     window: float
-    work: Work
-    deferred_flops: Amount
-    read_weight_bytes: int
-    deferred_weight_bytes: int
-    moved_bytes: Amount
-    summed_bytes: Amount
-    stored_bytes: Amount
-    transient_bytes: Amount
-    transient_most_bytes: float
-    passing_bytes: Sequence[Amount]
-    mask_bytes: Amount
-    gradient_bytes: int
-    term_bytes: Amount
-    sum_bytes: Amount
-    repeated_flops: Amount
-    repeated_bytes: Amount
+    needs: Sequence[Amount]
+    own_bytes: Sequence[float]
 
 
 def layer_estimates(
@@ -107,26 +81,30 @@ def layer_estimates(
         n_read = 0 if kind == EMBEDDING else part.parameters  # few rows are looked up
         deferred = part.deferred_work(recompute)
         n_deferred = (deferred.per_own + deferred.per_source) // 2  # a product and a sum for each
-        estimates[kind] = LayerEstimate(
-            side=part.side,
-            window=part.window,
-            work=part.work,
-            deferred_flops=deferred,
-            read_weight_bytes=n_read * element_bytes,
-            deferred_weight_bytes=n_deferred * element_bytes,
-            moved_bytes=total(part.kept_bytes(Recompute.NONE, element_bytes), transient),
-            summed_bytes=Amount(part.n_sums * token_bytes) if n_shards > 1 else NOTHING,
-            stored_bytes=part.kept_bytes(recompute, element_bytes),
-            transient_bytes=transient,
-            transient_most_bytes=part.transient_most_bytes(element_bytes),
-            passing_bytes=part.passing_bytes(recompute, element_bytes),
-            mask_bytes=part.mask_bytes,
-            gradient_bytes=part.largest_weight * element_bytes,
-            term_bytes=part.gradient_term.times(element_bytes),
-            sum_bytes=part.gradient_sum.times(element_bytes),
-            repeated_flops=part.recomputed_work(recompute),
-            repeated_bytes=part.recomputed_bytes(recompute, element_bytes),
+        needs = (
+            part.work.linear,
+            part.work.attention,
+            part.work.spared,
+            deferred,
+            part.recomputed_work(recompute),
+            total(part.kept_bytes(Recompute.NONE, element_bytes), transient),
+            Amount(part.n_sums * token_bytes) if n_shards > 1 else NOTHING,
+            part.kept_bytes(recompute, element_bytes),
+            transient,
+            part.mask_bytes,
+            part.recomputed_bytes(recompute, element_bytes),
+            part.gradient_term.times(element_bytes),
+            part.gradient_sum.times(element_bytes),
+            *part.passing_bytes(recompute, element_bytes),
         )
+        own_bytes = (
+            n_read * element_bytes,
+            n_deferred * element_bytes,
+            part.largest_weight * element_bytes,
+            part.transient_most_bytes(element_bytes),
+            MAX_MASK_BYTES,
+        )
+        estimates[kind] = LayerEstimate(part.side, part.window, needs, own_bytes)
     return estimates
 
 
@@ -191,9 +169,11 @@ def analytic_cost(
         )
         for mode in config.recompute_modes
     }
+    counts = np.array([stages.counts[kind] for kind in parts])
+    needs = {mode: _Estimates.from_layers([*each.values()]) for mode, each in estimates.items()}
     is_alone = cluster.n_replicas == 1
     return CostModel(
-        price=_Rates(config, stages, estimates).price,
+        price=_Rates(config, stages, counts, needs).price,
         describe=lambda: "estimated from peak rates, not measured",
         recompute_modes=config.recompute_modes,
         static_bytes=state_bytes + held.frozen,
@@ -207,103 +187,64 @@ def analytic_cost(
     )
 
 
+class _Estimates(NamedTuple):
+    """Needs of a model's layers in a mode, as arguments of the kernel."""
+
+    sides: Kinds
+    windows: FloatArray
+    needs: FloatArray
+    own_bytes: FloatArray
+
+    @classmethod
+    def from_layers(cls, layers: Sequence[LayerEstimate]) -> Self:
+        most = max(len(layer.needs) for layer in layers)
+        needs = [[*layer.needs, *[NOTHING] * (most - len(layer.needs))] for layer in layers]
+        return cls(
+            np.array([[*Side].index(layer.side) for layer in layers], np.int32),
+            np.array([layer.window for layer in layers], np.float64),
+            np.array(needs, np.float64).transpose(0, 2, 1).copy(),
+            np.array([layer.own_bytes for layer in layers], np.float64),
+        )
+
+
 class _Rates(NamedTuple):
-    """The machine's rates, the kinds of stages, and what layers need by mode and kind."""
+    """The machine's rates, what the kinds of stages hold and send, and needs by mode."""
 
     config: AnalyticConfig
     stages: StageKinds
-    estimates: Mapping[Recompute, Mapping[str, LayerEstimate]]
+    counts: FloatArray
+    estimates: Mapping[Recompute, _Estimates]
 
     def price(
         self, shapes: Shapes, _: Layout, recompute: Recompute, out: FloatArray | None
     ) -> StageCosts:
         if recompute not in self.estimates:
             raise ValueError(f"recomputation '{recompute.text}' is not estimated")
-        estimates = self.estimates[recompute]
-        layers = np.array(
-            [
-                self._layer(e, Tokens.from_shapes(e.side, shapes, e.window))
-                for e in estimates.values()
-            ]
+        config, n_kinds = self.config, len(self.stages.boundaries)
+        n_rows, *others = (np.ascontiguousarray(side, np.float64) for side in shapes)
+        row_tokens, target_tokens, input_rows = others
+        costs = np.empty((len(n_rows), n_kinds, len(Cost))) if out is None else out
+        rates = (
+            config.flops_per_ms,
+            config.memory_bytes_per_ms,
+            config.reduction_bytes_per_ms,
+            config.launch_ms,
+            BEGINNING_SHARE * config.launch_ms,
+            BACKWARD_WORK,
         )
-        counts = np.array([self.stages.counts[kind] for kind in estimates])
-        added = _Layer(*np.einsum("kqm,ks->qms", layers, counts))
-        held = (counts > 0)[:, np.newaxis, np.newaxis]
-        forward_bytes, backward_bytes = np.max(layers[:, _SHARED, :, np.newaxis] * held, axis=0)
-        sides = (shapes.row_tokens, shapes.target_tokens)
-        tokens = np.stack([shapes.n_rows * side for side in sides], axis=1)
-        costs = StageCosts.from_times(
-            forward_ms=added.forward_ms,
-            backward_ms=added.backward_ms,
-            weight_ms=added.weight_ms,
-            splitting_ms=np.zeros(()),
-            stored_bytes=added.stored_bytes,
-            forward_transient_bytes=forward_bytes,
-            backward_transient_bytes=backward_bytes + added.sum_bytes,
-            boundary_bytes=tokens @ self.stages.boundaries.T,
-            out=out,
+        needs = self.estimates[recompute]
+        _kernels.estimate_costs(
+            needs.sides,
+            needs.windows,
+            needs.needs,
+            needs.own_bytes,
+            rates,
+            self.counts,
+            self.stages.boundaries,
+            n_rows,
+            row_tokens,
+            target_tokens,
+            input_rows,
+            costs,
         )
-        return StageCosts(costs.table, self.stages.kind_of_stage)
-
-    def _layer(self, estimate: LayerEstimate, tokens: Tokens) -> "_Layer":
-        config = self.config
-        linear_ms = tokens.times(estimate.work.linear) / config.flops_per_ms
-        attention_ms = tokens.times(estimate.work.attention) / config.flops_per_ms
-        spared_ms = tokens.times(estimate.work.spared) / config.flops_per_ms
-        activation_bytes = tokens.times(estimate.moved_bytes)
-        moved_ms = (estimate.read_weight_bytes + activation_bytes) / config.memory_bytes_per_ms
-        summed_ms = tokens.times(estimate.summed_bytes) / config.reduction_bytes_per_ms
-        computed_ms = linear_ms + attention_ms
-        begun_ms = BEGINNING_SHARE * config.launch_ms
-        passed_ms = begun_ms + np.maximum(computed_ms, moved_ms)
-        forward_ms = np.maximum(passed_ms, config.launch_ms) + summed_ms
-        # Where nothing is spared, exactly twice the forward pass.
-        twice_ms = np.maximum(BACKWARD_WORK * computed_ms - spared_ms, BACKWARD_WORK * moved_ms)
-        back_ms = np.maximum(BACKWARD_WORK * begun_ms + twice_ms, BACKWARD_WORK * config.launch_ms)
-        backward_ms = back_ms + BACKWARD_WORK * summed_ms
-        repeated_ms = tokens.times(estimate.repeated_flops) / config.flops_per_ms
-        weight_ms = np.zeros_like(forward_ms)
-        if estimate.deferred_flops != NOTHING:
-            deferred_ms = tokens.times(estimate.deferred_flops) / config.flops_per_ms
-            written_bytes = estimate.deferred_weight_bytes + activation_bytes
-            written_ms = written_bytes / config.memory_bytes_per_ms
-            weight_ms = np.maximum(begun_ms + np.maximum(deferred_ms, written_ms), config.launch_ms)
-        transient = tokens.times(estimate.transient_bytes).clip(max=estimate.transient_most_bytes)
-        masks = tokens.times(estimate.mask_bytes).clip(max=MAX_MASK_BYTES)
-        passing = np.max([tokens.times(block) for block in (NOTHING, *estimate.passing_bytes)], 0)
-        return _Layer(
-            forward_ms=forward_ms,
-            backward_ms=backward_ms + repeated_ms,
-            weight_ms=weight_ms,
-            stored_bytes=tokens.times(estimate.stored_bytes),
-            forward_transient_bytes=transient + passing + masks,
-            backward_transient_bytes=(
-                BACKWARD_WORK * transient
-                + masks
-                + tokens.times(estimate.repeated_bytes)
-                + tokens.times(estimate.term_bytes)
-                + estimate.gradient_bytes
-            ),
-            sum_bytes=tokens.times(estimate.sum_bytes),
-        )
-
-
-class _Layer(NamedTuple):
-    """Columns of `StageCosts` for one layer, each of shape (n_microbatches,).
-
-    The last is of none: it is held on top of what the largest backward pass of the stage needs.
-    """
-
-    forward_ms: FloatArray
-    backward_ms: FloatArray
-    weight_ms: FloatArray
-    stored_bytes: FloatArray
-    forward_transient_bytes: FloatArray
-    backward_transient_bytes: FloatArray
-    sum_bytes: FloatArray
-
-
-_SHARED = [
-    _Layer._fields.index(name) for name in ("forward_transient_bytes", "backward_transient_bytes")
-]
-"""Columns that layers share, as they run one after the other; others add up."""
+        return StageCosts(costs, self.stages.kind_of_stage)

@@ -75,13 +75,13 @@ class Shapes(NamedTuple):
     """Sizes of micro-batches. Arrays of shape (n_microbatches,).
 
     Attributes:
-        n_rows: Rows of each, >= 1; of packed micro-batches not always whole, see `packed_shapes`.
+        n_rows: Rows of each, >= 1; of packed micro-batches not always whole, see equal_rows.hpp.
             Less than one of micro-batches with a slice of a sample, whose tokens attend to more
             tokens than there are: (tokens)^2 / pairs.
         row_tokens: Padded length of its rows, > 0; likewise.
         target_tokens: Padded length of its rows on the decoder side; 0 in decoder-only models.
         input_rows: Rows by which parts are looked up that only inputs pass through: `n_rows`,
-            except in packed micro-batches of pairs, see `packed_pair_shapes`.
+            except in packed micro-batches of pairs, see equal_rows.hpp.
     """
 
     n_rows: Sizes
@@ -306,7 +306,7 @@ class CostModel:
             their columns is lower for more rows or longer rows, `weight_ms` and the rest of
             `backward_ms` included. None where the costs are such.
         layout: How the samples of rows lie. Packed micro-batches are looked up as equal rows, see
-            `packed_shapes`.
+            equal_rows.hpp.
         layouts: Layouts whose costs differ; those of others are the costs of padded rows.
         known_rows: Rows whose costs are known.
         slowness: Factors >= 1 by which passes of a stage take longer on a replica than the costs

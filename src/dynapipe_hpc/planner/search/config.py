@@ -21,5 +21,5 @@ class SearchConfig(ConfigTable):
         seed: Seed of the random moves.
     """
 
-    effort: int = Field(default=400_000, ge=0, le=LARGEST)
+    effort: int = Field(default=200_000, ge=0, le=LARGEST)
     seed: int = Field(default=0, ge=0, le=LARGEST)

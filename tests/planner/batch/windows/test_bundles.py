@@ -20,7 +20,7 @@ from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
 from dynapipe_hpc.planner.batch.row_length import RowLengths, padded_microbatch, row_lengths
 from dynapipe_hpc.planner.batch.windows import bundles as rule
 from dynapipe_hpc.planner.batch.windows.bundles import bundles
-from dynapipe_hpc.planner.batch.windows.price_windows import price_bundled_windows
+from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
 
@@ -98,7 +98,9 @@ def test_windows_of_bundles_are_padded_to_their_longest(
     samples = order_samples(samples) if is_sorted else samples
     cost = PAIR_COST if has_targets else COST
     with even_of_few_samples():
-        table = price_bundled_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=room))
+        table = price_windows(
+            samples, cost, Cluster(n_stages=2, device_memory_bytes=room), may_bundle=True
+        )
     begin = table.begin.tolist()
     modes = range(len(cost.recompute_modes))
     windows = [
@@ -124,7 +126,7 @@ def test_bundles_have_few_tokens_in_rows_of_the_multiple_that_plans_have() -> No
     samples = order_samples(drawn(4000))
     rows = row_lengths(samples, is_encoder_decoder=False)
     cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
-    table = price_bundled_windows(samples, COST, cluster, token_multiple=128)
+    table = price_windows(samples, COST, cluster, token_multiple=128, may_bundle=True)
     lengths = RowLengths(-(-rows.row_tokens // 128) * 128, rows.target_tokens)
     # Not as lists: where CI is set, pytest would take a minute to show how they differ.
     assert np.array_equal(table.begin, bundles(lengths, 1))
@@ -134,8 +136,8 @@ def test_bundles_have_few_tokens_in_rows_of_the_multiple_that_plans_have() -> No
 def test_samples_of_rows_that_are_filled_up_by_much_are_bundled() -> None:
     samples, cluster = order_samples(drawn(4000)), Cluster(n_stages=2, device_memory_bytes=10**9)
     of_128, of_2048 = (
-        price_bundled_windows(
-            samples, COST, cluster, [Layout.PACKED], token_multiple=multiple
+        price_windows(
+            samples, COST, cluster, [Layout.PACKED], token_multiple=multiple, may_bundle=True
         ).begin
         for multiple in (128, 2048)
     )
@@ -146,8 +148,11 @@ def test_samples_of_rows_that_are_filled_up_by_much_are_bundled() -> None:
 def test_where_bundles_do_not_run_samples_are_not_bundled() -> None:
     samples = drawn(16)
     with even_of_few_samples():
-        table = price_bundled_windows(
-            samples, changed(linear_cost(), only_one_row), Cluster(device_memory_bytes=10**9)
+        table = price_windows(
+            samples,
+            changed(linear_cost(), only_one_row),
+            Cluster(device_memory_bytes=10**9),
+            may_bundle=True,
         )
         assert len(bundles(row_lengths(samples, is_encoder_decoder=False), 1)) < 17
     np.testing.assert_array_equal(table.begin, np.arange(17))
@@ -155,7 +160,7 @@ def test_where_bundles_do_not_run_samples_are_not_bundled() -> None:
 
 def test_windows_of_large_batches_are_few_and_grow_with_the_samples() -> None:
     room = Cluster(n_stages=2, device_memory_bytes=100_000)
-    small, large = (price_bundled_windows(drawn(n), COST, room) for n in (8_000, 32_000))
+    small, large = (price_windows(drawn(n), COST, room, may_bundle=True) for n in (8_000, 32_000))
     assert n_windows(small) < 60 * 8_000
     assert n_windows(large) < 4.2 * n_windows(small)
     assert large.costs.table.nbytes < 4.2 * small.costs.table.nbytes

@@ -24,28 +24,21 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_samples
-from dynapipe_hpc.planner.batch.row_length import RowLengths
-from dynapipe_hpc.planner.batch.windows import bundles, packed_windows
-from dynapipe_hpc.planner.batch.windows.packed_windows import PackedWindows
+from dynapipe_hpc.planner.batch.windows import bundles
+from dynapipe_hpc.planner.batch.windows import price_windows as rules
 from dynapipe_hpc.planner.batch.windows.price_windows import (
-    price_bundled_windows,
     price_windows,
 )
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import KnownRows
 
 COST = linear_cost(token_bytes=2.0, recomputes=True)
-NO_LAUNCH = linear_cost(launch_ms=(0.0, 0.0))
 LAYOUT_COST = packed_apart(
     COST, linear_cost(token_ms=(0.008, 0.007), token_bytes=1.5, recomputes=True)
 )
 """Tokens of packed rows take less time and memory."""
 BOTH = (Layout.PADDED, Layout.PACKED)
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=7)
-
-
-def of_one_side(lengths: Sequence[int]) -> RowLengths:
-    return RowLengths(np.array(lengths), np.zeros(len(lengths), np.int64))
 
 
 def room(n_bytes: int) -> Cluster:
@@ -118,8 +111,8 @@ def test_windows_of_bundles_hold_all_their_samples(lengths: list[int]) -> None:
         patch.object(bundles, "BUNDLES_PER_REPLICA", 2),
         patch.object(bundles, "BUNDLES_PER_LONGEST", 1.2),
     ):
-        table = price_bundled_windows(
-            order_samples(samples_of(lengths)), LAYOUT_COST, room(5000), BOTH
+        table = price_windows(
+            order_samples(samples_of(lengths)), LAYOUT_COST, room(5000), BOTH, may_bundle=True
         )
     check_every_window(table, 5000)
 
@@ -128,11 +121,7 @@ def test_windows_of_bundles_hold_all_their_samples(lengths: list[int]) -> None:
 def test_sums_are_those_of_a_loop(lengths: list[int], n_known: int) -> None:
     known = KnownRows((1, 2), 2, 8) if n_known else KnownRows()
     cost = replace(linear_cost(), known_rows=known)
-    windows = PackedWindows.from_lengths(
-        of_one_side(lengths), np.arange(len(lengths) + 1), cost, room(1)
-    )
-    first = np.arange(len(lengths))
-    found = windows.shapes_of_rows(first, windows.most(first))
+    table = price_windows(samples_of(lengths), cost, room(10**9), [Layout.PACKED])
     expected = []
     for i in range(len(lengths)):
         tokens = pairs = 0
@@ -143,55 +132,46 @@ def test_sums_are_those_of_a_loop(lengths: list[int], n_known: int) -> None:
             most = min(n_samples, known.most, filled / known.least_tokens)
             n_rows = max(1, min(filled**2 / pairs, most))
             expected.append((n_rows, filled / n_rows))
-    assert found.cells.tolist() == list(range(len(expected)))
-    np.testing.assert_allclose(np.stack(found.shapes[:2], axis=1), expected, rtol=1e-12)
+    assert table.cells.tolist() == list(range(len(expected)))
+    np.testing.assert_allclose(np.stack(table.shapes[:2], axis=1), expected, rtol=1e-12)
+
+
+def most_of(lengths: Sequence[int], launch_ms: float, multiple: int = 8) -> list[int]:
+    """The most samples of a packed window from each on, in a batch of more than 20 samples."""
+    cost = linear_cost(launch_ms=(launch_ms, launch_ms))
+    with patch.object(rules, "FEWEST_LIMITED", 20):
+        table = price_windows(
+            samples_of(lengths), cost, room(10**9), [Layout.PACKED], token_multiple=multiple
+        )
+    begin, end = table.spans[0].T
+    most: list[int] = (end - begin).tolist()
+    return most
 
 
 def test_windows_of_large_batches_keep_every_stage_busy() -> None:
     lengths = [60, 40, *[10] * 30]  # 400 tokens on 1 x 2 ranks
-    with patch.object(packed_windows, "FEWEST_LIMITED", 20):
-        windows = PackedWindows.from_lengths(
-            of_one_side(lengths), np.arange(33), NO_LAUNCH, room(1)
-        )
-        filled = PackedWindows.from_lengths(
-            of_one_side(lengths), np.arange(33), NO_LAUNCH, room(1), token_multiple=256
-        )
-        dear = linear_cost(launch_ms=(0.2, 0.2))
-        large = PackedWindows.from_lengths(of_one_side(lengths), np.arange(33), dear, room(1))
-    small = PackedWindows.from_lengths(of_one_side(lengths), np.arange(33), NO_LAUNCH, room(1))
-    assert large.most(np.array([0, 1, 2, 31])).tolist() == [12, 17, 20, 1]
-    assert windows.most(np.array([0, 1, 2, 25, 31])).tolist() == [4, 9, 12, 7, 1]
-    assert filled.most(np.array([0, 1, 2, 25, 31])).tolist() == [17, 22, 25, 7, 1]
-    assert small.most(np.array([0, 31])).tolist() == [32, 1]
+    most, filled, dear = (
+        np.array(most_of(lengths, launch_ms, multiple))
+        for launch_ms, multiple in ((0.0, 8), (0.0, 256), (0.2, 8))
+    )
+    assert most[[0, 1, 2, 25, 31]].tolist() == [4, 9, 12, 7, 1]
+    assert filled[[0, 1, 2, 25, 31]].tolist() == [17, 22, 25, 7, 1]
+    assert dear[[0, 1, 2, 31]].tolist() == [12, 17, 20, 1]
+    assert most_of(lengths[:19], 0.0) == [*range(19, 0, -1)]
 
 
 @pytest.mark.parametrize(
-    ("launch_ms", "share"),
+    ("launch_ms", "most"),
     # Two stages: a quarter of 400 tokens, each of which takes 0.01 ms; or twice as many, and so on.
-    [(0.0, 1 / 4), (0.01, 1 / 4), (0.2, 1 / 2), (0.4, 1.0), (8.0, 2.0)],
+    [(0.0, 10), (0.01, 10), (0.2, 20), (0.4, 40), (8.0, 40)],
 )
-def test_windows_have_more_tokens_where_launches_take_a_share(
-    launch_ms: float, share: float
-) -> None:
-    cost = linear_cost(launch_ms=(launch_ms, launch_ms))
-    windows = PackedWindows.from_lengths(of_one_side([10] * 40), np.arange(41), cost, room(1))
-    assert windows.cheapest_share(cost, room(1)) == share
-
-
-def test_windows_are_larger_where_large_ones_are_cheap() -> None:
-    samples = samples_of([10] * 40)
-    with patch.object(packed_windows, "FEWEST_LIMITED", 20):
-        tables = [
-            price_windows(samples, linear_cost(launch_ms=(ms, ms)), room(10**6), [Layout.PACKED])
-            for ms in (0.0, 10.0)
-        ]
-    few, many = (int((np.diff(table.spans[0], axis=1)).max()) for table in tables)
-    assert (few, many) == (10, 40)
+def test_windows_have_more_tokens_where_launches_take_a_share(launch_ms: float, most: int) -> None:
+    assert most_of([10] * 40, launch_ms)[0] == most
 
 
 def test_layouts_are_searched_together() -> None:
     samples = order_samples(samples_of([40, 24, 24, 9, 8, 3]))
-    together = price_bundled_windows(samples, COST, room(10**6), BOTH)
+    together = price_windows(samples, COST, room(10**6), BOTH, may_bundle=True)
     assert together.modes == tuple(starmap(ExecutionMode, product(BOTH, COST.recompute_modes)))
 
 

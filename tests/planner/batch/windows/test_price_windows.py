@@ -117,7 +117,7 @@ def noisy_cost(*noise_bytes: float) -> CostModel:
     """Costs whose stored bytes have noise, by the number of rows."""
 
     def change(shapes: Shapes, costs: StageCosts) -> StageCosts:
-        noise = np.array(noise_bytes)[shapes.n_rows % len(noise_bytes)]
+        noise = np.array(noise_bytes)[shapes.n_rows.astype(np.int64) % len(noise_bytes)]
         costs.stored_bytes[:] += noise[:, None]
         return costs
 
@@ -125,7 +125,7 @@ def noisy_cost(*noise_bytes: float) -> CostModel:
 
 
 def used_sizes(fits: list[bool]) -> list[bool]:
-    """By the rule of `WindowLookup`, given whether 1, 2, 3, ... samples fit."""
+    """By the rule of price_windows.hpp, given whether 1, 2, 3, ... samples fit."""
     doubling = [size for size in {*(2**j for j in range(5)), len(fits)} if size <= len(fits)]
     largest = max((size for size in doubling if fits[size - 1]), default=0)
     end = next((k for k in range(largest, len(fits)) if not fits[k]), len(fits))

@@ -19,7 +19,8 @@ PACKED_SHARE = 8
 """Fraction of these from which on samples are bundled if they may be packed: unlike padded windows,
 of which many are alike, all packed ones have costs of their own."""
 BUNDLES_PER_REPLICA = 256
-"""Least number of bundles for each replica, if all bundles had the same number of tokens."""
+"""Least number of bundles for each replica, if all bundles had the same number of tokens; half as
+many if they may be packed."""
 BUNDLES_PER_LONGEST = 3
 """Least number of bundles with as many tokens as the longest sample."""
 MANY_BUNDLES = 512
@@ -43,14 +44,14 @@ def bundles(
     Returns:
         Indices of samples, ascending from 0 to the number of samples, shape (n_bundles + 1,).
     """
-    n_samples = len(lengths.row_tokens)
+    n_samples, may_pack = len(lengths.row_tokens), Layout.PACKED in layouts
     fewest = max(FEWEST_SAMPLES, FEWEST_PER_REPLICA * n_replicas)
-    if n_samples < (fewest // PACKED_SHARE if Layout.PACKED in layouts else fewest):
+    if n_samples < (fewest // PACKED_SHARE if may_pack else fewest):
         return np.arange(n_samples + 1)
     tokens = lengths.row_tokens + lengths.target_tokens
     total = tokens.sum()
     most = max(tokens.max() / BUNDLES_PER_LONGEST, total / MANY_BUNDLES)
-    most = min(most, total / BUNDLES_PER_REPLICA / n_replicas)
+    most = min(most, total / BUNDLES_PER_REPLICA / n_replicas * (1 + may_pack))
     return np.fromiter(_begins(_sizes(lengths, float(most)).tolist()), np.int64)
 
 

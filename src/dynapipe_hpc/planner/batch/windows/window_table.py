@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,24 @@ from dynapipe_hpc.planner.batch.memory import BoolArray
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.slice_rule import Cut
-from dynapipe_hpc.planner.batch.windows.layout_windows import Cells
-from dynapipe_hpc.planner.batch.windows.window_lookup import Ratings
 from dynapipe_hpc.planner.cost.cost_model import Counts, FloatArray, IntArray, Shapes, StageCosts
+
+Cells = npt.NDArray[np.int32]
+
+
+class Ratings(NamedTuple):
+    """Measures by which micro-batches are compared before scheduling. Shape (n_microbatches,).
+
+    Attributes:
+        work_ms: Forward and backward time on the slowest stage of each.
+        fill_ms: Forward and backward time on all its other stages.
+        memory_share: Largest fraction that it keeps of the memory that the model leaves on a
+            stage; 0 for one sample alone, infinite if it cannot run.
+    """
+
+    work_ms: FloatArray
+    fill_ms: FloatArray
+    memory_share: FloatArray
 
 
 class SliceCells(NamedTuple):
@@ -72,37 +87,6 @@ class WindowTable:
     ratings: Ratings
     sliced: SliceCells = NO_SLICES
     _known: dict[tuple[int, int, ExecutionMode], MicroBatch] = field(default_factory=dict)
-
-    @classmethod
-    def joined(cls, tables: Sequence[Self]) -> Self:
-        """One table with the modes of several of the same samples and bundles."""
-        if len(tables) == 1:
-            return tables[0]
-        rows = np.stack([table.row_of_sample for table in tables])
-        of_rows, row_of_sample = np.unique(rows, axis=1, return_inverse=True)
-        n_cells = np.cumsum([0, *(len(table.cells) for table in tables)])
-        n_costs = np.cumsum([0, *(table.costs.n_microbatches for table in tables)]).astype(np.int32)
-        cells = [
-            np.where(table.cells < 0, table.cells, table.cells + before)
-            for table, before in zip(tables, n_costs[:-1], strict=True)
-        ]
-        spans = [
-            table.spans[:, row] + before
-            for table, row, before in zip(tables, of_rows, n_cells[:-1], strict=True)
-        ]
-        every_shape = zip(*(table.shapes for table in tables), strict=True)
-        every_rating = zip(*(table.ratings for table in tables), strict=True)
-        return cls(
-            tables[0].samples,
-            tables[0].begin,
-            sum((table.modes for table in tables), ()),
-            row_of_sample.reshape(-1).astype(np.int32),
-            np.concatenate(cells),
-            np.ascontiguousarray(np.concatenate(spans)),
-            Shapes(*map(np.concatenate, every_shape)),
-            StageCosts.joined([table.costs for table in tables]),
-            Ratings(*map(np.concatenate, every_rating)),
-        )
 
     @property
     def every_sample_runs(self) -> bool:

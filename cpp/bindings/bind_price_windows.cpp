@@ -1,0 +1,203 @@
+#include <pybind11/functional.h>
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+
+#include "arrays.hpp"
+#include "dynapipe/batch/price_windows.hpp"
+
+namespace py = pybind11;
+
+namespace {
+
+using arrays::Doubles;
+using dynapipe::PricedWindows;
+using Counts = py::array_t<std::int64_t, py::array::c_style>;
+using Known = std::tuple<double, double, double>;
+
+/// Sums of these stay exact.
+constexpr double kMostPairs = 4e18;
+
+dynapipe::KnownRows known_of(const Known& known) {
+    return {std::get<0>(known), std::get<1>(known), std::get<2>(known)};
+}
+
+dynapipe::OrderedSamples samples_of(const Counts& inputs, const Counts& targets,
+                                    const Counts& n_documents, const Counts& pairs,
+                                    const Counts& begin) {
+    arrays::check_shape(inputs, "inputs", {inputs.size()});
+    const auto n_samples = static_cast<std::int64_t>(inputs.size());
+    double n_pairs = 0.0;
+    for (const auto& [column, name] : {std::pair(&inputs, "inputs"), std::pair(&targets, "targets"),
+                                       std::pair(&n_documents, "n_documents")}) {
+        arrays::check_shape(*column, name, arrays::shape_of(inputs));
+        arrays::check_counts(*column, name);
+    }
+    arrays::check_shape(pairs, "pairs", arrays::shape_of(inputs));
+    for (py::ssize_t i = 0; i < inputs.size(); ++i) {
+        const auto both = static_cast<double>(inputs.at(i) + targets.at(i));
+        n_pairs += std::max(static_cast<double>(pairs.at(i)), both * both);
+        if (inputs.at(i) < 1 || pairs.at(i) < 1) {
+            throw py::value_error("inputs and pairs must hold numbers from 1");
+        }
+    }
+    if (!(n_pairs < kMostPairs)) {
+        throw py::value_error("the samples have too many pairs of tokens");
+    }
+    const auto places = arrays::entries_of(begin);
+    if (begin.ndim() != 1 || places.size() < 2 || places.front() != 0 ||
+        places.back() != n_samples ||
+        std::adjacent_find(places.begin(), places.end(), std::greater_equal<>()) != places.end()) {
+        throw py::value_error(
+            "begin must ascend from 0 to the number of samples, of which there "
+            "must be one");
+    }
+    return {arrays::entries_of(inputs), arrays::entries_of(targets),
+            arrays::entries_of(n_documents), arrays::entries_of(pairs), places};
+}
+
+dynapipe::StageRoom room_of(const Doubles& room_bytes, const arrays::Kinds& kind_of_stage) {
+    if (room_bytes.ndim() != 1 || room_bytes.size() == 0) {
+        throw py::value_error("room_bytes must have shape (n_stages,), n_stages >= 1, got " +
+                              arrays::text_of(arrays::shape_of(room_bytes)));
+    }
+    dynapipe::StageRoom stages{arrays::entries_of(room_bytes)};
+    if (kind_of_stage) {
+        arrays::check_shape(*kind_of_stage, "kind_of_stage", arrays::shape_of(room_bytes));
+        stages.kind_of_stage = arrays::entries_of(*kind_of_stage);
+        for (const std::int32_t kind : stages.kind_of_stage) {
+            if (kind < 0 || kind >= room_bytes.size()) {
+                throw py::value_error("kind_of_stage must name kinds from 0 on, got " +
+                                      std::to_string(kind));
+            }
+        }
+        stages.n_kinds = 1 + static_cast<std::size_t>(*std::max_element(
+                                 stages.kind_of_stage.begin(), stages.kind_of_stage.end()));
+    }
+    return stages;
+}
+
+/// Memory of the caller as an array, without a copy.
+template <typename T>
+py::array_t<double> view(T* numbers, const arrays::Shape& shape) {
+    return py::array_t<double>(shape, const_cast<double*>(reinterpret_cast<const double*>(numbers)),
+                               py::none());
+}
+
+struct Priced {
+    PricedWindows windows;
+    std::size_t n_kinds;
+    std::size_t n_modes;  ///< in all layouts
+};
+
+Priced price_windows(const Counts& inputs, const Counts& targets, const Counts& n_documents,
+                     const Counts& pairs, const Counts& begin,
+                     const std::vector<std::pair<bool, double>>& layouts,
+                     std::int64_t token_multiple, const Known& known, const Doubles& room_bytes,
+                     const arrays::Kinds& kind_of_stage, std::size_t n_modes,
+                     const py::function& price) {
+    const auto samples = samples_of(inputs, targets, n_documents, pairs, begin);
+    const auto stages = room_of(room_bytes, kind_of_stage);
+    if (token_multiple < 1 || token_multiple > std::int64_t{1} << 31 || layouts.empty() ||
+        n_modes < 1) {
+        throw py::value_error("there must be a layout and a mode, and multiples from 1 to 2^31");
+    }
+    std::vector<dynapipe::WindowLayout> rules;
+    for (const auto& [is_packed, most_tokens] : layouts) {
+        rules.push_back({is_packed, most_tokens});
+    }
+    const auto call = [&](std::size_t layout, std::size_t mode, const dynapipe::Shapes& shapes,
+                          std::span<dynapipe::PassCosts> costs) {
+        const py::gil_scoped_acquire acquire;
+        const auto n = static_cast<py::ssize_t>(shapes.size());
+        price(layout, mode, view(shapes.n_rows.data(), {n}), view(shapes.row_tokens.data(), {n}),
+              view(shapes.target_tokens.data(), {n}), view(shapes.input_rows.data(), {n}),
+              view(costs.data(), {n, static_cast<py::ssize_t>(stages.n_kinds), arrays::kCosts}));
+    };
+    const py::gil_scoped_release release;  // planner threads run side by side
+    return {dynapipe::price_windows(samples, rules, token_multiple, known_of(known), stages,
+                                    n_modes, call),
+            stages.n_kinds, rules.size() * n_modes};
+}
+
+template <typename T>
+py::array_t<T> shown(const py::object& self, const std::vector<T>& entries) {
+    return py::array_t<T>(static_cast<py::ssize_t>(entries.size()), entries.data(), self);
+}
+
+template <typename T>
+auto column(T dynapipe::PricedWindows::* part, std::vector<double> T::* member) {
+    return [part, member](const py::object& self) {
+        return shown(self, self.cast<const Priced&>().windows.*part.*member);
+    };
+}
+
+template <typename T>
+auto whole(std::vector<T> PricedWindows::* member) {
+    return [member](const py::object& self) {
+        return shown(self, self.cast<const Priced&>().windows.*member);
+    };
+}
+
+py::array_t<double> costs_of(const py::object& self) {
+    const auto& priced = self.cast<const Priced&>();
+    const arrays::Shape shape{static_cast<py::ssize_t>(priced.windows.shapes.size()),
+                              static_cast<py::ssize_t>(priced.n_kinds), arrays::kCosts};
+    return py::array_t<double>(shape, reinterpret_cast<const double*>(priced.windows.costs.data()),
+                               self);
+}
+
+py::array_t<std::int64_t> spans_of(const py::object& self) {
+    const auto& priced = self.cast<const Priced&>();
+    const auto n_modes = static_cast<py::ssize_t>(priced.n_modes);
+    const auto n_spans = static_cast<py::ssize_t>(priced.windows.spans.size());
+    return py::array_t<std::int64_t>(arrays::Shape{n_modes, n_spans / n_modes / 2, 2},
+                                     priced.windows.spans.data(), self);
+}
+
+using Sums = std::array<std::int64_t, 5>;
+
+std::array<double, 4> equal_rows(std::int64_t row_tokens, std::int64_t target_tokens,
+                                 const Sums& sums, const Known& known) {
+    const auto [n_documents, inputs, input_pairs, targets, target_pairs] = sums;
+    const auto shape = dynapipe::equal_rows(
+        row_tokens, target_tokens, {n_documents, inputs, input_pairs, targets, target_pairs},
+        known_of(known));
+    return {shape.n_rows, shape.row_tokens, shape.target_tokens, shape.input_rows};
+}
+
+}  // namespace
+
+void bind_price_windows(py::module_& m) {
+    py::class_<Priced>(m, "PricedWindows", "See dynapipe/batch/price_windows.hpp.")
+        .def_property_readonly("costs", &costs_of)
+        .def_property_readonly("cells", whole(&PricedWindows::cells))
+        .def_property_readonly("row_of_bundle", whole(&PricedWindows::row_of_bundle))
+        .def_property_readonly("spans", &spans_of)
+        .def_property_readonly("n_rows", column(&PricedWindows::shapes, &dynapipe::Shapes::n_rows))
+        .def_property_readonly("row_tokens",
+                               column(&PricedWindows::shapes, &dynapipe::Shapes::row_tokens))
+        .def_property_readonly("target_tokens",
+                               column(&PricedWindows::shapes, &dynapipe::Shapes::target_tokens))
+        .def_property_readonly("input_rows",
+                               column(&PricedWindows::shapes, &dynapipe::Shapes::input_rows))
+        .def_property_readonly("work_ms",
+                               column(&PricedWindows::ratings, &dynapipe::Ratings::work_ms))
+        .def_property_readonly("fill_ms",
+                               column(&PricedWindows::ratings, &dynapipe::Ratings::fill_ms))
+        .def_property_readonly("memory_share",
+                               column(&PricedWindows::ratings, &dynapipe::Ratings::memory_share));
+    m.def("price_windows", &price_windows, py::arg("inputs").noconvert(),
+          py::arg("targets").noconvert(), py::arg("n_documents").noconvert(),
+          py::arg("pairs").noconvert(), py::arg("begin").noconvert(), py::arg("layouts"),
+          py::arg("token_multiple"), py::arg("known"), py::arg("room_bytes").noconvert(),
+          py::arg("kind_of_stage").noconvert() = py::none(), py::arg("n_modes"), py::arg("price"),
+          "Looks up all windows that can run; see price_windows.hpp.");
+    m.def("equal_rows", &equal_rows, py::arg("row_tokens"), py::arg("target_tokens"),
+          py::arg("sums"), py::arg("known"),
+          "Equal rows by which a packed micro-batch is looked up; see equal_rows.hpp.");
+}

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "dynapipe/batch/equal_rows.hpp"
+#include "dynapipe/batch/rate_costs.hpp"
+#include "dynapipe/cost/stage_costs.hpp"
+
+namespace dynapipe {
+
+/// Samples in the order to be cut, (n_samples,) each, and their bundles: neighbours that stay
+/// together, in small batches one sample each.
+struct OrderedSamples {
+    std::span<const std::int64_t> inputs;   ///< positions; in a decoder-only model, of both sides
+    std::span<const std::int64_t> targets;  ///< positions on the decoder side; 0 if it has none
+    std::span<const std::int64_t> n_documents;  ///< see SampleSums
+    std::span<const std::int64_t> pairs;        ///< see SampleSums
+    std::span<const std::int64_t> begin;        ///< (n_bundles + 1,): ascending from 0 to n_samples
+
+    [[nodiscard]] std::size_t n_bundles() const { return begin.size() - 1; }
+};
+
+/// How the samples of a window become a micro-batch.
+struct WindowLayout {
+    bool is_packed;      ///< end to end in one row; else a row each, padded to the longest
+    double most_tokens;  ///< limit on packed windows of several bundles; infinite if there is none
+};
+
+/// The ranks of a replica that windows have to fit on.
+struct StageRoom {
+    std::span<const double> room_bytes;  ///< (n_stages,): device memory less that of the model
+    std::span<const std::int32_t> kind_of_stage = {};  ///< see StageCosts
+    std::size_t n_kinds = room_bytes.size();
+};
+
+/// Writes what micro-batches of a layout cost in a mode of recomputation, (n_shapes, n_kinds).
+using Price = std::function<void(std::size_t layout, std::size_t mode, const Shapes& shapes,
+                                 std::span<PassCosts> costs)>;
+
+/// Costs of every window of neighbouring bundles. See `WindowCosts`, which points to these.
+struct PricedWindows {
+    std::vector<PassCosts> costs;             ///< (n_costs, n_kinds)
+    Ratings ratings;                          ///< (n_costs,) each; a bundle alone keeps nothing
+    Shapes shapes;                            ///< (n_costs,) each
+    std::vector<std::int32_t> cells;          ///< as in WindowCosts
+    std::vector<std::int64_t> spans;          ///< (n_layouts * n_modes, n_rows, 2)
+    std::vector<std::int32_t> row_of_bundle;  ///< (n_bundles,)
+};
+
+/// Looks up all windows that can run, once for all uses.
+///
+/// More samples never need less memory, except for noise. The largest windows are looked for among
+/// those of 1, 2, 4, ... bundles; as memory grows almost linearly with the number of samples, the
+/// size at which it reaches the limit is estimated between the largest that fits and the next. One
+/// window of that size is tried: if it does not fit, no larger one is used; if it does, those up to
+/// the next size may be. So that it does not matter where noise occurs, a window is used if it
+/// fits, but beyond the largest of 1, 2, 4, ... only up to the first that does not.
+///
+/// Bundles whose windows are all alike in all layouts, such as those of one length in a sorted list
+/// if rows are padded, share a row of the tables.
+///
+/// @param token_multiple  multiple that rows are filled up to
+/// @param n_modes         modes of recomputation
+PricedWindows price_windows(const OrderedSamples& samples, std::span<const WindowLayout> layouts,
+                            std::int64_t token_multiple, const KnownRows& known,
+                            const StageRoom& stages, std::size_t n_modes, const Price& price);
+
+}  // namespace dynapipe

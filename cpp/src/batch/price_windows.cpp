@@ -1,0 +1,503 @@
+#include "dynapipe/batch/price_windows.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "dynapipe/batch/window_shapes.hpp"
+
+namespace dynapipe {
+namespace {
+
+using Numbers = std::vector<std::int64_t>;
+
+std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
+
+std::int64_t padded(std::int64_t tokens, std::int64_t multiple) {
+    return (tokens + multiple - 1) / multiple * multiple;
+}
+
+/// Windows of bundles in one layout, by their first bundle and their number of bundles.
+class Windows {
+  public:
+    explicit Windows(const OrderedSamples& samples) : samples_(samples) {}
+    Windows(const Windows&) = delete;
+    Windows& operator=(const Windows&) = delete;
+    virtual ~Windows() = default;
+
+    /// Whether a row of the table begins with each bundle, as far as lengths tell; others share the
+    /// row of the one before, as all their windows are alike.
+    [[nodiscard]] virtual std::vector<bool> begins() const = 0;
+    /// The same where windows of row r, of up to reach[r] bundles, must have as many samples, too.
+    [[nodiscard]] virtual std::vector<bool> begins_within(const std::vector<bool>& begins,
+                                                          const Numbers& reach) const = 0;
+    /// Largest number of bundles of the windows from a bundle on that are worth a look.
+    [[nodiscard]] virtual std::int64_t most(std::int64_t first) const = 0;
+    [[nodiscard]] virtual MicroBatchShape shape(std::int64_t first, std::int64_t size) const = 0;
+    /// Shapes of the windows of 1 to most[r] bundles from first[r] on.
+    [[nodiscard]] virtual WindowShapes rows(const Numbers& first, const Numbers& most) const = 0;
+
+  protected:
+    [[nodiscard]] std::int64_t n_bundles() const {
+        return static_cast<std::int64_t>(samples_.n_bundles());
+    }
+    const OrderedSamples& samples_;
+};
+
+/// Lengths of bundles on one side: those of their longest samples.
+class Side {
+  public:
+    Side(std::span<const std::int64_t> tokens, const OrderedSamples& samples, std::int64_t multiple)
+        : longest_(1) {
+        for (std::size_t bundle = 0; bundle < samples.n_bundles(); ++bundle) {
+            longest_[0].push_back(
+                padded(*std::max_element(tokens.begin() + samples.begin[bundle],
+                                         tokens.begin() + samples.begin[bundle + 1]),
+                       multiple));
+        }
+        for (std::size_t half = 1; 2 * half <= longest_[0].size(); half *= 2) {
+            const Numbers& of_half = longest_.back();
+            Numbers of_whole(of_half.size() - half);
+            for (std::size_t i = 0; i < of_whole.size(); ++i) {
+                of_whole[i] = std::max(of_half[i], of_half[i + half]);
+            }
+            longest_.push_back(std::move(of_whole));
+        }
+    }
+
+    [[nodiscard]] const Numbers& tokens() const { return longest_.front(); }
+
+    /// Of the bundles of a window: two of the next smaller power of two cover them.
+    [[nodiscard]] std::int64_t longest(std::size_t first, std::size_t size) const {
+        const auto power = static_cast<std::size_t>(std::bit_width(size) - 1);
+        return std::max(longest_[power][first],
+                        longest_[power][first + size - (std::size_t{1} << power)]);
+    }
+
+    /// Marks bundles that are longer or shorter than the one before, or than which a later one is
+    /// longer.
+    void mark_changes(std::vector<bool>& changes) const {
+        std::int64_t longest_later = 0;
+        for (std::size_t i = tokens().size(); i-- > 1;) {
+            longest_later = std::max(longest_later, tokens()[i]);
+            if (tokens()[i] != tokens()[i - 1] || tokens()[i] != longest_later) {
+                changes[i] = true;
+            }
+        }
+    }
+
+  private:
+    std::vector<Numbers> longest_;  ///< of 1, 2, 4, ... bundles from each on
+};
+
+/// As many rows as samples, as long as the longest.
+class PaddedWindows final : public Windows {
+  public:
+    PaddedWindows(const OrderedSamples& samples, std::int64_t multiple)
+        : Windows(samples),
+          inputs_(samples.inputs, samples, multiple),
+          targets_(samples.targets, samples, multiple) {}
+
+    /// A bundle needs no row of its own if it is as long as the one before it and none after it is
+    /// longer: then all its windows are like those of the one before.
+    [[nodiscard]] std::vector<bool> begins() const override {
+        std::vector<bool> begins(samples_.n_bundles(), false);
+        begins[0] = true;
+        inputs_.mark_changes(begins);
+        targets_.mark_changes(begins);
+        return begins;
+    }
+
+    [[nodiscard]] std::vector<bool> begins_within(const std::vector<bool>& begins,
+                                                  const Numbers& reach) const override {
+        std::vector<bool> within = begins;
+        Numbers next_change(begins.size(), std::numeric_limits<std::int64_t>::max());
+        for (std::size_t i = begins.size() - 1; i-- > 0;) {
+            const bool changes = n_samples(i + 1) != n_samples(i);
+            next_change[i] = changes ? static_cast<std::int64_t>(i + 1) : next_change[i + 1];
+        }
+        std::size_t row = 0, first = 0;
+        for (std::size_t i = 1; i < begins.size(); ++i) {
+            if (begins[i]) {
+                ++row;
+                first = i;
+            }
+            if (static_cast<std::int64_t>(i) + reach[row] > next_change[first]) {
+                within[i] = true;
+            }
+        }
+        return within;
+    }
+
+    /// All bundles that are left: padding ends windows soon enough.
+    [[nodiscard]] std::int64_t most(std::int64_t first) const override {
+        return n_bundles() - first;
+    }
+
+    [[nodiscard]] MicroBatchShape shape(std::int64_t first, std::int64_t size) const override {
+        const auto n_rows =
+            static_cast<double>(samples_.begin[index(first + size)] - samples_.begin[index(first)]);
+        return {n_rows, static_cast<double>(inputs_.longest(index(first), index(size))),
+                static_cast<double>(targets_.longest(index(first), index(size))), n_rows};
+    }
+
+    [[nodiscard]] WindowShapes rows(const Numbers& first, const Numbers& most) const override {
+        return window_shapes(inputs_.tokens(), targets_.tokens(), samples_.begin, first, most);
+    }
+
+  private:
+    [[nodiscard]] std::int64_t n_samples(std::size_t bundle) const {
+        return samples_.begin[bundle + 1] - samples_.begin[bundle];
+    }
+
+    Side inputs_;
+    Side targets_;
+};
+
+/// One row, or one of inputs and one of targets: tokens and pairs of a window are sums. Unlike
+/// padding, they never make large windows bad by themselves.
+class PackedWindows final : public Windows {
+  public:
+    PackedWindows(const OrderedSamples& samples, std::int64_t multiple, double most_tokens,
+                  const KnownRows& known)
+        : Windows(samples), multiple_(multiple), most_tokens_(most_tokens), known_(known) {
+        SampleSums sums;
+        std::size_t sample = 0;
+        for (const std::int64_t end : samples.begin) {
+            for (; sample < index(end); ++sample) {
+                const std::int64_t both = samples.inputs[sample] + samples.targets[sample];
+                sums.n_documents += samples.n_documents[sample];
+                sums.inputs += samples.inputs[sample];
+                sums.input_pairs += samples.pairs[sample];
+                sums.targets += samples.targets[sample];
+                sums.target_pairs += samples.targets[sample] * both;
+            }
+            before_.push_back(sums);
+        }
+    }
+
+    /// Everywhere: sums differ.
+    [[nodiscard]] std::vector<bool> begins() const override {
+        return std::vector<bool>(samples_.n_bundles(), true);
+    }
+
+    [[nodiscard]] std::vector<bool> begins_within(const std::vector<bool>& begins,
+                                                  const Numbers&) const override {
+        return begins;
+    }
+
+    /// As many as have no more tokens than the limit, at least one.
+    [[nodiscard]] std::int64_t most(std::int64_t first) const override {
+        const double limit = static_cast<double>(tokens(before_[index(first)])) + most_tokens_;
+        const auto end = std::upper_bound(before_.begin(), before_.end(), limit,
+                                          [](double value, const SampleSums& sums) {
+                                              return value < static_cast<double>(tokens(sums));
+                                          });
+        return std::max<std::int64_t>(end - before_.begin() - 1 - first, 1);
+    }
+
+    [[nodiscard]] MicroBatchShape shape(std::int64_t first, std::int64_t size) const override {
+        const SampleSums& begin = before_[index(first)];
+        const SampleSums& end = before_[index(first + size)];
+        const SampleSums sums{end.n_documents - begin.n_documents, end.inputs - begin.inputs,
+                              end.input_pairs - begin.input_pairs, end.targets - begin.targets,
+                              end.target_pairs - begin.target_pairs};
+        return equal_rows(padded(sums.inputs, multiple_), padded(sums.targets, multiple_), sums,
+                          known_);
+    }
+
+    /// A shape per window, as hardly any two are alike.
+    [[nodiscard]] WindowShapes rows(const Numbers& first, const Numbers& most) const override {
+        WindowShapes windows;
+        for (std::size_t row = 0; row < first.size(); ++row) {
+            for (std::int64_t size = 1; size <= most[row]; ++size) {
+                windows.shapes.push_back(shape(first[row], size));
+            }
+        }
+        windows.cells.resize(windows.shapes.size());
+        std::iota(windows.cells.begin(), windows.cells.end(), 0);
+        return windows;
+    }
+
+  private:
+    static std::int64_t tokens(const SampleSums& sums) { return sums.inputs + sums.targets; }
+
+    std::int64_t multiple_;
+    double most_tokens_;
+    KnownRows known_;
+    std::vector<SampleSums> before_;  ///< of all samples before each bundle, and of all
+};
+
+/// Numbers of bundles of the windows of a mode, (n_rows,) each.
+struct Extent {
+    Numbers largest;  ///< largest of the windows of 1, 2, 4, ... that fits; 0 if none does
+    Numbers most;     ///< up to which windows are looked up
+};
+
+/// Windows of one layout, looked up in every mode.
+class Lookup {
+  public:
+    Lookup(const Windows& windows, std::size_t layout, const StageRoom& stages, std::size_t n_modes,
+           const Price& price)
+        : windows_(windows),
+          layout_(layout),
+          stages_(stages),
+          n_modes_(n_modes),
+          price_(price),
+          begins_(windows.begins()) {
+        find_extents();
+        Numbers reach(first_.size(), 0);
+        for (const Extent& extent : extents_) {
+            for (std::size_t row = 0; row < reach.size(); ++row) {
+                reach[row] = std::max(reach[row], extent.most[row]);
+            }
+        }
+        std::vector<bool> within = windows.begins_within(begins_, reach);
+        if (within != begins_) {
+            begins_ = std::move(within);
+            find_extents();
+        }
+        for (const Extent& extent : extents_) {
+            of_modes_.push_back(windows_.rows(first_, extent.most));
+        }
+    }
+
+    [[nodiscard]] const std::vector<bool>& begins() const { return begins_; }
+
+    [[nodiscard]] std::size_t n_shapes() const {
+        return std::accumulate(of_modes_.begin(), of_modes_.end(), std::size_t{0},
+                               [](std::size_t sum, const WindowShapes& windows) {
+                                   return sum + windows.shapes.size();
+                               });
+    }
+
+    /// Writes costs, (n_shapes, n_kinds), mode by mode.
+    void price_all(std::span<PassCosts> costs) const {
+        for (std::size_t mode = 0; mode < n_modes_; ++mode) {
+            const std::size_t n = of_modes_[mode].shapes.size() * stages_.n_kinds;
+            price_(layout_, mode, of_modes_[mode].shapes, costs.first(n));
+            costs = costs.subspan(n);
+        }
+    }
+
+    /// Adds the cells of a mode, and begin and end of those of every row.
+    void add_cells(std::size_t mode, std::size_t first_cost, PricedWindows& table,
+                   std::vector<std::pair<std::int64_t, std::int64_t>>& spans) const {
+        const Extent& extent = extents_[mode];
+        std::size_t place = 0;
+        for (std::size_t row = 0; row < first_.size(); ++row) {
+            const auto n = index(extent.most[row]);
+            const auto begin = static_cast<std::int64_t>(table.cells.size());
+            bool is_behind = false;  // a window beyond `largest` that does not fit
+            for (std::size_t k = 0; k < n; ++k) {
+                const std::size_t cost = first_cost + index(of_modes_[mode].cells[place++]);
+                double& share = table.ratings.memory_share[cost];
+                const bool fits = std::isfinite(share);
+                is_behind = is_behind || (!fits && k >= index(extent.largest[row]));
+                const bool is_used = fits && !is_behind;
+                table.cells.push_back(is_used ? static_cast<std::int32_t>(cost) : -1);
+            }
+            spans.emplace_back(begin, begin + static_cast<std::int64_t>(n));
+        }
+        // After all rows were looked at, as they share costs.
+        for (std::size_t row = 0; row < first_.size(); ++row) {
+            const auto [begin, end] = spans[spans.size() - first_.size() + row];
+            if (begin < end && table.cells[index(begin)] >= 0) {
+                table.ratings.memory_share[index(table.cells[index(begin)])] = 0.0;
+            }
+        }
+    }
+
+    [[nodiscard]] const Shapes& shapes(std::size_t mode) const { return of_modes_[mode].shapes; }
+
+  private:
+    /// Costs of shapes, whether each fits, and the memory that it needs on stages of every kind.
+    struct Tried {
+        std::vector<bool> fits;
+        std::vector<double> needed_bytes;
+    };
+
+    [[nodiscard]] StageCosts stage_costs(std::span<const PassCosts> costs) const {
+        return {costs, stages_.room_bytes.size(), stages_.kind_of_stage, stages_.n_kinds};
+    }
+
+    [[nodiscard]] Tried tried(const Shapes& shapes, std::size_t mode) const {
+        std::vector<PassCosts> costs(shapes.size() * stages_.n_kinds);
+        price_(layout_, mode, shapes, costs);
+        const Ratings ratings = rate_costs(stage_costs(costs), stages_.room_bytes);
+        Tried tried;
+        for (const double share : ratings.memory_share) {
+            tried.fits.push_back(std::isfinite(share));
+        }
+        for (const PassCosts& cost : costs) {
+            tried.needed_bytes.push_back(
+                cost.stored_bytes +
+                std::max(cost.forward_transient_bytes, cost.backward_transient_bytes));
+        }
+        return tried;
+    }
+
+    void find_extents() {
+        first_.clear();
+        for (std::size_t i = 0; i < begins_.size(); ++i) {
+            if (begins_[i]) {
+                first_.push_back(static_cast<std::int64_t>(i));
+            }
+        }
+        const std::size_t n_rows = first_.size();
+        Numbers most(n_rows);
+        std::transform(first_.begin(), first_.end(), most.begin(),
+                       [this](std::int64_t first) { return windows_.most(first); });
+        const std::int64_t largest = *std::max_element(most.begin(), most.end());
+        Numbers sizes;  // 1, 2, 4, ... of every row, or the most
+        Shapes shapes;
+        std::size_t n_sizes = 0;
+        for (std::int64_t size = 1; n_sizes == 0 || size < 2 * largest; size *= 2, ++n_sizes) {
+            for (std::size_t row = 0; row < n_rows; ++row) {
+                sizes.push_back(std::min(size, most[row]));
+                shapes.push_back(windows_.shape(first_[row], sizes.back()));
+            }
+        }
+        extents_.clear();
+        for (std::size_t mode = 0; mode < n_modes_; ++mode) {
+            extents_.push_back(extent(sizes, tried(shapes, mode), n_sizes, mode));
+        }
+    }
+
+    [[nodiscard]] Extent extent(const Numbers& sizes, const Tried& known, std::size_t n_sizes,
+                                std::size_t mode) const {
+        const std::size_t n_rows = first_.size();
+        Extent extent{Numbers(n_rows), Numbers(n_rows)};
+        std::vector<bool> reaches_end(n_rows);
+        Numbers next(n_rows);
+        Shapes shapes;
+        for (std::size_t row = 0; row < n_rows; ++row) {
+            std::size_t n_fitting = n_sizes;
+            while (n_fitting > 0 && !known.fits[(n_fitting - 1) * n_rows + row]) {
+                --n_fitting;
+            }
+            const std::size_t low = (n_fitting == 0 ? 0 : n_fitting - 1) * n_rows + row;
+            const std::size_t high = std::min(n_fitting, n_sizes - 1) * n_rows + row;
+            const double share = share_of_room(known.needed_bytes, low, high);
+            const std::int64_t more = sizes[high] - sizes[low];
+            const auto steps = static_cast<std::int64_t>(share * static_cast<double>(more));
+            next[row] = std::min(sizes[low] + steps + 1, sizes[high]);
+            shapes.push_back(windows_.shape(first_[row], next[row]));
+            reaches_end[row] = n_fitting == n_sizes;
+            extent.largest[row] = n_fitting == 0 ? 0 : sizes[low];
+            extent.most[row] = n_fitting == 0 ? 0 : sizes[high];
+        }
+        const Tried tried = this->tried(shapes, mode);
+        for (std::size_t row = 0; row < n_rows; ++row) {
+            if (extent.most[row] > 0 && !reaches_end[row] && !tried.fits[row]) {
+                extent.most[row] = next[row] - 1;
+            }
+        }
+        return extent;
+    }
+
+    /// At which share of the way from one window to a larger one the memory of a stage is full, if
+    /// it is on that way; else 1.
+    [[nodiscard]] double share_of_room(const std::vector<double>& needed_bytes, std::size_t low,
+                                       std::size_t high) const {
+        const std::vector<double> rooms = least_of_kinds(stage_costs({}), stages_.room_bytes);
+        double least = std::numeric_limits<double>::infinity();
+        for (std::size_t kind = 0; kind < rooms.size(); ++kind) {
+            const double before = needed_bytes[low * rooms.size() + kind];
+            const double after = needed_bytes[high * rooms.size() + kind];
+            const double share = (rooms[kind] - before) / (after - before);
+            if (std::isnan(share)) {
+                return 1.0;
+            }
+            least = std::min(least, share);
+        }
+        return least >= 0 && least < 1 ? least : 1.0;
+    }
+
+    const Windows& windows_;
+    std::size_t layout_;
+    const StageRoom& stages_;
+    std::size_t n_modes_;
+    const Price& price_;
+    std::vector<bool> begins_;
+    Numbers first_;                       ///< first bundle of every row
+    std::vector<Extent> extents_;         ///< per mode
+    std::vector<WindowShapes> of_modes_;  ///< all windows up to the extent
+};
+
+std::unique_ptr<Windows> windows_of(const OrderedSamples& samples, const WindowLayout& layout,
+                                    std::int64_t token_multiple, const KnownRows& known) {
+    if (layout.is_packed) {
+        return std::make_unique<PackedWindows>(samples, token_multiple, layout.most_tokens, known);
+    }
+    return std::make_unique<PaddedWindows>(samples, token_multiple);
+}
+
+void append(Shapes& all, const Shapes& more) {
+    for (auto column :
+         {&Shapes::n_rows, &Shapes::row_tokens, &Shapes::target_tokens, &Shapes::input_rows}) {
+        (all.*column).insert((all.*column).end(), (more.*column).begin(), (more.*column).end());
+    }
+}
+
+}  // namespace
+
+PricedWindows price_windows(const OrderedSamples& samples, std::span<const WindowLayout> layouts,
+                            std::int64_t token_multiple, const KnownRows& known,
+                            const StageRoom& stages, std::size_t n_modes, const Price& price) {
+    std::vector<std::unique_ptr<Windows>> windows;
+    std::vector<Lookup> lookups;
+    std::size_t n_costs = 0;
+    for (const WindowLayout& layout : layouts) {
+        windows.push_back(windows_of(samples, layout, token_multiple, known));
+        lookups.emplace_back(*windows.back(), lookups.size(), stages, n_modes, price);
+        n_costs += lookups.back().n_shapes();
+    }
+    PricedWindows table;
+    table.costs.resize(n_costs * stages.n_kinds);
+    std::span<PassCosts> left = table.costs;
+    for (const Lookup& lookup : lookups) {
+        const std::size_t n = lookup.n_shapes() * stages.n_kinds;
+        lookup.price_all(left.first(n));
+        left = left.subspan(n);
+    }
+    table.ratings =
+        rate_costs({table.costs, stages.room_bytes.size(), stages.kind_of_stage, stages.n_kinds},
+                   stages.room_bytes);
+    // A row of the table for the bundles that share one in every layout.
+    std::vector<std::vector<std::size_t>> row_of_layouts(layouts.size());
+    std::vector<std::size_t> rows(layouts.size(), 0);
+    for (std::size_t bundle = 0; bundle < samples.n_bundles(); ++bundle) {
+        bool begins = false;
+        for (std::size_t layout = 0; layout < lookups.size(); ++layout) {
+            begins = begins || lookups[layout].begins()[bundle];
+            rows[layout] += bundle > 0 && lookups[layout].begins()[bundle] ? 1 : 0;
+        }
+        if (begins) {
+            for (std::size_t layout = 0; layout < lookups.size(); ++layout) {
+                row_of_layouts[layout].push_back(rows[layout]);
+            }
+        }
+        table.row_of_bundle.push_back(static_cast<std::int32_t>(row_of_layouts[0].size()) - 1);
+    }
+    std::size_t first_cost = 0;
+    for (std::size_t layout = 0; layout < lookups.size(); ++layout) {
+        for (std::size_t mode = 0; mode < n_modes; ++mode) {
+            std::vector<std::pair<std::int64_t, std::int64_t>> spans;
+            lookups[layout].add_cells(mode, first_cost, table, spans);
+            for (const std::size_t row : row_of_layouts[layout]) {
+                table.spans.push_back(spans[row].first);
+                table.spans.push_back(spans[row].second);
+            }
+            append(table.shapes, lookups[layout].shapes(mode));
+            first_cost += lookups[layout].shapes(mode).size();
+        }
+    }
+    return table;
+}
+
+}  // namespace dynapipe
