@@ -54,7 +54,7 @@ def test_schedules_and_their_times_are_those_of_all_stages(seed: int) -> None:
 def test_windows_are_those_of_all_stages() -> None:
     """Ratings of four samples, of which few fit together on the stages with the least memory."""
     table = of_kinds(0)[0]
-    lengths = np.array([12, 8, 4, 2])
+    lengths, room = np.array([12, 8, 4, 2]), np.array([30.0, 40.0, 45.0, 14.0, 50.0])
 
     def windows(kinds: Kinds | None) -> _kernels.PricedWindows:
         of_token = table if kinds is not None else table[KINDS]
@@ -65,7 +65,7 @@ def test_windows_are_those_of_all_stages() -> None:
 
         sums = (lengths, 0 * lengths, 0 * lengths + 1, lengths**2, np.arange(5))
         known = (np.inf, 1.0, 1.0)
-        return _kernels.price_windows(*sums, [(True, np.inf)], 1, known, ROOM, kinds, 1, price)
+        return _kernels.price_windows(*sums, [(True, np.inf)], 1, known, room, kinds, 1, price)
 
     found, expected = windows(KINDS), windows(None)
     assert 4 < len(found.cells) < 10

@@ -2,7 +2,7 @@ import json
 from itertools import product
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.equal_shares import equal_shares
@@ -137,6 +137,8 @@ def used_sizes(fits: list[bool]) -> list[bool]:
     noise_bytes=st.lists(st.sampled_from([0.0, 30.0, 150.0]), min_size=2, max_size=7),
     room=st.integers(250, 1000),
 )
+# Six and seven samples fit, but five do not, and four are the largest power of two that fits.
+@example(lengths=[1] * 8, noise_bytes=[150.0, 0.0, 0.0, 0.0, 150.0, 0.0, 0.0], room=80)
 def test_which_windows_are_used_does_not_depend_on_where_noise_is_met(
     lengths: list[int], noise_bytes: list[float], room: int
 ) -> None:
