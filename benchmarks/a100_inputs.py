@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import T5Shape

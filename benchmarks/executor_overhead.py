@@ -32,7 +32,7 @@ import torch
 from mpi4py import MPI
 from torch import Tensor
 
-from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.executor.run import launch_plan

@@ -39,7 +39,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.decoder import LlamaShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
 from dynapipe_hpc.data.sample import Sample

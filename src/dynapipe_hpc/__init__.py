@@ -22,8 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dynapipe_hpc.architecture.gpt import GptShape
-    from dynapipe_hpc.architecture.llama import LlamaShape
+    from dynapipe_hpc.architecture.decoder import GptShape, LlamaShape
     from dynapipe_hpc.architecture.model_shape import ModelShape
     from dynapipe_hpc.architecture.placement import Placement
     from dynapipe_hpc.architecture.t5 import T5Shape
@@ -78,9 +77,9 @@ _HOME = {
     "DenseRows": "data.microbatch",
     "DynamicConfig": "planner.batch.config",
     "FunctionCost": "planner.cost.function_cost",
-    "GptShape": "architecture.gpt",
+    "GptShape": "architecture.decoder",
     "InputError": "data.errors",
-    "LlamaShape": "architecture.llama",
+    "LlamaShape": "architecture.decoder",
     "MicroBatch": "data.microbatch",
     "ModelShape": "architecture.families",
     "PackedRow": "data.microbatch",

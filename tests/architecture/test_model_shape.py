@@ -2,8 +2,8 @@
 
 import pytest
 
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.families import shape_from_values
-from dynapipe_hpc.architecture.gpt import GptShape
 
 SIZES = {
     "n_layers": 2,

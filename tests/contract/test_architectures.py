@@ -24,7 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.decoder import DecoderShape, LlamaShape
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Amount, Part, Side
@@ -32,20 +32,19 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config_keys import key_tables
+from dynapipe_hpc.models import decoder
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.attention_masks import AttentionMasks
 from dynapipe_hpc.models.decoder import Embedding
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.family import add_adapters, family_of
-from dynapipe_hpc.models.gpt import GptStage
 from dynapipe_hpc.models.head import Head
-from dynapipe_hpc.models.llama import LlamaStage
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import OneShard, Shards
-from dynapipe_hpc.models.t5 import DecoderLayer, EncoderLayer, norm_of
+from dynapipe_hpc.models.t5 import BothMasks, DecoderLayer, encoder_layer, norm_of
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.training.live_memory import LiveMemory
 
@@ -132,11 +131,8 @@ def context_of(shape: ModelShape) -> AttentionContext:
 
 
 def run_decoder_layer(layer: nn.Module, rows: Rows, mode: Recompute) -> Tensor:
-    seen, seen_across = AttentionMasks([rows.target_mask], None), AttentionMasks([None], None)
-    stream = rows.target_stream
-    output: Tensor = layer(
-        rows.targets, stream, rows.encoded, seen, cross_masks=seen_across, recompute=mode
-    )
+    seen = BothMasks(AttentionMasks([rows.target_mask], None), AttentionMasks([None], None))
+    output: Tensor = layer(rows.targets, rows.target_stream, mode, seen, rows.encoded)
     return output
 
 
@@ -164,8 +160,8 @@ class DecoderHead(nn.Module):
 
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
-        norm = (LlamaStage if shape.family == "llama" else GptStage).norm_of(shape)
-        self.head = Head(shape, shards, norm)
+        assert isinstance(shape, DecoderShape)
+        self.head = Head(shape, shards, decoder.norm_of(shape))
         self.embedding = Embedding(shape, shards) if shape.tied_head else None
 
     def forward(
@@ -212,7 +208,7 @@ DECODER_HEAD = Module(
 )
 MODULES: dict[str, dict[str, Module]] = {
     "gpt": {
-        LAYER: Module(GptStage.layer_of, run_layer, (1, 1), 1),
+        LAYER: Module(decoder.layer_of, run_layer, (1, 1), 1),
         EMBEDDING: Module(
             lambda shape, shards: Embedding(shape, shards, shape.max_tokens),
             lambda m, r, _: m(r.tokens, r.input_stream),
@@ -220,14 +216,14 @@ MODULES: dict[str, dict[str, Module]] = {
         HEAD: DECODER_HEAD,
     },
     "llama": {
-        LAYER: Module(LlamaStage.layer_of, run_layer, (1, 1), 1),
+        LAYER: Module(decoder.layer_of, run_layer, (1, 1), 1),
         EMBEDDING: Module(Embedding, lambda m, r, _: m(r.tokens, r.input_stream)),
         HEAD: DECODER_HEAD,
     },
     "t5": {
         ENCODER: Module(
-            EncoderLayer,
-            lambda m, r, mode: m(r.inputs, r.input_stream, AttentionMasks([r.mask], None), mode),
+            encoder_layer,
+            lambda m, r, mode: m(r.inputs, r.input_stream, mode, AttentionMasks([r.mask], None)),
             (1, 1),
             1,
         ),

@@ -6,7 +6,7 @@ from typing import Literal
 
 from tests.jobs.shared_folder import shared_folder
 
-from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.planner.cost.table.import_csv import import_csv

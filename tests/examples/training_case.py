@@ -15,8 +15,7 @@ from tests.examples.equal_shares import equal_shares
 from tests.examples.run_stage import run_stage
 from torch import Tensor
 
-from dynapipe_hpc.architecture.gpt import GptShape
-from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.decoder import GptShape, LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.rope_scaling import Llama3Scaling
 from dynapipe_hpc.architecture.t5 import T5Shape

@@ -6,7 +6,7 @@ import pytest
 from tests.examples.small_models import LLAMA, llama_tensors, write_model
 from tests.jobs.asked_doctor import ALONE
 
-from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.decoder import LlamaShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment import finetune as rule
 from dynapipe_hpc.experiment.finetune import Finetune

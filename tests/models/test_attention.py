@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.families import shape_from_values
-from dynapipe_hpc.architecture.gpt import GptShape
 from dynapipe_hpc.models import attention as seam
 from dynapipe_hpc.models.attention import attention, causal_attention, choose_kernels, kernels_of
 from dynapipe_hpc.models.family import family_of

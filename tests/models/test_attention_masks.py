@@ -14,7 +14,7 @@ from dynapipe_hpc.models.attention_masks import AttentionMasks
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.sharding.residual_stream import residual_stream
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
-from dynapipe_hpc.models.t5 import DecoderLayer, EncoderLayer
+from dynapipe_hpc.models.t5 import BothMasks, DecoderLayer, encoder_layer
 from dynapipe_hpc.models.tokens.collate import PairBatch, TokenBatch
 from dynapipe_hpc.models.tokens.documents import Documents, PairDocuments
 
@@ -122,12 +122,12 @@ def test_what_recomputation_adds_to_scores_is_seen_by_whoever_counts_what_is_kep
     masks = [masks_of(kind, batch) for kind in kinds]
     with saved_tensors_hooks(keep, lambda tensor: tensor):
         if side == "encoder":
-            layer: nn.Module = EncoderLayer(T5_SHAPE, ONE_SHARD).double()
-            layer(inputs, residual_stream(ONE_SHARD, 1, n_inputs), *masks, mode)
+            layer: nn.Module = encoder_layer(T5_SHAPE, ONE_SHARD).double()
+            layer(inputs, residual_stream(ONE_SHARD, 1, n_inputs), mode, *masks)
         else:
             layer = DecoderLayer(T5_SHAPE, ONE_SHARD).double()
             stream = residual_stream(ONE_SHARD, 1, n_targets)
-            layer(targets, stream, inputs, masks[0], cross_masks=masks[1], recompute=mode)
+            layer(targets, stream, mode, BothMasks(*masks), inputs)
     kept = {tensor.untyped_storage().data_ptr() for tensor in saved}
     for bias in (bias for each in masks for bias in each.biases if bias is not None):
         assert bias.untyped_storage().data_ptr() in kept

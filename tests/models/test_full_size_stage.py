@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
-from dynapipe_hpc.architecture.gpt import GptShape
-from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.decoder import GptShape, LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import T5Shape

@@ -6,12 +6,12 @@ from tests.examples.run_stage import run_stage
 from tests.examples.training_case import RandomTokens
 from tests.oracles.plain_gpt import losses
 
-from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import DenseRows
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.gpt import GptStage
+from dynapipe_hpc.models.decoder import DecoderStage
 from dynapipe_hpc.models.tokens.collate import IterationTokens
 
 SHAPE = GptShape(n_layers=4, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=24)
@@ -22,10 +22,10 @@ TIED = SHAPE.model_copy(update={"tied_head": True, "norm_epsilon": 1e-2})
 
 def stages(
     n_stages: int, dtype: torch.dtype = torch.float64, shape: ModelShape = SHAPE
-) -> list[GptStage]:
+) -> list[DecoderStage]:
     placement = Placement.equal_shares(shape.n_layers, n_stages)
     return [
-        GptStage(
+        DecoderStage(
             shape,
             placement.layers[stage],
             first=stage == 0,
@@ -109,8 +109,8 @@ def test_weights_start_alike_in_every_dtype() -> None:
 
 
 def test_another_seed_gives_other_weights() -> None:
-    one = GptStage(SHAPE, range(1), first=True, last=False, seed=1)
-    two = GptStage(SHAPE, range(1), first=True, last=False, seed=2)
+    one = DecoderStage(SHAPE, range(1), first=True, last=False, seed=1)
+    two = DecoderStage(SHAPE, range(1), first=True, last=False, seed=2)
     assert one.embedding is not None
     assert two.embedding is not None
     assert not torch.equal(one.embedding.tokens.weight, two.embedding.tokens.weight)
@@ -126,7 +126,7 @@ def test_no_two_matrices_start_alike_and_the_residual_ones_are_smaller() -> None
 
 
 def test_a_position_sees_only_itself_and_what_comes_before() -> None:
-    body = GptStage(SHAPE, range(4), first=True, last=False, dtype=torch.float64)
+    body = DecoderStage(SHAPE, range(4), first=True, last=False, dtype=torch.float64)
     tokens = random_tokens(1, 12)
     changed = tokens.clone()
     changed[0, 7] = (changed[0, 7] + 1) % 31
@@ -140,7 +140,7 @@ def test_losses_are_cross_entropies() -> None:
     assert whole.head is not None
     assert whole.head.logits is not None
     assert whole.head.norm is not None
-    body = GptStage(SHAPE, range(4), first=True, last=False, seed=3, dtype=torch.float64)
+    body = DecoderStage(SHAPE, range(4), first=True, last=False, seed=3, dtype=torch.float64)
     logits = whole.head.logits(whole.head.norm(body(tokens)))
     chosen = logits.log_softmax(-1).gather(-1, labels[..., None])[..., 0]
     torch.testing.assert_close(whole(tokens, labels), -chosen, rtol=1e-12, atol=0)
@@ -152,8 +152,8 @@ def test_a_last_stage_without_labels_is_an_error() -> None:
 
 
 def test_a_stage_may_hold_an_end_of_the_model_alone() -> None:
-    embedding = GptStage(SHAPE, range(0), first=True, last=False)
-    head = GptStage(SHAPE, range(0), first=False, last=True)
+    embedding = DecoderStage(SHAPE, range(0), first=True, last=False)
+    head = DecoderStage(SHAPE, range(0), first=False, last=True)
     tokens = random_tokens(2, 3)
     assert embedding(tokens).shape == (2, 3, 16)
     assert head(embedding(tokens), tokens).shape == (2, 3)

@@ -19,7 +19,7 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.rope_scaling import LinearScaling, YarnScaling
 from dynapipe_hpc.data.microbatch import DenseRows, Recompute
 from dynapipe_hpc.models.attention_context import AttentionContext
-from dynapipe_hpc.models.llama import LlamaStage
+from dynapipe_hpc.models.decoder import DecoderStage
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.tokens.documents import Documents
 
@@ -46,8 +46,8 @@ SHAPES = {
 every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 
 
-def stages(shape: ModelShape, n_stages: int) -> list[LlamaStage]:
-    return stages_of(LlamaStage, shape, n_stages)
+def stages(shape: ModelShape, n_stages: int) -> list[DecoderStage]:
+    return stages_of(DecoderStage, shape, n_stages)
 
 
 def written_out(shape: ModelShape) -> float:
@@ -109,9 +109,9 @@ def test_positions_of_densely_packed_rows_go_on() -> None:
 
 @every_shape
 def test_every_split_starts_with_the_bits_of_the_whole_model(shape: ModelShape) -> None:
-    whole = LlamaStage(shape, range(4), first=True, last=True, seed=3).state_dict()
+    whole = DecoderStage(shape, range(4), first=True, last=True, seed=3).state_dict()
     halves = [
-        LlamaStage(shape, layers, first=layers.start == 0, last=layers.stop == 4, seed=3)
+        DecoderStage(shape, layers, first=layers.start == 0, last=layers.stop == 4, seed=3)
         for layers in (range(1), range(1, 4))
     ]
     parts = [half.state_dict() for half in halves]
@@ -126,7 +126,7 @@ def test_positions_begin_anew_in_every_document() -> None:
     # Attention sees distances only, so losses would be the same but for rounding.
     (whole,), hidden = stages(PLAIN_LLAMA_SHAPE, 1), torch.empty(0, dtype=torch.float64)
     documents = Documents.between((0, 3, 4, 9), 11)
-    found = whole.layer_context(AttentionContext(documents), 11, hidden)
+    found = whole._with_angles(AttentionContext(documents), 11, hidden)
     positions = torch.tensor([0, 1, 2, 0, 0, 1, 2, 3, 4, 0, 1])
     expected = Angles.from_positions(PLAIN_LLAMA_SHAPE, positions, torch.float64)
     assert found.angles is not None

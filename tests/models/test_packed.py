@@ -18,11 +18,11 @@ from tests.oracles.plain_gpt import losses
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.gpt import GptStage
+from dynapipe_hpc.models.decoder import DecoderStage
 
 
-def stages(n_stages: int, dtype: torch.dtype = torch.float64) -> list[GptStage]:
-    return stages_of(GptStage, SHAPE, n_stages, dtype)
+def stages(n_stages: int, dtype: torch.dtype = torch.float64) -> list[DecoderStage]:
+    return stages_of(DecoderStage, SHAPE, n_stages, dtype)
 
 
 @pytest.mark.parametrize("fill", [0, 7])

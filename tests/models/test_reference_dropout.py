@@ -12,7 +12,7 @@ from tests.oracles.plain_dropout import factors
 from tests.oracles.transformers_models import renamed, state_of, their_losses, their_model
 from torch import Tensor, nn
 
-from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape

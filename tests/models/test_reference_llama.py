@@ -10,7 +10,7 @@ from tests.examples.run_stage import run_stage
 from tests.examples.training_case import START_ID, RandomTokens, packed, padded
 from torch import Tensor, nn
 
-from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.decoder import LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of

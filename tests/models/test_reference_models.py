@@ -10,7 +10,7 @@ from tests.examples.training_case import RandomTokens
 from tests.oracles.transformers_models import state_of, their_losses, their_model
 from torch import Tensor
 
-from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows

@@ -11,7 +11,7 @@ from tests.examples.samplers import sampler_of
 from tests.examples.tokenized import write_samples
 from tests.oracles import plain_gpt, plain_t5
 
-from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.config import DataConfig, LossOn

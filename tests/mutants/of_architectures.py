@@ -21,9 +21,9 @@ FROZEN_IN_TABLE = ("tests/planner/cost/test_lora_costs.py",)
 PLACEMENT = ("tests/architecture/test_placement.py",)
 
 ARCHITECTURES = (
-    Mutant("architecture/gpt.py", "norm + 3 * heads + width", "norm + 4 * heads + width",
+    Mutant("architecture/decoder.py", "vectors = norm\n", "vectors = norm + heads\n",
            "a bias too many", PARAMETERS),
-    Mutant("architecture/gpt.py", "positions=self.max_tokens", "positions=0",
+    Mutant("architecture/decoder.py", "n_positions=self.max_tokens", "n_positions=0",
            "no table of positions", PARAMETERS),
     Mutant("architecture/t5.py", "self.n_buckets * n_heads",
            "self.n_buckets * self.n_heads", "every shard has the biases of all heads", PARAMETERS),
@@ -31,16 +31,16 @@ ARCHITECTURES = (
            "a decoder does not look at inputs",
            ("tests/contract/test_architectures.py"
             "::test_work_is_what_torch_counts_in_products[t5-12-4-decoder-1]",)),
-    Mutant("architecture/llama.py", "heads + 2 * sources if", "heads + sources if",
+    Mutant("architecture/decoder.py", "heads + 2 * sources if", "heads + sources if",
            "values without a bias", PARAMETERS),
-    Mutant("architecture/llama.py", "biases += width if", "biases += heads if",
+    Mutant("architecture/decoder.py", "vectors += width if", "vectors += heads if",
            "a bias of the output as long as its inputs",
            PARAMETERS),
-    Mutant("architecture/llama.py", "        sources = self.n_query_groups * ",
+    Mutant("architecture/decoder.py", "        sources = settings.n_kv_heads * ",
            "        sources = self.n_heads * ", "every head has keys of its own", PARAMETERS),
-    Mutant("architecture/llama.py", '("n_heads", "n_kv_heads",', '("n_heads",',
+    Mutant("architecture/decoder.py", '("n_heads", "n_kv_heads",', '("n_heads",',
            "shards cut heads of keys", ("tests/experiment/test_load.py",)),
-    Mutant("architecture/llama.py", "n_kept=3, n_joined=2", "n_kept=4, n_joined=2",
+    Mutant("architecture/decoder.py", "n_kept=len(inner_names) + 1", "n_kept=len(inner_names) + 2",
            "what a gate gives is kept", KEPT),
     Mutant("architecture/blocks.py", "(3 if is_normed else 2) * both", "2 * both",
            "norms of queries and keys keep nothing", KEPT),

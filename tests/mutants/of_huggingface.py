@@ -102,8 +102,8 @@ HUGGINGFACE = (
         NO_CLASS,
     ),
     Mutant(
-        "models/llama.py",
-        "bias=shape.output_bias",
+        "models/decoder.py",
+        "bias=settings.output_bias",
         "bias=False",
         "the bias after attention is dropped",
         (f"{LOGITS}[llama-yarn]",),

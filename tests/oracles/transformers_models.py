@@ -9,8 +9,7 @@ import torch
 from tests.oracles.in_float64 import in_float64
 from torch import Tensor, nn
 
-from dynapipe_hpc.architecture.gpt import GptShape
-from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.decoder import GptShape, LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape
 

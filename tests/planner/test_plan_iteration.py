@@ -9,7 +9,7 @@ from tests.examples.equal_shares import equal_shares
 from tests.examples.length_samples import samples_of
 from tests.examples.measured_layers import SHAPE, linear_table
 
-from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import T5Shape

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples.linear_cost import linear_cost
 
-from dynapipe_hpc.architecture.gpt import GptShape
-from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.decoder import GptShape, LlamaShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
 from dynapipe_hpc.data.microbatch import (

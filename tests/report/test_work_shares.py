@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.examples.example_runs import example_plans
 
-from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PackedRow, PaddedRows, Recompute

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.data.microbatch import PackedRow, Recompute
 from dynapipe_hpc.models.attention import choose_kernels
 from dynapipe_hpc.models.attention_context import AttentionContext

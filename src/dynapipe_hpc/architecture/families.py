@@ -5,8 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
-from dynapipe_hpc.architecture.gpt import GptShape
-from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.decoder import GptShape, LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.architecture.transformers import TransformersShape

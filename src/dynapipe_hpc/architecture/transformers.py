@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from dynapipe_hpc.architecture.decoder_only import DecoderOnly
+from dynapipe_hpc.architecture.decoder import DecoderOnly
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Weights
 from dynapipe_hpc.data.microbatch import Recompute
 

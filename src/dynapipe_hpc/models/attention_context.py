@@ -344,6 +344,11 @@ class AttentionContext:
         return cls(documents, SliceDocuments.from_documents(documents, microbatch.slice.begin))
 
     @property
+    def biases(self) -> tuple[()]:
+        """None: all that is seen lies in the row."""
+        return ()
+
+    @property
     def positions(self) -> Tensor | None:
         """Positions of a packed row's tokens in their documents; None for those in whole rows."""
         if self.branches is not None:

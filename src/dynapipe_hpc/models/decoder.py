@@ -1,11 +1,12 @@
-"""Decoder-only models as torch modules: the layers of one pipeline stage."""
+"""Decoder-only models as torch modules: attention, embedding, and the layers of one stage."""
 
-from abc import abstractmethod
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from dynapipe_hpc.architecture.decoder import DecoderShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute, tokens_held
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
@@ -14,12 +15,119 @@ from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.head import Head
 from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
+from dynapipe_hpc.models.layer import GatedFeedForward, GeluFeedForward, TransformerLayer
+from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.tokens.collate import IterationTokens, TokenBatch, collate, dropout_keys
 from dynapipe_hpc.models.tokens.documents import to_device
-from dynapipe_hpc.models.transformer import TransformerLayer
+
+
+class SelfAttention(nn.Module):
+    """Self-attention in which a position sees itself and those before it in its row or document.
+
+    Every shard has its own heads of queries and those of keys and values, each of which several
+    heads of queries may share (grouped queries).
+
+    Source:
+        Ainslie et al., "GQA", arXiv:2305.13245.
+    """
+
+    def __init__(self, shape: DecoderShape, shards: Shards) -> None:
+        super().__init__()
+        settings, width = shape.layer_settings, shape.hidden_size
+        has_bias = settings.qkv_bias
+        self.head_size = shape.head_width
+        heads, sources = shape.attention_size, settings.n_kv_heads * shape.head_width
+        self.is_joined = settings.is_joined
+        if self.is_joined:
+            joined = ColumnLinear(width, 3 * heads, shards, n_blocks=3, bias=has_bias)
+            self.query_key_value = joined
+        else:
+            self.query = ColumnLinear(width, heads, shards, bias=has_bias)
+            self.key = ColumnLinear(width, sources, shards, bias=has_bias)
+            self.value = ColumnLinear(width, sources, shards, bias=has_bias)
+        self.query_norm = HeadNorm(shape) if settings.qk_norm else None
+        self.key_norm = HeadNorm(shape) if settings.qk_norm else None
+        self.output = RowLinear(heads, width, shards, bias=settings.output_bias)
+
+    def forward(self, hidden: Tensor, stream: ResidualStream, context: AttentionContext) -> Tensor:
+        """Maps a tensor of the stream to another one."""
+        query, key, value = self._projected(hidden, stream)
+        if self.query_norm and self.key_norm:
+            query, key = self.query_norm(query, stream), self.key_norm(key, stream)
+        output: Tensor = self.output(context.attend(query, key, value), stream)
+        return output
+
+    def _projected(self, hidden: Tensor, stream: ResidualStream) -> tuple[Tensor, ...]:
+        """Queries, keys and values, each of shape (rows, tokens, heads, head size)."""
+        if self.is_joined:
+            (joined,) = stream.map(hidden, self.query_key_value)
+            return joined.view(*joined.shape[:2], 3, -1, self.head_size).unbind(2)
+        mapped = stream.map(hidden, self.query, self.key, self.value)
+        return tuple(each.view(*each.shape[:2], -1, self.head_size) for each in mapped)
+
+
+class HeadNorm(nn.Module):
+    """RMS norm over the width of a head, with learned scales that all heads share (Qwen3)."""
+
+    def __init__(self, shape: ModelShape) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(shape.head_width))
+        self._epsilon = shape.norm_epsilon
+
+    def forward(self, vectors: Tensor, stream: ResidualStream) -> Tensor:
+        """Normalises a shard's heads, shape (rows, tokens, heads, head size)."""
+        scales = stream.common(self.weight)
+        return functional.rms_norm(vectors, scales.shape, scales, self._epsilon)
+
+
+def norm_of(shape: DecoderShape) -> nn.Module:
+    """Norm over the width: layer norm, or RMS norm, computed in float32 at least."""
+    kind = nn.LayerNorm if shape.layer_settings.has_layer_norms else nn.RMSNorm
+    return kind(shape.hidden_size, eps=shape.norm_epsilon)
+
+
+def layer_of(shape: DecoderShape, shards: Shards) -> TransformerLayer:
+    """A layer of a decoder."""
+    settings = shape.layer_settings
+    return TransformerLayer(
+        attention_norm=norm_of(shape),
+        attention=SelfAttention(shape, shards),
+        feed_forward_norm=norm_of(shape),
+        feed_forward=GatedFeedForward(shape, shards, functional.silu, bias=settings.ffn_bias)
+        if settings.is_gated
+        else GeluFeedForward(shape, shards, bias=settings.ffn_bias),
+    )
+
+
+class Embedding(nn.Module):
+    """Embedding: learned vectors of tokens and, in some families, of their positions.
+
+    Args:
+        shape: The model.
+        shards: The shards of the stage.
+        n_positions: Number of positions in row or document that have a vector; 0 for none.
+    """
+
+    def __init__(self, shape: ModelShape, shards: Shards, n_positions: int = 0) -> None:
+        super().__init__()
+        width = shape.hidden_size
+        self.tokens = TokenEmbedding(shape.vocab_size, width, shards)
+        self.positions = nn.Embedding(n_positions, width) if n_positions else None
+        self.dropout = Dropout()
+
+    def forward(
+        self, tokens: Tensor, stream: ResidualStream, context: AttentionContext = WHOLE_ROWS
+    ) -> Tensor:
+        """Maps token ids (rows, tokens) to a tensor of the stream."""
+        embedded: Tensor = self.tokens(tokens, stream)
+        if self.positions is not None:
+            embedded = embedded + stream.rows_of(self.positions.weight, context.positions)
+        dropped: Tensor = self.dropout(embedded, stream.own_keys)
+        return dropped
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,35 +165,15 @@ class DecoderStage(StageOfFamily):
 
         If the head is tied, the last stage holds a copy of the vectors of tokens.
         """
+        assert isinstance(shape, DecoderShape)  # noqa: S101 - types
         self._shape, self._shards = shape, shards
-        self.embedding = self._embedding(shape, shards)
-        self.layers = nn.ModuleDict({str(i): self.layer_of(shape, shards) for i in layers})
-        self.head = Head(shape, shards, self.norm_of(shape)) if self.is_last else None
-
-    @staticmethod
-    @abstractmethod
-    def layer_of(shape: ModelShape, shards: Shards) -> TransformerLayer:
-        """A layer."""
-
-    @staticmethod
-    @abstractmethod
-    def norm_of(shape: ModelShape) -> nn.Module:
-        """A norm over the width."""
-
-    @staticmethod
-    @abstractmethod
-    def n_positions(shape: ModelShape) -> int:
-        """Number of rows of the table of learned positions; 0 without one."""
-
-    def layer_context(self, context: AttentionContext, _: int, __: Tensor) -> AttentionContext:
-        """The context with what a family's layers need; nothing where embeddings tell positions.
-
-        Args:
-            context: What the micro-batch tells.
-            n_tokens: Number of tokens per row.
-            hidden: Tensor of the stream, whose type and device activations have.
-        """
-        return context
+        self.embedding: Embedding | None = None
+        if self.is_first:
+            self.embedding = Embedding(shape, shards, shape.layer_settings.n_positions)
+        elif self.is_last and shape.tied_head:
+            self.embedding = Embedding(shape, shards)
+        self.layers = nn.ModuleDict({str(i): layer_of(shape, shards) for i in layers})
+        self.head = Head(shape, shards, norm_of(shape)) if self.is_last else None
 
     def deviation(self, shape: ModelShape) -> Deviation:
         """Standard deviations of initial weights, as in GPT-2."""
@@ -146,7 +234,8 @@ class DecoderStage(StageOfFamily):
         stream = residual_stream(self._shards, *size, keys)
         embed = self.embedding if self.is_first else None
         hidden = inputs if embed is None else embed(inputs, stream, context)
-        context = self.layer_context(context, size[1], hidden)
+        if not self._shape.layer_settings.n_positions:
+            context = self._with_angles(context, size[1], hidden)
         for index, layer in enumerate(self.layers.values()):
             hidden = layer(hidden, stream, recompute, context.in_layer(index))
         if self.head is None:
@@ -165,34 +254,15 @@ class DecoderStage(StageOfFamily):
         }
         return dropout_keys(tokens.iteration, microbatch.rows, held, microbatch.row_tokens)
 
-    def _embedding(self, shape: ModelShape, shards: Shards) -> "Embedding | None":
-        if self.is_first:
-            return Embedding(shape, shards, self.n_positions(shape))
-        return Embedding(shape, shards) if self.is_last and shape.tied_head else None
+    def _with_angles(
+        self, context: AttentionContext, n_tokens: int, like: Tensor
+    ) -> AttentionContext:
+        """The context with angles of positions in documents or rows."""
+        positions = context.positions
+        if positions is None:
+            positions = torch.arange(n_tokens, device=like.device)
+        angles = Angles.from_positions(self._shape, positions, like.dtype)
+        return replace(context, angles=angles)
 
 
-class Embedding(nn.Module):
-    """Embedding: learned vectors of tokens and, in some families, of their positions.
-
-    Args:
-        shape: The model.
-        shards: The shards of the stage.
-        n_positions: Number of positions in row or document that have a vector; 0 for none.
-    """
-
-    def __init__(self, shape: ModelShape, shards: Shards, n_positions: int = 0) -> None:
-        super().__init__()
-        width = shape.hidden_size
-        self.tokens = TokenEmbedding(shape.vocab_size, width, shards)
-        self.positions = nn.Embedding(n_positions, width) if n_positions else None
-        self.dropout = Dropout()
-
-    def forward(
-        self, tokens: Tensor, stream: ResidualStream, context: AttentionContext = WHOLE_ROWS
-    ) -> Tensor:
-        """Maps token ids (rows, tokens) to a tensor of the stream."""
-        embedded: Tensor = self.tokens(tokens, stream)
-        if self.positions is not None:
-            embedded = embedded + stream.rows_of(self.positions.weight, context.positions)
-        dropped: Tensor = self.dropout(embedded, stream.own_keys)
-        return dropped
+STAGE = DecoderStage

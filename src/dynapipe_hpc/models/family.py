@@ -100,8 +100,9 @@ class StageOfFamily(nn.Module, ABC):
 
 
 def family_of(shape: ModelShape) -> type[StageOfFamily]:
-    """Stages of a model: `STAGE` of the file here that has the name of its family."""
-    stage: type[StageOfFamily] = import_module(f"{__package__}.{shape.family}").STAGE
+    """Stages of a model: `STAGE` of the file of its family, loaded when it is first used."""
+    file = {"gpt": "decoder", "llama": "decoder"}.get(shape.family, shape.family)
+    stage: type[StageOfFamily] = import_module(f"{__package__}.{file}").STAGE
     return stage
 
 

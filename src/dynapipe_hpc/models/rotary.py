@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.decoder import DecoderShape
 from dynapipe_hpc.architecture.rope_scaling import (
     LinearScaling,
     Llama3Scaling,
@@ -34,18 +34,12 @@ class Angles(NamedTuple):
     sines: Tensor
 
     @classmethod
-    def from_positions(cls, shape: LlamaShape, positions: Tensor, dtype: torch.dtype) -> "Angles":
+    def from_positions(cls, shape: DecoderShape, positions: Tensor, dtype: torch.dtype) -> "Angles":
         """Angles of tokens at positions, shape (tokens,), computed in float32 at least."""
         wide = torch.promote_types(dtype, torch.float32)
-        speeds = _speeds(
-            shape.head_width,
-            shape.rope_theta,
-            shape.rope_scaling,
-            dtype=wide,
-            device=positions.device,
-        )
+        theta, scaling = shape.layer_settings.rope_theta, shape.layer_settings.rope_scaling
+        speeds = _speeds(shape.head_width, theta, scaling, dtype=wide, device=positions.device)
         angles = (positions.to(wide).unsqueeze(-1) * speeds).unsqueeze(1)
-        scaling = shape.rope_scaling
         factor = scaling.vector_factor if isinstance(scaling, YarnScaling) else 1.0
         return cls((angles.cos() * factor).to(dtype), (angles.sin() * factor).to(dtype))
 

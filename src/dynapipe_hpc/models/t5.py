@@ -1,9 +1,10 @@
 """T5 as torch modules: layers of encoder and decoder, and those of one pipeline stage."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import assert_never
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +14,11 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import DECODER_BIAS, EMBEDDING_WEIGHT, ENCODER_BIAS, T5Shape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.attention_masks import AttentionMasks
-from dynapipe_hpc.models.deferred_weights import deferring
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
-from dynapipe_hpc.models.gated_feed_forward import GatedFeedForward
 from dynapipe_hpc.models.head import Head
 from dynapipe_hpc.models.initialize import Deviation
-from dynapipe_hpc.models.recompute import recomputed
+from dynapipe_hpc.models.layer import GatedFeedForward, ReluFeedForward, TransformerLayer
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
@@ -77,132 +76,52 @@ class Attention(nn.Module):
         return output
 
 
-class EncoderLayer(nn.Module):
-    """Pre-norm layer: self-attention and feed-forward, each added to the residual stream."""
+def encoder_layer(shape: T5Shape, shards: Shards) -> TransformerLayer:
+    """A layer of the encoder; its context are `AttentionMasks`."""
+    return TransformerLayer(
+        attention_norm=norm_of(shape),
+        attention=Attention(shape, shards),
+        feed_forward_norm=norm_of(shape),
+        feed_forward=feed_forward_of(shape, shards),
+    )
+
+
+class BothMasks(NamedTuple):
+    """Masks of the decoder's positions over targets, and over inputs."""
+
+    masks: AttentionMasks
+    cross_masks: AttentionMasks
+
+    @property
+    def biases(self) -> Sequence[Tensor | None]:
+        """The biases of both."""
+        return (*self.masks.biases, *self.cross_masks.biases)
+
+
+class DecoderLayer(TransformerLayer):
+    """A layer with cross-attention to the encoder's output between its two halves."""
+
+    cross_attention_norm: nn.Module
+    cross_attention: nn.Module
 
     def __init__(self, shape: T5Shape, shards: Shards) -> None:
-        super().__init__()
-        self.attention_norm = norm_of(shape)
-        self.attention = Attention(shape, shards)
-        self.feed_forward_norm = norm_of(shape)
-        self.feed_forward = feed_forward_of(shape, shards)
-
-    def forward(
-        self, hidden: Tensor, stream: ResidualStream, masks: AttentionMasks, recompute: Recompute
-    ) -> Tensor:
-        """Maps a tensor of the stream to another one, whose positions see what `masks` says.
-
-        Backward recomputes the layer from its input (full), or attention with its projections and
-        norm (selective), as in a GPT.
-        """
-        match recompute:
-            case Recompute.NONE:
-                return self._whole(stream, masks, hidden)
-            case Recompute.SELECTIVE:
-                attend = partial(self._attended, stream, masks)
-                attended = recomputed(attend, hidden, beside=masks.biases)
-                return self._fed_forward(stream, attended)
-            case Recompute.FULL:
-                return recomputed(partial(self._whole, stream, masks), hidden, beside=masks.biases)
-            case _:
-                assert_never(recompute)
-
-    def _whole(self, stream: ResidualStream, masks: AttentionMasks, hidden: Tensor) -> Tensor:
-        return self._fed_forward(stream, self._attended(stream, masks, hidden))
-
-    def _attended(self, stream: ResidualStream, masks: AttentionMasks, hidden: Tensor) -> Tensor:
-        output: Tensor = hidden + self.attention(self.attention_norm(hidden), stream, masks)
-        return output
-
-    def _fed_forward(self, stream: ResidualStream, hidden: Tensor) -> Tensor:
-        output: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden), stream)
-        return output
-
-
-class DecoderLayer(nn.Module):
-    """An `EncoderLayer` with cross-attention to the encoder's output between its two halves."""
-
-    def __init__(self, shape: T5Shape, shards: Shards) -> None:
-        super().__init__()
-        self.attention_norm = norm_of(shape)
-        self.attention = Attention(shape, shards)
-        self.cross_attention_norm = norm_of(shape)
-        self.cross_attention = Attention(shape, shards)
-        self.feed_forward_norm = norm_of(shape)
-        self.feed_forward = feed_forward_of(shape, shards)
-
-    def forward(
-        self,
-        hidden: Tensor,
-        stream: ResidualStream,
-        encoded: Tensor,
-        masks: AttentionMasks,
-        *,
-        cross_masks: AttentionMasks,
-        recompute: Recompute,
-    ) -> Tensor:
-        """Maps a tensor of the stream to another one."""
-        both_masks, biases = (masks, cross_masks), (*masks.biases, *cross_masks.biases)
-        match recompute:
-            case Recompute.NONE:
-                return self._whole(stream, both_masks, hidden, encoded)
-            case Recompute.SELECTIVE:
-                attend = partial(self._attended, stream, both_masks)
-                attended = recomputed(attend, hidden, encoded, beside=biases)
-                return self._fed_forward(stream, attended)
-            case Recompute.FULL:
-                run = partial(self._whole, stream, both_masks)
-                return recomputed(run, hidden, encoded, beside=biases)
-            case _:
-                assert_never(recompute)
-
-    def _whole(
-        self,
-        stream: ResidualStream,
-        both_masks: tuple[AttentionMasks, AttentionMasks],
-        hidden: Tensor,
-        encoded: Tensor,
-    ) -> Tensor:
-        return self._fed_forward(stream, self._attended(stream, both_masks, hidden, encoded))
+        super().__init__(
+            attention_norm=norm_of(shape),
+            attention=Attention(shape, shards),
+            feed_forward_norm=norm_of(shape),
+            feed_forward=feed_forward_of(shape, shards),
+            cross_attention_norm=norm_of(shape),
+            cross_attention=Attention(shape, shards),
+        )
 
     def _attended(
-        self,
-        stream: ResidualStream,
-        both_masks: tuple[AttentionMasks, AttentionMasks],
-        hidden: Tensor,
-        encoded: Tensor,
+        self, stream: ResidualStream, context: BothMasks, hidden: Tensor, *sources: Tensor
     ) -> Tensor:
-        masks, cross_masks = both_masks
-        hidden = hidden + self.attention(self.attention_norm(hidden), stream, masks)
+        hidden = super()._attended(stream, context.masks, hidden)
         normed = self.cross_attention_norm(hidden)
-        output: Tensor = hidden + self.cross_attention(normed, stream, cross_masks, encoded)
-        return output
-
-    def _fed_forward(self, stream: ResidualStream, hidden: Tensor) -> Tensor:
-        output: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden), stream)
-        return output
-
-
-class ReluFeedForward(nn.Module):
-    """Feed-forward block: two linear maps with a ReLU between; shards divide the inner width."""
-
-    def __init__(self, shape: ModelShape, shards: Shards) -> None:
-        super().__init__()
-        self.inner = ColumnLinear(shape.hidden_size, shape.ffn_size, shards, bias=False)
-        self.output = RowLinear(shape.ffn_size, shape.hidden_size, shards, bias=False)
-        self.dropout = Dropout()
-        self._first_column = shards.shard * (shape.ffn_size // shards.n_shards)
-
-    def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
-        """Maps a tensor of the stream to another one."""
-        (inner,) = stream.map(hidden, self.inner)
-        # What the function drops is zero before it, too, so that nothing more is kept.
-        inner = self.dropout(inner, stream.keys, self._first_column)
-        # A ReLU keeps only its output. Beside it, the gradient that `inner` defers would be more
-        # than the forward pass has kept, so the output's weights do not wait.
-        with deferring(None):
-            output: Tensor = self.output(functional.relu(inner), stream)
-        return output
+        (encoded,) = sources
+        attended: Tensor = self.cross_attention(normed, stream, context.cross_masks, encoded)
+        return hidden + attended
 
 
 def feed_forward_of(shape: T5Shape, shards: Shards) -> ReluFeedForward | GatedFeedForward:
@@ -232,7 +151,7 @@ class T5Stage(StageOfFamily):
         holds_embedding = self.is_first or self._begins_decoder or has_tied_head
         self.embedding = _embedding(shape, shards) if holds_embedding else None
         self.encoder_bias = RelativeBias(shape, shards, causal=False) if encoder else None
-        self.encoder = nn.ModuleDict({str(i): EncoderLayer(shape, shards) for i in encoder})
+        self.encoder = nn.ModuleDict({str(i): encoder_layer(shape, shards) for i in encoder})
         self.encoder_norm = norm_of(shape) if n - 1 in layers else None
         self.decoder_bias = RelativeBias(shape, shards, causal=True) if decoder else None
         self.decoder = nn.ModuleDict({str(i): DecoderLayer(shape, shards) for i in decoder})
@@ -300,7 +219,7 @@ class T5Stage(StageOfFamily):
         if self.encoder_bias is not None:
             masks = AttentionMasks.from_inputs(batch, self.encoder_bias, hidden.dtype)
             for layer in self.encoder.values():
-                hidden = layer(hidden, stream, masks, recompute)
+                hidden = layer(hidden, stream, recompute, masks)
         if self.encoder_norm is None:
             return hidden
         output: Tensor = self.encoder_output(self.encoder_norm(hidden), stream.own_keys)
@@ -323,13 +242,11 @@ class T5Stage(StageOfFamily):
             hidden = self.decoder_input(self._vectors(tokens, stream), stream.own_keys)
         if self.decoder_bias is not None:
             masks = AttentionMasks.from_targets(batch, self.decoder_bias)
-            cross_masks = AttentionMasks.from_pairs(batch, hidden.dtype)
+            both_masks = BothMasks(masks, AttentionMasks.from_pairs(batch, hidden.dtype))
             # Every layer projects the encoder's output: it would gather it, or copy a strided one.
             whole = source.end(encoded).contiguous()
             for layer in self.decoder.values():
-                hidden = layer(
-                    hidden, stream, whole, masks, cross_masks=cross_masks, recompute=recompute
-                )
+                hidden = layer(hidden, stream, recompute, both_masks, whole)
         if self.decoder_norm is None or self.head is None:
             return torch.cat([encoded, hidden], stream.token_dimension)
         normed = self.decoder_output(self.decoder_norm(hidden), stream.own_keys)

@@ -8,7 +8,7 @@ import pytest
 from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import SHAPE, linear_layer, linear_table
 
-from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import PackedRow, Slice
 from dynapipe_hpc.plan.cluster import Cluster

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.examples.measured_layers import SHAPE, linear_table
 
-from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.part import Part, Weights
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError

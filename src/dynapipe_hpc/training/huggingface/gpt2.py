@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.training.huggingface.model_type_mapping import ModelTypeMapping, Values
 from dynapipe_hpc.training.huggingface.settings import Settings
 from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, conv1d, same

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dynapipe_hpc.architecture.llama import LlamaShape
+from dynapipe_hpc.architecture.decoder import LlamaShape
 from dynapipe_hpc.architecture.rope_scaling import LinearScaling, mean_scale
 from dynapipe_hpc.architecture.transformers import sliding_layers
 from dynapipe_hpc.data.errors import InputError, quoted
@@ -159,7 +159,7 @@ def _config(shape: LlamaShape) -> Values:
         "num_hidden_layers": shape.n_layers,
         "hidden_size": shape.hidden_size,
         "num_attention_heads": shape.n_heads,
-        "num_key_value_heads": shape.n_query_groups,
+        "num_key_value_heads": shape.layer_settings.n_kv_heads,
         "head_dim": shape.head_width,
         "intermediate_size": shape.ffn_size,
         "vocab_size": shape.vocab_size,
@@ -194,7 +194,7 @@ def _tensors(shape: LlamaShape) -> Iterator[TensorMap]:
 
 def _attention(shape: LlamaShape, ours: str, theirs: str) -> Iterator[TensorMap]:
     width, heads = shape.hidden_size, shape.attention_size
-    shared = shape.n_query_groups * shape.head_width
+    shared = shape.layer_settings.n_kv_heads * shape.head_width
     for name, n_outputs in (("query", heads), ("key", shared), ("value", shared)):
         source = f"{theirs}.{name[0]}_proj"
         yield same(f"{ours}.{name}.weight", (n_outputs, width), f"{source}.weight")

@@ -10,7 +10,7 @@ from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import changed, linear_cost
 from tests.jobs.shared_folder import shared_folder
 
-from dynapipe_hpc.architecture.gpt import GptShape
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster

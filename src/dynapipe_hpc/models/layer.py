@@ -1,0 +1,181 @@
+"""Layer of a transformer: attention and feed-forward blocks, whichever a family chooses."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, assert_never
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.models.attention_context import WHOLE_ROWS
+from dynapipe_hpc.models.deferred_weights import deferring
+from dynapipe_hpc.models.dropout import Dropout
+from dynapipe_hpc.models.recompute import recomputed
+from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
+from dynapipe_hpc.models.sharding.shards import Shards
+
+
+class Visible(Protocol):
+    """Tokens that tokens of a layer see, in the form that its attention takes."""
+
+    @property
+    def biases(self) -> Sequence[Tensor | None]:
+        """Tensors that are added to scores and have gradients."""
+        ...
+
+
+class TransformerLayer(nn.Module):
+    """Attention and feed-forward, each normalised at its entrance and added to the stream.
+
+    Args:
+        attention_norm: Norm before attention; like the other norm it maps (..., width).
+        attention: Maps a tensor of the stream to another one, given stream and context.
+        feed_forward_norm: Norm before feed-forward.
+        feed_forward: Maps a tensor of the stream to another one, given the stream.
+        between: Modules of what else a layer does between the two.
+    """
+
+    def __init__(
+        self,
+        *,
+        attention_norm: nn.Module,
+        attention: nn.Module,
+        feed_forward_norm: nn.Module,
+        feed_forward: nn.Module,
+        **between: nn.Module,
+    ) -> None:
+        super().__init__()
+        self.attention_norm = attention_norm
+        self.attention = attention
+        for name, module in between.items():
+            self.add_module(name, module)
+        self.feed_forward_norm = feed_forward_norm
+        self.feed_forward = feed_forward
+
+    def forward(
+        self,
+        hidden: Tensor,
+        stream: ResidualStream,
+        recompute: Recompute = Recompute.NONE,
+        context: Visible = WHOLE_ROWS,
+        *sources: Tensor,
+    ) -> Tensor:
+        """Maps a tensor of the stream to another one.
+
+        Backward recomputes the layer from its input (full), or its attention, projections
+        and norm included (selective): where attention is fused, nothing that grows with the
+        square of a row's tokens is kept anyway, and what is kept are the projections.
+
+        Args:
+            hidden: The tensor.
+            stream: The stream.
+            recompute: Activation checkpointing mode.
+            context: What the tokens see.
+            sources: Other sequences that attention reads.
+        """
+        match recompute:
+            case Recompute.NONE:
+                return self._whole(stream, context, hidden, *sources)
+            case Recompute.SELECTIVE:
+                attend = partial(self._attended, stream, context)
+                attended = recomputed(attend, hidden, *sources, beside=context.biases)
+                return self._fed_forward(stream, attended)
+            case Recompute.FULL:
+                run = partial(self._whole, stream, context)
+                return recomputed(run, hidden, *sources, beside=context.biases)
+            case _:
+                assert_never(recompute)
+
+    def _whole(
+        self, stream: ResidualStream, context: Any, hidden: Tensor, *sources: Tensor
+    ) -> Tensor:
+        return self._fed_forward(stream, self._attended(stream, context, hidden, *sources))
+
+    def _attended(
+        self, stream: ResidualStream, context: Any, hidden: Tensor, *_sources: Tensor
+    ) -> Tensor:
+        output: Tensor = hidden + self.attention(self.attention_norm(hidden), stream, context)
+        return output
+
+    def _fed_forward(self, stream: ResidualStream, hidden: Tensor) -> Tensor:
+        output: Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden), stream)
+        return output
+
+
+class GeluFeedForward(nn.Module):
+    """Two linear maps with a GELU between them; every shard has its part of the inner width."""
+
+    def __init__(self, shape: ModelShape, shards: Shards, *, bias: bool) -> None:
+        super().__init__()
+        self.inner = ColumnLinear(shape.hidden_size, shape.ffn_size, shards, bias=bias)
+        self.output = RowLinear(shape.ffn_size, shape.hidden_size, shards, bias=bias)
+
+    def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
+        """Maps a tensor of the stream to another one."""
+        (inner,) = stream.map(hidden, self.inner)
+        output: Tensor = self.output(functional.gelu(inner, approximate="tanh"), stream)
+        return output
+
+
+class ReluFeedForward(nn.Module):
+    """Two linear maps with a ReLU between them, and dropout."""
+
+    def __init__(self, shape: ModelShape, shards: Shards) -> None:
+        super().__init__()
+        self.inner = ColumnLinear(shape.hidden_size, shape.ffn_size, shards, bias=False)
+        self.output = RowLinear(shape.ffn_size, shape.hidden_size, shards, bias=False)
+        self.dropout = Dropout()
+        self._first_column = shards.shard * (shape.ffn_size // shards.n_shards)
+
+    def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
+        """Maps a tensor of the stream to another one."""
+        (inner,) = stream.map(hidden, self.inner)
+        # What the function drops is zero before it, too, so that nothing more is kept.
+        inner = self.dropout(inner, stream.keys, self._first_column)
+        # A ReLU keeps only its output. Beside it, the gradient that `inner` defers would be more
+        # than the forward pass has kept, so the output's weights do not wait.
+        with deferring(None):
+            output: Tensor = self.output(functional.relu(inner), stream)
+        return output
+
+
+class GatedFeedForward(nn.Module):
+    """A function of one map times another map, and a map back, with dropout.
+
+    The weight of `inner` has the outputs of the map that the function takes (the gate), then those
+    of the other one. Backward computes the function again, and keeps its input and the product.
+
+    Source:
+        Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202, section 2.
+    """
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        shards: Shards,
+        function: Callable[[Tensor], Tensor],
+        *,
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        width, inner = shape.hidden_size, shape.ffn_size
+        self.inner = ColumnLinear(width, 2 * inner, shards, n_blocks=2, bias=bias)
+        self.output = RowLinear(inner, width, shards, bias=bias)
+        self.dropout = Dropout()
+        self._function = function
+        self._first_column = shards.shard * (inner // shards.n_shards)
+
+    def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
+        """Maps a tensor of the stream to another one."""
+        (both,) = stream.map(hidden, self.inner)
+        output: Tensor = self.output(recomputed(partial(self._gated, stream), both), stream)
+        return output
+
+    def _gated(self, stream: ResidualStream, both: Tensor) -> Tensor:
+        gate, values = both.chunk(2, -1)
+        product = self._function(gate) * values
+        dropped: Tensor = self.dropout(product, stream.keys, self._first_column)
+        return dropped
