@@ -14,6 +14,8 @@ from pydantic import Field
 
 from dynapipe_hpc.architecture.decoder import DecoderOnly
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Weights
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.data.microbatch import Recompute
 
 LOGITS = "lm_head.weight"
@@ -243,3 +245,33 @@ def sliding_layers(settings: Mapping[str, Any], n_layers: int) -> int:
     if n_full and isinstance(given := settings.get("max_window_layers"), int):
         n_full = given
     return max(0, n_layers - n_full)
+
+
+def config_of(values: Mapping[str, Any]) -> Any:
+    """The configuration of `transformers` of the values of a `config.json`."""
+    with optional_packages():
+        from transformers import CONFIG_MAPPING, __version__
+    model_type = values.get("model_type")
+    if model_type not in CONFIG_MAPPING:
+        raise InputError(
+            f"model_type {model_type!r} is unknown to transformers {__version__}; install a "
+            "version that has it, or choose another model"
+        )
+    try:
+        return CONFIG_MAPPING[model_type].from_dict(
+            json.loads(json.dumps(values), object_hook=_float)
+        )
+    except Exception as error:  # the library's own, which it validates settings with, too
+        raise InputError(
+            f"transformers {__version__} refuses config.json of a {model_type}: {first_line(error)}"
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """Text of an error without the objects that `transformers` prints behind it."""
+    return str(error).partition("\n")[0]
+
+
+def _float(value: dict[str, Any]) -> Any:
+    """An object of JSON, or the infinite number that `transformers` writes as one."""
+    return float(value["__float__"]) if value.keys() == {"__float__"} else value

@@ -356,7 +356,7 @@ def export(arguments: argparse.Namespace) -> int:
     exported = export_model(arguments.source, arguments.output, arguments.dtype, base)
     origin = exported.origin
     is_alone = origin.shape.lora is not None and base is None
-    kind = "adapters for peft" if is_alone else f"as {origin.page.architecture}"
+    kind = "adapters for peft" if is_alone else f"as {origin.mapping.architecture}"
     say(f"{arguments.output}: {origin}, {kind}, in {exported.dtype}")
     if exported.remark:
         say(f"{arguments.output}: {exported.remark}")

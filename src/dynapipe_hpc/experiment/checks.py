@@ -179,9 +179,9 @@ def _weights(files: Experiment, _: int) -> str:
                 "no optimizer state; leave training.init_optimizer out"
             )
         # Loads neither numbers nor torch.
-        from dynapipe_hpc.training.huggingface.folder import open_tensors
+        from dynapipe_hpc.training.huggingface.tensors import open_tensors
 
-        open_tensors(origin.folder, origin.page, config.model)
+        open_tensors(origin.folder, origin.mapping, config.model)
     return f"those of {origin}"
 
 

@@ -35,8 +35,7 @@ from dynapipe_hpc.planner.from_config import read_costs
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.training.checkpoint.part_files import ITEM_BYTES
 from dynapipe_hpc.training.config import LENGTHS, MAX_ITERATIONS, TrainingConfig
-from dynapipe_hpc.training.huggingface.hash_of_weights import hash_of_weights
-from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
+from dynapipe_hpc.training.huggingface.origin import Origin, find_origin, hash_of_weights
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
     from dynapipe_hpc.data.dataset.joined_datasets import Dataset

@@ -15,8 +15,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.config_error import Source, Tables, explain
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.training.config import LENGTHS, PreferenceObjective
-from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
-from dynapipe_hpc.training.huggingface.pages import has_another_family
+from dynapipe_hpc.training.huggingface.origin import Origin, find_origin, has_another_family
 
 MAX_BYTES = 1 << 16
 MAX_PARENTS = 32
@@ -233,7 +232,9 @@ def _differences(model: dict[str, Any], origin: Origin) -> list[str]:
         if key == "max_tokens" and origin.longest is not None:
             if isinstance(given, int) and given > origin.longest:
                 remedy = 'family = "transformers" computes longer rows'
-                advice = f" ({remedy})" if has_another_family(origin.page, origin.settings) else ""
+                advice = (
+                    f" ({remedy})" if has_another_family(origin.mapping, origin.settings) else ""
+                )
                 most = origin.longest_text
                 differences.append(f"{key} may be at most {most}, not {given}{advice}")
         elif key == "vocab_size" and isinstance(given, int) and given > stored:

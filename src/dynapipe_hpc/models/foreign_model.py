@@ -18,7 +18,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from dynapipe_hpc.architecture.rope_scaling import plain_rotations, short_tokens
-from dynapipe_hpc.architecture.transformers import NUMBER, SLIDING, TransformersShape
+from dynapipe_hpc.architecture.transformers import (
+    NUMBER,
+    SLIDING,
+    TransformersShape,
+    config_of,
+    first_line,
+)
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.models.foreign_attention import ATTENTION, AttentionReached, interface
@@ -157,36 +163,6 @@ def _experts(shape: TransformersShape, dtype: torch.dtype) -> dict[str, str]:
     sizes = [n for size in shape.tensors.values() if len(size) > 2 for n in size[1:]]
     fits = dtype != torch.float64 and not any(n * dtype.itemsize % 16 for n in sizes)
     return {} if fits else {"experts_implementation": "eager"}
-
-
-def config_of(values: Mapping[str, Any]) -> Any:
-    """The configuration of `transformers` of the values of a `config.json`."""
-    with optional_packages():
-        from transformers import CONFIG_MAPPING, __version__
-    model_type = values.get("model_type")
-    if model_type not in CONFIG_MAPPING:
-        raise InputError(
-            f"model_type {model_type!r} is unknown to transformers {__version__}; install a "
-            "version that has it, or choose another model"
-        )
-    try:
-        return CONFIG_MAPPING[model_type].from_dict(
-            json.loads(json.dumps(values), object_hook=_float)
-        )
-    except Exception as error:  # the library's own, which it validates settings with, too
-        raise InputError(
-            f"transformers {__version__} refuses config.json of a {model_type}: {first_line(error)}"
-        ) from error
-
-
-def first_line(error: Exception) -> str:
-    """Text of an error without the objects that `transformers` prints behind it."""
-    return str(error).partition("\n")[0]
-
-
-def _float(value: dict[str, Any]) -> Any:
-    """An object of JSON, or the infinite number that `transformers` writes as one."""
-    return float(value["__float__"]) if value.keys() == {"__float__"} else value
 
 
 def layer_kinds(shape: TransformersShape) -> list[tuple[TransformersShape, float]]:

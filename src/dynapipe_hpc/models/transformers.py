@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from dynapipe_hpc.architecture.blocks import LOGITS_AT_ONCE
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.architecture.transformers import TransformersShape
+from dynapipe_hpc.architecture.transformers import TransformersShape, first_line
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
@@ -30,7 +30,6 @@ from dynapipe_hpc.models.foreign_model import (
     check_attention,
     exactly,
     fill,
-    first_line,
     foreign_model,
     head_alone,
     is_plain,

@@ -10,9 +10,8 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.resume import facts_of, facts_of_run
-from dynapipe_hpc.training.huggingface.hash_of_weights import BLOCK_BYTES, hash_of_weights
 from dynapipe_hpc.training.huggingface.import_model import import_model
-from dynapipe_hpc.training.huggingface.origin import find_origin
+from dynapipe_hpc.training.huggingface.origin import BLOCK_BYTES, find_origin, hash_of_weights
 
 
 def facts(lora: dict[str, Any] | None, **cluster: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from dynapipe_hpc.experiment.run.resume import (
 )
 from dynapipe_hpc.training.checkpoint.files import Description, Facts
 from dynapipe_hpc.training.counters import Counters
-from dynapipe_hpc.training.huggingface.hash_of_weights import FACT
+from dynapipe_hpc.training.huggingface.origin import HASH_FACT
 
 LORA: Facts = {"model.lora": Lora().model_dump()}  # type: ignore[dict-item]
 
@@ -50,19 +50,21 @@ def test_a_checkpoint_whose_model_leaves_out_what_it_did_not_set_is_continued() 
 
 
 def test_a_run_on_preferences_continues_though_the_model_it_began_with_has_gone_on() -> None:
-    current = {**facts_of(tiny_experiment()), FACT: "now"}
+    current = {**facts_of(tiny_experiment()), HASH_FACT: "now"}
     point = ResumePoint(
-        Path("old"), Description(1, Counters(0, 0, 1.0, 0, 0), {**current, FACT: "then"}, ()), {}
+        Path("old"),
+        Description(1, Counters(0, 0, 1.0, 0, 0), {**current, HASH_FACT: "then"}, ()),
+        {},
     )
     check_facts(point.path, point.description.facts, current)
-    assert facts_of_start(current, point) == {**current, FACT: "then"}
+    assert facts_of_start(current, point) == {**current, HASH_FACT: "then"}
     older = replace(
         point, description=replace(point.description, facts=facts_of(tiny_experiment()))
     )
     assert facts_of_start(current, older) == facts_of_start(current, None) == current
-    with pytest.raises(InputError, match=f"was written with {FACT} = 'then'"):
+    with pytest.raises(InputError, match=f"was written with {HASH_FACT} = 'then'"):
         adapted = {**current, **LORA}
-        check_facts(point.path, {**adapted, FACT: "then"}, adapted)
+        check_facts(point.path, {**adapted, HASH_FACT: "then"}, adapted)
 
 
 def test_a_checkpoint_of_another_model_is_refused() -> None:

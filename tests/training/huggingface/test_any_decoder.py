@@ -13,8 +13,8 @@ from tests.examples.any_decoders import DECODERS, origin_of, saved_decoder
 from tests.examples.foreign_models import transformers
 
 from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.architecture.transformers import config_of
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.models.foreign_model import config_of
 from dynapipe_hpc.models.transformers import TransformersStage
 from dynapipe_hpc.training.checkpoint.files import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart, whole_parts, write_parts
@@ -22,10 +22,10 @@ from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.generate import logits_of
 from dynapipe_hpc.training.huggingface import read_weights
 from dynapipe_hpc.training.huggingface.export_model import export_model
-from dynapipe_hpc.training.huggingface.folder import open_tensors
 from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model, open_weights
+from dynapipe_hpc.training.huggingface.tensors import open_tensors
 from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 
 WEIGHTS = "model.safetensors"
@@ -201,14 +201,14 @@ def test_a_stage_reads_its_own_tensors_only(theirs: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(read_weights, "_read", noted)
     stage = TransformersStage(shape, range(2, 4), first=False, last=True)
     open_weights(origin, shape).read(whole_parts(stage))
-    stored = open_tensors(theirs, origin.page, shape).tensors
+    stored = open_tensors(theirs, origin.mapping, shape).tensors
     own = {n for n in stored if any(f"layers.{i}." in n for i in (2, 3))}
     assert names == own | {"model.norm.weight", "lm_head.weight"}
 
 
 def test_a_block_of_a_stack_is_read_from_within_its_experts(theirs: Path) -> None:
     origin, shape = origin_of(theirs)
-    tensors, stored = open_tensors(theirs, origin.page, shape), load_file(theirs / WEIGHTS)
+    tensors, stored = open_tensors(theirs, origin.mapping, shape), load_file(theirs / WEIGHTS)
     name = "model.layers.1.mlp.experts.gate_up_proj"
     n, rows, columns = shape.tensors["model.layers.*.mlp.experts.gate_up_proj"]
     values = torch.empty(2, 9, 3, dtype=torch.float64)
@@ -227,7 +227,7 @@ def test_a_tied_head_may_be_in_the_files_as_a_copy(tmp_path: Path) -> None:
     save_file(tensors, tmp_path / WEIGHTS)
     origin, shape = origin_of(tmp_path)
     assert shape.tied_head
-    assert open_tensors(tmp_path, origin.page, shape).copies
+    assert open_tensors(tmp_path, origin.mapping, shape).copies
 
 
 @pytest.mark.parametrize("name", ["falcon", "gemma2", "starcoder2"])
@@ -267,7 +267,7 @@ def test_a_head_is_tied_where_its_class_ties_it(name: str, tmp_path: Path) -> No
     origin, shape = origin_of(tmp_path)
     assert shape.tied_head
     TransformersStage(shape, range(4), first=True, last=True)
-    assert open_tensors(tmp_path, origin.page, shape).copies
+    assert open_tensors(tmp_path, origin.mapping, shape).copies
 
 
 @pytest.mark.parametrize("model_type", ["flex_olmo", "hunyuan_v1_moe", "mellum", "cohere2_moe"])

@@ -24,9 +24,8 @@ from dynapipe_hpc.training.checkpoint.files import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.generate import Sampling, generate, logits_of
 from dynapipe_hpc.training.huggingface.export_model import export_model
-from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights
 from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
-from dynapipe_hpc.training.huggingface.origin import find_origin
+from dynapipe_hpc.training.huggingface.origin import HASH_FACT, find_origin, hash_of_weights
 from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids
 from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 
@@ -150,7 +149,7 @@ def test_adapters_go_with_the_weights_beside_which_they_were_trained(tmp_path: P
     shape = origin.shape.model_copy(update={"lora": Lora(rank=1, targets=("up",))})
     trained(shape, tmp_path / "base", tmp_path / "tuned")
     description = Description.read(tmp_path / "tuned")
-    facts = {**description.facts, FACT: hash_of_weights(find_origin(tmp_path / "theirs"))}
+    facts = {**description.facts, HASH_FACT: hash_of_weights(find_origin(tmp_path / "theirs"))}
     replace(description, facts=facts).write(tmp_path / "tuned")
     export_model(tmp_path / "tuned", tmp_path / "merged", base=tmp_path / "theirs")
     assert (tmp_path / "merged/model.safetensors").exists()

@@ -16,9 +16,8 @@ from tests.examples.small_models import (
 from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.training.huggingface.hash_of_weights import hash_of_weights
 from dynapipe_hpc.training.huggingface.import_model import import_model
-from dynapipe_hpc.training.huggingface.origin import find_origin
+from dynapipe_hpc.training.huggingface.origin import find_origin, hash_of_weights
 from dynapipe_hpc.training.huggingface.read_weights import load_model
 
 INDEX = "model.safetensors.index.json"

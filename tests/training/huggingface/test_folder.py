@@ -21,12 +21,11 @@ from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.training.checkpoint.files import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.huggingface import read_weights
-from dynapipe_hpc.training.huggingface.export_model import export_model
-from dynapipe_hpc.training.huggingface.folder import open_tensors
+from dynapipe_hpc.training.huggingface.export_model import export_model, write_tensors
 from dynapipe_hpc.training.huggingface.import_model import import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import read_part, read_rows
-from dynapipe_hpc.training.huggingface.write_tensors import write_tensors
+from dynapipe_hpc.training.huggingface.tensors import open_tensors
 
 Tensors = dict[str, Tensor]
 
@@ -214,14 +213,14 @@ def test_types_of_16_bits_come_back_unchanged(dtype: torch.dtype, tmp_path: Path
 
 def test_large_models_are_shared_out_over_files(theirs: Path, tmp_path: Path) -> None:
     origin, tensors = find_origin(theirs), load_file(theirs / "model.safetensors")
-    weights = open_tensors(theirs, origin.page, origin.shape)
+    weights = open_tensors(theirs, origin.mapping, origin.shape)
 
     def read(name: str, start: int, stop: int) -> Tensor:
         return read_rows(weights, name, start, stop)
 
     (tmp_path / "shards").mkdir()
     (tmp_path / "shards/config.json").write_bytes((theirs / "config.json").read_bytes())
-    maps = origin.page.tensors(origin.shape)
+    maps = origin.mapping.tensors(origin.shape)
     write_tensors(tmp_path / "shards", maps, read, torch.float32, most_bytes=9000)
     files = sorted((tmp_path / "shards").glob("*.safetensors"))
     assert files[0].name == f"model-00001-of-{len(files):05d}.safetensors"
@@ -241,7 +240,7 @@ def test_large_models_are_shared_out_over_files(theirs: Path, tmp_path: Path) ->
 
 def test_any_block_of_a_weight_can_be_read(theirs: Path) -> None:
     origin = find_origin(theirs)
-    tensors = open_tensors(theirs, origin.page, origin.shape)
+    tensors = open_tensors(theirs, origin.mapping, origin.shape)
     for name, found in tensors.maps.items():
         whole = read_rows(tensors, name, 0, found.shape[0])
         for start, size in ((0, 1), (found.shape[0] // 3, found.shape[0] // 2)):

@@ -10,7 +10,7 @@ from tests.examples.small_models import LLAMA, N_IDS, WIDTH, llama_tensors, writ
 from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.training.huggingface.model_type_mapping import LONGEST
+from dynapipe_hpc.training.huggingface.mapping import LONGEST
 from dynapipe_hpc.training.huggingface.origin import find_origin
 
 BLOOM = {"model_type": "bloom", "architectures": ["BloomForCausalLM"], "n_layer": 2}

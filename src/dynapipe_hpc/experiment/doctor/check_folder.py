@@ -26,7 +26,7 @@ from dynapipe_hpc.experiment.run_lock import writer_of
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.training.checkpoint.files import Facts
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
-from dynapipe_hpc.training.huggingface.hash_of_weights import FACT
+from dynapipe_hpc.training.huggingface.origin import HASH_FACT
 
 _BLOCK = bytes(1 << 20)
 _LITTLE_BYTES = 1e9
@@ -163,7 +163,7 @@ def _described(
     RunFolder.check_resumable(output)
     yield Finding("start", f"{output}: continues after {n_done} iterations")
     if files.config.training.preference_loss:
-        passes = reference_passes(files, str(facts_of_start(facts, point)[FACT]), output)
+        passes = reference_passes(files, str(facts_of_start(facts, point)[HASH_FACT]), output)
         for reference in passes:
             if reference.missing(reference.file.read()):
                 raise reference.lack_error()

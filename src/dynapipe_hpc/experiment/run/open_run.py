@@ -23,7 +23,7 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.report.run_folder import write_mixture
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
-from dynapipe_hpc.training.huggingface.hash_of_weights import FACT
+from dynapipe_hpc.training.huggingface.origin import HASH_FACT
 from dynapipe_hpc.training.learning_rate import describe_longer
 
 
@@ -61,7 +61,7 @@ class OpenRun:
     @property
     def weights_hash(self) -> str:
         """Hash of the weights that the run began with, if it trains adapters or on preferences."""
-        return str(self.facts[FACT])
+        return str(self.facts[HASH_FACT])
 
     @property
     def is_complete(self) -> bool:

@@ -19,8 +19,7 @@ from dynapipe_hpc.job.print_error import print_error
 from dynapipe_hpc.training.checkpoint.files import DamagedError, Description, Facts, new_checksum
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.checkpoint.part_files import check_part, read_tensors
-from dynapipe_hpc.training.huggingface.hash_of_weights import FACT
-from dynapipe_hpc.training.huggingface.origin import shape_of
+from dynapipe_hpc.training.huggingface.origin import HASH_FACT, shape_of
 
 T = TypeVar("T")
 FIXED_TRAINING = ("objective", "seed", "dtype", "loss_weighting")
@@ -51,7 +50,7 @@ def facts_of_run(files: Experiment) -> Facts:
     # Adapters need its weights, which are in no checkpoint, and preferences its log-probabilities.
     is_needed = config.model.lora is not None or config.training.preference_loss is not None
     if is_needed and files.origin:
-        facts[FACT] = files.weights_hash
+        facts[HASH_FACT] = files.weights_hash
     has_turns = len(dataset.spans.starts) or dataset.has_pairs
     if facts["data.long_samples"] == "cut_input" and not has_turns:
         facts["data.long_samples"] = "cut_input_end"  # the same without conversations and pairs
@@ -190,8 +189,8 @@ def _samples_of(dataset: Dataset) -> Facts:
 
 def facts_of_start(facts: Facts, point: ResumePoint | None) -> Facts:
     """The facts of a run that starts at a point: it has begun with the model of the point."""
-    began_with = point.description.facts.get(FACT) if point else None
-    return {**facts, FACT: began_with} if began_with else facts
+    began_with = point.description.facts.get(HASH_FACT) if point else None
+    return {**facts, HASH_FACT: began_with} if began_with else facts
 
 
 def check_share(path: Path, job: Job) -> Description:
@@ -213,7 +212,7 @@ def check_facts(path: Path, stored: Facts, current: Facts) -> None:
     # Stored facts first: what is not stored may differ as a consequence of one of them.
     for key, value in {**stored, **_BEFORE, **stored, **model}.items():
         # Only adapters need the weights again; preferences have a file.
-        is_kept = key == FACT and current.get("model.lora") is None
+        is_kept = key == HASH_FACT and current.get("model.lora") is None
         decides_nothing = is_kept or (key in _BEFORE and key not in current)
         if not decides_nothing and current.get(key) != value:
             raise InputError(

@@ -23,8 +23,8 @@ from dynapipe_hpc.experiment.load import ALTERNATIVES, load_config
 from dynapipe_hpc.experiment.study.variants import Variant, divisions
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.search.config import SearchConfig
-from dynapipe_hpc.training.huggingface.any_decoder import FAMILY
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
+from dynapipe_hpc.training.huggingface.transformers import FAMILY
 
 _UNCUT = {True: (1.0, 0.999), False: (0.999,)}
 """Shares of the samples that are not cut, with a model or without, until a plan is found."""
@@ -245,7 +245,7 @@ def _text(
     on_gpus = whole.device_memory_bytes >= _GPU_BYTES if wish.on_gpus is None else wish.on_gpus
     model = _SMALL_MODEL if wish.model is None else _MODEL
     cost = _GPU_COST if on_gpus else _CPU_COST
-    is_foreign = origin is not None and origin.page.family == FAMILY
+    is_foreign = origin is not None and origin.mapping.family == FAMILY
     text = "".join([_DATA, model, _LORA if wish.lora else "", _CLUSTER, cost, _REST])
     values = {
         "output": escaped(str(output)),

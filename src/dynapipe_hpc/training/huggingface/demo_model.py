@@ -7,9 +7,9 @@ from shutil import copyfile
 import torch
 
 from dynapipe_hpc.data.atomic_write import new_folder
+from dynapipe_hpc.training.huggingface.export_model import save_tensors
 from dynapipe_hpc.training.huggingface.origin import find_origin
-from dynapipe_hpc.training.huggingface.weight_files import SINGLE
-from dynapipe_hpc.training.huggingface.write_tensors import save_tensors
+from dynapipe_hpc.training.huggingface.tensors import SINGLE
 from dynapipe_hpc.training.small_files import CONFIG
 
 _LLAMA = {
@@ -36,7 +36,7 @@ def write_demo_model(folder: Path, tokenizer: Path) -> None:
             copyfile(file, new / file.name)
         (new / CONFIG).write_text(f"{json.dumps(_LLAMA, indent=2)}\n")
         origin = find_origin(new)
-        maps = origin.page.tensors(origin.shape)
+        maps = origin.mapping.tensors(origin.shape)
         shapes = {name: shape for each in maps for name, shape in each.stored_shapes.items()}
         tensors = {
             name: _SPREAD * torch.randn(shape, generator=drawn)

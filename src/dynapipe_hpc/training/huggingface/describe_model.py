@@ -7,13 +7,13 @@ from pathlib import Path
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.rope_scaling import short_tokens
-from dynapipe_hpc.architecture.transformers import SLIDING, TransformersShape
+from dynapipe_hpc.architecture.transformers import SLIDING, TransformersShape, config_of
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.foreign_model import FULL, config_of
-from dynapipe_hpc.training.huggingface.any_decoder import FAMILY
+from dynapipe_hpc.models.foreign_model import FULL
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
-from dynapipe_hpc.training.huggingface.weight_files import stored_tensors
+from dynapipe_hpc.training.huggingface.tensors import stored_tensors
+from dynapipe_hpc.training.huggingface.transformers import FAMILY
 
 
 def describe_model(path: Path) -> str:

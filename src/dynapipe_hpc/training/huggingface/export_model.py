@@ -1,33 +1,40 @@
 """Export of a model to a folder that `transformers` loads."""
 
 import json
+import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.rope_scaling import rotation_tables, rotation_type
 from dynapipe_hpc.data.atomic_write import new_folder, writing
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.training.checkpoint.files import Description
 from dynapipe_hpc.training.checkpoint.part_files import check_part
 from dynapipe_hpc.training.checkpoint.parts import CheckpointReader
-from dynapipe_hpc.training.huggingface.folder import open_tensors
-from dynapipe_hpc.training.huggingface.hash_of_weights import FACT, hash_of_weights
-from dynapipe_hpc.training.huggingface.model_type_mapping import Values
-from dynapipe_hpc.training.huggingface.origin import CHECKPOINTS, Origin, find_origin
-from dynapipe_hpc.training.huggingface.pages import page_for
-from dynapipe_hpc.training.huggingface.read_weights import read_rows
-from dynapipe_hpc.training.huggingface.settings import DTYPE_KEYS
+from dynapipe_hpc.training.huggingface.mapping import DTYPE_KEYS, Piece, TensorMap, Values
+from dynapipe_hpc.training.huggingface.origin import (
+    CHECKPOINTS,
+    HASH_FACT,
+    Origin,
+    find_origin,
+    hash_of_weights,
+    mapping_for,
+)
+from dynapipe_hpc.training.huggingface.read_weights import read_rows, row_blocks
+from dynapipe_hpc.training.huggingface.tensors import INDEX, SINGLE, open_tensors
 from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids
-from dynapipe_hpc.training.huggingface.write_tensors import ReadRows, save_tensors, write_tensors
 from dynapipe_hpc.training.small_files import (
     ADAPTER_CONFIG,
     ADAPTER_MODEL,
@@ -35,6 +42,10 @@ from dynapipe_hpc.training.small_files import (
     copy_small_files,
 )
 
+MAX_BYTES = 10**9
+"""Most bytes of tensors in a file, all of which are in memory while it is written."""
+ReadRows = Callable[[str, int, int], Tensor]
+"""Function that returns rows of an unsplit weight: of a name, from a row, up to a row."""
 _PREFIX = "base_model.model"  # of what `peft` has wrapped
 _TASKS = {True: "SEQ_2_SEQ_LM", False: "CAUSAL_LM"}
 
@@ -62,7 +73,7 @@ class AdapterMap(NamedTuple):
 def adapter_maps(origin: Origin, lora: Lora) -> Iterator[AdapterMap]:
     """All linear layers of a model that may have adapters."""
     layers = origin.shape.linear_layers
-    for weight in origin.page.tensors(origin.shape):
+    for weight in origin.mapping.tensors(origin.shape):
         layer = weight.name.removesuffix(".weight")
         for blocks in (blocks for end, blocks in layers.items() if layer.endswith(end)):
             start = 0
@@ -99,7 +110,7 @@ def write_adapters(
         "lora_alpha": lora.alpha,
         "lora_dropout": 0.0,
         "target_modules": sorted(_target_modules(maps)),
-        "fan_in_fan_out": any(each.transposed for each in origin.page.tensors(origin.shape)),
+        "fan_in_fan_out": any(each.transposed for each in origin.mapping.tensors(origin.shape)),
         "bias": "none",
         "base_model_name_or_path": base,
         "inference_mode": True,
@@ -161,14 +172,14 @@ class Exported(NamedTuple):
     @property
     def remark(self) -> str:
         """Reason why newer versions of `transformers` do not load the model; empty if they do."""
-        page, shape = self.origin.page, self.origin.shape
-        if page.fits(shape):
+        mapping, shape = self.origin.mapping, self.origin.shape
+        if mapping.fits(shape):
             return ""
-        other = page_for(shape)
+        other = mapping_for(shape)
         return (
-            f"{page.architecture} of transformers refuses a hidden_size ({shape.hidden_size}) that "
-            f"is no multiple of its heads ({shape.n_heads}); {other.architecture} computes the "
-            f'same: set "model_type": "{other.model_type}", "architectures": '
+            f"{mapping.architecture} of transformers refuses a hidden_size ({shape.hidden_size}) "
+            f"that is no multiple of its heads ({shape.n_heads}); {other.architecture} computes "
+            f'the same: set "model_type": "{other.model_type}", "architectures": '
             f'["{other.architecture}"] and "sliding_window": null in config.json'
         )
 
@@ -225,13 +236,13 @@ def write_model(folder: Path, origin: Origin, read: ReadRows, dtype: str | None 
             float32.
     """
     dtype = dtype or origin.settings.dtype or "float32"
-    write_tensors(folder, origin.page.tensors(origin.shape), read, getattr(torch, dtype))
+    write_tensors(folder, origin.mapping.tensors(origin.shape), read, getattr(torch, dtype))
     if origin.small_files is not None:
         copy_small_files(origin.small_files, folder)
     values = {
-        "architectures": [origin.page.architecture],
+        "architectures": [origin.mapping.architecture],
         **origin.settings.values,
-        **origin.page.dropout(origin.shape),
+        **origin.mapping.dropout(origin.shape),
         **_longer_rows(origin),
         DTYPE_KEYS["torch_dtype" in origin.settings.values]: dtype,
     }
@@ -273,7 +284,7 @@ def _reader(origin: Origin) -> ReadRows:
     if origin.description is not None:
         reader = CheckpointReader(origin.folder, len(origin.description.part_checksums))
         return lambda name, start, stop: reader.rows(f"weight/{name}", start, stop)
-    tensors = open_tensors(origin.folder, origin.page, origin.shape)
+    tensors = open_tensors(origin.folder, origin.mapping, origin.shape)
 
     def read(name: str, start: int, stop: int) -> Tensor:
         tensor_map = tensors.maps[name]
@@ -287,7 +298,7 @@ def _reader(origin: Origin) -> ReadRows:
 def _same_model(base: Origin, adapted: Origin) -> Origin:
     """The model with the frozen weights, trained as the one with adapters, if it has all of it."""
     shapes, expected = (
-        {each.name: each.shape for each in origin.page.tensors(origin.shape)}
+        {each.name: each.shape for each in origin.mapping.tensors(origin.shape)}
         for origin in (base, adapted)
     )
     for name, shape in expected.items():
@@ -297,7 +308,7 @@ def _same_model(base: Origin, adapted: Origin) -> Origin:
                 f"{shapes.get(name)}, not {shape}; name the one beside which adapters were trained"
             )
     facts = adapted.description.facts if adapted.description else {}
-    if FACT in facts and hash_of_weights(base) != facts[FACT]:
+    if HASH_FACT in facts and hash_of_weights(base) != facts[HASH_FACT]:
         raise InputError(
             f"{base.folder}: its weights are not those beside which the adapters of "
             f"{adapted.folder} were trained, or are in other files; name the model with which that "
@@ -311,3 +322,67 @@ def _same_model(base: Origin, adapted: Origin) -> Origin:
 def _check(checkpoint: Path, description: Description) -> None:
     for rank, checksum in enumerate(description.part_checksums):
         check_part(checkpoint, rank, checksum)
+
+
+def write_tensors(
+    folder: Path,
+    maps: Iterable[TensorMap],
+    read: ReadRows,
+    dtype: torch.dtype,
+    *,
+    most_bytes: int = MAX_BYTES,
+) -> None:
+    """Writes all weights of a model into one file, or into several with an index.
+
+    Args:
+        folder: Folder of the files.
+        maps: Weights, and the tensors that they become.
+        read: Reader of weights.
+        dtype: Type of the numbers that are written.
+        most_bytes: Most bytes of the tensors in one file; a larger tensor is alone.
+    """
+    files: list[dict[str, tuple[TensorMap, Piece]]] = [{}]
+    held = total = 0
+    for tensor_map in maps:
+        for piece in tensor_map.pieces(0, sum(tensor_map.sources.values())):
+            n_bytes = prod(tensor_map.stored_shapes[piece.source]) * dtype.itemsize
+            if files[-1] and held + n_bytes > most_bytes:
+                files.append({})
+                held = 0
+            files[-1][piece.source] = (tensor_map, piece)
+            held += n_bytes
+            total += n_bytes
+    names = [f"model-{n:05d}-of-{len(files):05d}.safetensors" for n in range(1, len(files) + 1)]
+    for name, stored in zip(names if len(files) > 1 else [SINGLE], files, strict=True):
+        save_tensors(folder / name, {k: _read(*at, read, dtype) for k, at in stored.items()})
+    if len(files) > 1:
+        file_of = {source: name for name, file in zip(names, files, strict=True) for source in file}
+        index = {"metadata": {"total_size": total}, "weight_map": file_of}
+        with writing(folder / INDEX):
+            (folder / INDEX).write_text(f"{json.dumps(index, indent=2, sort_keys=True)}\n")
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes tensors as a safetensors file, and waits until it is on disk."""
+    with writing(path):
+        try:
+            save_file(dict(tensors), path, metadata={"format": "pt"})
+        except SafetensorError as error:
+            raise RunError(f"{path}: cannot be written: {error}") from error
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def _read(tensor_map: TensorMap, piece: Piece, read: ReadRows, dtype: torch.dtype) -> Tensor:
+    """A tensor, filled some rows at a time unless it is stored as columns."""
+    values = torch.empty(tensor_map.stored_shapes[piece.source], dtype=dtype)
+    rows = values.T if tensor_map.transposed else values
+    name, start = tensor_map.name, piece.at
+    for first, end in row_blocks(tensor_map.as_matrix, start, start + piece.n_rows):
+        if tensor_map.is_stack:
+            i, row = divmod(first, tensor_map.shape[1])
+            block = read(name, i, i + 1)[0, row : row + end - first]
+        else:
+            block = read(name, first, end)
+        rows[first - start : end - start] = block
+    return values

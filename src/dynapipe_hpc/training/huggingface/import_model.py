@@ -11,9 +11,9 @@ from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.training.checkpoint.files import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.counters import Counters
-from dynapipe_hpc.training.huggingface.folder import ModelTensors, open_tensors
 from dynapipe_hpc.training.huggingface.origin import FACT, Origin, find_origin
 from dynapipe_hpc.training.huggingface.read_weights import check_copies, read_rows, row_blocks
+from dynapipe_hpc.training.huggingface.tensors import ModelTensors, open_tensors
 from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 
 NOTHING_DONE = Counters(n_steps=0, n_updates=0, loss_scale=1.0, n_scaled_steps=0, n_skipped_steps=0)
@@ -31,7 +31,7 @@ def import_model(source: Path, output: Path) -> Origin:
     origin = find_origin(source)
     if origin.description is not None:
         raise InputError(f"{source}: is no Hugging Face model, but has checkpoints already")
-    tensors = open_tensors(source, origin.page, origin.shape)
+    tensors = open_tensors(source, origin.mapping, origin.shape)
     check_copies(tensors)
     facts = {f"{FACT}{k}": v for k, v in origin.shape.sizes.items()}
     with new_folder(output) as partial:

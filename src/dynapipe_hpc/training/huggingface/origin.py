@@ -1,5 +1,7 @@
-"""The model that a path names: its sizes, without its weights and without torch."""
+"""The model that a path names: its type and sizes, without its weights and without torch."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,15 +11,23 @@ from pydantic import ValidationError
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.rope_scaling import short_tokens
+from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.hub_name import download_advice
+from dynapipe_hpc.data.input_file import open_input
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
-from dynapipe_hpc.training.checkpoint.files import NAME, Description, Facts
+from dynapipe_hpc.training.checkpoint.files import NAME, Description, Facts, new_checksum
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
-from dynapipe_hpc.training.huggingface.any_decoder import FAMILY
-from dynapipe_hpc.training.huggingface.model_type_mapping import ModelTypeMapping, Values
-from dynapipe_hpc.training.huggingface.pages import has_another_family, page_for, page_of
-from dynapipe_hpc.training.huggingface.settings import Settings
+from dynapipe_hpc.training.huggingface.decoder import GPT2, LLAMA, MISTRAL, QWEN2, QWEN3
+from dynapipe_hpc.training.huggingface.mapping import ModelTypeMapping, Settings, Values
+from dynapipe_hpc.training.huggingface.t5 import MT5, T5
+from dynapipe_hpc.training.huggingface.tensors import weight_files
+from dynapipe_hpc.training.huggingface.transformers import (
+    FAMILY,
+    is_decoder,
+    mapping_of_decoder,
+    media_problem,
+)
 from dynapipe_hpc.training.small_files import (
     ADAPTER_CONFIG,
     ADAPTER_MODEL,
@@ -31,6 +41,57 @@ FACT = "model."
 """Prefix of the keys of the [model] table among the facts of a checkpoint."""
 
 
+MAPPINGS: Mapping[str, ModelTypeMapping] = {
+    each.model_type: each for each in (GPT2, T5, MT5, LLAMA, MISTRAL, QWEN2, QWEN3)
+}
+
+
+def mapping_of(settings: Settings, family: str | None = None) -> ModelTypeMapping:
+    """The mapping of a model's type.
+
+    Args:
+        settings: Settings of the model.
+        family: The family that is to train it; None for one of this package, or else
+            `transformers`.
+    """
+    model_type = settings.get("model_type", "")
+    if model_type not in MAPPINGS and not is_decoder(settings):
+        if problem := media_problem(settings):
+            raise InputError(f"{settings.path}: {problem}")
+        raise InputError(
+            f"{settings.path}: 'model_type' is {quoted(model_type)}, which is not supported, only "
+            f"{', '.join(MAPPINGS)}, and decoders of transformers, whose 'architectures' name a "
+            "class ...ForCausalLM; choose another model"
+        )
+    if settings.get("quantization_config") is not None:
+        raise InputError(
+            f"{settings.path}: has a 'quantization_config': its tensors are no weights that can "
+            "be trained; take the model that was quantized"
+        )
+    if family == FAMILY or model_type not in MAPPINGS:
+        return mapping_of_decoder(settings)
+    return MAPPINGS[model_type]
+
+
+def has_another_family(mapping: ModelTypeMapping, settings: Settings) -> bool:
+    """Whether `transformers` is another family that may train a model."""
+    return mapping.family == LLAMA.family and is_decoder(settings)
+
+
+def mapping_for(shape: ModelShape) -> ModelTypeMapping:
+    """The first mapping that describes a model."""
+    if isinstance(shape, TransformersShape):
+        return mapping_of_decoder(Settings(Path("model.settings"), json.loads(shape.settings)))
+    for mapping in MAPPINGS.values():
+        if mapping.family == shape.family and mapping.fits(shape):
+            return mapping
+    raise InputError(
+        f"no type of models in Hugging Face is a {shape.family} with these values of qkv_bias, "
+        "output_bias and qk_norm; set but one of qkv_bias and qk_norm, or both biases and a "
+        "hidden_size that is a multiple of n_heads"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """A model on disk.
@@ -40,7 +101,7 @@ class Origin:
         description: Description of the checkpoint; None for a folder of Hugging Face files.
         small_files: Folder with the small files of Hugging Face that belong to it; None if there
             are none.
-        page: ModelTypeMapping of the model's type.
+        mapping: Mapping of the model's type.
         settings: Settings of Hugging Face; if the model has no `config.json`, those that it would
             be exported with.
         shape: The model.
@@ -49,7 +110,7 @@ class Origin:
     folder: Path
     description: Description | None
     small_files: Path | None
-    page: ModelTypeMapping
+    mapping: ModelTypeMapping
     settings: Settings
     shape: ModelShape
 
@@ -61,12 +122,12 @@ class Origin:
     @property
     def longest(self) -> int | None:
         """Most tokens that `max_tokens` may be set to; None where it must be as it is."""
-        return self.page.longest(self.settings)
+        return self.mapping.longest(self.settings)
 
     @property
     def longest_text(self) -> str:
         """The same with its reason."""
-        if self.page.family != FAMILY:
+        if self.mapping.family != FAMILY:
             return f"{self.longest}, the window of its attention"
         if short_tokens(self.settings.values) is None:
             return f"{self.longest} (max_position_embeddings)"
@@ -78,7 +139,7 @@ class Origin:
     def __str__(self) -> str:
         """Path and kind."""
         if self.description is None:
-            return f"{self.folder} ({self.page.model_type} of Hugging Face)"
+            return f"{self.folder} ({self.mapping.model_type} of Hugging Face)"
         return f"{self.folder} (checkpoint after {self.description.n_done} iterations)"
 
 
@@ -104,17 +165,17 @@ def find_origin(path: Path, family: str | None = None) -> Origin:
             f"checkpoint.json (a checkpoint) nor {CHECKPOINTS} (a run); name one that has"
         )
     settings = Settings(path / CONFIG, read_object(path / CONFIG))
-    page = page_of(settings, family)
+    mapping = mapping_of(settings, family)
     _ = settings.dtype  # an export, after training, would be late to refuse it
     try:
-        values = page.model(settings)
+        values = mapping.model(settings)
     except InputError as error:
-        if not has_another_family(page, settings):
+        if not has_another_family(mapping, settings):
             raise
         raise InputError(
             f'{error}; or set model.family to "{FAMILY}", which may have it'
         ) from error
-    return Origin(path, None, path, page, settings, _shape(path / CONFIG, values))
+    return Origin(path, None, path, mapping, settings, _shape(path / CONFIG, values))
 
 
 def _adapter_error(folder: Path) -> InputError:
@@ -148,15 +209,17 @@ def _of_checkpoint(checkpoint: Path) -> Origin:
     small_files = checkpoint / CARRIED
     config = small_files / CONFIG
     if not config.exists():
-        page, tokens = page_for(shape), small_files / GENERATION_CONFIG
-        values = {"model_type": page.model_type, **page.config(shape)}
+        mapping, tokens = mapping_for(shape), small_files / GENERATION_CONFIG
+        values = {"model_type": mapping.model_type, **mapping.config(shape)}
         if not tokens.exists():
-            return Origin(checkpoint, description, None, page, Settings(checkpoint, values), shape)
+            return Origin(
+                checkpoint, description, None, mapping, Settings(checkpoint, values), shape
+            )
         settings = Settings(checkpoint, {**values, **read_object(tokens)})
-        return Origin(checkpoint, description, small_files, page, settings, shape)
+        return Origin(checkpoint, description, small_files, mapping, settings, shape)
     settings = Settings(config, read_object(config))
-    page = page_of(settings, shape.family)
-    return Origin(checkpoint, description, small_files, page, settings, shape)
+    mapping = mapping_of(settings, shape.family)
+    return Origin(checkpoint, description, small_files, mapping, settings, shape)
 
 
 def _shape(path: Path, values: dict[str, Any]) -> ModelShape:
@@ -182,3 +245,40 @@ def find_checkpoint(path: Path) -> Path | None:
     if not complete:
         raise InputError(f"{path}: is a run without a complete checkpoint; name another")
     return complete[0]
+
+
+N_BLOCKS, BLOCK_BYTES = 64, 1 << 16
+HASH_FACT = "the hash of the weights of model.init_from"
+"""Key of the hash among the facts of a checkpoint of adapters."""
+
+
+def hash_of_weights(origin: Origin) -> str:
+    """Hash of the checksums of a checkpoint, or of samples of the files of a Hugging Face folder.
+
+    Sampled of every file of tensors are its size, its beginning, where the tensors are listed, and
+    blocks that are spread evenly over it. Models that differ do so in nearly all numbers.
+    """
+    hasher = new_checksum()
+    if origin.description is not None:
+        for checksum in origin.description.part_checksums:
+            hasher.update(checksum.encode())
+        return hasher.hexdigest()
+    for path in sorted(weight_files(origin.folder)):
+        hasher.update(path.name.encode())
+        for block in _blocks(path):
+            hasher.update(block)
+    return hasher.hexdigest()
+
+
+def _blocks(path: Path) -> list[bytes]:
+    try:
+        n_bytes = path.stat().st_size
+        step = max(BLOCK_BYTES, n_bytes // N_BLOCKS)
+        with open_input(path) as file:
+            blocks = [n_bytes.to_bytes(8, "little")]
+            for start in range(0, n_bytes, step):
+                file.seek(start)
+                blocks.append(file.read(BLOCK_BYTES))
+            return blocks
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None

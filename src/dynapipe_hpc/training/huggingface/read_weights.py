@@ -14,10 +14,9 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.training.checkpoint.part_files import check_part
 from dynapipe_hpc.training.checkpoint.parts import CheckpointReader, StatePart, whole_parts
-from dynapipe_hpc.training.huggingface.folder import ModelTensors, open_tensors
+from dynapipe_hpc.training.huggingface.mapping import DTYPES, TensorMap
 from dynapipe_hpc.training.huggingface.origin import Origin
-from dynapipe_hpc.training.huggingface.tensor_map import TensorMap
-from dynapipe_hpc.training.huggingface.weight_files import DTYPES, SafetensorsEntry
+from dynapipe_hpc.training.huggingface.tensors import ModelTensors, SafetensorsEntry, open_tensors
 
 WEIGHT, ADAPTER = "weight/", ".adapters."
 ROWS_BYTES = 1 << 24
@@ -69,7 +68,7 @@ def open_weights(
     if origin.description is not None:
         checksums = origin.description.part_checksums
         return OriginWeights(CheckpointReader(origin.folder, len(checksums)))
-    tensors = open_tensors(origin.folder, origin.page, shape)
+    tensors = open_tensors(origin.folder, origin.mapping, shape)
     if compares_copies:
         check_copies(tensors)
     return OriginWeights(tensors)

@@ -4,21 +4,20 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from dynapipe_hpc.architecture.t5 import T5Shape
-from dynapipe_hpc.training.huggingface.model_type_mapping import LONGEST, ModelTypeMapping, Values
-from dynapipe_hpc.training.huggingface.settings import Settings
-from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, same
-from dynapipe_hpc.training.huggingface.weight_files import has_weights, stored_tensors
+from dynapipe_hpc.training.huggingface.mapping import (
+    LONGEST,
+    ModelTypeMapping,
+    Settings,
+    TensorMap,
+    Values,
+    same,
+)
+from dynapipe_hpc.training.huggingface.tensors import has_weights, stored_tensors
 
 _SHARED, _HEAD = "shared.weight", "lm_head.weight"
 _COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 _EMBEDDINGS = (_SHARED, *_COPIES)
-_MT5_DEFAULTS: Values = {
-    "num_layers": 8,
-    "num_heads": 6,
-    "d_ff": 1024,
-    "vocab_size": 250112,
-    "feed_forward_proj": "gated-gelu",
-}
+_SIZES = ("num_layers", "d_model", "num_heads", "d_kv", "d_ff", "vocab_size", "feed_forward_proj")
 MAX_TOKENS = 512  # with which T5 was pretrained; positions are relative
 
 
@@ -30,21 +29,22 @@ def _t5_model(settings: Settings) -> Values:
 
 def _mt5_model(settings: Settings) -> Values:
     # Version 5 never scales its logits, whatever the file says.
-    return _model(settings.with_defaults(_MT5_DEFAULTS), scaled=False)
+    return _model(settings, scaled=False)
 
 
 def _model(settings: Settings, *, scaled: bool) -> Values:
-    n_layers = settings.integer("num_layers", 6)
+    settings = settings.completed(*_SIZES)
+    n_layers = settings.integer("num_layers")
     settings.require("feed_forward_proj", "relu", "gated-gelu")
     return {
         "family": "t5",
         "n_layers": n_layers,
         "n_decoder_layers": settings.integer("num_decoder_layers", n_layers),
-        "hidden_size": settings.integer("d_model", 512),
-        "n_heads": settings.integer("num_heads", 8),
-        "head_size": settings.integer("d_kv", 64),
-        "ffn_size": settings.integer("d_ff", 2048),
-        "vocab_size": settings.integer("vocab_size", 32128),
+        "hidden_size": settings.integer("d_model"),
+        "n_heads": settings.integer("num_heads"),
+        "head_size": settings.integer("d_kv"),
+        "ffn_size": settings.integer("d_ff"),
+        "vocab_size": settings.integer("vocab_size"),
         "max_tokens": settings.integer("n_positions", MAX_TOKENS),
         "norm_epsilon": settings.number("layer_norm_epsilon", 1e-6),
         "gated": settings.get("feed_forward_proj", "relu") == "gated-gelu",
@@ -145,7 +145,7 @@ def _copies(shape: T5Shape) -> Mapping[str, str]:
     return dict.fromkeys(names, _SHARED)
 
 
-def _page(
+def _mapping(
     model_type: str, architecture: str, model: Callable[[Settings], Values]
 ) -> ModelTypeMapping:
     return ModelTypeMapping(
@@ -166,5 +166,5 @@ def _page(
     )
 
 
-T5 = _page("t5", "T5ForConditionalGeneration", _t5_model)
-MT5 = _page("mt5", "MT5ForConditionalGeneration", _mt5_model)
+T5 = _mapping("t5", "T5ForConditionalGeneration", _t5_model)
+MT5 = _mapping("mt5", "MT5ForConditionalGeneration", _mt5_model)

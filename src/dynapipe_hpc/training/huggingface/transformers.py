@@ -14,23 +14,20 @@ from dynapipe_hpc.architecture.rope_scaling import (
 )
 from dynapipe_hpc.architecture.transformers import LOGITS, NUMBER, TransformersShape
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.training.huggingface.model_type_mapping import LONGEST, ModelTypeMapping, Values
-from dynapipe_hpc.training.huggingface.settings import Settings
-from dynapipe_hpc.training.huggingface.tensor_map import TensorMap, same
-from dynapipe_hpc.training.huggingface.weight_files import stored_tensors
+from dynapipe_hpc.training.huggingface.mapping import (
+    LONGEST,
+    ModelTypeMapping,
+    Settings,
+    TensorMap,
+    Values,
+    same,
+)
+from dynapipe_hpc.training.huggingface.tensors import stored_tensors
 
 FAMILY = "transformers"
 _LEFT_OUT = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "auto_map")
 """Settings that say nothing of what is computed. No code that comes with a model is run."""
 _ROTATIONS = ("default", "linear", "llama3", "yarn", "proportional", *LONG, DYNAMIC)
-_TIED: Values = {"tie_word_embeddings": True}
-_DEFAULTS: Mapping[str, Values] = {
-    **dict.fromkeys(("cohere", "cohere2", "cohere2_moe", "ernie4_5", "ernie4_5_moe"), _TIED),
-    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "vaultgemma", "gpt_bigcode"), _TIED),
-    **dict.fromkeys(("granite_swa", "jetmoe", "opt", "smollm3", "starcoder2", "youtu"), _TIED),
-    "falcon": {"max_position_embeddings": 2048, **_TIED},
-}
-"""Settings that files leave out, by model type, as the class of `transformers` has them."""
 _SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
 _EMBEDDINGS: Mapping[str, str] = {"falcon": "word_embeddings"}
 """Names of embeddings that are not `embed_tokens`, by model type."""
@@ -77,7 +74,7 @@ def is_decoder(settings: Settings) -> bool:
     )
 
 
-def page_of_decoder(settings: Settings) -> ModelTypeMapping:
+def mapping_of_decoder(settings: Settings) -> ModelTypeMapping:
     """The mapping of a model that `transformers` computes."""
     if problem := settings_problem(settings):
         raise InputError(f"{settings.path}: {problem}")
@@ -154,8 +151,7 @@ def settings_problem(settings: Settings) -> str:
 def _max_tokens(settings: Settings) -> int:
     if (n := short_tokens(settings.values)) is not None:
         return n
-    defaults = _DEFAULTS.get(str(settings.get("model_type")), {})
-    return settings.with_defaults(defaults).integer("max_position_embeddings")
+    return settings.completed("max_position_embeddings").integer("max_position_embeddings")
 
 
 def _longest(settings: Settings) -> int:
@@ -167,11 +163,12 @@ def _longest(settings: Settings) -> int:
 
 
 def _model(settings: Settings) -> Values:
-    settings = settings.with_defaults(_DEFAULTS.get(str(settings.get("model_type")), {}))
     tensors = _weights(settings)
     width, n_heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
     epsilon = next((key for key in _EPSILONS if settings.get(key) is not None), _EPSILONS[0])
     values = {key: each for key, each in settings.values.items() if key not in _LEFT_OUT}
+    if LOGITS in tensors:
+        settings = settings.completed("tie_word_embeddings")
     tied = settings.flag("tie_word_embeddings", default=LOGITS not in tensors)
     _check_ends(settings, tensors, is_tied=tied)
     if tied:

@@ -1,0 +1,207 @@
+"""Mapping of a model type: its settings and tensors at Hugging Face, and what they are here."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from dynapipe_hpc.architecture.transformers import config_of
+from dynapipe_hpc.data.errors import InputError, quoted
+
+DTYPES: Mapping[str, str] = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+}
+"""Types of numbers that are read, as safetensors and torch call them."""
+_MISSING = object()
+DTYPE_KEYS = ("dtype", "torch_dtype")
+"""Setting with the type, in newer and older versions of `transformers`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of a model, as `config.json` names them.
+
+    Attributes:
+        values: Values by name; a value of null counts as absent.
+    """
+
+    path: Path
+    values: Mapping[str, Any]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Value of a setting; the default if it is absent."""
+        value = self.values.get(name)
+        return default if value is None else value
+
+    def completed(self, *names: str) -> Self:
+        """The same, with those of some names that the file leaves out as their class has them."""
+        absent = [name for name in names if name not in self.values]
+        if not absent:
+            return self
+        config = config_of(self.values)
+        class_values = {name: getattr(config, name, None) for name in absent}
+        return replace(self, values={**self.values, **class_values})
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        """Number that must be a positive integer."""
+        value = self.get(name, default)
+        if type(value) is not int or value < 1:
+            raise InputError(f"{self.path}: '{name}' is {quoted(value)}, not a positive integer")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """Number that must be positive."""
+        value = self.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise InputError(f"{self.path}: '{name}' is {quoted(value)}, not a positive number")
+        return float(value)
+
+    def share(self, name: str, default: float) -> float:
+        """Number from 0 up to 1, which is excluded."""
+        value = self.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+            raise InputError(f"{self.path}: '{name}' is {quoted(value)}, not a number below 1")
+        return float(value)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Boolean value."""
+        value = self.get(name, default)
+        if not isinstance(value, bool):
+            raise InputError(f"{self.path}: '{name}' is {quoted(value)}, not true or false")
+        return value
+
+    @property
+    def dtype(self) -> str | None:
+        """The type of the weights; None if none is named, or it is left to the files."""
+        key = next((key for key in DTYPE_KEYS if self.get(key) is not None), None)
+        value = self.get(key) if key else "auto"
+        if value == "auto":
+            return None
+        name = value.removeprefix("torch.") if isinstance(value, str) else ""
+        if name not in DTYPES.values():
+            raise InputError(
+                f"{self.path}: '{key}' is {quoted(value)}, which is not supported, only "
+                f"{', '.join(DTYPES.values())}; enter the type of the weights there"
+            )
+        return name
+
+    def require(self, name: str, *allowed: object) -> None:
+        """Checks that a setting is absent or has a value that our models compute."""
+        value = self.get(name, _MISSING)
+        if value is not _MISSING and value not in allowed:
+            shown = " or ".join(quoted(each) for each in allowed)
+            raise InputError(
+                f"{self.path}: '{name}' is {quoted(value)}, which is not supported, only {shown}; "
+                "choose another model"
+            )
+
+
+class Piece(NamedTuple):
+    """Rows of a weight that come from one tensor of Hugging Face.
+
+    Attributes:
+        start: Index of the first of these rows in the tensor.
+        at: Index of the first of these rows in the weight.
+    """
+
+    source: str
+    start: int
+    at: int
+    n_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A weight of an unsplit model, and the tensors of Hugging Face that it consists of.
+
+    Attributes:
+        name: Name of the weight in our model.
+        shape: Shape of the weight.
+        sources: Number of rows of the weight in each tensor of Hugging Face, by the name of the
+            tensor; they are joined along the first dimension, in this order.
+        transposed: Whether Hugging Face stores (inputs, outputs), as its `Conv1D` does.
+        is_stack: Whether the weight is a stack of matrices, whose rows count as those of one
+            matrix, one after the other: the experts of a layer.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    sources: Mapping[str, int]
+    transposed: bool = False
+    is_stack: bool = False
+
+    @property
+    def stored_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the tensors of Hugging Face, by name."""
+        rest = self.shape[2 if self.is_stack else 1 :]
+        shapes = {name: (n_rows, *rest) for name, n_rows in self.sources.items()}
+        return {n: shape[::-1] if self.transposed else shape for n, shape in shapes.items()}
+
+    @property
+    def as_matrix(self) -> "TensorMap":
+        """The same weight with the rows of a stack as those of one matrix."""
+        if not self.is_stack:
+            return self
+        n, rows, *rest = self.shape
+        return replace(self, shape=(n * rows, *rest), is_stack=False)
+
+    def pieces(self, start: int, stop: int) -> Iterator[Piece]:
+        """Pieces of which rows `start` to `stop` of the weight consist."""
+        first = 0
+        for source, n_rows in self.sources.items():
+            begin, end = max(start, first), min(stop, first + n_rows)
+            if begin < end:
+                yield Piece(source, begin - first, begin, end - begin)
+            first += n_rows
+
+
+def same(name: str, shape: tuple[int, ...], source: str) -> TensorMap:
+    """A weight that is one tensor of Hugging Face."""
+    return TensorMap(name, shape, {source: shape[0]})
+
+
+Values = dict[str, Any]  # of a JSON object, or of the [model] table
+LONGEST = 2**24
+"""Most tokens of a row that the [model] table allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTypeMapping:
+    """Mapping of a `model_type` of Hugging Face.
+
+    Attributes:
+        model_type: Name of the type in `config.json`.
+        architecture: Class of `transformers` that computes logits.
+        family: Our family of these models.
+        prefix: Prefix of names of tensors that files of the model without a head leave out.
+        model: Function that turns settings into values of the [model] table; it refuses settings
+            that the family does not compute.
+        config: Function that turns a model into values of `config.json`; like those below, it
+            takes shapes of the family.
+        dropout: Function that turns a model into those values of `config.json` that say what
+            training drops; a run may have others than the model that it began with.
+        fits: Function that tells whether `config` can describe a model.
+        tensors: Function that lists all weights of a model.
+        copies: Function that lists tensors that a file may hold although they are copies of
+            others, by name, with the name of the other.
+        ignored: Pattern of the names of tensors that may be in files and are not weights.
+        longest: Function that tells up to how many tokens a row may be made longer or shorter
+            than the settings say; None where the number of weights depends on it.
+    """
+
+    model_type: str
+    architecture: str
+    family: str
+    prefix: str
+    model: Callable[[Settings], Values]
+    config: Callable[[Any], Values]
+    dropout: Callable[[Any], Values]
+    fits: Callable[[Any], bool]
+    tensors: Callable[[Any], Iterable[TensorMap]]
+    copies: Callable[[Any], Mapping[str, str]]
+    ignored: re.Pattern[str]
+    longest: Callable[[Settings], int | None]
