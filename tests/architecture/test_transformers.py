@@ -12,7 +12,7 @@ from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.transformers import TransformersStage
+from dynapipe_hpc.models.transformers.stage import TransformersStage
 
 every_decoder = pytest.mark.parametrize("name", DECODERS)
 SHAPE = TransformersShape(

@@ -39,6 +39,7 @@ from dynapipe_hpc.models.decoder import Embedding
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.family import add_adapters, family_of
 from dynapipe_hpc.models.head import Head
+from dynapipe_hpc.models.live_memory import LiveMemory
 from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
@@ -46,7 +47,6 @@ from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import OneShard, Shards
 from dynapipe_hpc.models.t5 import BothMasks, DecoderLayer, encoder_layer, norm_of
 from dynapipe_hpc.models.tied_weights import tied_weights
-from dynapipe_hpc.training.live_memory import LiveMemory
 
 ROWS, INPUTS, TARGETS = 3, 24, 16
 NUMBER = 4  # bytes, in float32

@@ -16,9 +16,9 @@ from dynapipe_hpc.experiment import checks
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
+from dynapipe_hpc.models.transformers import parts as decoder_parts
 from dynapipe_hpc.planner.cost.from_config import EstimatedCosts
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
-from dynapipe_hpc.training.huggingface import decoder_parts
 
 
 @pytest.fixture

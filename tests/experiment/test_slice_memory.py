@@ -15,12 +15,12 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import Part
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.transformers.parts import decoder_parts
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.training.collectives import SingleRankCollectives
-from dynapipe_hpc.training.huggingface.decoder_parts import decoder_parts
 
 LONG = Sample(0, 160, 160, task_id=0)
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=1)

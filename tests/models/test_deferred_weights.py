@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring, linear
+from dynapipe_hpc.models.live_memory import LiveMemory
 from dynapipe_hpc.models.recompute import recomputed
-from dynapipe_hpc.training.live_memory import LiveMemory
 
 
 def drawn(*sizes: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:

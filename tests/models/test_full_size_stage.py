@@ -25,6 +25,7 @@ from dynapipe_hpc.models import attention, attention_masks, family
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
+from dynapipe_hpc.models.live_memory import LiveMemory
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.sharding.shards import OneShard
 from dynapipe_hpc.models.tokens.collate import PairBatch, TokenBatch
@@ -34,7 +35,6 @@ from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
 from dynapipe_hpc.planner.cost.forward_only import forward_costs
 from dynapipe_hpc.training.flat_parameters import FlatParameters
-from dynapipe_hpc.training.live_memory import LiveMemory
 
 META, ELEMENT_BYTES = torch.device("meta"), 2
 GPT_6B7 = GptShape(

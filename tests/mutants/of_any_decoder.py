@@ -3,20 +3,20 @@
 from tests.mutants.mutant import Mutant
 
 SHAPE = ("tests/architecture/test_transformers.py",)
-ATTENTION = ("tests/models/test_foreign_attention.py",)
-STAGE = ("tests/models/test_transformers_stage.py",)
+ATTENTION = ("tests/models/transformers/test_attention_of_layers.py",)
+STAGE = ("tests/models/transformers/test_stage.py",)
 ANSWERS = "test_answers_of_preference_pairs_are_those_behind_prompts_of_their_own"
 EQUAL = "test_stages_compute_the_loss_and_gradients_of_a_plain_loop"
 NEEDS = "test_models_that_need_more_are_refused_before_their_weights_are_read"
 REFUSED = ("tests/training/huggingface/test_refused_decoders.py",)
-TYPES = "tests/models/test_every_model_type.py::test_a_type_trains_as_in_a_plain_loop"
+TYPES = "tests/models/transformers/test_every_model_type.py::test_a_type_trains_as_in_a_plain_loop"
 MERGED = ("tests/training/huggingface/test_merged_blocks.py",)
 WINDOWS = (
     "tests/training/huggingface/test_settings_of_models.py"
     "::test_rows_are_held_to_windows_that_layers_have",
 )
 KINDS = ("tests/experiment/profile/test_layer_kinds.py",)
-PARTS = ("tests/training/huggingface/test_decoder_parts.py",)
+PARTS = ("tests/models/transformers/test_parts.py",)
 WAITS = "test_split_passes_leave_the_work_that_is_estimated_and_no_more_than_was_kept"
 CONFIG = ("tests/experiment/test_any_decoder_config.py",)
 FOLDER = ("tests/training/huggingface/test_any_decoder.py",)
@@ -79,12 +79,12 @@ ANY_DECODER = (
         ("tests/models/test_attention.py::test_groups_of_heads_are_repeated_for_a_bias",),
     ),
     Mutant(
-        "training/huggingface/decoder_parts.py",
+        "models/transformers/parts.py",
         "query.dtype.itemsize < torch.float32.itemsize:",
         "False:",
         "keys and values that are repeated for a bias take no memory",
         (
-            "tests/training/huggingface/test_decoder_parts.py"
+            "tests/models/transformers/test_parts.py"
             "::test_repeated_keys_and_values_of_windows_on_gpus_are_kept",
         ),
     ),
@@ -164,21 +164,21 @@ ANY_DECODER = (
         ATTENTION,
     ),
     Mutant(
-        "models/foreign_attention.py",
+        "models/transformers/attention.py",
         "(cap * scores.tanh() + bias)",
         "(scores.tanh() + bias)",
         "soft caps without their factor",
         ATTENTION,
     ),
     Mutant(
-        "models/foreign_attention.py",
+        "models/transformers/attention.py",
         "_CONTEXT.set(context)",
         "_CONTEXT.set(WHOLE_ROWS)",
         "attention across documents",
         STAGE,
     ),
     Mutant(
-        "models/foreign_attention.py",
+        "models/transformers/attention.py",
         "isinstance(value, Tensor) or value",
         "isinstance(value, int) and value",
         "options that are left out silently",
@@ -190,7 +190,7 @@ ANY_DECODER = (
         "(query, key, value))\n        layer",
         "slices without the model's factor of scores",
         (
-            "tests/models/test_transformers_stage.py"
+            "tests/models/transformers/test_stage.py"
             "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop[granite]",
         ),
     ),
@@ -251,7 +251,7 @@ ANY_DECODER = (
         ("tests/models/test_cached_attention.py",),
     ),
     Mutant(
-        "models/foreign_attention.py",
+        "models/transformers/attention.py",
         "context.slice is not None or context.branches is not None",
         "context.slice is not None",
         "caps of preference pairs whose answers see each other",
@@ -269,21 +269,21 @@ ANY_DECODER = (
         "(n := short_tokens(settings.values)) is not None",
         "(n := None) is not None",
         "rows with long factors, by which other samples would be turned",
-        ("tests/models/test_rotations.py",),
+        ("tests/models/transformers/test_rotations.py",),
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         "if is_short and math.isinf(shape.window):",
         "if False:",
         "slices in layers with windows of which plans do not know",
-        ("tests/models/test_foreign_model.py",),
+        ("tests/models/transformers/test_model.py",),
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         "short is not None and short < max_tokens",
         "False",
         "long factors by the defaults of a class",
-        ("tests/models/test_rotations.py",),
+        ("tests/models/transformers/test_rotations.py",),
     ),
     Mutant(
         "architecture/transformers.py",
@@ -342,132 +342,132 @@ ANY_DECODER = (
         KINDS,
     ),
     Mutant(
-        "models/transformers.py",
+        "models/transformers/stage.py",
         "context = current.context.in_layer(index - self._layers.start)",
         "context = current.context",
         "layers that share the keys and values of slices",
         STAGE,
     ),
     Mutant(
-        "models/transformers.py",
+        "models/transformers/stage.py",
         "positions = current.context.positions",
         "positions = (d := current.context.documents) and d.positions",
         "rotary positions that begin anew in every slice",
         STAGE,
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         "if unknown and not shape.slices_obstacle:",
         "if unknown and shape.slices_obstacle:",
         "slices in layers with soft caps that settings leave out",
         (f"{FOLDER[0]}::test_a_soft_cap_that_settings_leave_out_is_refused",),
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         "if reached.cap is not None:",
         "if False:",
         "slices in layers with caps",
-        ("tests/models/test_foreign_model.py",),
+        ("tests/models/transformers/test_model.py",),
     ),
     Mutant(
-        "models/transformers.py",
+        "models/transformers/stage.py",
         "            hidden = current.activation  #",
         "            pass  #",
         "hidden states scaled once more on every stage",
         (
-            "tests/models/test_transformers_stage.py"
+            "tests/models/transformers/test_stage.py"
             "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop[granite]",
         ),
     ),
     Mutant(
-        "models/transformers.py",
+        "models/transformers/stage.py",
         "is_end = index + 1 >= self._layers.stop and not self.is_last",
         "is_end = False",
         "a norm that is not there",
         STAGE,
     ),
     Mutant(
-        "models/transformers.py",
+        "models/transformers/stage.py",
         "return recomputed(function, hidden)",
         "return function(hidden)",
         "nothing recomputed",
         (
-            "tests/models/test_transformers_stage.py"
+            "tests/models/transformers/test_stage.py"
             "::test_gradients_of_all_linear_maps_wait_and_no_others",
         ),
     ),
     Mutant(
-        "models/transformers.py",
+        "models/transformers/stage.py",
         "self._vectors.bias is None and is_plain(self._alone)",
         "True",
         "logits without their cap or scale",
         STAGE,
     ),
     Mutant(
-        "models/transformers.py",
+        "models/transformers/stage.py",
         "        self._probe(shape)\n",
         "",
         "attention that is only refused in the first pass",
         (f"{FOLDER[0]}::test_models_that_need_more_are_refused_before_their_weights_are_read",),
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         "return args[0].double()",
         "return func(*args)",
         "float64 rounded to float32",
         STAGE,
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         "    _check_weights(found, shape)\n",
         "",
         "weights that the files do not have",
         (f"{FOLDER[0]}::test_weights_that_the_class_does_not_have_are_named",),
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         "    model.eval()  # the mode in which dropout does nothing\n",
         "",
         "layers that drop as in the settings of their class",
         (f"{STAGE[0]}::{EQUAL}[phi]",),
     ),
     Mutant(
-        "models/transformers.py",
+        "models/transformers/stage.py",
         "self._vectors.bias is None and is_plain",
         "is_plain",
         "a head without its bias",
         (f"{STAGE[0]}::{EQUAL}[phi]",),
     ),
     Mutant(
-        "models/foreign_model.py",
-        "        if not any(True for _ in module.parameters()):\n",
-        "        if False:\n",
+        "models/transformers/model.py",
+        "if module in inside or not module._parameters:",
+        "if module in inside:",
         "a norm without weights that also runs before the layers",
         (f"{TYPES}[nanochat]",),
     ),
     Mutant(
-        "training/huggingface/decoder_parts.py",
+        "models/transformers/parts.py",
         "    except RuntimeError as error:\n",
         "    except KeyError as error:\n",
         "layers that do not run without numbers",
         (f"{TYPES}[jetmoe]",),
     ),
     Mutant(
-        "models/transformers.py",
+        "models/transformers/stage.py",
         "    except Exception as error:\n",
         "    except KeyError as error:\n",
         "layers that do not run in transformers either",
         (f"{FOLDER[0]}::{NEEDS}",),
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         "    if not isinstance(decoder, nn.Module):\n",
         "    if False:\n",
         "a decoder at another name than its class says",
         (f"{FOLDER[0]}::{NEEDS}",),
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         "if saved := sorted(held & stored.keys() - built.keys()):",
         "if saved := []:",
         "buffers in files count as weights of another model",
@@ -530,7 +530,7 @@ ANY_DECODER = (
         (f"{FOLDER[0]}::test_a_tied_head_may_be_all_that_files_have_of_the_embedding",),
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         "if isinstance(pad, int) and not",
         "if False and not",
         "a pad token beyond the embedding",
@@ -593,7 +593,7 @@ ANY_DECODER = (
         ("tests/cli/test_inspect_verb.py",),
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         "for i in kept}",
         "for i in range(len(self.layers))}",
         "layers of other stages",
@@ -605,7 +605,7 @@ ANY_DECODER = (
         '("w3", "w1")',
         "gates of experts in place of values",
         (
-            "tests/models/test_transformers_stage.py"
+            "tests/models/transformers/test_stage.py"
             "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop[mixtral]",
         ),
     ),
@@ -645,14 +645,14 @@ ANY_DECODER = (
         ("tests/cli/test_inspect_verb.py",),
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         "own = {key: [value] * n for",
         "own = {key: lists[key] for",
         "layers of all kinds in every profile",
         KINDS,
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         '        and not key.endswith("token_id")\n',
         "",
         "ids of tokens taken for kinds of layers",
@@ -673,36 +673,36 @@ ANY_DECODER = (
         KINDS,
     ),
     Mutant(
-        "models/foreign_attention.py",
+        "models/transformers/attention.py",
         "mask is not self._mark or drops",
         "drops",
         "masks of models that are left out",
         ATTENTION,
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         "if reached.window != window:",
         "if False:",
         "a window that only a mask has",
-        ("tests/models/test_foreign_model.py",),
+        ("tests/models/transformers/test_model.py",),
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         "(output, None) if self._returns_tuples else output",
         "output",
         "layers that return no tuples",
         (
-            "tests/models/test_transformers_stage.py"
+            "tests/models/transformers/test_stage.py"
             "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop[falcon]",
         ),
     ),
     Mutant(
-        "models/transformers.py",
+        "models/transformers/stage.py",
         "nullcontext if self._mark is None else partial(SdpaCalls, self._mark)",
         "nullcontext",
         "attention of torch that is not replaced",
         (
-            "tests/models/test_transformers_stage.py"
+            "tests/models/transformers/test_stage.py"
             "::test_stages_compute_the_loss_and_gradients_of_a_plain_loop[falcon]",
         ),
     ),
@@ -728,29 +728,29 @@ ANY_DECODER = (
         (f"{FOLDER[0]}::test_settings_of_version_4_mean_what_they_mean_to_transformers",),
     ),
     Mutant(
-        "training/huggingface/decoder_parts.py",
+        "models/transformers/parts.py",
         "mixed = torch.empty_like(query)",
         "mixed = query.new_empty(query.shape)",
         "attention whose result is copied",
         PARTS,
     ),
     Mutant(
-        "training/huggingface/decoder_parts.py",
+        "models/transformers/parts.py",
         "inputs if weight.requires_grad else weight",
         "inputs",
         "inputs of frozen experts that are kept",
         (
-            "tests/training/huggingface/test_decoder_parts.py"
+            "tests/models/transformers/test_parts.py"
             "::test_layers_keep_what_is_estimated[qwen3_moe-adapters]",
         ),
     ),
     Mutant(
-        "training/huggingface/decoder_parts.py",
+        "models/transformers/parts.py",
         "+ calls.expert_flops",
         "",
         "operations of experts",
         (
-            "tests/training/huggingface/test_decoder_parts.py"
+            "tests/models/transformers/test_parts.py"
             "::test_experts_compute_for_the_tokens_that_choose_them",
         ),
     ),
@@ -790,14 +790,14 @@ ANY_DECODER = (
         (f"{SHAPE[0]}::test_gradients_of_linear_maps_or_their_adapters_may_wait",),
     ),
     Mutant(
-        "models/foreign_model.py",
+        "models/transformers/model.py",
         "setattr(module, name, ours)",
         "pass",
         "linear maps whose gradients never wait",
         (f"{STAGE[0]}::test_gradients_of_all_linear_maps_wait_and_no_others",),
     ),
     Mutant(
-        "training/huggingface/decoder_parts.py",
+        "models/transformers/parts.py",
         "deferrable=Amount(2 * shape",
         "deferrable=Amount(shape",
         "half of the work that waits",

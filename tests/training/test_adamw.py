@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from dynapipe_hpc.models.live_memory import LiveMemory
 from dynapipe_hpc.training.config import TrainingConfig
-from dynapipe_hpc.training.live_memory import LiveMemory
 from dynapipe_hpc.training.optimizer import AdamW
 
 CONFIG = TrainingConfig(iterations=6, betas=(0.8, 0.95), weight_decay=0.2)

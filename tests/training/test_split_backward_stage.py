@@ -19,9 +19,9 @@ from torch import Tensor
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.models.live_memory import LiveMemory
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
-from dynapipe_hpc.training.live_memory import LiveMemory
 
 SAMPLES = random_samples(1)
 CLUSTER = Cluster(n_stages=3, device_memory_bytes=1)

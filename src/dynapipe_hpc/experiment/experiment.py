@@ -213,7 +213,7 @@ class Experiment:
         if isinstance(config, ProfiledConfig) or not isinstance(model, TransformersShape):
             return read_costs(config, model)
         with optional_packages():
-            from dynapipe_hpc.training.huggingface.decoder_parts import decoder_parts
+            from dynapipe_hpc.models.transformers.parts import decoder_parts
 
         return EstimatedCosts(
             config, decoder_parts(model, self.config.training.dtype, is_packed=self._is_packed)

@@ -99,10 +99,12 @@ class StageOfFamily(nn.Module, ABC):
         """
 
 
+_FILES = {"gpt": "decoder", "llama": "decoder", "t5": "t5", "transformers": "transformers.stage"}
+
+
 def family_of(shape: ModelShape) -> type[StageOfFamily]:
     """Stages of a model: `STAGE` of the file of its family, loaded when it is first used."""
-    file = {"gpt": "decoder", "llama": "decoder"}.get(shape.family, shape.family)
-    stage: type[StageOfFamily] = import_module(f"{__package__}.{file}").STAGE
+    stage: type[StageOfFamily] = import_module(f"{__package__}.{_FILES[shape.family]}").STAGE
     return stage
 
 

@@ -27,7 +27,7 @@ from dynapipe_hpc.experiment.profile.stack import (
 )
 from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.models.transformers import TransformersStage
+from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
 from dynapipe_hpc.planner.cost.profiled import profiled_cost

@@ -10,7 +10,7 @@ from dynapipe_hpc.architecture.rope_scaling import short_tokens
 from dynapipe_hpc.architecture.transformers import SLIDING, TransformersShape, config_of
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.foreign_model import FULL
+from dynapipe_hpc.models.transformers.model import FULL
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 from dynapipe_hpc.training.huggingface.tensors import stored_tensors
 from dynapipe_hpc.training.huggingface.transformers import FAMILY

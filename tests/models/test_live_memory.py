@@ -5,9 +5,9 @@ import torch
 from tests.examples.training_case import make_rank, padded, random_samples
 
 from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
+from dynapipe_hpc.models.live_memory import LiveMemory
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
-from dynapipe_hpc.training.live_memory import LiveMemory
 
 
 def test_tensors_count_while_they_live() -> None:

@@ -27,10 +27,10 @@ from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.models.tokens.documents import Documents
-from dynapipe_hpc.models.transformers import TransformersStage
+from dynapipe_hpc.models.transformers.parts import decoder_parts
+from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.tokens import Tokens
-from dynapipe_hpc.training.huggingface.decoder_parts import decoder_parts
 from dynapipe_hpc.training.huggingface.origin import find_origin
 
 N_LAYERS = 4

@@ -20,13 +20,13 @@ from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
+from dynapipe_hpc.models.transformers.parts import decoder_parts
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
-from dynapipe_hpc.training.huggingface.decoder_parts import decoder_parts
 from dynapipe_hpc.training.huggingface.describe_model import describe_model
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 from dynapipe_hpc.training.huggingface.read_weights import open_weights
 
-PAGE = Path(__file__).parents[2] / "docs" / "model_types.md"
+PAGE = Path(__file__).parents[3] / "docs" / "model_types.md"
 EQUAL, NOT_ESTIMATED = "equal", "equal; costs must be measured"
 NOT_MADE = "transformers makes no small random model of its default settings"
 N_TOKENS = max(sample.input_tokens + sample.target_tokens for sample in SAMPLES)
@@ -151,7 +151,8 @@ def page_of(outcomes: Mapping[str, str]) -> str:
             f"in `transformers` {transformers.__version__}",
             "either trains on two stages in float64 with the loss and the gradients of a plain",
             "loop of `transformers`, or is refused before a weight is read.",
-            "`tests/models/test_every_model_type.py` compares this page with what it sees.",
+            "`test_every_model_type.py` in `tests/models/transformers` compares this page with",
+            "what it sees.",
             "Settings are the defaults of the type's class, with small sizes: with others, a type",
             "may be refused, or supported.",
             "",

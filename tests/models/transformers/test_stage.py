@@ -25,7 +25,7 @@ from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.tokens.collate import IterationTokens
-from dynapipe_hpc.models.transformers import TransformersStage
+from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.generate import continued
 from dynapipe_hpc.training.huggingface.read_weights import open_weights

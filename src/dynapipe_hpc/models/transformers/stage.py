@@ -18,29 +18,29 @@ from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, UnsetWeights
-from dynapipe_hpc.models.foreign_attention import (
-    SdpaCalls,
-    attending_within,
-    reached_attention,
-)
-from dynapipe_hpc.models.foreign_model import (
-    META,
-    ForeignModel,
-    LayerCall,
-    check_attention,
-    exactly,
-    fill,
-    foreign_model,
-    head_alone,
-    is_plain,
-    layer_kinds,
-    token_chunks,
-)
 from dynapipe_hpc.models.head import Vocabulary, keep_logits, linear_cross_entropy
 from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.tokens.collate import IterationTokens, collate
+from dynapipe_hpc.models.transformers.attention import (
+    SdpaCalls,
+    attending_within,
+    reached_attention,
+)
+from dynapipe_hpc.models.transformers.model import (
+    META,
+    BuiltModel,
+    LayerCall,
+    build_model,
+    check_attention,
+    exactly,
+    fill,
+    head_alone,
+    is_plain,
+    layer_kinds,
+    token_chunks,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +76,7 @@ class TransformersStage(StageOfFamily):
         assert isinstance(shape, TransformersShape)  # noqa: S101 - types
         dtype = torch.empty(0).dtype
         with UnsetWeights(dtype, META), exactly(dtype):
-            model = foreign_model(shape, dtype)
+            model = build_model(shape, dtype)
         self._exact = partial(exactly, dtype)
         # In place of a mask, of models that call torch's attention.
         self._mark = torch.empty(1, 1, 1, 1).zero_() if model.calls_sdpa else None
@@ -135,7 +135,7 @@ class TransformersStage(StageOfFamily):
         with self._exact():
             return self._head[0].losses(hidden, tokens.labels)
 
-    def _take_over(self, model: ForeignModel) -> None:
+    def _take_over(self, model: BuiltModel) -> None:
         """Makes the parts of a model the stage's, by their names there."""
         for name, child in model.whole.named_children():
             self.add_module(name, child)
@@ -253,7 +253,7 @@ class _Head:
     Logits that are scaled or capped are computed for some tokens at a time, and again in backward.
     """
 
-    def __init__(self, model: ForeignModel, shape: TransformersShape, shards: Shards) -> None:
+    def __init__(self, model: BuiltModel, shape: TransformersShape, shards: Shards) -> None:
         self._alone = head_alone(model)
         self._vectors: nn.Linear = model.whole.lm_head
         self._vocabulary = Vocabulary(shape.vocab_size, shards)

@@ -15,9 +15,9 @@ from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.load import sizes_of_origin
-from dynapipe_hpc.models.transformers import TransformersStage
+from dynapipe_hpc.models.transformers.parts import decoder_parts
+from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
-from dynapipe_hpc.training.huggingface.decoder_parts import decoder_parts
 from dynapipe_hpc.training.huggingface.read_weights import open_weights
 
 LONGEST = max(sample.tokens for sample in SAMPLES)

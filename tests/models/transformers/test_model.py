@@ -10,23 +10,22 @@ from torch import nn
 
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.models.foreign_attention import AttentionReached
-from dynapipe_hpc.models.foreign_model import (
-    ForeignModel,
+from dynapipe_hpc.models.transformers.attention import AttentionReached
+from dynapipe_hpc.models.transformers.model import (
+    BuiltModel,
     check_attention,
-    returns_tuples,
     unknown_kinds,
 )
 
 SLIDING = ["sliding_attention", "full_attention"]
 
 
-def model_of(**settings: Any) -> ForeignModel:
+def model_of(**settings: Any) -> BuiltModel:
     """A model of two layers, of which only the settings are read."""
     whole = SimpleNamespace(config=SimpleNamespace(**settings))
     layers: list[nn.Module] = [nn.Identity(), nn.Identity()]
-    return ForeignModel(
-        whole, None, "layers", layers, "norm", calls_sdpa=False, returns_tuples=False
+    return BuiltModel(
+        whole, None, "layers", layers, calls_sdpa=False, last_modules=[], returns_tuples=False
     )
 
 
@@ -113,26 +112,3 @@ def test_kinds_of_attention_that_are_neither_full_nor_have_a_window_are_unknown(
 def test_a_layer_without_attention_is_refused() -> None:
     with pytest.raises(InputError, match="Identity of transformers calls no attention"):
         check_attention(model_of(), 0, None, shape_of())
-
-
-class _Plain(nn.Module):
-    def forward(self, hidden: Any) -> Any:
-        return hidden
-
-
-class _Tuple(nn.Module):
-    def forward(self, hidden: Any) -> Any:
-        return hidden, None
-
-
-class _Outputs(nn.Module):
-    def forward(self, hidden: Any) -> Any:
-        outputs = (hidden,)
-        return outputs  # noqa: RET504 - as layers of transformers do
-
-
-@pytest.mark.parametrize(("layer", "found"), [(_Plain, False), (_Tuple, True), (_Outputs, True)])
-def test_layers_that_return_tuples_are_known_by_their_source(
-    layer: type[nn.Module], found: bool
-) -> None:
-    assert returns_tuples(layer()) == found

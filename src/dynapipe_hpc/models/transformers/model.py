@@ -1,17 +1,16 @@
 """A model of `transformers` without values, of which a pipeline stage keeps its own part."""
 
 import copy
-import dis
-import inspect
 import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import cycle, islice, pairwise
+from functools import partial
+from itertools import cycle, islice
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +26,9 @@ from dynapipe_hpc.architecture.transformers import (
 )
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
-from dynapipe_hpc.models.foreign_attention import ATTENTION, AttentionReached, interface
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
+from dynapipe_hpc.models.transformers.attention import ATTENTION, AttentionReached, interface
 
 META = torch.device("meta")
 LAYERS_KEY = "num_hidden_layers"
@@ -38,23 +37,23 @@ FULL = "full_attention"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ForeignModel:
+class BuiltModel:
     """A causal language model of `transformers`, and where its parts are.
 
     Attributes:
         decoder: Decoder of the model: embedding, layers and norm.
         layers_name: Name in the decoder of the list of layers.
-        norm_name: Name in the decoder of the norm after the layers.
         calls_sdpa: Whether its attention calls torch's, not the attention interface.
-        returns_tuples: Whether its layers return hidden states as the first of several results.
+        last_modules: Modules with weights that the decoder runs behind its layers.
+        returns_tuples: Whether it takes the first of several results of a layer.
     """
 
     whole: Any
     decoder: Any
     layers_name: str
     layers: list[nn.Module]
-    norm_name: str
     calls_sdpa: bool
+    last_modules: list[nn.Module]
     returns_tuples: bool
 
     @property
@@ -70,18 +69,11 @@ class ForeignModel:
         """
         held = {str(i): self.layers[i] for i in kept}
         setattr(self.decoder, self.layers_name, nn.ModuleDict(held))
-        if not embedding:
-            self._remove(self.embedding)
-        if not head:
-            self._remove(getattr(self.decoder, self.norm_name))
-            self._remove(self.whole.lm_head)
-
-    def _remove(self, module: nn.Module) -> None:
-        if not any(True for _ in module.parameters()):
-            return  # such as a norm without weights, which may run elsewhere, too
-        for parent in (self.whole, self.decoder):
-            for name, child in parent.named_children():
-                if child is module:
+        removed = [] if embedding else [self.embedding]
+        removed += [] if head else [*self.last_modules, self.whole.lm_head]
+        for parent in list(self.whole.modules()):
+            for name, child in list(parent.named_children()):
+                if any(child is module for module in removed):
                     setattr(parent, name, None)
 
 
@@ -90,7 +82,7 @@ class ForeignModel:
 _BUILDING = Lock()
 
 
-def foreign_model(shape: TransformersShape, dtype: torch.dtype) -> ForeignModel:
+def build_model(shape: TransformersShape, dtype: torch.dtype) -> BuiltModel:
     """Builds the model on the device `meta`; what it computes from settings has values."""
     with optional_packages():
         from transformers import AttentionInterface
@@ -127,7 +119,7 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-def _built(shape: TransformersShape, config: Any, dtype: torch.dtype) -> ForeignModel:
+def _built(shape: TransformersShape, config: Any, dtype: torch.dtype) -> BuiltModel:
     import transformers
 
     kind = transformers.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
@@ -148,9 +140,9 @@ def _built(shape: TransformersShape, config: Any, dtype: torch.dtype) -> Foreign
             f"attention is {attention}: {type(error).__name__}: {first_line(error)}; choose "
             "another model"
         ) from error
+    model.eval()  # the mode in which dropout does nothing
     found = _parts(model, shape, calls_sdpa=calls_sdpa)
     _check_weights(found, shape)
-    model.eval()  # the mode in which dropout does nothing
     return found
 
 
@@ -203,7 +195,7 @@ def with_layers(values: Mapping[str, Any], n_layers: int) -> dict[str, Any]:
     return {**values, **lists, LAYERS_KEY: n_layers}
 
 
-def _parts(model: Any, shape: TransformersShape, *, calls_sdpa: bool) -> ForeignModel:
+def _parts(model: Any, shape: TransformersShape, *, calls_sdpa: bool) -> BuiltModel:
     name = type(model).__name__
     decoder = getattr(model, model.base_model_prefix, None)
     if not isinstance(decoder, nn.Module):
@@ -212,12 +204,9 @@ def _parts(model: Any, shape: TransformersShape, *, calls_sdpa: bool) -> Foreign
             f"class says ({model.base_model_prefix})"
         )
     lists = [(n, m) for n, m in decoder.named_children() if isinstance(m, nn.ModuleList)]
-    after = [n for n, m in decoder.named_children() if "norm" in n.lower() or n == "ln_f"]
     problem = ""
     if len(lists) != 1 or len(lists[0][1]) != shape.n_layers:
         problem = "its decoder is not one list of layers"
-    elif len(after) != 1:
-        problem = "its decoder does not end with one norm"
     elif not isinstance(getattr(model, "lm_head", None), nn.Linear):
         problem = "its head is not a linear map of the name lm_head"
     elif kinds := unknown_kinds(model.config):
@@ -226,16 +215,86 @@ def _parts(model: Any, shape: TransformersShape, *, calls_sdpa: bool) -> Foreign
         problem = "it has convolutions, which would mix the samples of packed rows"
     if problem:
         raise InputError(f"{name} of transformers cannot be trained: {problem}")
-    layers = list(lists[0][1])
-    return ForeignModel(
+    layers_name, layers = lists[0][0], list(lists[0][1])
+    around = _run_without_layers(
+        model, decoder, layers, layers_name=layers_name, width=shape.hidden_size
+    )
+    if around.first:
+        raise InputError(
+            f"{name} of transformers cannot be trained: {', '.join(around.first)} runs before its "
+            "layers and has weights, which every stage would need"
+        )
+    return BuiltModel(
         model,
         decoder,
-        lists[0][0],
+        layers_name,
         layers,
-        after[0],
         calls_sdpa=calls_sdpa,
-        returns_tuples=returns_tuples(layers[0]),
+        last_modules=[decoder.get_submodule(each) for each in around.last],
+        returns_tuples=around.returns_tuples,
     )
+
+
+class _Around(NamedTuple):
+    """Names of modules with weights that run around layers, and the form of their results."""
+
+    first: list[str]
+    last: list[str]
+    returns_tuples: bool
+
+
+def _run_without_layers(
+    model: Any, decoder: Any, layers: list[nn.Module], *, layers_name: str, width: int
+) -> _Around:
+    """Runs a decoder on two vectors, past layers that return tensors, or else tuples, and looks."""
+    order: list[str | int] = []
+
+    def passed(index: int, hidden: Tensor, *_: Any, **__: Any) -> Tensor:
+        order.append(index)
+        return hidden
+
+    inside = {module for layer in layers for module in layer.modules()}
+    inside.add(model.get_input_embeddings())
+    hooks, hidden = [], torch.zeros(1, 2, width, dtype=torch.empty(0).dtype, device="cpu")
+    for name, module in decoder.named_modules():
+        if module in inside or not module._parameters:
+            continue
+        hooks.append(module.register_forward_pre_hook(lambda *_, name=name: order.append(name)))
+        for key, weight in module._parameters.items():
+            if weight is not None:  # numbers to compute with; few, as norms have few
+                zeros = torch.zeros(weight.shape, dtype=hidden.dtype, device="cpu")
+                module._parameters[key] = nn.Parameter(zeros)
+    problems = []
+    for returns_tuples in (False, True):
+        order.clear()
+        vars(decoder)[layers_name] = [
+            LayerCall(layer, partial(passed, i), returns_tuples=returns_tuples)
+            for i, layer in enumerate(layers)
+        ]
+        try:
+            with torch.no_grad():
+                output = decoder(
+                    inputs_embeds=hidden,
+                    position_ids=torch.arange(2, device="cpu").unsqueeze(0),
+                    attention_mask=hidden.new_zeros(1, 1, 1, 1),
+                    use_cache=False,
+                )
+            if output.last_hidden_state.shape == hidden.shape:
+                break
+        except Exception as error:  # whatever its class raises
+            problems.append(f"{type(error).__name__}: {first_line(error)}")
+        finally:
+            del vars(decoder)[layers_name]
+    else:
+        raise InputError(
+            f"{type(model).__name__} of transformers cannot be trained: its decoder does not run "
+            f"past its layers ({'; '.join(problems) or 'its output has another shape'})"
+        )
+    for hook in hooks:
+        hook.remove()
+    end = order.index(len(layers) - 1)
+    first, last = ([n for n in part if isinstance(n, str)] for part in (order[:end], order[end:]))
+    return _Around(first, last, returns_tuples)
 
 
 def unknown_kinds(config: Any) -> set[str]:
@@ -245,7 +304,7 @@ def unknown_kinds(config: Any) -> set[str]:
 
 
 def check_attention(
-    model: ForeignModel, index: int, reached: AttentionReached | None, shape: TransformersShape
+    model: BuiltModel, index: int, reached: AttentionReached | None, shape: TransformersShape
 ) -> None:
     """Checks that a layer calls attention, and tells it of the window that its mask would have.
 
@@ -283,17 +342,7 @@ def check_attention(
         )
 
 
-def returns_tuples(layer: nn.Module) -> bool:
-    """Whether a layer's forward pass ends with several results, as its code says."""
-    code = inspect.unwrap(type(layer).forward).__code__
-    return any(
-        before.opname == "BUILD_TUPLE" or before.argval == "outputs"
-        for before, last in pairwise(dis.get_instructions(code))
-        if last.opname == "RETURN_VALUE"
-    )
-
-
-def _check_weights(model: ForeignModel, shape: TransformersShape) -> None:
+def _check_weights(model: BuiltModel, shape: TransformersShape) -> None:
     """Compares the weights with those of the files, by which costs are counted."""
     built: dict[str, tuple[int, ...]] = {}
     differing = []
@@ -324,7 +373,7 @@ def _in_any_layer(name: str, prefix: str) -> str:
     return f"{prefix}{NUMBER}.{name.removeprefix(prefix).partition('.')[2]}"
 
 
-def fill(model: ForeignModel) -> None:
+def fill(model: BuiltModel) -> None:
     """Gives weights memory where `torch.empty` makes it, and linear maps of layers adapters.
 
     The maps become those of this package: they compute the same.
@@ -395,7 +444,7 @@ class LayerCall:
         return (output, None) if self._returns_tuples else output
 
 
-def head_alone(model: ForeignModel) -> Any:
+def head_alone(model: BuiltModel) -> Any:
     """The model without its decoder: what it computes of hidden states, its inputs, are logits."""
     from transformers.modeling_outputs import MoeModelOutputWithPast
 

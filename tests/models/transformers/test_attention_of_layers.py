@@ -12,14 +12,14 @@ from torch.nn import functional
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.attention_context import AttentionContext
-from dynapipe_hpc.models.foreign_attention import (
+from dynapipe_hpc.models.tokens.documents import Documents
+from dynapipe_hpc.models.transformers.attention import (
     SdpaCalls,
     attending_within,
     capped_attention,
     interface,
     reached_attention,
 )
-from dynapipe_hpc.models.tokens.documents import Documents
 
 LENGTHS = (5, 1, 9, 3, 4, 8)
 HEADS, KEY_HEADS, SIZE = 4, 2, 3
