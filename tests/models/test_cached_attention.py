@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from dynapipe_hpc.models.attention import causal_attention
-from dynapipe_hpc.models.attention_context import cached_attention
+from dynapipe_hpc.models.attention_context import SliceDocuments, cached_attention
 from dynapipe_hpc.models.key_value_cache import KeyValueCache, LayerCache
-from dynapipe_hpc.models.slice_documents import SliceDocuments
 from dynapipe_hpc.models.tokens.documents import Documents
 
 HEADS, KEY_HEADS, HEAD_SIZE = 4, 2, 8

@@ -223,14 +223,14 @@ ANY_DECODER = (
         ("tests/models/test_cached_attention.py",),
     ),
     Mutant(
-        "models/slice_documents.py",
+        "models/attention_context.py",
         "self.begin - window + 1)",
         "self.begin - window + 2)",
         "slices that read one key too few",
         ("tests/models/test_cached_attention.py",),
     ),
     Mutant(
-        "models/slice_documents.py",
+        "models/attention_context.py",
         "FlashSizes.from_documents(self.queries, keys, window)",
         "FlashSizes.from_documents(self.queries, keys)",
         "slices on GPUs whose tokens see out of windows",

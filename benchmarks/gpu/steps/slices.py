@@ -4,11 +4,10 @@ import torch
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention import choose_kernels
-from dynapipe_hpc.models.attention_context import AttentionContext
+from dynapipe_hpc.models.attention_context import AttentionContext, SliceDocuments
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
-from dynapipe_hpc.models.slice_documents import SliceDocuments
 from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig

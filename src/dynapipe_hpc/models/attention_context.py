@@ -1,8 +1,7 @@
 """Context of the attention of decoder-only models: all that keys and values pass through."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -15,8 +14,56 @@ from dynapipe_hpc.models.attention import causal_attention, scaled, visible_bias
 from dynapipe_hpc.models.flash_attention import FlashSizes, flash_backward, flash_forward
 from dynapipe_hpc.models.key_value_cache import KeyValueCache, LayerCache
 from dynapipe_hpc.models.rotary import Angles
-from dynapipe_hpc.models.slice_documents import SliceDocuments
-from dynapipe_hpc.models.tokens.documents import Documents, to_device
+from dynapipe_hpc.models.tokens.documents import Documents, OnDevice
+
+
+@dataclass(frozen=True, eq=False)
+class SliceDocuments(OnDevice):
+    """A slice of a sample, and the documents behind it in its row.
+
+    Attributes:
+        begin: Number of the sample's tokens before the slice.
+        queries: The slice as a document.
+        others: The documents behind it; None if there are none.
+    """
+
+    begin: int
+    queries: Documents
+    others: Documents | None
+    _sizes: dict[int | None, FlashSizes] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def from_documents(cls, documents: Documents, begin: int) -> Self:
+        """The slice that begins at a token of its sample, and what is behind it in its row."""
+        n_tokens, *ends = documents.offsets[1:]
+        others = tuple(end - n_tokens for end in (n_tokens, *ends))
+        return cls(
+            begin,
+            Documents.from_lengths([n_tokens]),
+            Documents.from_offsets(others) if ends else None,
+        )
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens of the slice."""
+        return self.queries.longest
+
+    @property
+    def end(self) -> int:
+        """Number of the sample's tokens up to the end of the slice."""
+        return self.begin + self.n_tokens
+
+    def first_key(self, window: int | None) -> int:
+        """The first token that the slice attends to, if a query sees so many keys at most."""
+        return 0 if window is None else max(0, self.begin - window + 1)
+
+    def sizes(self, window: int | None) -> FlashSizes:
+        """Sizes of attention to the tokens from `first_key` on, made once for all layers."""
+        if window not in self._sizes:
+            n_keys = self.end - self.first_key(window)
+            keys = Documents.from_lengths([n_keys]).to(self.queries.cu_seqlens.device)
+            self._sizes[window] = FlashSizes.from_documents(self.queries, keys, window)
+        return self._sizes[window]
 
 
 def cached_attention(
@@ -166,7 +213,7 @@ def _rows(query: Tensor, keys: Tensor, values: Tensor) -> Iterator[Tensor]:
 
 
 @dataclass(frozen=True, eq=False)
-class Branches:
+class Branches(OnDevice):
     """Texts of a packed row of preference pairs, in which the prompt of a pair is there once.
 
     A prompt with its chosen answer attends to itself. A rejected answer attends to the prompt and
@@ -187,25 +234,26 @@ class Branches:
     @classmethod
     def from_microbatch(cls, microbatch: PackedRow) -> Self:
         """The branches of a row of preference pairs, on the host."""
-        *begins, end = microbatch.offsets
-        bounds = [bound for pair in zip(begins, _begins(microbatch), strict=True) for bound in pair]
-        texts = Documents.between((*bounds, end), microbatch.row_tokens)
-        prompt_of = {
-            branch.begin: range(begin, begin + branch.prompt_tokens)
-            for begin, branch in zip(begins, microbatch.branches, strict=True)
-        }
-        spans = [range(start, stop) for start, stop in pairwise(texts.offsets)]
-        prompts = [prompt_of.get(span.start, range(0)) for span in spans]
-        sources = [[*prompt, *span] for prompt, span in zip(prompts, spans, strict=True)]
-        positions = [
-            np.arange(len(prompt), len(prompt) + len(span))
-            for prompt, span in zip(prompts, spans, strict=True)
-        ]
+        begins = np.array(microbatch.offsets[:-1], np.int64)
+        of_pairs = np.array([(b.begin, b.prompt_tokens) for b in microbatch.branches], np.int64)
+        bounds = np.stack([begins, of_pairs[:, 0]], axis=1).ravel().tolist()
+        texts = Documents.between((*bounds, microbatch.offsets[-1]), microbatch.row_tokens)
+        starts, lengths = np.array(texts.offsets[:-1], np.int64), np.diff(texts.offsets)
+        prompt_starts, n_prompt = np.zeros_like(starts), np.zeros_like(starts)
+        rejected = slice(1, 2 * len(begins), 2)
+        prompt_starts[rejected], n_prompt[rejected] = begins, of_pairs[:, 1]
+        n_sources = n_prompt + lengths
+        ends = np.cumsum(n_sources)
+        places = np.arange(ends[-1]) - np.repeat(ends - n_sources, n_sources)
+        before, shift, own_shift = (
+            np.repeat(each, n_sources) for each in (n_prompt, prompt_starts, starts - n_prompt)
+        )
+        source_tokens = places + np.where(places < before, shift, own_shift)
         return cls(
             texts,
-            Documents.from_lengths([len(tokens) for tokens in sources]),
-            torch.from_numpy(np.concatenate([np.array(tokens, np.int64) for tokens in sources])),
-            torch.from_numpy(np.concatenate(positions)),
+            Documents.from_lengths(n_sources.tolist()),
+            torch.from_numpy(source_tokens),
+            torch.from_numpy(np.arange(lengths.sum()) + np.repeat(n_prompt - starts, lengths)),
         )
 
     def attend(
@@ -223,22 +271,6 @@ class Branches:
             query[0], key[0], value[0], self, window
         )
         return mixed[None]
-
-    def to(self, device: torch.device) -> Self:
-        """A copy on `device`; itself if it is there."""
-        if self.positions.device == device:
-            return self
-        return type(self)(
-            self.texts.to(device),
-            self.sources.to(device),
-            to_device(self.source_tokens, device),
-            to_device(self.positions, device),
-        )
-
-
-def _begins(microbatch: PackedRow) -> list[int]:
-    """Positions at which rejected answers begin."""
-    return [branch.begin for branch in microbatch.branches]
 
 
 class _BranchedAttention(torch.autograd.Function):
@@ -312,7 +344,7 @@ def _split(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AttentionContext:
+class AttentionContext(OnDevice):
     """Documents, cache and angles of a micro-batch's attention, in all layers of a stage.
 
     Attributes:
@@ -416,15 +448,6 @@ class AttentionContext:
     def in_layer(self, index: int) -> Self:
         """The context in a layer of the stage, whose keys and values the cache holds apart."""
         return self if self.slice is None else replace(self, layer=index)
-
-    def to(self, device: torch.device) -> Self:
-        """The same on a device, before there are angles."""
-        return replace(
-            self,
-            documents=self.documents and self.documents.to(device),
-            branches=self.branches and self.branches.to(device),
-            slice=self.slice and self.slice.to(device),
-        )
 
 
 def _mixed(

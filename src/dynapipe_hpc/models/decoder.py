@@ -22,7 +22,7 @@ from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.tokens.collate import IterationTokens, TokenBatch, collate, dropout_keys
-from dynapipe_hpc.models.tokens.documents import to_device
+from dynapipe_hpc.models.tokens.documents import OnDevice
 
 
 class SelfAttention(nn.Module):
@@ -131,7 +131,7 @@ class Embedding(nn.Module):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DecoderBatch:
+class DecoderBatch(OnDevice):
     """Inputs of a stage of a decoder-only model besides hidden states.
 
     Attributes:
@@ -149,12 +149,6 @@ class DecoderBatch:
     def with_cache(self, kv_cache: KeyValueCache) -> "DecoderBatch":
         """The same with the keys and values of the sample of which it holds a slice."""
         return replace(self, context=replace(self.context, kv_cache=kv_cache))
-
-    def to(self, device: torch.device) -> "DecoderBatch":
-        """The same on a device."""
-        tokens = self.tokens and self.tokens.to(device)
-        keys = None if self.keys is None else to_device(self.keys, device)
-        return DecoderBatch(self.size, self.context.to(device), tokens, keys)
 
 
 class DecoderStage(StageOfFamily):

@@ -24,7 +24,7 @@ from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residua
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import Shards, copy_to_shards
-from dynapipe_hpc.models.tokens.collate import IterationTokens, PairBatch, Sides, collate_pairs
+from dynapipe_hpc.models.tokens.collate import IterationTokens, PairBatch, collate_pairs
 
 
 def norm_of(shape: ModelShape) -> nn.RMSNorm:
@@ -169,9 +169,9 @@ class T5Stage(StageOfFamily):
     def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
         """The batch that `run` needs, see `collate_pairs`; reads only the tokens in it."""
         targets = self._begins_decoder or self.is_last
-        sides = Sides(tokens.reader, inputs=self.is_first, targets=targets)
         iteration = tokens.iteration if self.drops else None
-        return collate_pairs(microbatch, replace(tokens, reader=sides, iteration=iteration))
+        tokens = replace(tokens, iteration=iteration)
+        return collate_pairs(microbatch, tokens, inputs=self.is_first, targets=targets)
 
     def run(self, activation: Tensor | None, batch: PairBatch, recompute: Recompute) -> Tensor:
         """Runs the stage on a micro-batch.

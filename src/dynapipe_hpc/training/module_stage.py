@@ -159,14 +159,6 @@ class ModuleReport:
     preferences: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Kept:
-    """Ends of a micro-batch's autograd graph, kept from its forward to its backward pass."""
-
-    activation: Tensor | None
-    output: Tensor
-
-
 class ModuleStage(Generic[BatchT]):
     """The executor's `Stage` of torch tensors: runs the layers of one rank."""
 
@@ -187,7 +179,7 @@ class ModuleStage(Generic[BatchT]):
         )
         self._recompute: dict[int, Recompute] = {}
         self._loaded: dict[int, BatchT] = {}
-        self._kept: dict[int, _Kept] = {}
+        self._graphs: dict[int, tuple[Tensor | None, Tensor]] = {}  # input and output of each
         self._deferred: dict[int, DeferredWeights] = {}
         self._sliced = SlicedSamples()
         self._loss = optimizer.parameters.weights.new_zeros((), dtype=torch.float64)
@@ -252,7 +244,7 @@ class ModuleStage(Generic[BatchT]):
             output = self._run(activation, batch, recompute)
         if deferred is not None:
             self._deferred[index] = deferred
-        self._kept[index] = _Kept(activation, output)
+        self._graphs[index] = activation, output
         self._memory.keep(index, output)
         self._keep_caches()
         if not self._module.is_last:
@@ -285,20 +277,20 @@ class ModuleStage(Generic[BatchT]):
         Of a split pass, the weights of linear maps wait, and what their gradients are computed of
         is kept: the inputs of the maps and the gradients of their outputs.
         """
-        kept = self._kept.pop(index)
+        activation, output = self._graphs.pop(index)
         if gradient is None:  # the loss
-            gradient = torch.full_like(kept.output, self._optimizer.loss_scale.value)
-        if kept.output.requires_grad:  # not if all that has run is frozen
-            run_backward(kept.output, gradient)
+            gradient = torch.full_like(output, self._optimizer.loss_scale.value)
+        if output.requires_grad:  # not if all that has run is frozen
+            run_backward(output, gradient)
         self._memory.release(index)
         self._sliced.forget_if_done(index)
         self._keep_caches()
         if index in self._deferred:
             for tensor in self._deferred[index].kept:
                 self._memory.keep(index, tensor)
-        if kept.activation is None or kept.activation.grad is None:
+        if activation is None or activation.grad is None:
             return None
-        return kept.activation.grad.contiguous()
+        return activation.grad.contiguous()
 
     def _keep_caches(self) -> None:
         """Charges keys and values of sliced samples to their first slices, which go back last."""

@@ -15,10 +15,10 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.trained_tokens import TARGETS, TrainedTokens
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.tokens.documents import (
+    OnDevice,
     PairDocuments,
     check_offsets,
     padding_mask,
-    to_device,
 )
 
 IntegerArray = npt.NDArray[np.integer[Any]]
@@ -136,7 +136,7 @@ NO_SAMPLE = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PairTokens:
+class PairTokens(OnDevice):
     """Preference pairs of a micro-batch.
 
     Attributes:
@@ -150,14 +150,9 @@ class PairTokens:
     sample_ids: Tensor
     weights: Tensor
 
-    def to(self, device: torch.device) -> "PairTokens":
-        """The same on another device, or itself."""
-        tensors = (self.answers, self.sample_ids, self.weights)
-        return PairTokens(*(to_device(tensor, device) for tensor in tensors))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TokenBatch:
+class TokenBatch(OnDevice):
     """The tokens of a micro-batch. Tensors of shape (rows, row_tokens).
 
     Attributes:
@@ -174,12 +169,6 @@ class TokenBatch:
     weights: Tensor
     sample_ids: Tensor
     pairs: PairTokens | None = field(default=None, kw_only=True)
-
-    def to(self, device: torch.device) -> "TokenBatch":
-        """The same on another device, or itself."""
-        tensors = (self.tokens, self.labels, self.weights, self.sample_ids)
-        pairs = self.pairs and self.pairs.to(device)
-        return TokenBatch(*(to_device(tensor, device) for tensor in tensors), pairs=pairs)
 
 
 def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
@@ -268,7 +257,7 @@ def _check_length(row: int, samples: list[Sample], microbatch: MicroBatch) -> No
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PairBatch:
+class PairBatch(OnDevice):
     """The tokens of a micro-batch with inputs and targets in rows of their own.
 
     Attributes:
@@ -301,25 +290,16 @@ class PairBatch:
         """Refuses: samples of pairs have no slices."""
         raise NotImplementedError("samples of encoder-decoder models have no slices")
 
-    def to(self, device: torch.device) -> Self:
-        """The same on a device."""
-        return type(self)(
-            self.documents and self.documents.to(device),
-            self.is_padded,
-            to_device(self.inputs, device),
-            to_device(self.lengths, device),
-            self.tokens.to(device),
-            self.keys and (to_device(self.keys[0], device), to_device(self.keys[1], device)),
-        )
 
-
-def collate_pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
+def collate_pairs(
+    microbatch: MicroBatch, tokens: IterationTokens, *, inputs: bool = True, targets: bool = True
+) -> PairBatch:
     """Reads and lays out the tokens of a micro-batch.
 
     Inputs and targets of a row's samples follow each other without gaps, each on their side; a
     sample of a packed row that has no input has a position of padding in its place.
 
-    A side of which the reader gives no tokens is laid out as padding.
+    A side that is not read is laid out as padding.
 
     Raises:
         ValueError: The samples of a row are longer than the row, or those of a packed row do not
@@ -340,10 +320,12 @@ def collate_pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
         lengths[row] = max(1, sum(sample.input_tokens for sample in of_row))
         start = target_start = 0
         for sample in of_row:
-            inputs, targets = tokens.read(sample)
+            of_inputs, of_targets = tokens.reader.read(
+                sample.sample_id, sample.input_tokens * inputs, sample.target_tokens * targets
+            )
             end = target_start + sample.target_tokens
-            read[row, start : start + len(inputs)] = inputs
-            labels[row, target_start : target_start + len(targets)] = targets
+            read[row, start : start + len(of_inputs)] = of_inputs
+            labels[row, target_start : target_start + len(of_targets)] = of_targets
             decoder_tokens[row, target_start + 1 : end] = labels[row, target_start : end - 1]
             weights[row, target_start:end] = tokens.loss_weights(sample)[sample.input_tokens :]
             owner_ids[row, target_start:end] = sample.sample_id
@@ -357,30 +339,6 @@ def collate_pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
         TokenBatch(*(torch.from_numpy(array) for array in targets_read)),
         _keys_of_sides(microbatch, tokens),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """Reads inputs, targets, both or neither.
-
-    Attributes:
-        inputs: Whether to read inputs.
-        targets: Whether to read targets.
-    """
-
-    reader: TokenReader
-    inputs: bool
-    targets: bool
-
-    def read(
-        self, sample_id: int, input_tokens: int, target_tokens: int
-    ) -> tuple[IntegerArray, IntegerArray]:
-        """See `TokenReader`; nothing of a side that is not read."""
-        return self.reader.read(sample_id, input_tokens * self.inputs, target_tokens * self.targets)
-
-    def first_token(self, sample_id: int) -> int:
-        """See `TokenReader`."""
-        return self.reader.first_token(sample_id)
 
 
 def _keys_of_sides(microbatch: MicroBatch, tokens: IterationTokens) -> tuple[Tensor, Tensor] | None:

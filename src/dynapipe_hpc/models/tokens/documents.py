@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,31 @@ from torch import Tensor
 from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, MicroBatch, PackedRow
 
 
+class OnDevice:
+    """Base of dataclasses that hold tensors, which all are on one device."""
+
+    def to(self, device: torch.device) -> Self:
+        """A copy on a device; itself if it is there."""
+        parts = {each.name: getattr(self, each.name) for each in fields(self) if each.init}  # type: ignore[arg-type]
+        moved = {name: _moved(part, device) for name, part in parts.items()}
+        if all(moved[name] is part for name, part in parts.items()):
+            return self
+        return replace(self, **moved)  # type: ignore[type-var]
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return to_device(value, device)
+    if isinstance(value, OnDevice):
+        return value.to(device)
+    if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
+        return tuple(_moved(each, device) for each in value)
+    return value
+
+
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on a device; the copy to a GPU runs behind what was launched before."""
-    if device.type in {"cpu", "meta"}:
+    if device.type in {"cpu", "meta", tensor.device.type}:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
@@ -159,7 +181,7 @@ def padded_lengths(lengths: IntArray) -> IntArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Documents:
+class Documents(OnDevice):
     """Documents of a packed row: its samples end to end, and behind them what fills it up.
 
     Attributes:
@@ -216,15 +238,9 @@ class Documents:
         """The documents as rows of like length, for kernels that need rows."""
         return LengthGroups.from_offsets(self.offsets, self.cu_seqlens.device)
 
-    def to(self, device: torch.device) -> Self:
-        """A copy on `device`; itself if it is there."""
-        if self.cu_seqlens.device == device:
-            return self
-        return replace(self, cu_seqlens=to_device(self.cu_seqlens, device))
-
 
 @dataclass(frozen=True, eq=False)
-class PairDocuments:
+class PairDocuments(OnDevice):
     """Documents of a packed micro-batch of an encoder-decoder model.
 
     Attributes:
@@ -254,12 +270,6 @@ class PairDocuments:
         """
         device = self.targets.cu_seqlens.device
         return LengthGroups.from_offsets(self.targets.offsets, device, self.inputs.offsets)
-
-    def to(self, device: torch.device) -> Self:
-        """A copy on `device`; itself if it is there."""
-        if self.inputs.cu_seqlens.device == device:
-            return self
-        return type(self)(self.inputs.to(device), self.targets.to(device))
 
 
 def check_offsets(
