@@ -34,18 +34,23 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config_keys import key_tables
 from dynapipe_hpc.models import decoder
 from dynapipe_hpc.models.attention_context import AttentionContext
-from dynapipe_hpc.models.attention_masks import AttentionMasks
 from dynapipe_hpc.models.decoder import Embedding
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.family import add_adapters, family_of
 from dynapipe_hpc.models.head import Head
 from dynapipe_hpc.models.live_memory import LiveMemory
-from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
-from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
+from dynapipe_hpc.models.sharding.sharded_linear import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import OneShard, Shards
-from dynapipe_hpc.models.t5 import BothMasks, DecoderLayer, encoder_layer, norm_of
+from dynapipe_hpc.models.t5 import (
+    AttentionMasks,
+    BothMasks,
+    DecoderLayer,
+    RelativeBias,
+    encoder_layer,
+    norm_of,
+)
 from dynapipe_hpc.models.tied_weights import tied_weights
 
 ROWS, INPUTS, TARGETS = 3, 24, 16

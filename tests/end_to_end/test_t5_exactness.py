@@ -18,7 +18,7 @@ from tests.examples.training_case import (
 from tests.examples.training_clusters import clusters, each_of, spread
 
 from dynapipe_hpc.data.microbatch import DenseRows, Layout, MicroBatch
-from dynapipe_hpc.models.tokens.collate import PairBatch
+from dynapipe_hpc.models.collate import PairBatch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.token_loader import TokenLoader
 

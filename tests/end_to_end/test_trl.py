@@ -15,8 +15,8 @@ from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.collate import IterationTokens
 from dynapipe_hpc.models.family import StageOfFamily
-from dynapipe_hpc.models.tokens.collate import IterationTokens
 from dynapipe_hpc.training.config import PreferenceLossConfig
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from dynapipe_hpc.training.checkpoint.files import Description
+from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.checkpoint.part_files import check_part
 from dynapipe_hpc.training.checkpoint.parts import CheckpointReader
 

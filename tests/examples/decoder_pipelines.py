@@ -12,8 +12,8 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.collate import IterationTokens
 from dynapipe_hpc.models.decoder import DecoderStage
-from dynapipe_hpc.models.tokens.collate import IterationTokens
 
 StageT = TypeVar("StageT", bound=DecoderStage)
 

@@ -11,7 +11,7 @@ from tests.jobs.refused_packages import run_without
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
-from dynapipe_hpc.training.checkpoint.files import Description
+from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.counters import Counters
 
 GPT2 = {

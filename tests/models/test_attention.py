@@ -14,8 +14,8 @@ from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.models import attention as seam
 from dynapipe_hpc.models.attention import attention, causal_attention, choose_kernels, kernels_of
+from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.tokens.documents import Documents
 
 SHAPE = GptShape(n_layers=1, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=24)
 CPU = torch.device("cpu")

@@ -10,13 +10,17 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.attention_masks import AttentionMasks
-from dynapipe_hpc.models.relative_bias import RelativeBias
+from dynapipe_hpc.models.collate import PairBatch, TokenBatch
+from dynapipe_hpc.models.documents import Documents, PairDocuments
 from dynapipe_hpc.models.sharding.residual_stream import residual_stream
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
-from dynapipe_hpc.models.t5 import BothMasks, DecoderLayer, encoder_layer
-from dynapipe_hpc.models.tokens.collate import PairBatch, TokenBatch
-from dynapipe_hpc.models.tokens.documents import Documents, PairDocuments
+from dynapipe_hpc.models.t5 import (
+    AttentionMasks,
+    BothMasks,
+    DecoderLayer,
+    RelativeBias,
+    encoder_layer,
+)
 
 KINDS = ["inputs", "targets", "across"]
 Pairs = Sequence[tuple[int, int]]

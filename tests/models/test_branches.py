@@ -10,7 +10,7 @@ from torch import Tensor
 from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.attention_context import AttentionContext, Branches
-from dynapipe_hpc.models.tokens.documents import Documents
+from dynapipe_hpc.models.documents import Documents
 
 PAIRS = [
     Sample(0, 5, 3, rejected_tokens=7),

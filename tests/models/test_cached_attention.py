@@ -9,8 +9,8 @@ from torch import Tensor
 
 from dynapipe_hpc.models.attention import causal_attention
 from dynapipe_hpc.models.attention_context import SliceDocuments, cached_attention
+from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.key_value_cache import KeyValueCache, LayerCache
-from dynapipe_hpc.models.tokens.documents import Documents
 
 HEADS, KEY_HEADS, HEAD_SIZE = 4, 2, 8
 

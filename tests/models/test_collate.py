@@ -4,7 +4,7 @@ import pytest
 
 from dynapipe_hpc.data.microbatch import DenseRows, PaddedRows
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.tokens.collate import NO_SAMPLE, IterationTokens, collate
+from dynapipe_hpc.models.collate import NO_SAMPLE, IterationTokens, collate
 
 START = 99
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynapipe_hpc.data.microbatch import DenseRows, PackedRow, PaddedRows
-from dynapipe_hpc.models.tokens.documents import Documents, PairDocuments, padded_lengths
+from dynapipe_hpc.models.documents import Documents, PairDocuments, padded_lengths
 
 CPU = torch.device("cpu")
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=40)

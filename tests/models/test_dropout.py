@@ -19,10 +19,10 @@ from tests.oracles.plain_dropout import factors
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.models.collate import IterationTokens, dropout_keys
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.live_memory import LiveMemory
-from dynapipe_hpc.models.tokens.collate import IterationTokens, dropout_keys
 
 RATE, SEED, ITERATION = 0.3, 5, 11
 SAMPLES = {s.sample_id: s for s in random_samples(1, 5)}

@@ -10,8 +10,8 @@ from tests.models.flash_schemas import BACKWARD, FORWARD
 from torch import Tensor
 
 from dynapipe_hpc.models import flash_attention as flash
+from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.flash_attention import flash_attention, flash_obstacle
-from dynapipe_hpc.models.tokens.documents import Documents
 
 CPU = torch.device("cpu")
 ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

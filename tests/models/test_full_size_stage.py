@@ -21,14 +21,14 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models import attention, attention_masks, family
+from dynapipe_hpc.models import attention, family, t5
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS
+from dynapipe_hpc.models.collate import PairBatch, TokenBatch
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.live_memory import LiveMemory
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.sharding.shards import OneShard
-from dynapipe_hpc.models.tokens.collate import PairBatch, TokenBatch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
@@ -148,7 +148,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes the kernels of a GPU, and draws no weights, as there is nowhere to put them."""
     monkeypatch.setattr(family, "initialize", lambda *_: None)
     monkeypatch.setattr(functional, "rms_norm", fused_norm)
-    for module in (attention, attention_masks):
+    for module in (attention, t5):
         monkeypatch.setattr(module, "attention", fused)
 
 

@@ -11,8 +11,8 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import DenseRows
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.collate import IterationTokens
 from dynapipe_hpc.models.decoder import DecoderStage
-from dynapipe_hpc.models.tokens.collate import IterationTokens
 
 SHAPE = GptShape(n_layers=4, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=24)
 

@@ -20,8 +20,8 @@ from dynapipe_hpc.architecture.rope_scaling import LinearScaling, YarnScaling
 from dynapipe_hpc.data.microbatch import DenseRows, Recompute
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.decoder import DecoderStage
+from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.rotary import Angles
-from dynapipe_hpc.models.tokens.documents import Documents
 
 DEFAULTS = {"norm_epsilon": 1e-5, "rope_theta": 10_000.0, "tied_head": False, "qk_norm": False}
 SHAPES = {

@@ -20,8 +20,8 @@ from torch import Tensor
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.collate import IterationTokens
 from dynapipe_hpc.models.t5 import T5Stage
-from dynapipe_hpc.models.tokens.collate import IterationTokens
 
 SAMPLES = [Sample(1, 9, 4), Sample(2, 0, 1), Sample(3, 5, 18), Sample(4, 21, 3), Sample(5, 2, 3)]
 WEIGHTS = {1: 0.5, 2: 2.0, 3: 0.125, 4: 0.25, 5: 1.0}

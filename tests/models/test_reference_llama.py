@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from dynapipe_hpc.architecture.decoder import LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.collate import IterationTokens
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.models.tokens.collate import IterationTokens
 
 transformers = pytest.importorskip(
     "transformers", reason="needs transformers: pip install '.[reference]'"

@@ -16,9 +16,8 @@ from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models import head
-from dynapipe_hpc.models.relative_bias import buckets
-from dynapipe_hpc.models.t5 import T5Stage
-from dynapipe_hpc.models.tokens.collate import IterationTokens
+from dynapipe_hpc.models.collate import IterationTokens
+from dynapipe_hpc.models.t5 import T5Stage, buckets
 
 transformers = pytest.importorskip(
     "transformers", reason="needs transformers: pip install '.[reference]'"

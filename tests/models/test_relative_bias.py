@@ -3,8 +3,8 @@ import torch
 from tests.oracles.plain_t5 import bucket
 
 from dynapipe_hpc.architecture.t5 import T5Shape
-from dynapipe_hpc.models.relative_bias import RelativeBias, buckets
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
+from dynapipe_hpc.models.t5 import RelativeBias, buckets
 
 SHAPE = T5Shape(
     n_layers=2,

@@ -6,7 +6,7 @@ from tests.jobs.local_shards import on_shards
 from torch import Tensor
 
 from dynapipe_hpc.models.sharding.residual_stream import residual_stream
-from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
+from dynapipe_hpc.models.sharding.sharded_linear import TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import Shards
 
 VOCABULARY = 12

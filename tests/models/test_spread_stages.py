@@ -12,10 +12,10 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS
+from dynapipe_hpc.models.collate import PairBatch, TokenBatch
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.sharding.shards import OneShard, Shards
-from dynapipe_hpc.models.tokens.collate import PairBatch, TokenBatch
 
 ROWS, TOKENS, TARGETS, N_SHARDS = 3, 5, 4, 4  # 15 tokens are no multiple of 4
 MICROBATCH = PaddedRows((0, 1, 2), TOKENS, target_tokens=TARGETS)

@@ -9,9 +9,9 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.collate import IterationTokens, PairBatch
 from dynapipe_hpc.models.t5 import T5Stage
 from dynapipe_hpc.models.tied_weights import tied_weights
-from dynapipe_hpc.models.tokens.collate import IterationTokens, PairBatch
 
 SHAPE = T5Shape(
     n_layers=3,

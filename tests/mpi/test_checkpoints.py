@@ -22,9 +22,8 @@ from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
-from dynapipe_hpc.training.checkpoint.files import Facts
-from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
-from dynapipe_hpc.training.checkpoint.state import TrainingState
+from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder, Facts
+from dynapipe_hpc.training.checkpoint.parts import TrainingState
 from dynapipe_hpc.training.collectives import Collectives
 
 pytestmark = pytest.mark.mpi

@@ -104,7 +104,7 @@ DATA = (
            "self._weighting)", "weights are those of targets", TRAINED),
     Mutant("data/dataset/long_samples.py", 'case "all" if predicts_inputs:', 'case "all":',
            "inputs of a T5 are trained", TRAINED),
-    Mutant("models/tokens/collate.py", "tokens.loss_weights(sample)[sample.input_tokens :]",
+    Mutant("models/collate.py", "tokens.loss_weights(sample)[sample.input_tokens :]",
            "tokens.weights[sample.sample_id]", "a T5 trains whole targets", TRAINED),
     Mutant("experiment/rank/assemble.py",
            "trained=trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),\n",
@@ -348,7 +348,7 @@ DATA = (
     Mutant("data/dataset/content_hash.py", 'if has_all or "rejected" not in name',
            'if "rejected" not in name', "the checksum knows no rejected answers", PAIRS),
     # start tokens
-    Mutant("models/tokens/collate.py", "[[tokens.start(sample)], inputs", "[[0], inputs",
+    Mutant("models/collate.py", "[[tokens.start(sample)], inputs", "[[0], inputs",
            "a sample's own start token is not read", TRAINED),
     Mutant("data/dataset/dataset_file.py", "self.spans.without_first_tokens() if", "self.spans if",
            "marks are one token late", TRAINED),

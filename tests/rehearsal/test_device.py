@@ -86,7 +86,7 @@ def test_what_it_allows_is_not(program: str) -> None:
 @built
 def test_a_snapshot_pins_as_much_as_it_holds() -> None:
     program = """
-from dynapipe_hpc.training.checkpoint.state import _room
+from dynapipe_hpc.training.checkpoint.parts import _room
 from tests.rehearsal.watched_rank import counts_of_device
 room = _room(torch.empty((1 << 20) + 1, device="cuda"))
 assert room.is_pinned()

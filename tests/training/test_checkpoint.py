@@ -23,10 +23,15 @@ from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.training.checkpoint.files import DamagedError
+from dynapipe_hpc.training.checkpoint.folder import DamagedError
 from dynapipe_hpc.training.checkpoint.part_files import Box, boxes_of, check_part, overlap
-from dynapipe_hpc.training.checkpoint.parts import CheckpointReader, placed, read_parts, write_parts
-from dynapipe_hpc.training.checkpoint.state import TrainingState
+from dynapipe_hpc.training.checkpoint.parts import (
+    CheckpointReader,
+    TrainingState,
+    placed,
+    read_parts,
+    write_parts,
+)
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.optimizer import STATE_KINDS, Optimizer

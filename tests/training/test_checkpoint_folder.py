@@ -6,14 +6,14 @@ import pytest
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
-from dynapipe_hpc.training.checkpoint.files import (
+from dynapipe_hpc.training.checkpoint.folder import (
     NAME,
+    CheckpointFolder,
     DamagedError,
     Description,
     read_fields,
     write_fields,
 )
-from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.counters import Counters
 
 COUNTERS = Counters(n_steps=7, n_updates=6, loss_scale=2.0**15, n_scaled_steps=3, n_skipped_steps=0)

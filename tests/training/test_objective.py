@@ -5,7 +5,7 @@ import math
 import torch
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.tokens.collate import NO_SAMPLE, TokenBatch
+from dynapipe_hpc.models.collate import NO_SAMPLE, TokenBatch
 from dynapipe_hpc.training.objective import SampleLosses, WeightedTokens
 
 IDS = torch.zeros(2, 4, dtype=torch.int64)  # objectives do not read them

@@ -18,7 +18,7 @@ from tests.examples.training_case import SHAPE, RandomTokens, make_rank
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Branch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.tokens.collate import IterationTokens, collate
+from dynapipe_hpc.models.collate import IterationTokens, collate
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.flash_attention import flash_attention, flash_obstacle
-from dynapipe_hpc.models.tokens.documents import Documents
 from gpu.device import Times, find_device, library_bytes, once_ms, typical_ms
 from gpu.finding import note, rehearses
 

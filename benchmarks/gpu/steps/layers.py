@@ -8,11 +8,11 @@ from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.data.microbatch import PackedRow, Recompute
 from dynapipe_hpc.models.attention import choose_kernels
 from dynapipe_hpc.models.attention_context import AttentionContext
+from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.deferred_weights import adds_in_product
+from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.models.tokens.collate import TokenBatch
-from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.optimizer import Optimizer

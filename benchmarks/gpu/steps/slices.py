@@ -6,9 +6,9 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention import choose_kernels
 from dynapipe_hpc.models.attention_context import AttentionContext, SliceDocuments
 from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
-from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.optimizer import Optimizer

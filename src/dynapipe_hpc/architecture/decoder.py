@@ -24,20 +24,16 @@ class DecoderOnly(ModelShape, ABC):
 
     @property
     def layer_counts(self) -> Mapping[str, int]:
-        """Number of layers, which are of one kind."""
         return {LAYER: self.n_layers}
 
     @property
     def tied(self) -> Mapping[str, tuple[str, ...]]:
-        """The vectors of tokens, if the head uses them."""
         return {VECTORS: (EMBEDDING, HEAD)} if self.tied_head else {}
 
     def held(self, layers: range, *, first: bool, last: bool) -> Mapping[str, int]:
-        """Numbers of parts: layers, the embedding on the first stage, the head on the last."""
         return {LAYER: len(layers), EMBEDDING: int(first), HEAD: int(last)}
 
     def boundary(self, layers: range) -> Boundary:  # noqa: ARG002 - the same from every stage
-        """`Boundary.ROWS`: the activation of the rows."""
         return Boundary.ROWS
 
 
@@ -81,7 +77,6 @@ class DecoderShape(DecoderOnly, ABC):
 
     @property
     def linear_layers(self) -> Mapping[str, tuple[str, ...]]:
-        """Linear layers that may have adapters; a gate is one, and joined projections are one."""
         settings = self.layer_settings
         names = ("query_key_value",) if settings.is_joined else ("query", "key", "value")
         return {
@@ -93,12 +88,10 @@ class DecoderShape(DecoderOnly, ABC):
 
     @property
     def cache_width(self) -> int:
-        """Width of all heads of keys and values, twice."""
         return 2 * self.layer_settings.n_kv_heads * self.head_width
 
     @property
     def spared_width(self) -> int:
-        """All of them where queries are a tensor of their own."""
         return 0 if self.layer_settings.is_joined else self.cache_width
 
     def parts(self, n_shards: int = 1, n_stream_shards: int = 1) -> Mapping[str, Part]:
@@ -180,7 +173,6 @@ class GptShape(DecoderShape):
 
     @property
     def layer_settings(self) -> LayerSettings:
-        """Settings as in GPT-2."""
         return LayerSettings(
             n_kv_heads=self.n_heads,
             has_layer_norms=True,
@@ -194,7 +186,6 @@ class GptShape(DecoderShape):
 
     @property
     def fingerprint(self) -> Mapping[str, int]:
-        """Sizes on which costs of a part depend."""
         return {
             "hidden_size": self.hidden_size,
             "n_heads": self.n_heads,
@@ -205,11 +196,9 @@ class GptShape(DecoderShape):
 
     @property
     def dropout_rate(self) -> float:
-        """Share of the numbers that training sets to zero."""
         return self.dropout
 
     def check(self) -> None:
-        """Refuses attention heads whose total width is not the hidden size."""
         if self.hidden_size % self.n_heads:
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) must be a multiple of n_heads ({self.n_heads})"
@@ -249,7 +238,6 @@ class LlamaShape(DecoderShape):
 
     @property
     def layer_settings(self) -> LayerSettings:
-        """Settings as in Llama, with those of the table."""
         return LayerSettings(
             n_kv_heads=self.n_kv_heads or self.n_heads,
             rope_theta=self.rope_theta,
@@ -261,7 +249,6 @@ class LlamaShape(DecoderShape):
 
     @property
     def fingerprint(self) -> Mapping[str, int]:
-        """Sizes on which costs of a part depend."""
         return {
             "hidden_size": self.hidden_size,
             "n_heads": self.n_heads,
@@ -276,7 +263,6 @@ class LlamaShape(DecoderShape):
         }
 
     def check(self) -> None:
-        """Refuses heads that cannot be cut out of the width, grouped or turned."""
         if self.head_size is None and self.hidden_size % self.n_heads:
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) must be a multiple of n_heads "

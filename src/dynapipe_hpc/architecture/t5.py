@@ -62,7 +62,6 @@ class T5Shape(ModelShape):
 
     @property
     def fingerprint(self) -> Mapping[str, int]:
-        """Sizes on which costs of a part depend."""
         return {
             "hidden_size": self.hidden_size,
             "n_heads": self.n_heads,
@@ -75,7 +74,6 @@ class T5Shape(ModelShape):
 
     @property
     def linear_layers(self) -> Mapping[str, tuple[str, ...]]:
-        """Linear layers that may have adapters; a gate is one of its own."""
         return {
             "attention.query": ("query",),
             "attention.key_value": ("key", "value"),
@@ -86,7 +84,6 @@ class T5Shape(ModelShape):
 
     @property
     def layer_counts(self) -> Mapping[str, int]:
-        """Numbers of layers of the encoder and of the decoder."""
         n_encoders = self.n_layers
         return {ENCODER: n_encoders, DECODER: self.n_decoder_layers or n_encoders}
 
@@ -97,16 +94,13 @@ class T5Shape(ModelShape):
 
     @property
     def dropout_rate(self) -> float:
-        """Share of the numbers that training sets to zero."""
         return self.dropout
 
     def with_layers(self, n: int) -> Self:
-        """The same model with `n` layers of each side."""
         return self.model_copy(update={"n_layers": n, "n_decoder_layers": None})
 
     @property
     def tied(self) -> Mapping[str, tuple[str, ...]]:
-        """The embedding, which both sides and a tied head use, and the biases of both sides."""
         return {
             EMBEDDING_WEIGHT: (EMBEDDING, HEAD) if self.tied_head else (EMBEDDING,),
             ENCODER_BIAS: (ENCODER_SIDE,),
@@ -114,7 +108,6 @@ class T5Shape(ModelShape):
         }
 
     def check(self) -> None:
-        """Refuses settings that contradict each other."""
         if self.scale_decoder_outputs and not self.tied_head:
             raise ValueError(
                 "scale_decoder_outputs is true, but tied_head false: only what enters a tied head "
@@ -200,5 +193,4 @@ class T5Shape(ModelShape):
         }
 
     def boundary(self, layers: range) -> Boundary:
-        """`Boundary.ROWS` within the encoder; `Boundary.PAIR` from the first decoder layer on."""
         return Boundary.PAIR if layers.stop > self.n_layers else Boundary.ROWS

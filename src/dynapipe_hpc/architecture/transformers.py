@@ -76,7 +76,6 @@ class TransformersShape(DecoderOnly):
 
     @property
     def fingerprint(self) -> Mapping[str, int]:
-        """Sizes on which costs of a part depend, and a checksum of the settings."""
         return {
             "hidden_size": self.hidden_size,
             "n_heads": self.n_heads,
@@ -88,12 +87,10 @@ class TransformersShape(DecoderOnly):
 
     @property
     def cache_width(self) -> int:
-        """Width of all heads of keys and values, twice; 0 if samples cannot be cut."""
         return 0 if self.slices_obstacle else self._source_width
 
     @property
     def spared_width(self) -> int:
-        """All of them, as queries that were turned are tensors of their own."""
         return self.cache_width
 
     @property
@@ -121,7 +118,6 @@ class TransformersShape(DecoderOnly):
 
     @property
     def window(self) -> float:
-        """Number of tokens that layers with a window see, as far as settings tell."""
         settings = json.loads(self.settings)
         window = settings.get("sliding_window")
         matters = sliding_layers(settings, self.n_layers) and window < self.max_tokens
@@ -129,12 +125,10 @@ class TransformersShape(DecoderOnly):
 
     @property
     def tied(self) -> Mapping[str, tuple[str, ...]]:
-        """The vectors of tokens, if the head uses them."""
         return {self.embedding: (EMBEDDING, HEAD)} if self.tied_head else {}
 
     @property
     def linear_layers(self) -> Mapping[str, tuple[str, ...]]:
-        """Linear layers that may have adapters, by the names that `transformers` gives them."""
         return {
             name: (name.rpartition(".")[2],)
             for name in (each.removesuffix(".weight") for each in self._matrices())
@@ -163,7 +157,6 @@ class TransformersShape(DecoderOnly):
         return max(self.lora.rank * max(shape) for shape in self._adapted())
 
     def check(self) -> None:
-        """Refuses tensors that make up no model of these sizes."""
         if not self.embedding:
             raise ValueError(
                 f"tensors has none of vocab_size x hidden_size ({self.vocab_size} x "
@@ -182,11 +175,9 @@ class TransformersShape(DecoderOnly):
             )
 
     def deferring_kinds(self, recompute: Recompute) -> frozenset[str]:
-        """The layers, unless they are recomputed."""
         return frozenset({LAYER} if recompute is Recompute.NONE else ())
 
     def weights(self, n_shards: int = 1) -> Mapping[str, Weights]:  # noqa: ARG002 - never cut
-        """Weights of the parts: layer, embedding, head."""
         sizes = {name: math.prod(shape) for name, shape in self.tensors.items()}
         embedding = sizes.pop(self.embedding)
         layer = sum(math.prod(shape) for shape in self.layer_tensors.values())

@@ -9,8 +9,8 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.models.documents import Documents, LengthGroups
 from dynapipe_hpc.models.flash_attention import flash_attention, flash_obstacle
-from dynapipe_hpc.models.tokens.documents import Documents, LengthGroups
 
 _PROBE_TOKENS = 8
 

@@ -11,10 +11,10 @@ from torch.autograd.function import once_differentiable
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow
 from dynapipe_hpc.models.attention import causal_attention, scaled, visible_bias
+from dynapipe_hpc.models.documents import Documents, OnDevice
 from dynapipe_hpc.models.flash_attention import FlashSizes, flash_backward, flash_forward
 from dynapipe_hpc.models.key_value_cache import KeyValueCache, LayerCache
 from dynapipe_hpc.models.rotary import Angles
-from dynapipe_hpc.models.tokens.documents import Documents, OnDevice
 
 
 @dataclass(frozen=True, eq=False)

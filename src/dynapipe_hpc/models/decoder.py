@@ -10,6 +10,8 @@ from dynapipe_hpc.architecture.decoder import DecoderShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute, tokens_held
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
+from dynapipe_hpc.models.collate import IterationTokens, TokenBatch, collate, dropout_keys
+from dynapipe_hpc.models.documents import OnDevice
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.head import Head
@@ -18,11 +20,8 @@ from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.layer import GatedFeedForward, GeluFeedForward, TransformerLayer
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
-from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
-from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear, TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import Shards
-from dynapipe_hpc.models.tokens.collate import IterationTokens, TokenBatch, collate, dropout_keys
-from dynapipe_hpc.models.tokens.documents import OnDevice
 
 
 class SelfAttention(nn.Module):
@@ -147,7 +146,6 @@ class DecoderBatch(OnDevice):
     keys: Tensor | None = None
 
     def with_cache(self, kv_cache: KeyValueCache) -> "DecoderBatch":
-        """The same with the keys and values of the sample of which it holds a slice."""
         return replace(self, context=replace(self.context, kv_cache=kv_cache))
 
 
@@ -170,11 +168,9 @@ class DecoderStage(StageOfFamily):
         self.head = Head(shape, shards, norm_of(shape)) if self.is_last else None
 
     def deviation(self, shape: ModelShape) -> Deviation:
-        """Standard deviations of initial weights, as in GPT-2."""
         return gpt_deviation(shape.n_layers)
 
     def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> DecoderBatch:
-        """The batch that `run` needs of a micro-batch, with tokens where they are used."""
         reads = self.is_first or self.is_last
         read = collate(microbatch, tokens) if reads else None
         size = (microbatch.n_rows, microbatch.row_tokens)
@@ -182,13 +178,6 @@ class DecoderStage(StageOfFamily):
         return DecoderBatch(size, AttentionContext.from_microbatch(microbatch), read, keys)
 
     def run(self, activation: Tensor | None, batch: DecoderBatch, recompute: Recompute) -> Tensor:
-        """Runs the stage on a micro-batch, see `forward`.
-
-        Args:
-            activation: Output of the previous stage; None on the first.
-            batch: Context and tokens.
-            recompute: Activation checkpointing mode of every layer.
-        """
         tokens = batch.tokens
         labels = None if tokens is None else tokens.labels
         inputs = tokens.tokens if tokens is not None and activation is None else activation

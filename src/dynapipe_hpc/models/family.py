@@ -13,11 +13,11 @@ from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.attention import choose_kernels, packed_obstacle
+from dynapipe_hpc.models.collate import IterationTokens
 from dynapipe_hpc.models.dropout import set_dropout
 from dynapipe_hpc.models.initialize import Deviation, initialize
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
-from dynapipe_hpc.models.tokens.collate import IterationTokens
 
 CPU = torch.device("cpu")
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dynapipe_hpc.models.tokens.documents import Documents
+from dynapipe_hpc.models.documents import Documents
 
 _MAX_HEAD_SIZE, _HEAD_MULTIPLE = 256, 8
 _MIN_CAPABILITY = (8, 0)

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -13,18 +13,128 @@ from torch.nn import functional
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import DECODER_BIAS, EMBEDDING_WEIGHT, ENCODER_BIAS, T5Shape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.models.attention_masks import AttentionMasks
+from dynapipe_hpc.models.attention import attention, attention_in_groups
+from dynapipe_hpc.models.collate import IterationTokens, PairBatch, collate_pairs
+from dynapipe_hpc.models.documents import LengthGroups
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.head import Head
 from dynapipe_hpc.models.initialize import Deviation
 from dynapipe_hpc.models.layer import GatedFeedForward, ReluFeedForward, TransformerLayer
-from dynapipe_hpc.models.relative_bias import RelativeBias
 from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
-from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
-from dynapipe_hpc.models.sharding.sharded_vocabulary import TokenEmbedding
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear, TokenEmbedding
 from dynapipe_hpc.models.sharding.shards import Shards, copy_to_shards
-from dynapipe_hpc.models.tokens.collate import IterationTokens, PairBatch, collate_pairs
+from dynapipe_hpc.models.sharding.split import Split
+
+
+class RelativeBias(nn.Module):
+    """A learned number per head and bucket of distances, which all layers of a side share.
+
+    Every shard has those of its own heads.
+
+    Source:
+        Raffel et al., "T5", JMLR 2020, section 2.1.
+    """
+
+    def __init__(self, shape: T5Shape, shards: Shards, *, causal: bool) -> None:
+        super().__init__()
+        self._n_buckets, self._max_distance = shape.n_buckets, shape.max_distance
+        self.weight = nn.Parameter(torch.empty(self._n_buckets, shape.n_heads // shards.n_shards))
+        self.splits = {"weight": Split(1, 1, shards.shard, shards.n_shards)}
+        self._causal = causal
+
+    def forward(self, tokens: int, padding: Tensor | None = None) -> Tensor:
+        """Numbers to add to scores, shape (rows or 1, heads, tokens, tokens).
+
+        They are -inf where a causal side may not look, and at padding.
+
+        Args:
+            tokens: Length of the rows.
+            padding: What keeps attention off padding, shape (rows, 1, 1, tokens); None without.
+        """
+        distances = torch.arange(1 - tokens, tokens, device=self.weight.device)
+        found = buckets(distances, self._n_buckets, self._max_distance, causal=self._causal)
+        numbers = self.weight[found].t()  # (heads, distances)
+        if self._causal:
+            numbers = numbers.masked_fill(distances > 0, -math.inf)
+        # Row i starts tokens - 1 - i distances in: every row is a window of the same numbers.
+        bias = numbers.unfold(-1, tokens, 1).flip(1).unsqueeze(0)
+        return bias if padding is None else bias + padding
+
+
+def buckets(distances: Tensor, n_buckets: int, max_distance: int, *, causal: bool) -> Tensor:
+    """The bucket of every distance, from the position that looks to the one looked at.
+
+    Half of the buckets hold one distance each, the others ever more of them. Where positions look
+    both ways, either direction has half of all buckets.
+
+    Args:
+        distances: Integers of any shape; ahead is positive.
+        n_buckets: Number of buckets.
+        max_distance: Distance from which on all share a bucket.
+        causal: Whether positions only look back; all that is ahead counts as 0 then.
+    """
+    n_buckets = n_buckets if causal else n_buckets // 2
+    far = (-distances).clamp(min=0) if causal else distances.abs()
+    n_single = n_buckets // 2
+    # In float32, as where the models come from: rounding decides at the edges of some buckets.
+    octaves = torch.log(far.clamp(min=1).float() / n_single) / math.log(max_distance / n_single)
+    grouped = n_single + (octaves * (n_buckets - n_single)).long()
+    found = torch.where(far < n_single, far, grouped.clamp(max=n_buckets - 1))
+    return found if causal else found + n_buckets * (distances > 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttentionMasks:
+    """Masks of one side's positions over the same or the other side.
+
+    Attributes:
+        biases: Numbers added to scores, (rows or 1, heads or 1, tokens or 1, source tokens), minus
+            infinity where nothing may be seen; one tensor for whole rows, or one for each group of
+            documents. None adds nothing.
+        groups: Documents of packed rows; None if attention is over whole rows.
+    """
+
+    biases: Sequence[Tensor | None]
+    groups: LengthGroups | None
+
+    @classmethod
+    def from_inputs(cls, batch: PairBatch, bias: RelativeBias, dtype: torch.dtype) -> Self:
+        """Masks of inputs over inputs: all but padding."""
+        if batch.documents is None:
+            return cls([bias(batch.inputs.shape[1], batch.padding_mask(dtype))], None)
+        groups = batch.documents.inputs.length_groups
+        masks = zip(groups.sizes, groups.padding_masks(dtype), strict=True)
+        return cls([bias(size.tokens, padding) for size, padding in masks], groups)
+
+    @classmethod
+    def from_targets(cls, batch: PairBatch, bias: RelativeBias) -> Self:
+        """Masks of targets over targets: those before them, so that padding behind is hidden."""
+        if batch.documents is None:
+            return cls([bias(batch.tokens.tokens.shape[1])], None)
+        groups = batch.documents.targets.length_groups
+        return cls([bias(size.tokens) for size in groups.sizes], groups)
+
+    @classmethod
+    def from_pairs(cls, batch: PairBatch, dtype: torch.dtype) -> Self:
+        """Masks of targets over inputs: all but padding."""
+        if batch.documents is None:
+            return cls([batch.padding_mask(dtype)], None)
+        groups = batch.documents.crossed
+        return cls(groups.padding_masks(dtype), groups)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Attention to what is seen, of the shape of `query`; scores are not scaled.
+
+        Args:
+            query: What attends, shape (rows, heads, tokens, head size).
+            key: What is attended to, shape (rows, heads, source tokens, head size).
+            value: What is weighted, of the shape of `key`.
+        """
+        if self.groups is None:
+            (bias,) = self.biases
+            return attention(query, key, value, bias=bias, scale=1.0)
+        return attention_in_groups(query, key, value, self.groups, biases=self.biases, scale=1.0)
 
 
 def norm_of(shape: ModelShape) -> nn.RMSNorm:
@@ -141,7 +251,6 @@ class T5Stage(StageOfFamily):
     """
 
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
-        """Adds those of embedding, layers, biases and final norms that the stage holds."""
         assert isinstance(shape, T5Shape)  # noqa: S101 - types
         n = shape.n_layers
         self._shards = shards
@@ -163,30 +272,15 @@ class T5Stage(StageOfFamily):
         self.decoder_input, self.decoder_output = Dropout(), Dropout()
 
     def deviation(self, shape: ModelShape) -> Deviation:
-        """Standard deviations of initial weights, as in T5."""
         return _deviation(shape)
 
     def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
-        """The batch that `run` needs, see `collate_pairs`; reads only the tokens in it."""
         targets = self._begins_decoder or self.is_last
         iteration = tokens.iteration if self.drops else None
         tokens = replace(tokens, iteration=iteration)
         return collate_pairs(microbatch, tokens, inputs=self.is_first, targets=targets)
 
     def run(self, activation: Tensor | None, batch: PairBatch, recompute: Recompute) -> Tensor:
-        """Runs the stage on a micro-batch.
-
-        Args:
-            activation: Output of the previous stage; None on the first.
-            batch: Lengths of the rows, and the tokens that the stage reads.
-            recompute: Activation checkpointing mode of every layer.
-
-        Returns:
-            Up to the end of the encoder its activation; then its output and the decoder's
-            activation, one after the other along tokens, both in the form in which shards hold
-            the residual stream. On the last stage the losses of predictions, shape (rows, target
-            tokens).
-        """
         source = self._stream(batch.inputs, batch.keys and batch.keys[0])
         encoded, decoded = _received(activation, source)
         if encoded is None or self.encoder:

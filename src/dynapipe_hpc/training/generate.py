@@ -14,11 +14,11 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.text.recipe import prompt_tokens
 from dynapipe_hpc.data.text.tokenizer_files import MODEL_FILE
 from dynapipe_hpc.models.attention_context import AttentionContext, SliceDocuments
+from dynapipe_hpc.models.collate import IntegerArray, IterationTokens
+from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.head import keeping_logits
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
-from dynapipe_hpc.models.tokens.collate import IntegerArray, IterationTokens
-from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model
 from dynapipe_hpc.training.huggingface.token_ids import read_end_ids

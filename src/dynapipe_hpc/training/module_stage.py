@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute, Slice
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring, run_backward
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
-from dynapipe_hpc.models.tokens.collate import TokenBatch
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
 from dynapipe_hpc.training.objective import Objective, SampleLosses, WeightedTokens
 from dynapipe_hpc.training.optimizer import Optimizer, PendingStep, Step
@@ -298,7 +298,6 @@ class ModuleStage(Generic[BatchT]):
             self._memory.keep(first, tensor)
 
     def backward_weight(self, index: int) -> None:
-        """Accumulates the weight gradients that `backward` has deferred, and frees the rest."""
         self._deferred.pop(index).accumulate()
         self._memory.release(index)
 
@@ -309,11 +308,9 @@ class ModuleStage(Generic[BatchT]):
         self._optimizer.expect_last_backward(adds_to)
 
     def reduce_gradients(self) -> None:
-        """All-reduce: sums the weight gradients that were not summed yet over replicas."""
         self._optimizer.reduce_gradients()
 
     def step_optimizer(self) -> None:
-        """Clips gradients by their norm over all stages, updates the weights, clears gradients."""
         self._step = self._optimizer.step()
 
     def run_alone(

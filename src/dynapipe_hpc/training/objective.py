@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.tokens.collate import TokenBatch
+from dynapipe_hpc.models.collate import TokenBatch
 
 
 class Objective(Protocol):

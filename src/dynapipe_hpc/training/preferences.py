@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from dynapipe_hpc.models.tokens.collate import PairTokens, TokenBatch
+from dynapipe_hpc.models.collate import PairTokens, TokenBatch
 from dynapipe_hpc.training.config import PreferenceLossConfig
 from dynapipe_hpc.training.objective import SampleTable
 

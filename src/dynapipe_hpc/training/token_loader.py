@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar, assert_never
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.trained_tokens import TARGETS, TrainedTokens
-from dynapipe_hpc.models.tokens.collate import (
+from dynapipe_hpc.models.collate import (
     IterationTokens,
     RejectedReader,
     TokenReader,

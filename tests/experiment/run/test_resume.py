@@ -20,7 +20,7 @@ from dynapipe_hpc.experiment.run.resume import (
     facts_of_start,
     n_repeatable,
 )
-from dynapipe_hpc.training.checkpoint.files import Description, Facts
+from dynapipe_hpc.training.checkpoint.folder import Description, Facts
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.huggingface.origin import HASH_FACT
 

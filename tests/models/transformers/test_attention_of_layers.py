@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.attention_context import AttentionContext
-from dynapipe_hpc.models.tokens.documents import Documents
+from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.transformers.attention import (
     SdpaCalls,
     attending_within,

@@ -23,10 +23,10 @@ from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, NOTHING, Amou
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention_context import AttentionContext
+from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
-from dynapipe_hpc.models.tokens.collate import TokenBatch
-from dynapipe_hpc.models.tokens.documents import Documents
+from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.transformers.parts import decoder_parts
 from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.planner.cost.cost_model import Shapes

@@ -22,9 +22,9 @@ from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.attention_context import AttentionContext
+from dynapipe_hpc.models.collate import IterationTokens
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
-from dynapipe_hpc.models.tokens.collate import IterationTokens
 from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.generate import continued

@@ -8,7 +8,7 @@ from tests.examples.training_case import RandomTokens
 
 from dynapipe_hpc.data.microbatch import DenseRows
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.tokens.collate import IterationTokens, collate, collate_pairs
+from dynapipe_hpc.models.collate import IterationTokens, collate, collate_pairs
 from dynapipe_hpc.planner.batch.row_length import padded, positions, row_lengths, tokens_of
 
 

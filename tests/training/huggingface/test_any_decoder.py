@@ -16,7 +16,7 @@ from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.transformers import config_of
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.transformers.stage import TransformersStage
-from dynapipe_hpc.training.checkpoint.files import Description
+from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart, whole_parts, write_parts
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.generate import logits_of

@@ -20,7 +20,7 @@ from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.training.checkpoint.files import Description
+from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.generate import Sampling, generate, logits_of
 from dynapipe_hpc.training.huggingface.export_model import export_model

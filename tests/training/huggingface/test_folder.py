@@ -18,7 +18,7 @@ from tests.examples.same_tensors import different
 from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.training.checkpoint.files import Description
+from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.huggingface import read_weights
 from dynapipe_hpc.training.huggingface.export_model import export_model, write_tensors

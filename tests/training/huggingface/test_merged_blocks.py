@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.training.checkpoint.files import Description
+from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.huggingface import read_weights
 from dynapipe_hpc.training.huggingface.export_model import export_model

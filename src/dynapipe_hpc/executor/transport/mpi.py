@@ -77,19 +77,16 @@ class MpiTransport:
         self._slots = Buffers(dtype)
 
     def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
-        """Starts sending a contiguous tensor, which must not change until `wait_send`."""
         tag = _tag(microbatch, payload)
         self._sends[tag] = (self._comm.Isend(movable(tensor), dest=peer, tag=tag), tensor)
 
     def wait_send(self, microbatch: int, payload: Payload) -> None:
-        """Waits until a send no longer needs its tensor."""
         request, _ = self._sends.pop(_tag(microbatch, payload))
         request.Wait()
 
     def start_receive(
         self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], *, slot: int
     ) -> None:
-        """Starts receiving into receive buffer `slot`."""
         tensor = self._slots.take(slot, shape)
         request = self._comm.Irecv(movable(tensor), source=peer, tag=MPI.ANY_TAG)
         self._receives[_tag(microbatch, payload)] = _PendingReceive(request, peer, tensor)

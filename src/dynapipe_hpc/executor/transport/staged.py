@@ -25,17 +25,14 @@ class StagedTransport:
         self._device = device
 
     def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
-        """Starts sending a copy of a contiguous tensor."""
         self._inner.start_send(microbatch, payload, peer, tensor.to(CPU))
 
     def wait_send(self, microbatch: int, payload: Payload) -> None:
-        """Waits until a send is complete."""
         self._inner.wait_send(microbatch, payload)
 
     def start_receive(
         self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], *, slot: int
     ) -> None:
-        """Starts receiving into receive buffer `slot` in host memory."""
         self._inner.start_receive(microbatch, payload, peer, shape, slot=slot)
 
     def wait_receive(self, microbatch: int, payload: Payload) -> Tensor:

@@ -184,7 +184,6 @@ class TorchTransport:
         self.clear()
 
     def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
-        """Starts sending a copy of a contiguous tensor."""
         in_use = {send.buffer for send in self._sends.values()}
         number = next(n for n in count() if n not in in_use)
         copy = self._sent.take(number, tuple(tensor.shape)).copy_(tensor)
@@ -193,13 +192,11 @@ class TorchTransport:
         )
 
     def wait_send(self, microbatch: int, payload: Payload) -> None:
-        """Waits until a send no longer needs its buffer."""
         _wait(self._sends.pop((microbatch, payload)).work)
 
     def start_receive(
         self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], *, slot: int
     ) -> None:
-        """Starts receiving into receive buffer `slot`."""
         tensor = self._slots.take(slot, shape)
         work = self._groups[payload].recv([tensor], peer, 0)
         self._receives[microbatch, payload] = _Receive(work, tensor)

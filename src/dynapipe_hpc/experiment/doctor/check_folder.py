@@ -24,8 +24,7 @@ from dynapipe_hpc.experiment.run.resume import (
 )
 from dynapipe_hpc.experiment.run_lock import writer_of
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.training.checkpoint.files import Facts
-from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder, Facts
 from dynapipe_hpc.training.huggingface.origin import HASH_FACT
 
 _BLOCK = bytes(1 << 20)

@@ -30,8 +30,8 @@ from dynapipe_hpc.experiment.rank.channels import Channels
 from dynapipe_hpc.experiment.rank.devices import RankDevice
 from dynapipe_hpc.experiment.split_passes import kinds_with_halves
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.models.collate import IterationTokens
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.tokens.collate import IterationTokens
 from dynapipe_hpc.planner.batch.slice_rule import MIN_SLICED_TOKENS
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 

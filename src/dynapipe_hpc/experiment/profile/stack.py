@@ -24,10 +24,10 @@ from dynapipe_hpc.data.token_block import TokenBlock
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.agreeing_shards import AgreeingShards, OutOfMemoryError
 from dynapipe_hpc.experiment.rank.devices import CPU, dtype_of, wait_for
+from dynapipe_hpc.models.collate import IterationTokens
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.live_memory import LiveMemory
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
-from dynapipe_hpc.models.tokens.collate import IterationTokens
 from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.planner.cost.slice_costs import near_pairs
 from dynapipe_hpc.training.allocated_memory import LiveAllocations

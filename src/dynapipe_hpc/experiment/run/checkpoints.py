@@ -12,10 +12,8 @@ from dynapipe_hpc.experiment.watch.position import Phase, Position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.print_error import warn
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
-from dynapipe_hpc.training.checkpoint.files import Description, Facts
-from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
-from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
-from dynapipe_hpc.training.checkpoint.state import TrainingState
+from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder, Description, Facts
+from dynapipe_hpc.training.checkpoint.parts import StatePart, TrainingState, write_parts
 from dynapipe_hpc.training.counters import Counters
 
 _N_COUNTED = 9

@@ -33,8 +33,7 @@ from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.codec import plans_hash
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import symbol
-from dynapipe_hpc.training.checkpoint.parts import read_parts
-from dynapipe_hpc.training.checkpoint.state import TrainingState
+from dynapipe_hpc.training.checkpoint.parts import TrainingState, read_parts
 from dynapipe_hpc.training.huggingface.read_weights import WEIGHT, open_weights
 from dynapipe_hpc.training.huggingface.token_ids import write_token_ids
 from dynapipe_hpc.training.module_stage import ModuleStage

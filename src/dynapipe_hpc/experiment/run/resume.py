@@ -16,8 +16,13 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.print_error import print_error
-from dynapipe_hpc.training.checkpoint.files import DamagedError, Description, Facts, new_checksum
-from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+from dynapipe_hpc.training.checkpoint.folder import (
+    CheckpointFolder,
+    DamagedError,
+    Description,
+    Facts,
+    new_checksum,
+)
 from dynapipe_hpc.training.checkpoint.part_files import check_part, read_tensors
 from dynapipe_hpc.training.huggingface.origin import HASH_FACT, shape_of
 

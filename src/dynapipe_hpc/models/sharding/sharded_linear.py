@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.models.deferred_weights import linear
@@ -110,3 +111,29 @@ def _mapped(values: Tensor, weight: Tensor, bias: Tensor | None, adapters: Adapt
     # First, so that a pass that computes again, for what these keep, need not go on to the weight.
     added = adapters.added([linear(values, first) for first in adapters.first_weights])
     return linear(values, weight, bias) + added
+
+
+class TokenEmbedding(nn.Module):
+    """Learned vectors, of which each shard holds those of a range of ids."""
+
+    def __init__(self, vocab_size: int, width: int, shards: Shards) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(-(-vocab_size // shards.n_shards), width))
+        split = Split(0, 1, shards.shard, shards.n_shards, vocab_size)
+        self.splits = {"weight": split}
+        self._shards = shards
+
+    def forward(self, tokens: Tensor, stream: ResidualStream) -> Tensor:
+        """Maps ids (rows, tokens) to their vectors; of the stream."""
+        if self._shards.n_shards == 1:
+            return functional.embedding(tokens, self.weight)
+        own, is_own = _own_ids(tokens, len(self.weight), self._shards)
+        found = functional.embedding(own, self.weight) * is_own.unsqueeze(-1)
+        return stream.sum(found)
+
+
+def _own_ids(ids: Tensor, n_own: int, shards: Shards) -> tuple[Tensor, Tensor]:
+    """Places of ids in this shard's range, 0 for those of others; and which are its own."""
+    places = ids - shards.shard * n_own
+    is_own = (places >= 0) & (places < n_own)
+    return places * is_own, is_own

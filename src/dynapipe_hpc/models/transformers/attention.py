@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.attention import attention_in_groups, visible_bias
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
-from dynapipe_hpc.models.tokens.documents import Documents
+from dynapipe_hpc.models.documents import Documents
 
 ATTENTION = "dynapipe_hpc"
 """Name of the attention in the interface of `transformers`."""

@@ -37,10 +37,10 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention import attention_in_groups, visible_bias
 from dynapipe_hpc.models.attention_context import AttentionContext
+from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.live_memory import LiveMemory
-from dynapipe_hpc.models.tokens.collate import TokenBatch
-from dynapipe_hpc.models.tokens.documents import Documents
 from dynapipe_hpc.models.transformers.attention import attention_replaced, capped_attention
 from dynapipe_hpc.models.transformers.model import META
 from dynapipe_hpc.models.transformers.stage import TransformersStage

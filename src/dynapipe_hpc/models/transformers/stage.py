@@ -16,13 +16,13 @@ from dynapipe_hpc.architecture.transformers import TransformersShape, first_line
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
+from dynapipe_hpc.models.collate import IterationTokens, collate
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, UnsetWeights
 from dynapipe_hpc.models.head import Vocabulary, keep_logits, linear_cross_entropy
 from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharding.shards import Shards
-from dynapipe_hpc.models.tokens.collate import IterationTokens, collate
 from dynapipe_hpc.models.transformers.attention import (
     SdpaCalls,
     attending_within,
@@ -97,31 +97,18 @@ class TransformersStage(StageOfFamily):
 
     @classmethod
     def layer_kinds(cls, shape: ModelShape) -> Sequence[tuple[ModelShape, float]]:
-        """Models with layers of one kind each, by the lists of kinds in their settings."""
         assert isinstance(shape, TransformersShape)  # noqa: S101 - types
         return layer_kinds(shape)
 
     def deviation(self, shape: ModelShape) -> Deviation:
-        """Standard deviations of weights that are read from files before they are used."""
         return gpt_deviation(shape.n_layers)
 
     def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> DecoderBatch:
-        """The batch that `run` needs of a micro-batch, with tokens where they are used."""
         read = collate(microbatch, tokens) if self.is_first or self.is_last else None
         size = (microbatch.n_rows, microbatch.row_tokens)
         return DecoderBatch(size, AttentionContext.from_microbatch(microbatch), read)
 
     def run(self, activation: Tensor | None, batch: DecoderBatch, recompute: Recompute) -> Tensor:
-        """Runs the stage on a micro-batch.
-
-        Args:
-            activation: Output of the previous stage; None on the first.
-            batch: Context and tokens.
-            recompute: Activation checkpointing mode of every layer.
-
-        Returns:
-            The activation; on the last stage the losses of predictions, (rows, tokens).
-        """
         tokens = batch.tokens
         current = _Pass(None if self.is_first else activation, batch.context, recompute)
         inputs = tokens.tokens if tokens is not None and activation is None else activation

@@ -1,16 +1,204 @@
 """Folder of a run's checkpoints; docs/formats.md describes the files."""
 
+import errno
+import hashlib
+import json
+import math
 import os
 import re
 import shutil
+import stat
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from dynapipe_hpc.data.atomic_write import sync_folder, writing
-from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.data.errors import InputError, RunError, quoted
+from dynapipe_hpc.data.input_file import open_input, read_input, why_unreadable
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
-from dynapipe_hpc.training.checkpoint.files import Description
+from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
+
+Fields = Mapping[str, Any]  # JSON objects are open
+CHUNK_BYTES = 1 << 24
+_LOST = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO)
+
+
+class DamagedError(InputError):
+    """A checkpoint is permanently damaged: it is not what was written."""
+
+
+def write_fields(path: Path, kind: str, version: int, fields: Fields) -> str:
+    """Writes an object with its own checksum, and waits until it is on disk."""
+    content = {"format": f"dynapipe-hpc {kind}", "schema_version": version, **fields}
+    checksum = _checksum(content)
+    with writing(path), path.open("w", encoding="utf-8") as file:
+        json.dump({**content, "checksum": checksum}, file)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return checksum
+
+
+def read_fields(path: Path, kind: str, version: int) -> dict[str, Any]:
+    """Reads what `write_fields` wrote, including `checksum`.
+
+    Raises:
+        DamagedError: The file is missing or damaged.
+        InputError: The file cannot be read for another reason, or is of another version.
+    """
+    check_there(path)
+    try:
+        data = read_input(path)
+    except InputError as error:
+        raise DamagedError(str(error)) from None
+    try:
+        fields = json.loads(data.decode())
+        checksum = fields.pop("checksum")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedError(f"{path}: is damaged: {error}") from None
+    if checksum != _checksum(fields):
+        raise DamagedError(f"{path}: is damaged: its checksum differs")
+    if (fields.get("format"), fields.get("schema_version")) != (f"dynapipe-hpc {kind}", version):
+        raise InputError(
+            f"{path}: is '{fields.get('format')}' of version {fields.get('schema_version')}, but "
+            f"this program reads 'dynapipe-hpc {kind}' of version {version}; use the dynapipe-hpc "
+            "that wrote it, or name another run folder"
+        )
+    return {**fields, "checksum": checksum}
+
+
+def check_there(path: Path) -> None:
+    """Checks that a file exists and can be read.
+
+    Raises:
+        DamagedError: There is no such file.
+        InputError: The file exists, but cannot be read now.
+    """
+    reason = why_unreadable(path)
+    if not reason:
+        return
+    try:
+        is_lost = not stat.S_ISREG(path.stat().st_mode)
+    except OSError as error:
+        is_lost = error.errno in _LOST
+    kind = DamagedError if is_lost else InputError
+    raise kind(f"{path}: cannot be read: {reason}")
+
+
+def checksum_of(path: Path) -> str:
+    """Checksum of a file's bytes.
+
+    Raises:
+        DamagedError: The storage has lost some of them.
+        InputError: The file cannot be read now.
+    """
+    checksum = new_checksum()
+    try:
+        with open_input(path) as file:
+            while block := file.read(CHUNK_BYTES):
+                checksum.update(block)
+    except OSError as error:
+        kind = DamagedError if error.errno in _LOST else InputError
+        raise kind(f"{path}: cannot be read: {error.strerror}") from None
+    return checksum.hexdigest()
+
+
+def new_checksum() -> hashlib.blake2b:
+    """A checksum without data so far; the same hash as that of plans."""
+    return hashlib.blake2b(digest_size=8)
+
+
+def _checksum(fields: Fields) -> str:
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+NAME, KIND, VERSION = "checkpoint.json", "checkpoint", 1
+
+Facts = Mapping[str, str | int | float | bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Description of a complete checkpoint.
+
+    Attributes:
+        n_done: Number of finished iterations, which is the number of the next one.
+        counters: Counters of the optimizer, which are equal on all ranks.
+        facts: Settings by name that must not change when training resumes.
+        part_checksums: Checksums of the parts, by the rank that wrote them.
+        online: Measured times that the next plans depend on; none if costs are not corrected.
+    """
+
+    n_done: int
+    counters: Counters
+    facts: Facts
+    part_checksums: tuple[str, ...]
+    online: Sequence[Sequence[float]] = ()
+
+    def write(self, folder: Path) -> None:
+        """Writes the description, which completes a checkpoint."""
+        write_fields(folder / NAME, KIND, VERSION, asdict(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Reads the description of a complete checkpoint.
+
+        Raises:
+            DamagedError: The checkpoint is incomplete or damaged.
+        """
+        path = folder / NAME
+        fields = read_fields(path, KIND, VERSION)
+        try:
+            return cls(
+                _checked(fields, "n_done", _is_count),
+                _counters(_checked(fields, "counters", _is_object)),
+                _checked(fields, "facts", _is_object),
+                tuple(_checked(fields, "part_checksums", _are_texts)),
+                tuple(_checked({"online": [], **fields}, "online", _are_lists_of_numbers)),
+            )
+        except (KeyError, TypeError, InputError) as error:
+            raise DamagedError(f"{path}: is not a description of a checkpoint: {error}") from None
+
+
+def _counters(fields: Fields) -> Counters:
+    for name in fields.keys() - {"loss_scale"}:
+        _checked(fields, name, _is_count)
+    _checked(fields, "loss_scale", _is_scale)
+    return Counters(**fields)
+
+
+def _checked(fields: Fields, name: str, is_right: Callable[[Any], bool]) -> Any:
+    if not is_right(value := fields[name]):
+        raise InputError(f"{name} is {quoted(value)}, which is not valid")
+    return value
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 62
+
+
+def _is_scale(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value < math.inf
+
+
+def _are_lists_of_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, list) and all(type(number) in (int, float) for number in each)
+        for each in value
+    )
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
+
 
 COMPLETE = re.compile(r"\d{6,}")
 REMOVED = ".removed.partial"

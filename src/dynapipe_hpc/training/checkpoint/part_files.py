@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.training.checkpoint.files import (
+from dynapipe_hpc.training.checkpoint.folder import (
     DamagedError,
     Fields,
     check_there,

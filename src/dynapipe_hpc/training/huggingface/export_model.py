@@ -20,7 +20,7 @@ from dynapipe_hpc.architecture.rope_scaling import rotation_tables, rotation_typ
 from dynapipe_hpc.data.atomic_write import new_folder, writing
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.input_file import read_text
-from dynapipe_hpc.training.checkpoint.files import Description
+from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.checkpoint.part_files import check_part
 from dynapipe_hpc.training.checkpoint.parts import CheckpointReader
 from dynapipe_hpc.training.huggingface.mapping import DTYPE_KEYS, Piece, TensorMap, Values

@@ -8,7 +8,7 @@ import torch
 
 from dynapipe_hpc.data.atomic_write import new_folder, writing
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.training.checkpoint.files import Description
+from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.huggingface.origin import FACT, Origin, find_origin

@@ -16,8 +16,13 @@ from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.hub_name import download_advice
 from dynapipe_hpc.data.input_file import open_input
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
-from dynapipe_hpc.training.checkpoint.files import NAME, Description, Facts, new_checksum
-from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
+from dynapipe_hpc.training.checkpoint.folder import (
+    NAME,
+    CheckpointFolder,
+    Description,
+    Facts,
+    new_checksum,
+)
 from dynapipe_hpc.training.huggingface.decoder import GPT2, LLAMA, MISTRAL, QWEN2, QWEN3
 from dynapipe_hpc.training.huggingface.mapping import ModelTypeMapping, Settings, Values
 from dynapipe_hpc.training.huggingface.t5 import MT5, T5

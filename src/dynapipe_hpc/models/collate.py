@@ -13,13 +13,13 @@ from torch import Tensor
 from dynapipe_hpc.data.microbatch import Branch, MicroBatch, PackedRow, tokens_held
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.trained_tokens import TARGETS, TrainedTokens
-from dynapipe_hpc.models.key_value_cache import KeyValueCache
-from dynapipe_hpc.models.tokens.documents import (
+from dynapipe_hpc.models.documents import (
     OnDevice,
     PairDocuments,
     check_offsets,
     padding_mask,
 )
+from dynapipe_hpc.models.key_value_cache import KeyValueCache
 
 IntegerArray = npt.NDArray[np.integer[Any]]
 RejectedReader = Callable[[int, int], IntegerArray]

@@ -1,1 +1,0 @@
-"""In: the samples of a micro-batch. Out: tensors of tokens, padded or packed."""
