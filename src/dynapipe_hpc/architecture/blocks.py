@@ -96,12 +96,6 @@ def relative_bias(side: Side, heads: int, n_numbers: int, kept: Amount) -> Part:
 
     Every layer's attention keeps the same tensor. Kernels that fuse attention compute its gradient
     in full for every layer, with all rows.
-
-    Args:
-        side: Side of the layers.
-        heads: Number of heads on the shard.
-        n_numbers: Number of learned numbers on the shard.
-        kept: Numbers of the tensor, per head.
     """
     added = kept.times(heads)
     return Part(
@@ -113,16 +107,7 @@ def relative_bias(side: Side, heads: int, n_numbers: int, kept: Amount) -> Part:
 
 
 def layer(side: Side, width: int, stream: int, inner: int, *blocks: Block, masked: int = 0) -> Part:
-    """A layer: blocks that add to the residual stream in turn, the feed-forward block last.
-
-    Args:
-        side: Tokens that pass through the layer.
-        width: Width of the residual stream.
-        stream: Part of the width that a shard holds, see `self_attention`.
-        inner: Inner width of the feed-forward block, on the shard.
-        blocks: The blocks.
-        masked: Most numbers per token that a dropout has a mask for; 0 without dropout.
-    """
+    """A layer: blocks that add to the residual stream in turn, the feed-forward block last."""
     return Part(
         side,
         blocks,
@@ -147,17 +132,6 @@ def ends(
     """The embedding, which looks up rows of its weights, and the head, with the loss.
 
     The loss computes logits in chunks, and again in the backward pass.
-
-    Args:
-        width: Width of the residual stream.
-        stream: Part of the width that a shard holds, see `self_attention`.
-        vocabulary: Number of token ids on the shard.
-        embedded: Tokens that are looked up.
-        predicted: Tokens that are predicted.
-        positions: Number of rows of the table of learned positions; 0 without one.
-        vectors: Number of parameters of the final norms, which count with the head.
-        masked: Numbers per token that a dropout after the embedding has a mask for; 0 without.
-        masked_head: The same of a dropout after the final norms.
     """
     lookup = Block(
         vocabulary * width,

@@ -57,9 +57,6 @@ class Lora(ConfigTable):
     def check(self, names: Iterable[str]) -> None:
         """Refuses targets that a model does not have.
 
-        Args:
-            names: Names of the linear layers of the model.
-
         Raises:
             ValueError: A target is not among them, or is named twice.
         """
@@ -97,11 +94,6 @@ def adapted(block: Block, lora: Lora | None, *all_maps: Maps) -> Block:
     """A block as it is trained: unchanged, or frozen except for adapters of its maps.
 
     An adapter keeps the product of its first matrix and the input, beside the input of the map.
-
-    Args:
-        block: The block, of which all weights would be trained.
-        lora: The adapters; None if there are none.
-        all_maps: The linear maps of the block.
     """
     if lora is None:
         return block
@@ -128,12 +120,7 @@ def adapted(block: Block, lora: Lora | None, *all_maps: Maps) -> Block:
 
 
 def frozen_but_adapters(parts: Mapping[str, Part], lora: Lora | None) -> Mapping[str, Part]:
-    """Parts as they are trained: unchanged, or frozen where no block has adapters.
-
-    Args:
-        parts: Parts by kind, of which all weights are trained but for those of `adapted` blocks.
-        lora: The adapters; None if there are none.
-    """
+    """Parts as they are trained: unchanged, or frozen where no block has adapters."""
     if lora is None:
         return parts
     return {

@@ -252,10 +252,6 @@ class Part:
 
         Attention is fused: no matrix of scores is kept. The few numbers that norms and softmaxes
         keep per token, whatever the width, are left out.
-
-        Args:
-            recompute: What the backward pass recomputes.
-            element_bytes: Bytes per number of an activation.
         """
         left = self._left(recompute)
         is_entering_kept = len(left) < len(self.blocks)

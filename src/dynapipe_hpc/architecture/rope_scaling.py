@@ -112,12 +112,7 @@ class YarnScaling(ConfigTable):
 
 
 def mean_scale(factor: float, weight: float = 1.0) -> float:
-    """Factor by which YaRN makes queries and keys longer where positions are divided by `factor`.
-
-    Args:
-        factor: Divisor of positions.
-        weight: Weight of its logarithm.
-    """
+    """Factor by which YaRN makes queries and keys longer, if positions are divided by `factor`."""
     return 0.1 * weight * math.log(factor) + 1.0
 
 

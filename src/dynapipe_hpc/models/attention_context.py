@@ -75,18 +75,10 @@ def cached_attention(
     part: SliceDocuments,
     window: int | None = None,
 ) -> Tensor:
-    """Causal attention to the tokens of a cache, to which those given are added.
+    """Causal attention of (tokens, heads, head size) to a cache, to which keys are added.
 
     The gradients of keys and values are complete if passes over all later tokens have gone back
     before: so backward passes run in descending order.
-
-    Args:
-        query: What attends, shape (tokens, heads, head size).
-        key: Keys of the same tokens, shape (tokens, key heads, head size).
-        value: Values of the same tokens, of the shape of `key`.
-        cache: Keys and values of the tokens before.
-        part: The tokens, and how many come before them.
-        window: Number of keys that a query sees at most, itself included; None for all.
 
     Returns:
         Mixed values, of the shape of `query`.
@@ -259,14 +251,7 @@ class Branches(OnDevice):
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, window: int | None = None
     ) -> Tensor:
-        """Mixed values of all tokens, of the shape of `query`.
-
-        Args:
-            query: What attends, shape (1, tokens, heads, head size).
-            key: What is attended to, shape (1, tokens, key heads, head size).
-            value: What is weighted, of the shape of `key`.
-            window: Number of keys that a query sees at most, itself included; None for all.
-        """
+        """Mixed values of all tokens, of the shape of `query`: (1, tokens, heads, head size)."""
         mixed: Tensor = _BranchedAttention.apply(  # type: ignore[no-untyped-call]
             query[0], key[0], value[0], self, window
         )
@@ -394,12 +379,7 @@ class AttentionContext(OnDevice):
         return torch.cat([positions[:n_tokens] + self.slice.begin, positions[n_tokens:]])
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Attention of every token to itself and to those before it, see `causal_attention`.
-
-        Args:
-            query: What attends, shape (rows, tokens, heads, head size).
-            key: What is attended to, shape (rows, tokens, key heads, head size).
-            value: What is weighted, of the shape of `key`.
+        """Attention of (rows, tokens, heads, head size) to itself, see `causal_attention`.
 
         Returns:
             Mixed values, shape (rows, tokens, heads x head size).
@@ -418,13 +398,6 @@ class AttentionContext(OnDevice):
         window: int | None = None,
     ) -> Tensor:
         """Attention as `attend` has it, of queries and keys that are turned already.
-
-        Args:
-            query: What attends.
-            key: What is attended to.
-            value: What is weighted.
-            scale: Factor of scores; None for one over the root of the head size.
-            window: Number of keys that a query sees at most, itself included; None for all.
 
         Returns:
             Mixed values, of the shape of `query`.

@@ -98,12 +98,6 @@ def dropout_keys(
 ) -> Tensor:
     """Key of every token of a micro-batch's rows: of iteration, sample and position in it.
 
-    Args:
-        iteration: Iteration of training.
-        rows: Ids of the samples of each row, which follow each other.
-        held: Positions of each sample that the rows hold, by its id.
-        row_tokens: Length of the rows.
-
     Returns:
         Shape (rows, row_tokens), int64; 0 at padding.
     """

@@ -28,11 +28,6 @@ def weight_gradient(weight: Tensor, values: Tensor, gradient: Tensor) -> Tensor 
     """Gradient of a linear map's weight, shape (outputs, inputs); None if it was added already.
 
     Autograd calls the hooks of a weight in either case.
-
-    Args:
-        weight: Weight of the map, a leaf of the graph.
-        values: Input of the map, shape (..., inputs).
-        gradient: Gradient of its output, shape (..., outputs).
     """
     factors = gradient.flatten(0, -2).t(), values.flatten(0, -2)
     if not adds_in_product(weight):
@@ -114,13 +109,7 @@ class DeferredWeights:
         return [tensor for _, *factors in self._waiting for tensor in factors]
 
     def defer(self, weight: Tensor, values: Tensor, gradient: Tensor) -> None:
-        """Puts the gradient of a weight, shape (outputs, inputs), into the queue.
-
-        Args:
-            weight: Weight of a linear map, a leaf of the graph.
-            values: Input of the map, shape (..., inputs).
-            gradient: Gradient of its output, shape (..., outputs).
-        """
+        """Puts the gradient of a weight, shape (outputs, inputs), into the queue."""
         self._waiting.append(_Product(weight, values, gradient))
 
     def accumulate(self) -> None:

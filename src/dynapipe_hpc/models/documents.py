@@ -45,13 +45,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def padding_mask(lengths: Tensor, n_tokens: int, dtype: torch.dtype) -> Tensor:
-    """Padding mask, added to scores: shape (rows, 1, 1, n_tokens).
-
-    Args:
-        lengths: How many positions of each row are not padding, shape (rows,).
-        n_tokens: Length of the rows.
-        dtype: Type of the numbers.
-    """
+    """Padding mask, added to scores: shape (rows, 1, 1, n_tokens)."""
     places = torch.arange(n_tokens, device=lengths.device)
     is_padding = places >= lengths[:, None]
     mask = torch.zeros_like(is_padding, dtype=dtype).masked_fill_(is_padding, -math.inf)
@@ -276,12 +270,6 @@ def check_offsets(
     sample_ids: Sequence[int], n_tokens: Sequence[int], offsets: Sequence[int], kind: str = "tokens"
 ) -> None:
     """Checks that the samples of a packed row are as long as its offsets say.
-
-    Args:
-        sample_ids: The samples, in order.
-        n_tokens: Number of tokens of each.
-        offsets: Beginnings of the samples in the row, and the end of the last.
-        kind: Name of what the row holds.
 
     Raises:
         ValueError: A sample is longer or shorter.

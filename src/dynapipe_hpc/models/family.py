@@ -134,13 +134,7 @@ class UnsetWeights(TorchFunctionMode):
 
 
 def add_adapters(module: nn.Module, linear_layers: Mapping[str, Sequence[str]], lora: Lora) -> None:
-    """Freezes the weights of a module, and adds adapters without values.
-
-    Args:
-        module: Module that holds linear layers.
-        linear_layers: Linear layers by name, see `ModelShape.linear_layers`.
-        lora: Rank and scale of the adapters, and which layers have one.
-    """
+    """Freezes the weights of a module, and adds adapters without values."""
     module.requires_grad_(False)
     for path, layer in list(module.named_modules()):
         if isinstance(layer, ColumnLinear | RowLinear):

@@ -58,19 +58,10 @@ def flash_attention(
     keys: Documents,
     window: int | None = None,
 ) -> Tensor:
-    """Causal attention within documents, of the shape of `query`.
+    """Causal attention within documents, of the shape of `query`: (tokens, heads, head size).
 
     The last query of a document sees its last key, and each query before it one key less. A
     document may have more keys than queries, but not fewer.
-
-    Args:
-        query: What attends, shape (tokens, heads, head size), of a 16-bit type.
-        key: What is attended to, shape (source tokens, key heads, head size); every key head is for
-            as many neighbouring heads (grouped queries).
-        value: What is weighted, of the shape of `key`.
-        queries: Documents of `query`.
-        keys: Documents of `key`, as many.
-        window: Number of keys that a query sees at most, itself included; None for all.
     """
     sizes = FlashSizes.from_documents(queries, keys, window)
     mixed: Tensor = _FlashAttention.apply(query, key, value, sizes)  # type: ignore[no-untyped-call]

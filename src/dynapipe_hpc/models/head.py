@@ -218,14 +218,7 @@ class Head(nn.Module):
         labels: Tensor,
         vectors: Tensor | None = None,
     ) -> Tensor:
-        """Cross entropies of predictions, of the shape of `labels`; see `linear_cross_entropy`.
-
-        Args:
-            hidden: A tensor of the stream.
-            stream: The stream of what is predicted.
-            labels: Ids to predict, shape (rows, tokens).
-            vectors: Vectors of the embedding; a tied head needs them.
-        """
+        """Cross entropies of predictions, of the shape of `labels`; see `linear_cross_entropy`."""
         normed = stream.gather(hidden if self.norm is None else self.norm(hidden))
         own = vectors if self.logits is None else self.logits.weight
         if own is None:

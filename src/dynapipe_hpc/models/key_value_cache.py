@@ -32,11 +32,6 @@ class LayerCache:
         """Writes those of the tokens from `begin` on; returns those of all tokens up to them.
 
         The same may be written again, as recomputation in the backward pass does.
-
-        Args:
-            begin: Number of tokens before.
-            key: Keys, shape (tokens, key heads, head size).
-            value: Values, of the shape of `key`.
         """
         self._make_room(key, begin + len(key))
         keys, values = self.read(begin + len(key))
@@ -51,13 +46,7 @@ class LayerCache:
     def sum_gradients(
         self, begin: int, gradients: tuple[Tensor, Tensor], first: int = 0
     ) -> tuple[Tensor, ...]:
-        """Adds up gradients; returns the sums of the tokens from `begin` on, which are complete.
-
-        Args:
-            begin: Number of tokens before those of the current pass.
-            gradients: Gradients of keys and values up to its last token.
-            first: Number of tokens before those that have gradients.
-        """
+        """Adds up gradients; returns the sums of the tokens from `begin` on, which are complete."""
         if self._sums:
             for total, gradient in zip(self._sums, gradients, strict=True):
                 total[first:].add_(gradient)

@@ -68,13 +68,6 @@ class TransformerLayer(nn.Module):
         Backward recomputes the layer from its input (full), or its attention, projections
         and norm included (selective): where attention is fused, nothing that grows with the
         square of a row's tokens is kept anyway, and what is kept are the projections.
-
-        Args:
-            hidden: The tensor.
-            stream: The stream.
-            recompute: Activation checkpointing mode.
-            context: What the tokens see.
-            sources: Other sequences that attention reads.
         """
         match recompute:
             case Recompute.NONE:

@@ -47,10 +47,6 @@ class RelativeBias(nn.Module):
         """Numbers to add to scores, shape (rows or 1, heads, tokens, tokens).
 
         They are -inf where a causal side may not look, and at padding.
-
-        Args:
-            tokens: Length of the rows.
-            padding: What keeps attention off padding, shape (rows, 1, 1, tokens); None without.
         """
         distances = torch.arange(1 - tokens, tokens, device=self.weight.device)
         found = buckets(distances, self._n_buckets, self._max_distance, causal=self._causal)
@@ -67,12 +63,6 @@ def buckets(distances: Tensor, n_buckets: int, max_distance: int, *, causal: boo
 
     Half of the buckets hold one distance each, the others ever more of them. Where positions look
     both ways, either direction has half of all buckets.
-
-    Args:
-        distances: Integers of any shape; ahead is positive.
-        n_buckets: Number of buckets.
-        max_distance: Distance from which on all share a bucket.
-        causal: Whether positions only look back; all that is ahead counts as 0 then.
     """
     n_buckets = n_buckets if causal else n_buckets // 2
     far = (-distances).clamp(min=0) if causal else distances.abs()
@@ -164,15 +154,7 @@ class Attention(nn.Module):
         masks: AttentionMasks,
         source: Tensor | None = None,
     ) -> Tensor:
-        """Maps a tensor of the stream to another one.
-
-        Args:
-            hidden: Sequence that attends.
-            stream: Stream of the sequence that attends.
-            masks: What its positions see.
-            source: Sequence that is attended to, (rows, source tokens, width), the same on all
-                shards; None for the one that attends.
-        """
+        """Maps a tensor of the stream to another one."""
         if source is None:
             query, both = stream.map(hidden, self.query, self.key_value)
         else:

@@ -43,13 +43,7 @@ class PreferenceNumbers(NamedTuple):
 
     @classmethod
     def from_pairs(cls, log_probs: Tensor, ratios: Tensor, beta: float) -> Tensor:
-        """The numbers as a tensor, on the device.
-
-        Args:
-            log_probs: Log-probabilities of chosen and rejected answers, shape (n_pairs, 2).
-            ratios: The same less those of the reference.
-            beta: Strength of the tie to the reference.
-        """
+        """The numbers as a tensor, on the device."""
         columns = (
             *(beta * ratios).unbind(1),
             (ratios[:, 0] > ratios[:, 1]).to(ratios.dtype),

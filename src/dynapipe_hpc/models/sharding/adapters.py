@@ -52,14 +52,7 @@ class Adapters(nn.ModuleDict):
         self._sizes: Mapping[str, int] = {}
 
     def add(self, n_inputs: int, sizes: Mapping[str, int], split: Split, lora: Lora) -> None:
-        """Adds adapters, without values.
-
-        Args:
-            n_inputs: Numbers per token that go into the map on this shard.
-            sizes: Numbers per token that come out on this shard, by block.
-            split: How the weight of each block is cut.
-            lora: Rank, scale, and names of the blocks that have adapters.
-        """
+        """Adds adapters, without values."""
         self._sizes = sizes
         for name, size in sizes.items():
             if lora.adapts(name):

@@ -90,14 +90,6 @@ def interface(
 ) -> tuple[Tensor, None]:
     """Attention as `transformers` calls it, in the context of `attending_within`.
 
-    Args:
-        module: Module that calls.
-        query: What attends, shape (rows, heads, tokens, head size).
-        key: What is attended to, shape (rows, key heads, tokens, head size).
-        value: What is weighted, of the shape of `key`.
-        masks: None, as `transformers` makes no masks for attention that it does not know.
-        options: Scale, window and soft cap, by its names.
-
     Returns:
         Mixed values, shape (rows, tokens, heads, head size), and no weights of attention.
 
@@ -187,18 +179,7 @@ def capped_attention(
     window: int | None = None,
     cap: float,
 ) -> Tensor:
-    """Causal attention with capped scores, of the shape of `query`; see `causal_attention`.
-
-    Args:
-        query: What attends, shape (rows, heads, tokens, head size).
-        key: What is attended to, shape (rows, key heads, tokens, head size).
-        value: What is weighted, of the shape of `key`.
-        documents: Documents of a packed row, which attend to themselves only.
-        scale: Factor of scores; None for one over the root of the head size.
-        window: Number of keys that a query sees at most, itself included; None for all.
-        cap: Soft cap of scores: they become cap x tanh(score / cap), written out, so that backward
-            keeps all scores.
-    """
+    """Causal attention with scores capped to cap x tanh(score / cap); see `causal_attention`."""
     attend = partial(_attention_by_formula, cap=cap)
     if documents is None:
         n_tokens = query.shape[2]

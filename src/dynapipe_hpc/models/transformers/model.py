@@ -306,14 +306,7 @@ def unknown_kinds(config: Any) -> set[str]:
 def check_attention(
     model: BuiltModel, index: int, reached: AttentionReached | None, shape: TransformersShape
 ) -> None:
-    """Checks that a layer calls attention, and tells it of the window that its mask would have.
-
-    Args:
-        model: The model.
-        index: Number of the layer.
-        reached: The attention that it calls; None if it calls none.
-        shape: The model as plans know it.
-    """
+    """Checks that a layer calls attention, and tells it of the window that its mask would have."""
     config, name = model.whole.config, type(model.layers[index]).__name__
     if reached is None:
         raise InputError(

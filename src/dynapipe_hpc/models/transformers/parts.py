@@ -54,12 +54,6 @@ def decoder_parts(shape: TransformersShape, dtype: str, *, is_packed: bool) -> M
     """Parts of each kind: layer, embedding, head.
 
     A layer is the mean of the kinds that take turns, but for its transient memory, the largest.
-
-    Args:
-        shape: The model.
-        dtype: Type of weights and activations, as torch names it.
-        is_packed: Whether all rows are packed: then attention in 16 bits, on GPUs, computes only
-            what a window sees; else all scores, with a mask.
     """
     # 64 bits are as many numbers: what rounds to 32 bits on the way does not then.
     traced: torch.dtype = getattr(torch, "float32" if dtype == "float64" else dtype)

@@ -86,16 +86,7 @@ def adapter_maps(origin: Origin, lora: Lora) -> Iterator[AdapterMap]:
 def write_adapters(
     folder: Path, origin: Origin, lora: Lora, read: ReadRows, *, dtype: str, base: str | None
 ) -> None:
-    """Writes adapters as files that `peft` loads beside the model.
-
-    Args:
-        folder: An existing folder.
-        origin: The model.
-        lora: Adapters of the model.
-        read: Reader of their matrices.
-        dtype: Type of the numbers in the file.
-        base: Path or name of the model with the weights that are frozen; None if it is not known.
-    """
+    """Writes adapters as files that `peft` loads beside the model."""
     maps = list(adapter_maps(origin, lora))
     tensors = {
         f"{_PREFIX}.{each.module}.lora_{matrix.upper()}.weight": values.to(getattr(torch, dtype))
@@ -226,15 +217,7 @@ def export_model(
 
 
 def write_model(folder: Path, origin: Origin, read: ReadRows, dtype: str | None = None) -> str:
-    """Writes a model with any weights into an existing folder.
-
-    Args:
-        folder: The folder.
-        origin: The model, with the small files that travel along.
-        read: Reader of its unsplit weights.
-        dtype: Type of the weights in the folder; None for that in the model's `config.json`, or
-            float32.
-    """
+    """Writes a model with any weights into an existing folder."""
     dtype = dtype or origin.settings.dtype or "float32"
     write_tensors(folder, origin.mapping.tensors(origin.shape), read, getattr(torch, dtype))
     if origin.small_files is not None:
@@ -332,15 +315,7 @@ def write_tensors(
     *,
     most_bytes: int = MAX_BYTES,
 ) -> None:
-    """Writes all weights of a model into one file, or into several with an index.
-
-    Args:
-        folder: Folder of the files.
-        maps: Weights, and the tensors that they become.
-        read: Reader of weights.
-        dtype: Type of the numbers that are written.
-        most_bytes: Most bytes of the tensors in one file; a larger tensor is alone.
-    """
+    """Writes all weights of a model into one file, or into several with an index."""
     files: list[dict[str, tuple[TensorMap, Piece]]] = [{}]
     held = total = 0
     for tensor_map in maps:

@@ -23,10 +23,6 @@ def import_model(source: Path, output: Path) -> Origin:
     """Writes the weights of a Hugging Face folder as a checkpoint, one tensor at a time.
 
     Weights keep the type that they have there, so that nothing is rounded.
-
-    Args:
-        source: The folder.
-        output: The checkpoint, which must not exist.
     """
     origin = find_origin(source)
     if origin.description is not None:

@@ -52,13 +52,7 @@ MAPPINGS: Mapping[str, ModelTypeMapping] = {
 
 
 def mapping_of(settings: Settings, family: str | None = None) -> ModelTypeMapping:
-    """The mapping of a model's type.
-
-    Args:
-        settings: Settings of the model.
-        family: The family that is to train it; None for one of this package, or else
-            `transformers`.
-    """
+    """The mapping of a model's type."""
     model_type = settings.get("model_type", "")
     if model_type not in MAPPINGS and not is_decoder(settings):
         if problem := media_problem(settings):

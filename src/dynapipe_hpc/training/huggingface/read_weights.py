@@ -40,11 +40,7 @@ class OriginWeights:
         return name.removeprefix(WEIGHT) in self.source.maps
 
     def read(self, parts: Sequence[StatePart]) -> None:
-        """Overwrites parts with what the model on disk holds; adapters only if it has some.
-
-        Args:
-            parts: Parts of the state of a model, whose rows may have other lengths.
-        """
+        """Overwrites parts with what the model on disk holds; adapters only if it has some."""
         held = [part for part in parts if ADAPTER not in part.name or self.has(part.name)]
         if isinstance(self.source, CheckpointReader):
             # Imports keep the types of their files.

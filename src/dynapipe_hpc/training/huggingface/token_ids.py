@@ -19,12 +19,6 @@ def write_token_ids(
     """Writes token ids where a run has small files of Hugging Face.
 
     A model that came with a `config.json` keeps its ids; those that end are added.
-
-    Args:
-        run: Folder of a run.
-        shape: The model.
-        start_id: Token before the first of every sample; None if each has its own.
-        end_ids: Tokens that end what is trained.
     """
     folder = run / CARRIED
     if (folder / CONFIG).exists():
