@@ -18,7 +18,7 @@ from tests.examples.training_case import (
 from tests.examples.training_clusters import clusters, each_of, spread
 
 from dynapipe_hpc.data.microbatch import DenseRows, Layout, MicroBatch
-from dynapipe_hpc.models.collate import PairBatch
+from dynapipe_hpc.models.collate import EncoderDecoderBatch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.token_loader import TokenLoader
 
@@ -106,11 +106,11 @@ SAMPLES = {sample.sample_id: sample for sample in random_samples(9)}
 
 
 def random_padding(
-    loader: TokenLoader[PairBatch],
-) -> Callable[[MicroBatch], PairBatch]:
+    loader: TokenLoader[EncoderDecoderBatch],
+) -> Callable[[MicroBatch], EncoderDecoderBatch]:
     """Loads with random tokens and labels where no sample is."""
 
-    def load(microbatch: MicroBatch) -> PairBatch:
+    def load(microbatch: MicroBatch) -> EncoderDecoderBatch:
         read = loader(microbatch)
         for row, (sample_id,) in enumerate(microbatch.rows):
             sample = SAMPLES[sample_id]

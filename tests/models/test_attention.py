@@ -134,9 +134,9 @@ def with_gradients(
 ) -> list[Tensor]:
     """Output of attention for some tokens, and the gradients of their inputs."""
     query, key, value = (each.requires_grad_() for each in inputs)
-    mixed = causal_attention(query, key, value, documents)[:, :, own]
-    gradients = torch.autograd.grad(mixed, (query, key, value), towards)
-    return [mixed.detach(), *(gradient[:, :, own] for gradient in gradients)]
+    attended = causal_attention(query, key, value, documents)[:, :, own]
+    gradients = torch.autograd.grad(attended, (query, key, value), towards)
+    return [attended.detach(), *(gradient[:, :, own] for gradient in gradients)]
 
 
 def test_a_thousand_short_documents_take_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.collate import PairBatch, TokenBatch
-from dynapipe_hpc.models.documents import Documents, PairDocuments
+from dynapipe_hpc.models.collate import EncoderDecoderBatch, TokenBatch
+from dynapipe_hpc.models.documents import Documents, EncoderDecoderDocuments
 from dynapipe_hpc.models.sharding.residual_stream import residual_stream
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
 from dynapipe_hpc.models.t5 import (
@@ -26,14 +26,16 @@ KINDS = ["inputs", "targets", "across"]
 Pairs = Sequence[tuple[int, int]]
 
 
-def packed(lengths: Pairs) -> PairBatch:
+def packed(lengths: Pairs) -> EncoderDecoderBatch:
     ends = [tuple(accumulate(side, initial=0)) for side in zip(*lengths, strict=True)]
-    documents = PairDocuments(*(Documents.between(side, side[-1]) for side in ends))
+    documents = EncoderDecoderDocuments(*(Documents.between(side, side[-1]) for side in ends))
     inputs, targets = (torch.zeros(1, side[-1], dtype=torch.int64) for side in ends)
-    return PairBatch(documents, False, inputs, torch.tensor([1]), TokenBatch(*[targets] * 4))
+    return EncoderDecoderBatch(
+        documents, False, inputs, torch.tensor([1]), TokenBatch(*[targets] * 4)
+    )
 
 
-def masks_of(kind: str, batch: PairBatch) -> AttentionMasks:
+def masks_of(kind: str, batch: EncoderDecoderBatch) -> AttentionMasks:
     causal = kind == "targets"
     bias = RelativeBias(T5_SHAPE, ONE_SHARD, causal=causal).double()
     torch.nn.init.normal_(bias.weight, generator=torch.manual_seed(9))
@@ -92,10 +94,12 @@ def test_a_document_has_the_bits_that_it_has_alone(kind: str, length: tuple[int,
             row = random_heads(sum(n), 10 + i)
             row[:, :, at] = random_heads(at.stop - at.start, i)
             inputs.append(row.requires_grad_())
-        mixed = masks_of(kind, packed(lengths)).attend(*inputs)[:, :, mine]
+        attended = masks_of(kind, packed(lengths)).attend(*inputs)[:, :, mine]
         towards = random_heads(mine.stop - mine.start, 5)
-        query, key, value = torch.autograd.grad(mixed, inputs, towards)
-        found.append([mixed, query[:, :, mine], key[:, :, seen_by_mine], value[:, :, seen_by_mine]])
+        query, key, value = torch.autograd.grad(attended, inputs, towards)
+        found.append(
+            [attended, query[:, :, mine], key[:, :, seen_by_mine], value[:, :, seen_by_mine]]
+        )
     assert all(torch.equal(*both) for both in zip(*found, strict=True))
 
 

@@ -54,7 +54,7 @@ def test_attention_and_its_gradients_are_those_of_a_written_out_mask(
     )
     direction[:, n_tokens:] = 0  # what fills the row up attends in another way
     leaves = [each.requires_grad_() for each in (query, key, value)]
-    found = context_of(row).mix(query, key, value, window=window)
+    found = context_of(row).attend_turned(query, key, value, window=window)
     keys, values = (each.repeat_interleave(4 // n_kv_heads, 2) for each in (key, value))
     scores = torch.einsum("rqhd,rkhd->rhqk", query, keys) * 8**-0.5
     weights = scores.masked_fill(~sees(pairs, row.row_tokens, window or 1000), -torch.inf).softmax(

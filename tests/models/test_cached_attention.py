@@ -16,7 +16,7 @@ HEADS, KEY_HEADS, HEAD_SIZE = 4, 2, 8
 
 
 def drawn(n_tokens: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    """Queries, keys, values, and gradients of the mixed values."""
+    """Queries, keys, values, and gradients of the attended values."""
     stream = torch.manual_seed(1)
     return [
         torch.randn(n_tokens, heads, HEAD_SIZE, dtype=torch.float64, generator=stream).to(dtype)
@@ -28,8 +28,8 @@ def whole(inputs: Sequence[Tensor], towards: Tensor, window: int | None = None) 
     """Mixed values and gradients of the whole sample."""
     leaves = [each.clone().requires_grad_() for each in inputs]
     query, key, value = (each.transpose(0, 1)[None] for each in leaves)
-    mixed = causal_attention(query, key, value, window=window)[0].transpose(0, 1)
-    return [mixed.detach(), *torch.autograd.grad(mixed, leaves, towards)]
+    attended = causal_attention(query, key, value, window=window)[0].transpose(0, 1)
+    return [attended.detach(), *torch.autograd.grad(attended, leaves, towards)]
 
 
 def sliced(
@@ -42,16 +42,16 @@ def sliced(
         leaves = [each[begin:end].clone().requires_grad_() for each in inputs]
         part = SliceDocuments.from_documents(Documents.from_lengths([end - begin]), begin)
         query, key, value = leaves
-        mixed = cached_attention(query, key, value, cache=cache, part=part, window=window)
-        passes.append((leaves, mixed))
+        attended = cached_attention(query, key, value, cache=cache, part=part, window=window)
+        passes.append((leaves, attended))
     gradients = [
-        torch.autograd.grad(mixed, leaves, towards[begin:end])
-        for (leaves, mixed), (begin, end) in reversed(
+        torch.autograd.grad(attended, leaves, towards[begin:end])
+        for (leaves, attended), (begin, end) in reversed(
             list(zip(passes, pairwise(bounds), strict=True))
         )
     ]
     assert len(cache.tensors) == 2  # the sums of gradients are gone
-    mixed_values = torch.cat([mixed.detach() for _, mixed in passes])
+    mixed_values = torch.cat([attended.detach() for _, attended in passes])
     return [mixed_values, *(torch.cat(each[::-1]) for each in zip(*gradients, strict=True))]
 
 
@@ -82,8 +82,8 @@ def written_out(inputs: Sequence[Tensor], towards: Tensor, window: int) -> list[
     scores = torch.einsum("qhd,khd->hqk", query, key) * HEAD_SIZE**-0.5
     ones = torch.ones(len(query), len(query), dtype=torch.bool)
     weights = scores.masked_fill(~ones.tril() | ones.tril(-window), -torch.inf).softmax(2)
-    mixed = torch.einsum("hqk,khd->qhd", weights, value)
-    return [mixed.detach(), *torch.autograd.grad(mixed, leaves, towards)]
+    attended = torch.einsum("hqk,khd->qhd", weights, value)
+    return [attended.detach(), *torch.autograd.grad(attended, leaves, towards)]
 
 
 def test_a_window_reads_no_keys_before_it() -> None:

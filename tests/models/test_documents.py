@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynapipe_hpc.data.microbatch import DenseRows, PackedRow, PaddedRows
-from dynapipe_hpc.models.documents import Documents, PairDocuments, padded_lengths
+from dynapipe_hpc.models.documents import Documents, EncoderDecoderDocuments, padded_lengths
 
 CPU = torch.device("cpu")
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=40)
@@ -70,7 +70,7 @@ def test_every_target_is_a_row_beside_that_of_its_own_input(
 ) -> None:
     inputs, targets = zip(*lengths, strict=True)
     ends = [(0, *np.cumsum(side).tolist()) for side in (inputs, targets)]
-    documents = PairDocuments(
+    documents = EncoderDecoderDocuments(
         Documents.between(ends[0], sum(inputs) + fill),
         Documents.between(ends[1], sum(targets) + target_fill),
     )

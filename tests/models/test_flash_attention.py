@@ -49,17 +49,17 @@ def forward_on_cpu(
     assert (dropout, debug, q_ends.dtype, k_ends.dtype) == (0, False, torch.int32, torch.int32)
     assert max_q >= max(2, int(q_ends.diff().max()))
     assert max_k >= int(k_ends.diff().max())
-    mixed, scores = torch.empty_like(q), q.new_empty(q.shape[:2])
+    attended, scores = torch.empty_like(q), q.new_empty(q.shape[:2])
     for (start, end), (first, last), of_rows in parts(q, k, v, q_ends, k_ends):
         added = mask(end - start, last - first, is_causal, window_size_left)
         out, logsumexp = ON_CPU(*of_rows, attn_mask=added)
-        mixed[start:end] = out[0].transpose(0, 1)
+        attended[start:end] = out[0].transpose(0, 1)
         scores[start:end] = logsumexp[0].reshape(q.shape[1], -1).T
-    return mixed, scores, torch.tensor([3]), torch.tensor([4]), NONE
+    return attended, scores, torch.tensor([3]), torch.tensor([4]), NONE
 
 
 def backward_on_cpu(
-    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, mixed: Tensor, scores: Tensor,
+    gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, attended: Tensor, scores: Tensor,
     q_ends: Tensor, k_ends: Tensor, max_q: int, max_k: int, dropout: float, is_causal: bool,
     state: Tensor, unused: Tensor, *, window_size_left: int | None = None, **_: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
@@ -69,7 +69,7 @@ def backward_on_cpu(
     gradients = [torch.zeros_like(each) for each in (q, k, v)]
     for of_q, of_k, of_rows in parts(q, k, v, q_ends, k_ends):
         added = mask(of_q[1] - of_q[0], of_k[1] - of_k[0], is_causal, window_size_left)
-        towards, out = (each[slice(*of_q)].transpose(0, 1)[None] for each in (gradient, mixed))
+        towards, out = (each[slice(*of_q)].transpose(0, 1)[None] for each in (gradient, attended))
         logsumexp = scores[slice(*of_q)].T[None].contiguous()
         found = ON_CPU_BACKWARD(towards, *of_rows, out, logsumexp, 0.0, False, attn_mask=added)
         for total, part, bounds in zip(gradients, found, (of_q, of_k, of_k), strict=True):
@@ -99,7 +99,7 @@ def expected(
 ) -> Tensor:
     """The formula, document by document and query by query."""
     n_shared = query.shape[1] // key.shape[1]
-    mixed, q_start, k_start = [], 0, 0
+    attended, q_start, k_start = [], 0, 0
     for n_queries, n_keys in lengths:
         for i in range(n_queries):
             last = k_start + n_keys - n_queries + i
@@ -107,9 +107,9 @@ def expected(
             for head in range(query.shape[1]):
                 scores = key[seen, head // n_shared] @ query[q_start + i, head] / 8**0.5
                 weights = torch.exp(scores) / torch.exp(scores).sum()
-                mixed.append(weights @ value[seen, head // n_shared])
+                attended.append(weights @ value[seen, head // n_shared])
         q_start, k_start = q_start + n_queries, k_start + n_keys
-    return torch.stack(mixed).view_as(query)
+    return torch.stack(attended).view_as(query)
 
 
 PACKED = [(5, 5), (1, 1), (12, 12)]

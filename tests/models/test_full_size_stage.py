@@ -23,7 +23,7 @@ from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models import attention, family, t5
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS
-from dynapipe_hpc.models.collate import PairBatch, TokenBatch
+from dynapipe_hpc.models.collate import EncoderDecoderBatch, TokenBatch
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.live_memory import LiveMemory
@@ -113,15 +113,15 @@ def fused(
     """Attention by a GPU's kernels; torch would choose none of them on this device."""
     aten, inputs = torch.ops.aten, (query, key, value)
     if bias is None:
-        mixed: Tensor = aten._scaled_dot_product_flash_attention(
+        attended: Tensor = aten._scaled_dot_product_flash_attention(
             *inputs, 0.0, is_causal, scale=scale
         )[0]
     else:
         bias = bias.expand(*query.shape[:3], key.shape[2])
-        mixed = aten._scaled_dot_product_efficient_attention(
+        attended = aten._scaled_dot_product_efficient_attention(
             *inputs, bias, True, 0.0, is_causal, scale=scale
         )[0]
-    return mixed
+    return attended
 
 
 class FusedNorm(Function):
@@ -152,7 +152,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "attention", fused)
 
 
-def batch_of(sizes: Sizes) -> DecoderBatch | PairBatch:
+def batch_of(sizes: Sizes) -> DecoderBatch | EncoderDecoderBatch:
     """With keys, by which only models with dropout drop."""
 
     def ids(*shape: int) -> Tensor:
@@ -168,7 +168,7 @@ def batch_of(sizes: Sizes) -> DecoderBatch | PairBatch:
         return DecoderBatch((sizes.rows, sizes.tokens), WHOLE_ROWS, tokens, ids(*rows.shape))
     targets = ids(sizes.rows, sizes.targets)
     keys = (ids(*rows.shape), ids(*targets.shape))
-    return PairBatch(None, True, rows, ids(sizes.rows), token_batch(targets), keys)
+    return EncoderDecoderBatch(None, True, rows, ids(sizes.rows), token_batch(targets), keys)
 
 
 class OneOf(OneShard):

@@ -12,7 +12,7 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
 from dynapipe_hpc.models.attention_context import WHOLE_ROWS
-from dynapipe_hpc.models.collate import PairBatch, TokenBatch
+from dynapipe_hpc.models.collate import EncoderDecoderBatch, TokenBatch
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.sharding.shards import OneShard, Shards
@@ -33,12 +33,12 @@ def drawn(*size: int, seed: int) -> Tensor:
     return torch.randn(size, dtype=torch.float64, generator=stream)
 
 
-def batch_of(shape: ModelShape) -> DecoderBatch | PairBatch:
+def batch_of(shape: ModelShape) -> DecoderBatch | EncoderDecoderBatch:
     if shape.family == "gpt":
         return DecoderBatch((ROWS, TOKENS), WHOLE_ROWS, None)
     targets = TokenBatch(*[torch.arange(ROWS * TARGETS).view(ROWS, TARGETS)] * 4)
     inputs = torch.ones(ROWS, TOKENS, dtype=torch.int64)
-    return PairBatch(None, True, inputs, torch.tensor([5, 2, 4]), targets)
+    return EncoderDecoderBatch(None, True, inputs, torch.tensor([5, 2, 4]), targets)
 
 
 def sides_of(boundary: Boundary, seed: int, width: int) -> list[Tensor]:

@@ -9,7 +9,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import IterationTokens, PairBatch
+from dynapipe_hpc.models.collate import EncoderDecoderBatch, IterationTokens
 from dynapipe_hpc.models.t5 import T5Stage
 from dynapipe_hpc.models.tied_weights import tied_weights
 
@@ -58,7 +58,7 @@ def stages(n_stages: int, dtype: torch.dtype = torch.float64) -> list[T5Stage]:
     ]
 
 
-def load(stage: T5Stage, microbatch: MicroBatch) -> PairBatch:
+def load(stage: T5Stage, microbatch: MicroBatch) -> EncoderDecoderBatch:
     return stage.collate(microbatch, TOKENS)
 
 
@@ -160,7 +160,7 @@ def test_what_padding_holds_does_not_change_a_bit(mode: Recompute) -> None:
             assert torch.equal(plain, noisy)
 
 
-def fill_padding(batch: PairBatch, seed: int) -> None:
+def fill_padding(batch: EncoderDecoderBatch, seed: int) -> None:
     stream = torch.manual_seed(seed)
     for row, sample in enumerate(SAMPLES.values()):
         batch.inputs[row, sample.input_tokens :].random_(0, 31, generator=stream)

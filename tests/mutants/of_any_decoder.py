@@ -217,7 +217,7 @@ ANY_DECODER = (
     ),
     Mutant(
         "models/attention_context.py",
-        "sum_gradients(part.begin, of_sources, first)",
+        "sum_gradients(part.begin, grad_sources, first)",
         "sum_gradients(part.begin, of_sources)",
         "gradients of other keys than a slice has seen",
         ("tests/models/test_cached_attention.py",),
@@ -729,8 +729,8 @@ ANY_DECODER = (
     ),
     Mutant(
         "models/transformers/parts.py",
-        "mixed = torch.empty_like(query)",
-        "mixed = query.new_empty(query.shape)",
+        "attended = torch.empty_like(query)",
+        "attended = query.new_empty(query.shape)",
         "attention whose result is copied",
         PARTS,
     ),

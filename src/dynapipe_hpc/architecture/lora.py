@@ -80,14 +80,14 @@ class Maps(NamedTuple):
         kept: Numbers kept for the gradients of their weights only: the input, unless something
             else needs it, too.
         of_source: Whether the input has the tokens of the other side.
-        waits: Whether gradients of weights may be left to W.
+        is_deferrable: Whether gradients of weights may be left to W.
     """
 
     n_inputs: int
     n_outputs: Mapping[str, int]
     kept: Amount = NOTHING
     of_source: bool = False
-    waits: bool = True
+    is_deferrable: bool = True
 
 
 def adapted(block: Block, lora: Lora | None, *all_maps: Maps) -> Block:
@@ -104,7 +104,7 @@ def adapted(block: Block, lora: Lora | None, *all_maps: Maps) -> Block:
         of_maps = _per_token(2 * n, maps)
         sizes, work = sizes + n, total(work, of_maps)
         largest = max([largest, *(lora.rank * max(maps.n_inputs, width) for width in widths)])
-        deferrable = total(deferrable, of_maps if maps.waits else NOTHING)
+        deferrable = total(deferrable, of_maps if maps.is_deferrable else NOTHING)
         more = _per_token(lora.rank * len(widths), maps) if widths else maps.kept.times(-1)
         kept = total(kept, more)
     of_block = block.work

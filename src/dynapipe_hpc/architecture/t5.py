@@ -150,7 +150,9 @@ class T5Shape(ModelShape):
             feed_forward(width, stream, inner, vectors=width, n_kept=n_kept, n_joined=n_joined),
             self.lora,
             Maps(width, dict.fromkeys(self.linear_layers["feed_forward.inner"], inner), normed),
-            Maps(inner, {"down": width}, Amount(inner if self.gated else 0), waits=self.gated),
+            Maps(
+                inner, {"down": width}, Amount(inner if self.gated else 0), is_deferrable=self.gated
+            ),
         )
         n_heads = self.n_heads // n_shards
         masked = stream if self.dropout else 0

@@ -76,8 +76,8 @@ def causal_attention(
         return attention(query, key, value, bias=bias, scale=scale)
     if not flash_obstacle(query.device, query.dtype, query.shape[-1]):
         q, k, v = (each[0].transpose(0, 1) for each in (scaled(query, scale), key, value))
-        mixed = flash_attention(q, k, v, queries=documents, keys=documents, window=window)
-        return mixed.transpose(0, 1)[None]
+        attended = flash_attention(q, k, v, queries=documents, keys=documents, window=window)
+        return attended.transpose(0, 1)[None]
     groups = documents.length_groups
     if window is None:
         return attention_in_groups(query, key, value, groups, is_causal=True, scale=scale)
@@ -140,7 +140,7 @@ def attention_in_groups(
         strict=True,
     )
     attend_rows = attention if attend is None else attend
-    mixed = []
+    attended = []
     for (n_rows, tokens, source_tokens), bias, *of_group in parts:
         lengths = (tokens, source_tokens, source_tokens)
         of_heads = [
@@ -149,8 +149,8 @@ def attention_in_groups(
         ]
         of_bias = None if bias is None else bias.transpose(0, 1 - rows_first)
         found = attend_rows(*of_heads, bias=of_bias, is_causal=is_causal, scale=scale)
-        mixed.append(found.transpose(0, rows_first).flatten(1, 2))
-    return torch.cat(mixed, 1).index_select(1, groups.places)[None]
+        attended.append(found.transpose(0, rows_first).flatten(1, 2))
+    return torch.cat(attended, 1).index_select(1, groups.places)[None]
 
 
 def _takes_groups(query: Tensor, key: Tensor, bias: Tensor | None, *, is_causal: bool) -> bool:

@@ -81,12 +81,12 @@ def cached_attention(
     before: so backward passes run in descending order.
 
     Returns:
-        Mixed values, of the shape of `query`.
+        Attended values, of the shape of `query`.
     """
-    mixed: Tensor = _CachedAttention.apply(  # type: ignore[no-untyped-call]
+    attended: Tensor = _CachedAttention.apply(  # type: ignore[no-untyped-call]
         query, key, value, cache, part, window
     )
-    return mixed
+    return attended
 
 
 class _CachedAttention(torch.autograd.Function):
@@ -105,12 +105,12 @@ class _CachedAttention(torch.autograd.Function):
         first = part.first_key(window)
         keys, values = (each[first:] for each in cache.write(part.begin, key, value))
         if query.is_cuda:
-            mixed, *left = flash_forward(query, keys, values, part.sizes(window))
+            attended, *left = flash_forward(query, keys, values, part.sizes(window))
         else:
-            mixed, *left = attention_on_cpu(query, keys, values, window)
+            attended, *left = attention_on_cpu(query, keys, values, window)
         ctx.cache, ctx.part, ctx.window = cache, part, window
-        ctx.save_for_backward(query, mixed, *left)
-        return mixed
+        ctx.save_for_backward(query, attended, *left)
+        return attended
 
     @staticmethod
     @once_differentiable
@@ -120,17 +120,19 @@ class _CachedAttention(torch.autograd.Function):
         first = part.first_key(ctx.window)
         inputs = query, *(each[first:] for each in ctx.cache.read(part.end))
         if query.is_cuda:
-            of_query, *of_sources = flash_backward(gradient, inputs, left, part.sizes(ctx.window))
+            grad_query, *grad_sources = flash_backward(
+                gradient, inputs, left, part.sizes(ctx.window)
+            )
         else:
-            of_query, *of_sources = gradients_on_cpu(gradient, inputs, left, ctx.window)
-        sums = ctx.cache.sum_gradients(part.begin, of_sources, first)
-        return of_query, *sums, None, None, None
+            grad_query, *grad_sources = gradients_on_cpu(gradient, inputs, left, ctx.window)
+        sums = ctx.cache.sum_gradients(part.begin, grad_sources, first)
+        return grad_query, *sums, None, None, None
 
 
 def attention_on_cpu(
     query: Tensor, keys: Tensor, values: Tensor, window: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The forward pass by torch's flash attention for CPUs: mixed values, and sums of scores.
+    """The forward pass by torch's flash attention for CPUs: attended values, and sums of scores.
 
     Its causal attention is for as many keys as queries, so earlier keys are a call of their own:
     each query sees all of them. What the two mix is weighted by the exponentials of their scores.
@@ -142,14 +144,14 @@ def attention_on_cpu(
         )
         for *sources, options in _calls(query, keys, values, window)
     ]
-    mixed, scores = parts[0]
+    attended, scores = parts[0]
     for earlier, of_earlier in parts[1:]:
         total = torch.logaddexp(scores, of_earlier)
         weight, of_earlier_weight = (
-            (each - total).exp().unsqueeze(3).to(mixed.dtype) for each in (scores, of_earlier)
+            (each - total).exp().unsqueeze(3).to(attended.dtype) for each in (scores, of_earlier)
         )
-        mixed, scores = weight * mixed + of_earlier_weight * earlier, total
-    return mixed[0].transpose(0, 1), scores
+        attended, scores = weight * attended + of_earlier_weight * earlier, total
+    return attended[0].transpose(0, 1), scores
 
 
 def gradients_on_cpu(
@@ -160,19 +162,19 @@ def gradients_on_cpu(
 ) -> list[Tensor]:
     """The backward pass: gradients of queries, keys and values.
 
-    Of what a call mixed, the kernel needs only what all of them mixed together.
+    Of what a call attended, the kernel needs only what all of them attended together.
     """
     query, keys, values = inputs
-    mixed, scores = left
-    towards, out = (each.transpose(0, 1)[None] for each in (gradient, mixed))
+    attended, scores = left
+    grad_output, out = (each.transpose(0, 1)[None] for each in (gradient, attended))
     calls = [
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            towards, *_rows(query, *each), out, scores, 0.0, **{"is_causal": False, **options}
+            grad_output, *_rows(query, *each), out, scores, 0.0, **{"is_causal": False, **options}
         )
         for *each, options in _calls(query, keys, values, window)
     ]
-    of_queries, *of_sources = zip(*calls, strict=True)
-    gradients = [sum(of_queries), *(torch.cat(each[::-1], 2) for each in of_sources)]
+    grad_queries, *grad_sources = zip(*calls, strict=True)
+    gradients = [sum(grad_queries), *(torch.cat(each[::-1], 2) for each in grad_sources)]
     # Heads that share keys and values add up what they do to them.
     return [
         each[0].transpose(0, 1).unflatten(1, (of_input.shape[1], -1)).sum(2)
@@ -251,11 +253,11 @@ class Branches(OnDevice):
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, window: int | None = None
     ) -> Tensor:
-        """Mixed values of all tokens, of the shape of `query`: (1, tokens, heads, head size)."""
-        mixed: Tensor = _BranchedAttention.apply(  # type: ignore[no-untyped-call]
+        """Attended values of all tokens, of the shape of `query`: (1, tokens, heads, head size)."""
+        attended: Tensor = _BranchedAttention.apply(  # type: ignore[no-untyped-call]
             query[0], key[0], value[0], self, window
         )
-        return mixed[None]
+        return attended[None]
 
 
 class _BranchedAttention(torch.autograd.Function):
@@ -273,45 +275,45 @@ class _BranchedAttention(torch.autograd.Function):
         keys, values = sources = _sources(key, value, branches)
         if query.is_cuda:
             sizes = FlashSizes.from_documents(branches.texts, branches.sources, window)
-            mixed, *left = flash_forward(query, keys, values, sizes)
+            attended, *left = flash_forward(query, keys, values, sizes)
         else:
             split = _split(query, sources, branches)
             parts = [attention_on_cpu(q, k, v, window) for q, k, v in split]
-            mixed = torch.cat([part for part, _ in parts])
+            attended = torch.cat([part for part, _ in parts])
             left = [scores for _, scores in parts]
         ctx.branches, ctx.window = branches, window
-        ctx.save_for_backward(query, key, value, mixed, *left)
-        return mixed
+        ctx.save_for_backward(query, key, value, attended, *left)
+        return attended
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, mixed, *left = ctx.saved_tensors
+        query, key, value, attended, *left = ctx.saved_tensors
         branches: Branches = ctx.branches
         sources = _sources(key, value, branches)
         if query.is_cuda:
             sizes = FlashSizes.from_documents(branches.texts, branches.sources, ctx.window)
-            of_query, *of_sources = flash_backward(
-                gradient, (query, *sources), (mixed, *left), sizes
+            grad_query, *grad_sources = flash_backward(
+                gradient, (query, *sources), (attended, *left), sizes
             )
         else:
             parts = [
-                gradients_on_cpu(towards, inputs, (out, scores), ctx.window)
-                for inputs, towards, out, scores in zip(
+                gradients_on_cpu(grad_output, inputs, (out, scores), ctx.window)
+                for inputs, grad_output, out, scores in zip(
                     _split(query, sources, branches),
                     torch.split(gradient, branches.texts.lengths),
-                    torch.split(mixed, branches.texts.lengths),
+                    torch.split(attended, branches.texts.lengths),
                     left,
                     strict=True,
                 )
             ]
-            of_query, *of_sources = map(torch.cat, zip(*parts, strict=True))
+            grad_query, *grad_sources = map(torch.cat, zip(*parts, strict=True))
         # A prompt is a source of two texts at most, and sums of two terms have no order.
-        of_key, of_value = (
+        grad_key, grad_value = (
             torch.zeros_like(side).index_add_(0, branches.source_tokens, of_side)
-            for side, of_side in zip((key, value), of_sources, strict=True)
+            for side, of_side in zip((key, value), grad_sources, strict=True)
         )
-        return of_query, of_key, of_value, None, None
+        return grad_query, grad_key, grad_value, None, None
 
 
 def _sources(key: Tensor, value: Tensor, branches: Branches) -> tuple[Tensor, Tensor]:
@@ -382,13 +384,13 @@ class AttentionContext(OnDevice):
         """Attention of (rows, tokens, heads, head size) to itself, see `causal_attention`.
 
         Returns:
-            Mixed values, shape (rows, tokens, heads x head size).
+            Attended values, shape (rows, tokens, heads x head size).
         """
         if self.angles is not None:
             query, key = self.angles.turn(query), self.angles.turn(key)
-        return self.mix(query, key, value).flatten(2)
+        return self.attend_turned(query, key, value).flatten(2)
 
-    def mix(
+    def attend_turned(
         self,
         query: Tensor,
         key: Tensor,
@@ -400,30 +402,38 @@ class AttentionContext(OnDevice):
         """Attention as `attend` has it, of queries and keys that are turned already.
 
         Returns:
-            Mixed values, of the shape of `query`.
+            Attended values, of the shape of `query`.
         """
         if self.branches is not None:
             return self.branches.attend(scaled(query, scale), key, value, window)
         if self.slice is None:
-            return _mixed(query, key, value, self.documents, scale=scale, window=window)
+            return _attention_of_documents(
+                query, key, value, self.documents, scale=scale, window=window
+            )
         part = self.slice
         if self.kv_cache is None:
             raise ValueError("a slice of a sample needs the keys and values of those before it")
         n_tokens = part.n_tokens
         q, k, v = (each[0, :n_tokens] for each in (scaled(query, scale), key, value))
         layer = self.kv_cache.layer(self.layer)
-        mixed = cached_attention(q, k, v, cache=layer, part=part, window=window)[None]
+        attended = cached_attention(q, k, v, cache=layer, part=part, window=window)[None]
         if part.others is not None:
             q, k, v = (each[:, n_tokens:] for each in (query, key, value))
-            mixed = torch.cat([mixed, _mixed(q, k, v, part.others, scale=scale, window=window)], 1)
-        return mixed
+            attended = torch.cat(
+                [
+                    attended,
+                    _attention_of_documents(q, k, v, part.others, scale=scale, window=window),
+                ],
+                1,
+            )
+        return attended
 
     def in_layer(self, index: int) -> Self:
         """The context in a layer of the stage, whose keys and values the cache holds apart."""
         return self if self.slice is None else replace(self, layer=index)
 
 
-def _mixed(
+def _attention_of_documents(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -432,7 +442,7 @@ def _mixed(
     scale: float | None,
     window: int | None,
 ) -> Tensor:
-    """Mixed values, tokens before heads, as all are given."""
+    """Attended values, tokens before heads, as all are given."""
     q, k, v = (each.transpose(1, 2) for each in (query, key, value))
     return causal_attention(q, k, v, documents, scale=scale, window=window).transpose(1, 2)
 

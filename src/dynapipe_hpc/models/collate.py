@@ -14,8 +14,8 @@ from dynapipe_hpc.data.microbatch import Branch, MicroBatch, PackedRow, tokens_h
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.trained_tokens import TARGETS, TrainedTokens
 from dynapipe_hpc.models.documents import (
+    EncoderDecoderDocuments,
     OnDevice,
-    PairDocuments,
     check_offsets,
     padding_mask,
 )
@@ -114,11 +114,11 @@ def dropout_keys(
 
 
 def _keys(iteration: int, sample_id: int, positions: range) -> npt.NDArray[np.uint64]:
-    of_sample = _mixed(_mixed(np.array([iteration], np.uint64)) ^ np.uint64(sample_id))
-    return _mixed(of_sample ^ np.arange(positions.start, positions.stop, dtype=np.uint64))
+    of_sample = _hashed(_hashed(np.array([iteration], np.uint64)) ^ np.uint64(sample_id))
+    return _hashed(of_sample ^ np.arange(positions.start, positions.stop, dtype=np.uint64))
 
 
-def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _hashed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """SplitMix64 of each number (Steele et al., OOPSLA 2014)."""
     numbers = numbers + np.uint64(STEP)
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -130,7 +130,7 @@ NO_SAMPLE = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PairTokens(OnDevice):
+class PreferencePairs(OnDevice):
     """Preference pairs of a micro-batch.
 
     Attributes:
@@ -162,7 +162,7 @@ class TokenBatch(OnDevice):
     labels: Tensor
     weights: Tensor
     sample_ids: Tensor
-    pairs: PairTokens | None = field(default=None, kw_only=True)
+    pairs: PreferencePairs | None = field(default=None, kw_only=True)
 
 
 def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
@@ -213,7 +213,7 @@ def _texts(sample: Sample, tokens: IterationTokens) -> tuple[IntegerArray, Integ
     )
 
 
-def _pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairTokens | None:
+def _pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PreferencePairs | None:
     """The preference pairs of a micro-batch, whose branches are checked; None if it has none."""
     samples = [tokens.samples[i] for i in microbatch.sample_ids]
     branches = microbatch.branches if isinstance(microbatch, PackedRow) else ()
@@ -234,7 +234,7 @@ def _pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PairTokens | None
         answers[0, branch.begin : end] = 2 * k + 1
     weights = np.array([tokens.weights[i] for i in microbatch.sample_ids])
     ids = np.array(microbatch.sample_ids, np.int64)
-    return PairTokens(*(torch.from_numpy(array) for array in (answers, ids, weights)))
+    return PreferencePairs(*(torch.from_numpy(array) for array in (answers, ids, weights)))
 
 
 def _held(microbatch: MicroBatch, sample: Sample) -> range:
@@ -251,7 +251,7 @@ def _check_length(row: int, samples: list[Sample], microbatch: MicroBatch) -> No
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PairBatch(OnDevice):
+class EncoderDecoderBatch(OnDevice):
     """The tokens of a micro-batch with inputs and targets in rows of their own.
 
     Attributes:
@@ -264,7 +264,7 @@ class PairBatch(OnDevice):
         keys: Keys for dropout of inputs and of targets, of their shapes; None without.
     """
 
-    documents: PairDocuments | None
+    documents: EncoderDecoderDocuments | None
     is_padded: bool
     inputs: Tensor
     lengths: Tensor
@@ -285,9 +285,9 @@ class PairBatch(OnDevice):
         raise NotImplementedError("samples of encoder-decoder models have no slices")
 
 
-def collate_pairs(
+def collate_both_sides(
     microbatch: MicroBatch, tokens: IterationTokens, *, inputs: bool = True, targets: bool = True
-) -> PairBatch:
+) -> EncoderDecoderBatch:
     """Reads and lays out the tokens of a micro-batch.
 
     Inputs and targets of a row's samples follow each other without gaps, each on their side; a
@@ -299,7 +299,7 @@ def collate_pairs(
         ValueError: The samples of a row are longer than the row, or those of a packed row do not
             begin where its offsets say.
     """
-    documents = PairDocuments.from_microbatch(microbatch)
+    documents = EncoderDecoderDocuments.from_microbatch(microbatch)
     if isinstance(microbatch, PackedRow):
         _check_offsets(microbatch, tokens)
     shape = (microbatch.n_rows, microbatch.row_tokens)
@@ -325,7 +325,7 @@ def collate_pairs(
             owner_ids[row, target_start:end] = sample.sample_id
             start, target_start = start + _input_positions(sample, microbatch), end
     targets_read = (decoder_tokens, labels, weights, owner_ids)
-    return PairBatch(
+    return EncoderDecoderBatch(
         documents,
         bool((lengths < microbatch.row_tokens).any()),
         torch.from_numpy(read),

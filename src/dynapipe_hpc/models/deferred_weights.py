@@ -187,7 +187,7 @@ class _OwnLinear(Function):
         values, weight = context.saved_tensors
         (gradient,) = gradients
         # Detached, as a leaf would keep its own gradient, too.
-        to_weight = context.of_weight(values.detach(), gradient)
+        grad_weight = context.of_weight(values.detach(), gradient)
         rows = gradient.flatten(0, -2)
-        to_bias = rows.sum(0) if context.has_bias else None
-        return (rows @ weight).view_as(values), to_weight, to_bias, None
+        grad_bias = rows.sum(0) if context.has_bias else None
+        return (rows @ weight).view_as(values), grad_weight, grad_bias, None

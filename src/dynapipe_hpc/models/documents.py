@@ -234,7 +234,7 @@ class Documents(OnDevice):
 
 
 @dataclass(frozen=True, eq=False)
-class PairDocuments(OnDevice):
+class EncoderDecoderDocuments(OnDevice):
     """Documents of a packed micro-batch of an encoder-decoder model.
 
     Attributes:

@@ -75,26 +75,26 @@ def _masked(values: Tensor, mask: tuple[Tensor, int, float, int]) -> Tensor:
     keys, place, rate, first_column = mask
     n_columns, limit = values.shape[-1], round(rate * 2**31)
     columns = torch.arange(n_columns, dtype=torch.int32, device=values.device)
-    of_columns = _mix_32(columns + first_column)
-    of_tokens = ((_mixed_64(keys ^ place) >> 33) & POSITIVE).to(torch.int32).flatten()
+    of_columns = _hash_32(columns + first_column)
+    of_tokens = ((_hash_64(keys ^ place) >> 33) & POSITIVE).to(torch.int32).flatten()
     output = values.contiguous() / (1 - rate)
     n_at_once = max(1, MASKED_AT_ONCE // n_columns)
     rows = output.view(-1, n_columns)
     for start in range(0, len(rows), n_at_once):
         part = slice(start, start + n_at_once)
-        numbers = _mix_32(of_tokens[part].unsqueeze(-1) ^ of_columns)
+        numbers = _hash_32(of_tokens[part].unsqueeze(-1) ^ of_columns)
         rows[part].masked_fill_(numbers.bitwise_and_(POSITIVE) < limit, 0)
     return output
 
 
-def _mixed_64(numbers: Tensor) -> Tensor:
+def _hash_64(numbers: Tensor) -> Tensor:
     """Finalizer of SplitMix64, of int64 numbers."""
     numbers = (numbers ^ ((numbers >> 30) & (2**34 - 1))) * (0xBF58476D1CE4E5B9 - 2**64)
     numbers = (numbers ^ ((numbers >> 27) & (2**37 - 1))) * (0x94D049BB133111EB - 2**64)
     return numbers ^ ((numbers >> 31) & (2**33 - 1))
 
 
-def _mix_32(numbers: Tensor) -> Tensor:
+def _hash_32(numbers: Tensor) -> Tensor:
     """Hash "lowbias32" of int32 numbers, in place."""
     numbers.bitwise_xor_((numbers >> 16).bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
     numbers.bitwise_xor_((numbers >> 15).bitwise_and_(0x1FFFF)).mul_(0x846CA68B - 2**32)

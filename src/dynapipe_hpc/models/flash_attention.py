@@ -64,8 +64,8 @@ def flash_attention(
     document may have more keys than queries, but not fewer.
     """
     sizes = FlashSizes.from_documents(queries, keys, window)
-    mixed: Tensor = _FlashAttention.apply(query, key, value, sizes)  # type: ignore[no-untyped-call]
-    return mixed
+    attended: Tensor = _FlashAttention.apply(query, key, value, sizes)  # type: ignore[no-untyped-call]
+    return attended
 
 
 class _FlashAttention(torch.autograd.Function):
@@ -73,10 +73,10 @@ class _FlashAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, sizes: FlashSizes) -> Tensor:
-        mixed, *left = flash_forward(query, key, value, sizes)
+        attended, *left = flash_forward(query, key, value, sizes)
         ctx.sizes = sizes
-        ctx.save_for_backward(query, key, value, mixed, *left)
-        return mixed
+        ctx.save_for_backward(query, key, value, attended, *left)
+        return attended
 
     @staticmethod
     @once_differentiable
@@ -88,22 +88,22 @@ class _FlashAttention(torch.autograd.Function):
 def flash_forward(
     query: Tensor, key: Tensor, value: Tensor, sizes: FlashSizes
 ) -> tuple[Tensor, ...]:
-    """The operator for the forward pass: mixed values, and what it leaves for backward, unread."""
-    mixed, *left, _ = torch.ops.aten._flash_attention_forward(
+    """The operator for the forward pass: attended values, and what it leaves for backward."""
+    attended, *left, _ = torch.ops.aten._flash_attention_forward(
         query, key, value, *sizes.offsets, *sizes.longest, 0.0, True, False, **sizes.options
     )
-    return mixed, *left
+    return attended, *left
 
 
 def flash_backward(
     gradient: Tensor, inputs: Sequence[Tensor], left: Sequence[Tensor], sizes: FlashSizes
 ) -> tuple[Tensor, ...]:
     """The operator for the backward pass: gradients of queries, keys and values."""
-    mixed, scores, *state = left
+    attended, scores, *state = left
     gradients: tuple[Tensor, ...] = torch.ops.aten._flash_attention_backward(
         gradient,
         *inputs,
-        mixed,
+        attended,
         scores,
         *sizes.offsets,
         *sizes.longest,
@@ -168,14 +168,14 @@ def _with_gradients(inputs: list[Tensor], attend: Any) -> list[Tensor]:
     """The result, and the gradients of the sum of its squares."""
     with torch.enable_grad():
         leaves = [each.detach().requires_grad_() for each in inputs]
-        mixed = attend(*leaves)
-        return [mixed.detach(), *torch.autograd.grad(mixed, leaves, 2 * mixed.detach())]
+        attended = attend(*leaves)
+        return [attended.detach(), *torch.autograd.grad(attended, leaves, 2 * attended.detach())]
 
 
 def _written_out(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Attention of the documents of the probe by its formula, in float32."""
     n_heads = query.shape[1] // key.shape[1]
-    mixed = []
+    attended = []
     lengths = zip((query, key, value), (_PROBE_QUERIES, _PROBE_KEYS, _PROBE_KEYS), strict=True)
     sides = (torch.split(each, list(n_tokens)) for each, n_tokens in lengths)
     for q, *sources in zip(*sides, strict=True):
@@ -183,5 +183,5 @@ def _written_out(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
         later = torch.ones_like(scores[0]).triu(1 + len(k) - len(q)) > 0
         weights = scores.masked_fill(later, -torch.inf).softmax(2)
-        mixed.append(torch.einsum("hqk,khd->qhd", weights, v))
-    return torch.cat(mixed)
+        attended.append(torch.einsum("hqk,khd->qhd", weights, v))
+    return torch.cat(attended)

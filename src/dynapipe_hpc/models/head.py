@@ -131,19 +131,19 @@ class _LinearCrossEntropy(Function):
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         hidden, vectors, own_labels, log_sums = context.saved_tensors
         factors = gradients[0].unsqueeze(1)
-        to_hidden = torch.zeros_like(hidden, dtype=log_sums.dtype)
-        to_vectors = torch.zeros_like(vectors) if context.needs_input_grad[1] else None
+        grad_hidden = torch.zeros_like(hidden, dtype=log_sums.dtype)
+        grad_vectors = torch.zeros_like(vectors) if context.needs_input_grad[1] else None
         for chunk in context.vocabulary.chunks(len(hidden)):
-            to_logits = _logits(hidden, vectors, chunk, log_sums.dtype)
-            to_logits.sub_(log_sums.unsqueeze(1)).exp_()  # probabilities
-            _subtract_ones(to_logits, own_labels, chunk)
-            to_logits = to_logits.mul_(factors).to(hidden.dtype)
+            grad_logits = _logits(hidden, vectors, chunk, log_sums.dtype)
+            grad_logits.sub_(log_sums.unsqueeze(1)).exp_()  # probabilities
+            _subtract_ones(grad_logits, own_labels, chunk)
+            grad_logits = grad_logits.mul_(factors).to(hidden.dtype)
             ids = slice(chunk.start, chunk.stop)
-            if to_vectors is not None:
-                torch.mm(to_logits.t(), hidden, out=to_vectors[ids])
-            to_hidden += to_logits @ vectors[ids]
-            del to_logits
-        return to_hidden.to(hidden.dtype), to_vectors, None, None
+            if grad_vectors is not None:
+                torch.mm(grad_logits.t(), hidden, out=grad_vectors[ids])
+            grad_hidden += grad_logits @ vectors[ids]
+            del grad_logits
+        return grad_hidden.to(hidden.dtype), grad_vectors, None, None
 
 
 def _logits(hidden: Tensor, vectors: Tensor, chunk: range, dtype: torch.dtype) -> Tensor:

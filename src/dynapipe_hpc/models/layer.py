@@ -74,11 +74,11 @@ class TransformerLayer(nn.Module):
                 return self._whole(stream, context, hidden, *sources)
             case Recompute.SELECTIVE:
                 attend = partial(self._attended, stream, context)
-                attended = recomputed(attend, hidden, *sources, beside=context.biases)
+                attended = recomputed(attend, hidden, *sources, also_kept=context.biases)
                 return self._fed_forward(stream, attended)
             case Recompute.FULL:
                 run = partial(self._whole, stream, context)
-                return recomputed(run, hidden, *sources, beside=context.biases)
+                return recomputed(run, hidden, *sources, also_kept=context.biases)
             case _:
                 assert_never(recompute)
 

@@ -12,11 +12,11 @@ from dynapipe_hpc.models.deferred_weights import deferring
 
 
 def recomputed(
-    function: Callable[..., Tensor], *inputs: Tensor, beside: Sequence[Tensor | None] = ()
+    function: Callable[..., Tensor], *inputs: Tensor, also_kept: Sequence[Tensor | None] = ()
 ) -> Tensor:
     """The result of `function(*inputs)`, of which only the inputs are kept until backward.
 
-    Tensors in `beside` are kept, too: those that `function` holds and reads.
+    Tensors in `also_kept` are kept, too: those that `function` holds and reads.
 
     The backward pass calls `function` again, as far as it needs what the forward pass would have
     kept. Dropout counts its random numbers, so it finds the same bits. No gradient of a weight is
@@ -25,7 +25,7 @@ def recomputed(
     `torch.utils.checkpoint` does the same for everything that torch can do. It takes 0.35 ms
     more per call, as much as a small layer, and three seconds for the first, to load a compiler.
     """
-    again = _Again(function, inputs, beside)
+    again = _Again(function, inputs, also_kept)
     with saved_tensors_hooks(again.leave_out, again.value), deferring(None):
         return function(*inputs)
 
@@ -37,13 +37,13 @@ class _Again:
         self,
         function: Callable[..., Tensor],
         inputs: Sequence[Tensor],
-        beside: Sequence[Tensor | None],
+        also_kept: Sequence[Tensor | None],
     ) -> None:
         self._function, self._n_inputs = function, len(inputs)
         # Saved by a node, so that whoever watches what is saved sees all of it. Without the node's
         # output, torch 2.11 frees what it has saved.
         anchor = torch.empty(0, requires_grad=True)
-        output = _Keep.apply(anchor, *inputs, *beside)  # type: ignore[no-untyped-call]
+        output = _Keep.apply(anchor, *inputs, *also_kept)  # type: ignore[no-untyped-call]
         self._kept: Tensor = output
         self._n_left_out = 0
         self._values: dict[int, Tensor] = {}

@@ -14,7 +14,7 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import DECODER_BIAS, EMBEDDING_WEIGHT, ENCODER_BIAS, T5Shape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.attention import attention, attention_in_groups
-from dynapipe_hpc.models.collate import IterationTokens, PairBatch, collate_pairs
+from dynapipe_hpc.models.collate import EncoderDecoderBatch, IterationTokens, collate_both_sides
 from dynapipe_hpc.models.documents import LengthGroups
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
@@ -89,7 +89,9 @@ class AttentionMasks:
     groups: LengthGroups | None
 
     @classmethod
-    def from_inputs(cls, batch: PairBatch, bias: RelativeBias, dtype: torch.dtype) -> Self:
+    def from_inputs(
+        cls, batch: EncoderDecoderBatch, bias: RelativeBias, dtype: torch.dtype
+    ) -> Self:
         """Masks of inputs over inputs: all but padding."""
         if batch.documents is None:
             return cls([bias(batch.inputs.shape[1], batch.padding_mask(dtype))], None)
@@ -98,7 +100,7 @@ class AttentionMasks:
         return cls([bias(size.tokens, padding) for size, padding in masks], groups)
 
     @classmethod
-    def from_targets(cls, batch: PairBatch, bias: RelativeBias) -> Self:
+    def from_targets(cls, batch: EncoderDecoderBatch, bias: RelativeBias) -> Self:
         """Masks of targets over targets: those before them, so that padding behind is hidden."""
         if batch.documents is None:
             return cls([bias(batch.tokens.tokens.shape[1])], None)
@@ -106,7 +108,7 @@ class AttentionMasks:
         return cls([bias(size.tokens) for size in groups.sizes], groups)
 
     @classmethod
-    def from_pairs(cls, batch: PairBatch, dtype: torch.dtype) -> Self:
+    def from_pairs(cls, batch: EncoderDecoderBatch, dtype: torch.dtype) -> Self:
         """Masks of targets over inputs: all but padding."""
         if batch.documents is None:
             return cls([batch.padding_mask(dtype)], None)
@@ -163,8 +165,8 @@ class Attention(nn.Module):
         query = query.view(*query.shape[:2], self.n_heads, -1).transpose(1, 2)
         both = both.view(*both.shape[:2], 2, self.n_heads, -1)
         key, value = both.permute(2, 0, 3, 1, 4)  # each (rows, heads, source tokens, head size)
-        mixed = masks.attend(query, key, value)
-        output: Tensor = self.output(mixed.transpose(1, 2).flatten(2), stream)
+        attended = masks.attend(query, key, value)
+        output: Tensor = self.output(attended.transpose(1, 2).flatten(2), stream)
         return output
 
 
@@ -256,13 +258,15 @@ class T5Stage(StageOfFamily):
     def deviation(self, shape: ModelShape) -> Deviation:
         return _deviation(shape)
 
-    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> PairBatch:
+    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> EncoderDecoderBatch:
         targets = self._begins_decoder or self.is_last
         iteration = tokens.iteration if self.drops else None
         tokens = replace(tokens, iteration=iteration)
-        return collate_pairs(microbatch, tokens, inputs=self.is_first, targets=targets)
+        return collate_both_sides(microbatch, tokens, inputs=self.is_first, targets=targets)
 
-    def run(self, activation: Tensor | None, batch: PairBatch, recompute: Recompute) -> Tensor:
+    def run(
+        self, activation: Tensor | None, batch: EncoderDecoderBatch, recompute: Recompute
+    ) -> Tensor:
         source = self._stream(batch.inputs, batch.keys and batch.keys[0])
         encoded, decoded = _received(activation, source)
         if encoded is None or self.encoder:
@@ -285,7 +289,7 @@ class T5Stage(StageOfFamily):
         self,
         received: Tensor | None,
         stream: ResidualStream,
-        batch: PairBatch,
+        batch: EncoderDecoderBatch,
         recompute: Recompute,
     ) -> Tensor:
         """The encoder's activation, or its output; of the stream."""
@@ -306,7 +310,7 @@ class T5Stage(StageOfFamily):
         received: Tensor | None,
         encoded: Tensor,
         source: ResidualStream,
-        batch: PairBatch,
+        batch: EncoderDecoderBatch,
         *,
         recompute: Recompute,
     ) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from dynapipe_hpc.models.collate import PairTokens, TokenBatch
+from dynapipe_hpc.models.collate import PreferencePairs, TokenBatch
 from dynapipe_hpc.training.config import PreferenceLossConfig
 from dynapipe_hpc.training.objective import SampleTable
 
@@ -150,7 +150,7 @@ def losses_of_tables(
     return losses.numpy(), PreferenceNumbers(*numbers.tolist())
 
 
-def pairs_of(tokens: TokenBatch) -> PairTokens:
+def pairs_of(tokens: TokenBatch) -> PreferencePairs:
     """The preference pairs of a micro-batch, which must have some."""
     if tokens.pairs is None:
         raise ValueError("a loss of preferences needs a micro-batch of preference pairs")
@@ -158,7 +158,7 @@ def pairs_of(tokens: TokenBatch) -> PairTokens:
 
 
 def answer_sums(
-    token_losses: Tensor, tokens: TokenBatch, pairs: PairTokens
+    token_losses: Tensor, tokens: TokenBatch, pairs: PreferencePairs
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities and lengths of chosen and rejected answers, each (n_pairs, 2), float64."""
     is_trained = tokens.weights.flatten() > 0

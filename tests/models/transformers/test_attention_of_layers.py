@@ -16,8 +16,8 @@ from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.transformers.attention import (
     SdpaCalls,
     attending_within,
+    attention_interface,
     capped_attention,
-    interface,
     reached_attention,
 )
 
@@ -46,8 +46,8 @@ def attended(
     """Attention as a layer of `transformers` calls it, heads before tokens."""
     options: dict[str, Any] = {"scaling": scale, "sliding_window": window, "softcap": cap}
     with attending_within(AttentionContext(documents)):
-        mixed, _ = interface(nn.Identity(), *inputs, None, **options)
-    return mixed.transpose(1, 2)
+        attended, _ = attention_interface(nn.Identity(), *inputs, None, **options)
+    return attended.transpose(1, 2)
 
 
 def by_the_formula(
@@ -55,7 +55,7 @@ def by_the_formula(
 ) -> npt.NDArray[np.float64]:
     """One document, position by position."""
     query, key, value = inputs
-    mixed = np.zeros_like(query)
+    attended = np.zeros_like(query)
     for head in range(HEADS):
         group = head * KEY_HEADS // HEADS
         for i in range(query.shape[1]):
@@ -64,8 +64,8 @@ def by_the_formula(
             if cap is not None:
                 scores = cap * np.tanh(scores / cap)
             weights = np.exp(scores - scores.max())
-            mixed[head, i] = weights @ value[group, first : i + 1] / weights.sum()
-    return mixed
+            attended[head, i] = weights @ value[group, first : i + 1] / weights.sum()
+    return attended
 
 
 @pytest.mark.parametrize("window", [None, 1, 3, 8, 20])
@@ -100,7 +100,9 @@ def test_the_interface_reads_scale_window_and_cap_and_turns_tokens_before_heads(
     inputs, documents = random_row(sum(LENGTHS)), Documents.from_lengths(LENGTHS)
     options: dict[str, Any] = {"scaling": 0.3, "sliding_window": 3, "softcap": 0.7, "dropout": 0.0}
     with attending_within(AttentionContext(documents)):
-        found, weights = interface(nn.Identity(), *inputs, None, **options, position_ids=inputs[0])
+        found, weights = attention_interface(
+            nn.Identity(), *inputs, None, **options, position_ids=inputs[0]
+        )
     query, key, value = inputs
     expected = capped_attention(query, key, value, documents, scale=0.3, window=3, cap=0.7)
     assert torch.equal(found, expected.transpose(1, 2))
@@ -113,27 +115,29 @@ def test_the_interface_reads_scale_window_and_cap_and_turns_tokens_before_heads(
 )
 def test_other_options_are_refused_by_name(options: dict[str, Any], name: str) -> None:
     with pytest.raises(InputError, match=f"Identity of transformers asks attention for {name}"):
-        interface(nn.Identity(), *random_row(4), **options)
+        attention_interface(nn.Identity(), *random_row(4), **options)
 
 
 def test_masks_and_other_attention_than_causal_are_refused() -> None:
     row, module = random_row(4), nn.Identity()
     with pytest.raises(InputError, match="asks attention for attention_mask"):
-        interface(module, *row, torch.zeros(4, 4))
+        attention_interface(module, *row, torch.zeros(4, 4))
     with pytest.raises(InputError, match="values of another size than queries"):
-        interface(module, row[0], row[1], row[2][..., :2])
+        attention_interface(module, row[0], row[1], row[2][..., :2])
     module.is_causal = False  # type: ignore[assignment]
     with pytest.raises(InputError, match="is_causal = false"):
-        interface(module, *row)
+        attention_interface(module, *row)
 
 
 def test_a_probe_computes_no_attention() -> None:
     options: dict[str, Any] = {"sliding_window": 3}
-    reached = reached_attention(lambda: interface(nn.Identity(), *random_row(4), **options))
+    reached = reached_attention(
+        lambda: attention_interface(nn.Identity(), *random_row(4), **options)
+    )
     assert reached is not None
     assert reached.window == 3
     assert not reached_attention(lambda: None)
-    found, _ = interface(nn.Identity(), *random_row(4))
+    found, _ = attention_interface(nn.Identity(), *random_row(4))
     assert found.shape == (1, 4, HEADS, SIZE)
 
 

@@ -8,7 +8,7 @@ from tests.examples.training_case import RandomTokens
 
 from dynapipe_hpc.data.microbatch import DenseRows
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import IterationTokens, collate, collate_pairs
+from dynapipe_hpc.models.collate import IterationTokens, collate, collate_both_sides
 from dynapipe_hpc.planner.batch.row_length import padded, positions, row_lengths, tokens_of
 
 
@@ -46,7 +46,7 @@ def test_the_last_position_of_a_row_predicts_the_last_token_of_its_samples(
     dense = DenseRows((tuple(samples),), max(row, 1), target_tokens=target_row)
     tokens = IterationTokens(samples, dict.fromkeys(samples, 1.0), RandomTokens(), 30)
     if is_encoder_decoder:
-        weights = collate_pairs(dense, tokens).tokens.weights
+        weights = collate_both_sides(dense, tokens).tokens.weights
     else:
         weights = collate(dense, tokens).weights
     assert weights.shape == (1, target_row if is_encoder_decoder else row)

@@ -271,17 +271,17 @@ class _Map(Function):
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         hidden, *weights = context.saved_tensors
         whole = None if hidden is None else context.stream.all(hidden).flatten(0, 1)
-        to_maps = [gradient.flatten(0, 1) for gradient in gradients]
-        to_weights = [
+        grad_maps = [gradient.flatten(0, 1) for gradient in gradients]
+        grad_weights = [
             weight_gradient(weight, whole, gradient)
             if weight.requires_grad and whole is not None
             else None
-            for weight, gradient in zip(context.weights, to_maps, strict=True)
+            for weight, gradient in zip(context.weights, grad_maps, strict=True)
         ]
-        to_biases = [
+        grad_biases = [
             gradient.sum(0) if is_trained else None
-            for gradient, is_trained in zip(to_maps, context.trains_bias, strict=True)
+            for gradient, is_trained in zip(grad_maps, context.trains_bias, strict=True)
         ]
         parts = [gradient @ weight for gradient, weight in zip(gradients, weights, strict=True)]
-        to_hidden = context.stream.own_sum(sum(parts[1:], parts[0]))
-        return to_hidden, None, *to_weights, *to_biases
+        grad_hidden = context.stream.own_sum(sum(parts[1:], parts[0]))
+        return grad_hidden, None, *grad_weights, *grad_biases

@@ -80,7 +80,7 @@ def attending_within(context: AttentionContext) -> Iterator[None]:
         _CONTEXT.reset(outer)
 
 
-def interface(
+def attention_interface(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -91,7 +91,7 @@ def interface(
     """Attention as `transformers` calls it, in the context of `attending_within`.
 
     Returns:
-        Mixed values, shape (rows, tokens, heads, head size), and no weights of attention.
+        Attended values, shape (rows, tokens, heads, head size), and no weights of attention.
 
     Raises:
         InputError: An option is not among them.
@@ -114,8 +114,8 @@ def interface(
             f"{type(module).__name__} of transformers asks attention for "
             f"{', '.join(sorted(wanted))}, which is not supported; choose another model"
         )
-    mixed = _attended((query, key, value), scale=scale, window=window, cap=cap)
-    return mixed.transpose(1, 2).contiguous(), None
+    attended = _attended((query, key, value), scale=scale, window=window, cap=cap)
+    return attended.transpose(1, 2).contiguous(), None
 
 
 def _attended(
@@ -137,7 +137,7 @@ def _attended(
             query, key, value, context.documents, scale=scale, window=window, cap=cap
         )
     q, k, v = (each.transpose(1, 2) for each in projections)
-    return context.mix(q, k, v, scale=scale, window=window).transpose(1, 2)
+    return context.attend_turned(q, k, v, scale=scale, window=window).transpose(1, 2)
 
 
 class SdpaCalls(TorchFunctionMode):

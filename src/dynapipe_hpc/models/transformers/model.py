@@ -28,7 +28,11 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
-from dynapipe_hpc.models.transformers.attention import ATTENTION, AttentionReached, interface
+from dynapipe_hpc.models.transformers.attention import (
+    ATTENTION,
+    AttentionReached,
+    attention_interface,
+)
 
 META = torch.device("meta")
 LAYERS_KEY = "num_hidden_layers"
@@ -86,7 +90,7 @@ def build_model(shape: TransformersShape, dtype: torch.dtype) -> BuiltModel:
     """Builds the model on the device `meta`; what it computes from settings has values."""
     with optional_packages():
         from transformers import AttentionInterface
-    AttentionInterface.register(ATTENTION, interface)
+    AttentionInterface.register(ATTENTION, attention_interface)
     values = with_layers(plain_rotations(json.loads(shape.settings)), shape.n_layers)
     with _BUILDING, _quiet():
         config = config_of(values)
@@ -366,7 +370,7 @@ def _in_any_layer(name: str, prefix: str) -> str:
     return f"{prefix}{NUMBER}.{name.removeprefix(prefix).partition('.')[2]}"
 
 
-def fill(model: BuiltModel) -> None:
+def materialize(model: BuiltModel) -> None:
     """Gives weights memory where `torch.empty` makes it, and linear maps of layers adapters.
 
     The maps become those of this package: they compute the same.
@@ -391,7 +395,7 @@ def fill(model: BuiltModel) -> None:
                 module._buffers[name] = values.to(like.device)
 
 
-def exactly(dtype: torch.dtype) -> AbstractContextManager[Any]:
+def keeping_float64(dtype: torch.dtype) -> AbstractContextManager[Any]:
     """Block in which models that round to float32 on the way do not, if they have 64 bits."""
     return _KeepFloat64() if dtype == torch.float64 else nullcontext()
 

@@ -149,7 +149,7 @@ class _Calls:
     def attend(
         self, projections: Sequence[Tensor], window: int | None, cap: float | None
     ) -> Tensor:
-        """Mixed values without numbers, of the shape of the query."""
+        """Attended values without numbers, of the shape of the query."""
         query, key, value = projections
         if window is not None and window >= self.max_tokens:
             window = None
@@ -186,8 +186,8 @@ def _fused(
         # No kernel of GPUs takes a bias and groups of heads, see `attention`.
         key, value = (each.repeat_interleave(n_heads, 1) for each in (key, value))
     kept = (query, key, value) if bias is None else (query, key, value, bias)
-    mixed: Tensor = _FusedAttention.apply(*kept)  # type: ignore[no-untyped-call]
-    return mixed
+    attended: Tensor = _FusedAttention.apply(*kept)  # type: ignore[no-untyped-call]
+    return attended
 
 
 class _FusedAttention(Function):
@@ -195,10 +195,10 @@ class _FusedAttention(Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, *others: Tensor) -> Tensor:
-        """Mixed values without numbers."""
-        mixed = torch.empty_like(query)  # as kernels do, with queries' order in memory
-        ctx.save_for_backward(query, *others, mixed)
-        return mixed
+        """Attended values without numbers."""
+        attended = torch.empty_like(query)  # as kernels do, with queries' order in memory
+        ctx.save_for_backward(query, *others, attended)
+        return attended
 
 
 class _GroupedProduct(Function):

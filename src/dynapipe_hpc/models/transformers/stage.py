@@ -34,11 +34,11 @@ from dynapipe_hpc.models.transformers.model import (
     LayerCall,
     build_model,
     check_attention,
-    exactly,
-    fill,
     head_alone,
     is_plain,
+    keeping_float64,
     layer_kinds,
+    materialize,
     token_chunks,
 )
 
@@ -75,9 +75,9 @@ class TransformersStage(StageOfFamily):
         """
         assert isinstance(shape, TransformersShape)  # noqa: S101 - types
         dtype = torch.empty(0).dtype
-        with UnsetWeights(dtype, META), exactly(dtype):
+        with UnsetWeights(dtype, META), keeping_float64(dtype):
             model = build_model(shape, dtype)
-        self._exact = partial(exactly, dtype)
+        self._keeping_float64 = partial(keeping_float64, dtype)
         # In place of a mask, of models that call torch's attention.
         self._mark = torch.empty(1, 1, 1, 1).zero_() if model.calls_sdpa else None
         self._attention: Callable[[], AbstractContextManager[Any]] = (
@@ -87,7 +87,7 @@ class TransformersStage(StageOfFamily):
         self._current: _Pass | None = None
         has_embedding = self.is_first or (self.is_last and shape.tied_head)
         model.hold(layers, embedding=has_embedding, head=self.is_last)
-        fill(model)
+        materialize(model)
         self._take_over(model)
         # Not as modules: the parts of these models are the stage's already.
         self._model = (model,)
@@ -119,7 +119,7 @@ class TransformersStage(StageOfFamily):
             return hidden
         if tokens is None:
             raise ValueError("the last stage computes losses and needs labels")
-        with self._exact():
+        with self._keeping_float64():
             return self._head[0].losses(hidden, tokens.labels)
 
     def _take_over(self, model: BuiltModel) -> None:
@@ -154,7 +154,7 @@ class TransformersStage(StageOfFamily):
         name = "input_ids" if current.activation is None and self.is_first else "inputs_embeds"
         self._current = current
         try:
-            with self._exact():
+            with self._keeping_float64():
                 output = self._model[0].decoder(
                     **{name: inputs},
                     position_ids=positions.unsqueeze(0),
@@ -180,7 +180,7 @@ class TransformersStage(StageOfFamily):
             context = current.context.in_layer(index - self._layers.start)
 
             def alone(hidden: Tensor) -> Tensor:
-                with self._exact(), self._attention(), attending_within(context):
+                with self._keeping_float64(), self._attention(), attending_within(context):
                     output = layer(hidden, *args, **kwargs)
                 result: Tensor = output[0] if isinstance(output, tuple) else output
                 return result
