@@ -2,13 +2,13 @@
 
 from tests.mutants.mutant import Mutant
 
-GPT = ("tests/models/test_gpt.py",)
+GPT = ("tests/models/test_decoder.py",)
 T5 = ("tests/models/test_t5.py",)
 BIAS = ("tests/models/test_relative_bias.py", *T5)
-LLAMA = ("tests/models/test_llama.py",)
+LLAMA = ("tests/models/test_decoder.py",)
 LLAMA_EXACTNESS = ("tests/end_to_end/test_llama_exactness.py",)
 COLLATE = ("tests/models/test_collate.py",)
-PACKED = ("tests/models/test_packed.py",)
+PACKED = ("tests/models/test_decoder.py",)
 PACKED_PAIRS = ("tests/models/test_packed_t5.py",)
 SEEN = ("tests/models/test_attention_masks.py",)
 DOCUMENTS = ("tests/models/test_documents.py",)
@@ -350,7 +350,7 @@ MODELS = (
            "numbers", "spread packed rows have positions of rows", STREAM),
     Mutant("models/documents.py", "if n != end - start:", "if False:",
            "samples of other lengths than the plan's are laid out",
-           ("tests/models/test_packed.py"
+           ("tests/models/test_decoder.py"
             "::test_samples_of_other_lengths_than_the_plan_says_are_refused",)),
     # packed rows of inputs and targets
     Mutant("models/documents.py", "between(microbatch.offsets, microbatch.row_tokens),",

@@ -112,7 +112,6 @@ class MpiTransport:
         return receive.tensor
 
     def clear(self) -> None:
-        """Frees all receive buffers."""
         self._slots.clear()
 
     def close(self) -> None:
@@ -162,25 +161,20 @@ class MpiCollectives:
         self._holders: dict[tuple[int, ...], MPI.Intracomm] = {}
 
     def sum_over_replicas(self, values: torch.Tensor) -> None:
-        """All-reduce: replaces `values` with their sum over replicas."""
         _sum_everywhere(self._replicas, values)
 
     def start_sum_over_replicas(self, values: torch.Tensor) -> Callable[[], None]:
-        """All-reduce over replicas that is finished when the call returns."""
         self.sum_over_replicas(values)
         return done
 
     def sum_share_over_replicas(self, values: torch.Tensor) -> None:
-        """Reduce-scatter: replaces only this replica's share of `values`, with its sum."""
         shares = values.view(self.n_replicas, -1)
         _sum_share(self._replicas, shares, into=shares[self.replica])
 
     def gather_shares(self, values: torch.Tensor) -> None:
-        """All-gather: replaces every share of `values` with that of its replica."""
         _gather_shares(self._replicas, values.view(self.n_replicas, -1))
 
     def sum_over_shards(self, values: torch.Tensor) -> torch.Tensor:
-        """All-reduce over shards, not in place; 16-bit numbers are summed in float32."""
         wide = torch.promote_types(values.dtype, torch.float32)
         shard = values.to(wide).contiguous()
         total = torch.empty_like(shard)
@@ -189,7 +183,6 @@ class MpiCollectives:
         return total.to(values.dtype)
 
     def sum_own_over_shards(self, values: torch.Tensor) -> torch.Tensor:
-        """Reduce-scatter over shards, not in place; 16-bit numbers are summed in float32."""
         wide = torch.promote_types(values.dtype, torch.float32)
         parts = values.to(wide).contiguous().view(self.n_shards, -1)
         shard = torch.empty_like(values.chunk(self.n_shards)[0], dtype=wide)
@@ -197,18 +190,15 @@ class MpiCollectives:
         return shard.to(values.dtype)
 
     def gather_over_shards(self, values: torch.Tensor) -> torch.Tensor:
-        """All-gather over shards."""
         parts = values.new_empty((self.n_shards, *values.shape))
         parts[self.shard] = values
         _gather_shares(self._shards, parts.view(self.n_shards, -1))
         return parts.flatten(0, 1)
 
     def sum_within_replica(self, values: torch.Tensor) -> None:
-        """All-reduce: replaces `values` with their sum over the ranks of this replica."""
         _sum_everywhere(self._same_replica, values)
 
     def sum_over_copies(self, values: torch.Tensor, stages: Sequence[int]) -> None:
-        """Reduce: sums copies of weights on the first stage that holds them."""
         holders = self._holders_of(stages)
         for piece in pieces(values):
             if holders.Get_rank() == 0:
@@ -217,7 +207,6 @@ class MpiCollectives:
                 holders.Reduce(summable(piece), None, root=0)
 
     def copy_from_first(self, values: torch.Tensor, stages: Sequence[int]) -> None:
-        """Broadcast: replaces `values` with those of the first of `stages`."""
         for piece in pieces(values):
             self._holders_of(stages).Bcast(movable(piece), root=0)
 

@@ -40,7 +40,6 @@ class StagedTransport:
         return self._inner.wait_receive(microbatch, payload).to(self._device, copy=True)
 
     def clear(self) -> None:
-        """Frees all buffers in host memory."""
         self._inner.clear()
 
 
@@ -58,44 +57,34 @@ class StagedCollectives:
         self.stage, self.n_stages = inner.stage, inner.n_stages
 
     def sum_over_replicas(self, values: Tensor) -> None:
-        """All-reduce: replaces `values` with their sum over replicas."""
         _through_host(values, self._inner.sum_over_replicas)
 
     def start_sum_over_replicas(self, values: Tensor) -> Callable[[], None]:
-        """All-reduce over replicas that is finished when the call returns."""
         self.sum_over_replicas(values)
         return done
 
     def sum_share_over_replicas(self, values: Tensor) -> None:
-        """Reduce-scatter: replaces only this replica's share of `values`, with its sum."""
         _through_host(values, self._inner.sum_share_over_replicas)
 
     def gather_shares(self, values: Tensor) -> None:
-        """All-gather: replaces every share of `values` with that of its replica."""
         _through_host(values, self._inner.gather_shares)
 
     def sum_over_shards(self, values: Tensor) -> Tensor:
-        """All-reduce over shards, not in place; 16-bit numbers are summed in float32."""
         return self._inner.sum_over_shards(values.to(CPU)).to(values.device)
 
     def sum_own_over_shards(self, values: Tensor) -> Tensor:
-        """Reduce-scatter over shards, not in place; 16-bit numbers are summed in float32."""
         return self._inner.sum_own_over_shards(values.to(CPU)).to(values.device)
 
     def gather_over_shards(self, values: Tensor) -> Tensor:
-        """All-gather over shards."""
         return self._inner.gather_over_shards(values.to(CPU)).to(values.device)
 
     def sum_within_replica(self, values: Tensor) -> None:
-        """All-reduce: replaces `values` with their sum over the ranks of this replica."""
         _through_host(values, self._inner.sum_within_replica)
 
     def sum_over_copies(self, values: Tensor, stages: Sequence[int]) -> None:
-        """Reduce: sums copies of weights on the first stage that holds them."""
         _through_host(values, lambda held: self._inner.sum_over_copies(held, stages))
 
     def copy_from_first(self, values: Tensor, stages: Sequence[int]) -> None:
-        """Broadcast: replaces `values` with those of the first of `stages`."""
         _through_host(values, lambda held: self._inner.copy_from_first(held, stages))
 
 

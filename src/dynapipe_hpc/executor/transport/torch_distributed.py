@@ -212,7 +212,6 @@ class TorchTransport:
         return tensor
 
     def clear(self) -> None:
-        """Frees all buffers; torch's allocator keeps the memory for what comes next."""
         self._slots.clear()
         self._sent.clear()
 
@@ -254,11 +253,9 @@ class TorchCollectives:
         self._groups = groups
 
     def sum_over_replicas(self, values: Tensor) -> None:
-        """All-reduce: replaces `values` with their sum over replicas."""
         _all_reduce(values, self._groups.replicas)
 
     def start_sum_over_replicas(self, values: Tensor) -> Callable[[], None]:
-        """Starts the all-reduce; on GPUs, waiting for it blocks only the device."""
         if self._groups.replicas is None:
             return done
         work = distributed.all_reduce(values, group=self._groups.replicas, async_op=True)
@@ -269,7 +266,6 @@ class TorchCollectives:
         return wait
 
     def sum_share_over_replicas(self, values: Tensor) -> None:
-        """Reduce-scatter: replaces only this replica's share of `values`, with its sum."""
         if self._groups.replicas is None:
             return
         share = self._share(values)
@@ -278,18 +274,15 @@ class TorchCollectives:
         share.copy_(total)
 
     def gather_shares(self, values: Tensor) -> None:
-        """All-gather: replaces every share of `values` with that of its replica."""
         if self._groups.replicas is not None:
             _all_gather(values, self._share(values), group=self._groups.replicas)
 
     def sum_over_shards(self, values: Tensor) -> Tensor:
-        """All-reduce over shards, not in place."""
         total = values.to(self._wide(values), copy=True, memory_format=torch.contiguous_format)
         _all_reduce(total, self._groups.shards)
         return total.to(values.dtype)
 
     def sum_own_over_shards(self, values: Tensor) -> Tensor:
-        """Reduce-scatter over shards, not in place."""
         if self._groups.shards is None:
             return values
         parts = values.to(self._wide(values)).contiguous()
@@ -298,7 +291,6 @@ class TorchCollectives:
         return shard.to(values.dtype)
 
     def gather_over_shards(self, values: Tensor) -> Tensor:
-        """All-gather over shards."""
         if self._groups.shards is None:
             return values
         gathered = values.new_empty((self.n_shards * len(values), *values.shape[1:]))
@@ -306,11 +298,9 @@ class TorchCollectives:
         return gathered
 
     def sum_within_replica(self, values: Tensor) -> None:
-        """All-reduce: replaces `values` with their sum over the ranks of this replica."""
         _all_reduce(values, self._groups.same_replica)
 
     def sum_over_copies(self, values: Tensor, stages: Sequence[int]) -> None:
-        """Reduce: sums copies of weights on the first stage that holds them."""
         first, *others = self._ranks_of(stages)
         if self.stage != stages[0]:
             self._send(values, first)
@@ -321,7 +311,6 @@ class TorchCollectives:
             values += part
 
     def copy_from_first(self, values: Tensor, stages: Sequence[int]) -> None:
-        """Broadcast: replaces `values` with those of the first of `stages`."""
         first, *others = self._ranks_of(stages)
         if self.stage != stages[0]:
             self._receive(values, first)

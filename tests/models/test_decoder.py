@@ -1,0 +1,275 @@
+"""Decoders against the same models written out in numpy: in all layouts, whole and in stages."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from tests.examples.decoder_pipelines import SAMPLES, TOKENS, WEIGHTS, run, stages_of
+from tests.examples.run_stage import run_stage
+from tests.examples.training_case import (
+    LLAMA_SHAPE,
+    PLAIN_LLAMA_SHAPE,
+    SHAPE,
+    START_ID,
+    TIED_SHAPE,
+    packed,
+    padded,
+    random_samples,
+    unsplit_gradients,
+)
+from tests.oracles import plain_gpt, plain_llama
+
+from dynapipe_hpc.architecture.decoder import DecoderShape
+from dynapipe_hpc.architecture.rope_scaling import LinearScaling, YarnScaling
+from dynapipe_hpc.data.microbatch import DenseRows, Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.attention_context import AttentionContext
+from dynapipe_hpc.models.decoder import DecoderStage
+from dynapipe_hpc.models.documents import Documents
+from dynapipe_hpc.models.rotary import Angles
+
+SHAPES: dict[str, DecoderShape] = {
+    "gpt": SHAPE,
+    "gpt, tied": TIED_SHAPE.model_copy(update={"norm_epsilon": 1e-2}),
+    "llama, all options": LLAMA_SHAPE,
+    "llama": PLAIN_LLAMA_SHAPE,
+    "one head for all": LLAMA_SHAPE.model_copy(update={"n_kv_heads": 1, "tied_head": False}),
+    "defaults": PLAIN_LLAMA_SHAPE.model_copy(
+        update={"n_kv_heads": None, "head_size": None, "rope_theta": 10_000.0}
+    ),
+    "divided positions": PLAIN_LLAMA_SHAPE.model_copy(
+        update={"rope_scaling": LinearScaling(kind="linear", factor=3.0), "norm_epsilon": 0.3}
+    ),
+    "longer vectors": PLAIN_LLAMA_SHAPE.model_copy(
+        update={
+            "head_size": 8,
+            "rope_scaling": YarnScaling(
+                kind="yarn", factor=4.0, beta_fast=3.0, original_max_tokens=32
+            ),
+        }
+    ),
+}
+every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+both_families = pytest.mark.parametrize("shape", [SHAPE, LLAMA_SHAPE], ids=["gpt", "llama"])
+
+
+def stages(
+    n_stages: int, shape: DecoderShape = SHAPE, dtype: torch.dtype = torch.float64
+) -> list[DecoderStage]:
+    return stages_of(DecoderStage, shape, n_stages, dtype)
+
+
+def written_out(shape: DecoderShape, rows: Sequence[Sequence[Sample]]) -> float:
+    """The loss of rows of samples, each read behind a start token, by the model in numpy."""
+    (whole,) = stages(1, shape)
+    weights = {name: p.detach().numpy() for name, p in whole.named_parameters()}
+    settings = shape.layer_settings._asdict()
+    model = shape.model_dump() | settings | {"head_size": shape.head_width}
+    found = 0.0
+    for row in rows:
+        read, labels, counts = [], [], []
+        for sample in row:
+            inputs, targets = (side.tolist() for side in TOKENS.read(sample))
+            read += [START_ID, *[*inputs, *targets][:-1]]
+            labels += [*inputs, *targets]
+            counts += [0.0] * len(inputs) + [WEIGHTS[sample.sample_id]] * len(targets)
+        if shape.family == "gpt":
+            sizes = (shape.n_layers, shape.n_heads)
+            losses = plain_gpt.losses(weights, *sizes, read, labels, shape.norm_epsilon)
+        else:
+            losses = plain_llama.losses(
+                weights, model | {"rope_scaling": shape.model_dump()["rope_scaling"]}, read, labels
+            )
+        found += sum(loss * count for loss, count in zip(losses, counts, strict=True))
+    return found
+
+
+@every_shape
+@pytest.mark.parametrize("n_stages", [1, 3])
+def test_the_loss_is_that_of_the_model_written_out(shape: DecoderShape, n_stages: int) -> None:
+    expected, pipeline = written_out(shape, [[each] for each in SAMPLES]), stages(n_stages, shape)
+    for microbatch in (padded(SAMPLES, shape), packed(SAMPLES), packed(SAMPLES, fill=7)):
+        assert run(pipeline, microbatch).item() == pytest.approx(expected, rel=1e-12)
+
+
+@every_shape
+def test_positions_of_densely_packed_rows_go_on(shape: DecoderShape) -> None:
+    found = run(stages(1, shape), DenseRows(((1, 2), (4,)), 16))
+    expected = written_out(shape, [SAMPLES[:2], [SAMPLES[3]]])
+    assert found.item() == pytest.approx(expected, rel=1e-12)
+
+
+@both_families
+@pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
+def test_gradients_are_the_sum_of_those_of_documents_alone(
+    mode: Recompute, shape: DecoderShape
+) -> None:
+    (together,), (apart,) = stages(1, shape), stages(1, shape)
+    torch.autograd.backward(run([together], packed(SAMPLES, 3), mode))
+    for sample in SAMPLES:
+        torch.autograd.backward(run([apart], padded([sample])))
+    expected = dict(apart.named_parameters())
+    for name, weight in together.named_parameters():
+        torch.testing.assert_close(weight.grad, expected[name].grad, rtol=1e-11, atol=1e-12)
+
+
+def test_a_packed_batch_has_the_gradients_of_the_padded_one() -> None:
+    samples = random_samples(3)
+    found, expected = (unsplit_gradients(samples, lay(samples)) for lay in (packed, padded))
+    assert found.losses == pytest.approx(expected.losses, rel=1e-12)
+    for name, gradient in expected.tensors.items():
+        torch.testing.assert_close(found.tensors[name], gradient, rtol=1e-10, atol=1e-14)
+
+
+def test_a_document_has_the_same_bits_whatever_its_neighbours_hold() -> None:
+    pipeline = stages(2)
+    found = []
+    for neighbours in ((1, 4), (4, 1)):  # both 13 tokens long
+        of_row = [TOKENS.samples[i] for i in (neighbours[0], 3, neighbours[1], 5)]
+        activation = run(pipeline[:1], packed(of_row)).detach().requires_grad_()
+        batch = pipeline[1].collate(packed(of_row), TOKENS)
+        torch.autograd.backward(run_stage(pipeline[1], activation, batch))
+        assert activation.grad is not None
+        found.append((activation.detach()[:, 13:33], activation.grad[:, 13:33]))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("own", SAMPLES, ids=lambda sample: f"{sample.tokens} tokens")
+def test_a_documents_loss_has_gradients_in_that_document_only(own: Sample) -> None:
+    pipeline = stages(2)
+    weights = dict.fromkeys(WEIGHTS, 0.0) | {own.sample_id: 1.0}
+    gradients = []
+    for samples in (SAMPLES, [own]):
+        microbatch = packed(samples)
+        activation = run(pipeline[:1], microbatch).detach().requires_grad_()
+        batch = pipeline[1].collate(microbatch, replace(TOKENS, weights=weights))
+        torch.autograd.backward(run_stage(pipeline[1], activation, batch))
+        assert activation.grad is not None
+        gradients.append(activation.grad[0])
+    start = sum(s.tokens for s in SAMPLES if s.sample_id < own.sample_id)
+    together, alone = gradients
+    torch.testing.assert_close(together[start : start + own.tokens], alone, rtol=1e-11, atol=1e-13)
+    together[start : start + own.tokens] = 0
+    assert not together.any()
+
+
+def test_stages_between_others_know_documents_and_read_no_tokens() -> None:
+    first, middle, last = (stage.collate(packed(SAMPLES), TOKENS) for stage in stages(3))
+    assert middle.context.documents is not None
+    assert middle.context.documents.offsets == (0, 13, 14, 34, 47, 52)
+    assert middle.tokens is None
+    assert first.tokens is not None
+    assert last.tokens is not None
+    assert stages(3)[1].collate(padded(SAMPLES), TOKENS).context.documents is None
+
+
+def test_sixteen_bits_give_the_loss_to_their_precision() -> None:
+    exact = run(stages(1), packed(SAMPLES, 4)).item()
+    rounded = run(stages(1, dtype=torch.bfloat16), packed(SAMPLES, 4))
+    assert rounded.item() == pytest.approx(exact, rel=2e-2)
+
+
+def test_samples_of_other_lengths_than_the_plan_says_are_refused() -> None:
+    microbatch = replace(packed(SAMPLES), offsets=(0, 13, 15, 34, 47, 52))
+    message = "sample 2 has 1 tokens, but offsets 13 and 15 of a packed row around it"
+    with pytest.raises(ValueError, match=message):
+        stages(1)[0].collate(microbatch, TOKENS)
+
+
+def initial(
+    shape: DecoderShape = SHAPE,
+    layers: range = range(4),
+    *,
+    seed: int = 3,
+    dtype: torch.dtype = torch.float64,
+) -> DecoderStage:
+    first, last = layers.start == 0, layers.stop == shape.n_layers
+    return DecoderStage(shape, layers, first=first, last=last, seed=seed, dtype=dtype)
+
+
+@every_shape
+@pytest.mark.parametrize("cuts", [(0, 1, 4), (0, 2, 3, 4)], ids=len)
+def test_every_split_starts_with_the_bits_of_the_whole_model(
+    shape: DecoderShape, cuts: tuple[int, ...]
+) -> None:
+    whole = initial(shape).state_dict()
+    parts = [initial(shape, range(*ends)).state_dict() for ends in pairwise(cuts)]
+    assert {name for part in parts for name in part} == whole.keys()
+    for part in parts:
+        for name, weight in part.items():
+            assert torch.equal(weight, whole[name]), name
+    assert ("head.logits.weight" in whole) == (not shape.tied_head)
+
+
+def test_the_last_stage_of_a_tied_model_holds_the_vectors_of_tokens_and_no_positions() -> None:
+    first, last = (
+        initial(TIED_SHAPE, layers).state_dict().keys() for layers in (range(2), range(2, 4))
+    )
+    assert [name for name in last if not name.startswith("layers.")] == [
+        "embedding.tokens.weight",
+        "head.norm.weight",
+        "head.norm.bias",
+    ]
+    assert first & last == {"embedding.tokens.weight"}
+
+
+def test_weights_start_alike_in_every_dtype() -> None:
+    double, single = (initial(dtype=d).state_dict() for d in (torch.float64, torch.float32))
+    assert all(torch.equal(double[name].float(), single[name]) for name in double)
+
+
+def test_another_seed_gives_other_weights() -> None:
+    one, other = (initial(seed=seed).state_dict()["embedding.tokens.weight"] for seed in (1, 2))
+    assert not torch.equal(one, other)
+
+
+def test_no_two_matrices_start_alike_and_the_residual_ones_are_smaller() -> None:
+    weights = {n: p for n, p in initial().named_parameters() if p.ndim == 2}
+    assert len({float(p[0, 0].detach()) for p in weights.values()}) == len(weights)
+    for name, weight in weights.items():
+        deviation = 0.02 / 8**0.5 if name.endswith("output.weight") else 0.02
+        assert weight.std().item() == pytest.approx(deviation, rel=0.2), name
+
+
+def test_a_last_stage_without_labels_is_an_error() -> None:
+    with pytest.raises(ValueError, match="the last stage computes losses and needs labels"):
+        stages(1)[0](torch.zeros(1, 3, dtype=torch.int64))
+
+
+def test_a_stage_may_hold_an_end_of_the_model_alone() -> None:
+    embedding = DecoderStage(SHAPE, range(0), first=True, last=False)
+    head = DecoderStage(SHAPE, range(0), first=False, last=True)
+    tokens = torch.zeros(2, 3, dtype=torch.int64)
+    assert embedding(tokens).shape == (2, 3, SHAPE.hidden_size)
+    assert head(embedding(tokens), tokens).shape == (2, 3)
+
+
+def test_positions_begin_anew_in_every_document() -> None:
+    # Attention sees distances only, so losses would be the same but for rounding.
+    (whole,), hidden = stages(1, PLAIN_LLAMA_SHAPE), torch.empty(0, dtype=torch.float64)
+    documents = Documents.between((0, 3, 4, 9), 11)
+    found = whole._with_angles(AttentionContext(documents), 11, hidden)
+    positions = torch.tensor([0, 1, 2, 0, 0, 1, 2, 3, 4, 0, 1])
+    expected = Angles.from_positions(PLAIN_LLAMA_SHAPE, positions, torch.float64)
+    assert found.angles is not None
+    assert all(torch.equal(*both) for both in zip(found.angles, expected, strict=True))
+    assert found.documents is documents
+
+
+def test_gradients_of_turned_vectors_are_turned_back() -> None:
+    shape, positions = PLAIN_LLAMA_SHAPE, torch.tensor([0, 1, 5])
+    angles = Angles.from_positions(shape, positions, torch.float64)
+    vectors = torch.randn(2, 3, 4, shape.head_width, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(angles.turn, vectors)
+
+
+def test_angles_of_16_bits_are_computed_in_32() -> None:
+    positions = torch.tensor([4097])  # bfloat16 knows 4096 and 4112
+    model = PLAIN_LLAMA_SHAPE.model_copy(update={"max_tokens": 5000})
+    narrow, wide = (
+        Angles.from_positions(model, positions, t) for t in (torch.bfloat16, torch.float32)
+    )
+    for found, expected in zip(narrow, wide, strict=True):
+        torch.testing.assert_close(found, expected.bfloat16(), rtol=0, atol=0)
