@@ -1,6 +1,6 @@
 """A residual stream that is spread over shards, against the whole one."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -154,7 +154,8 @@ def test_maps_see_all_tokens_and_keep_own_ones(rows: int, tokens: int, n_shards:
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            mapped = stream.map(hidden, LinearMap(own[0], own[1]), LinearMap(own[2], None))
+            maps: list[Any] = [LinearMap(own[0], own[1]), LinearMap(own[2], None)]
+            mapped = stream.map(hidden, *maps)
         joined = torch.cat(mapped, -1)
         joined.backward(towards[shards.shard])  # type: ignore[no-untyped-call]
         assert hidden.grad is not None

@@ -24,7 +24,7 @@ class AllocatedMemory:
     time.
 
     Attributes:
-        has_transient: True; see `MemoryAccount`.
+        has_transient: True; see `ActivationMemory`.
     """
 
     has_transient = True

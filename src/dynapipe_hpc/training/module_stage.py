@@ -1,7 +1,7 @@
 """Pipeline stage made of a torch module."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -19,36 +19,6 @@ from dynapipe_hpc.training.optimizer import Optimizer, PendingStep, Step
 from dynapipe_hpc.training.preferences import AnswerLogProbs, PreferenceLoss
 
 
-class MemoryAccount(Protocol):
-    """Account of the memory that micro-batches keep between their passes."""
-
-    @property
-    def peak_bytes(self) -> int:
-        """Peak of the kept memory since the last `restart`, in bytes."""
-        ...
-
-    @property
-    def has_transient(self) -> bool:
-        """Whether the peak includes memory that passes need only while they run."""
-        ...
-
-    def keep(self, microbatch: int, tensor: Tensor) -> None:
-        """Adds a boundary tensor to the account of a micro-batch."""
-        ...
-
-    def recording(self, microbatch: int) -> AbstractContextManager[None]:
-        """Adds what autograd saves inside the block to the account of a micro-batch."""
-        ...
-
-    def release(self, microbatch: int) -> None:
-        """Takes a micro-batch off the account."""
-        ...
-
-    def restart(self) -> None:
-        """Starts a new peak at the current memory."""
-        ...
-
-
 class ActivationMemory:
     """Account of a rank's activations: tensors saved by autograd, and boundary tensors.
 
@@ -58,6 +28,7 @@ class ActivationMemory:
     Attributes:
         live_bytes: Memory kept now, in bytes.
         peak_bytes: Peak of the kept memory since the last `restart`, in bytes.
+        has_transient: Whether the peak includes memory that passes need only while they run.
     """
 
     has_transient = False
@@ -174,9 +145,7 @@ class ModuleStage(Generic[BatchT]):
         self._optimizer = optimizer
         device = optimizer.parameters.weights.device
         on_host = device.type == "cpu"
-        self._memory: MemoryAccount = (
-            ActivationMemory(module.parameters()) if on_host else AllocatedMemory(device)
-        )
+        self._memory = ActivationMemory(module.parameters()) if on_host else AllocatedMemory(device)
         self._recompute: dict[int, Recompute] = {}
         self._loaded: dict[int, BatchT] = {}
         self._graphs: dict[int, tuple[Tensor | None, Tensor]] = {}  # input and output of each
@@ -325,7 +294,7 @@ class ModuleStage(Generic[BatchT]):
             split_backward: Whether gradients of weights have a pass of their own.
 
         Returns:
-            The peak of its memory in bytes, see `MemoryAccount`.
+            The peak of its memory in bytes, see `ActivationMemory`.
 
         Raises:
             MemoryError: The device lacks the memory.

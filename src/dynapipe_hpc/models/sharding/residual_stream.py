@@ -11,7 +11,7 @@ Source:
 
 from collections.abc import Callable
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,101 +19,24 @@ from torch.autograd import Function
 from torch.nn import functional
 
 from dynapipe_hpc.models.deferred_weights import weight_gradient
-from dynapipe_hpc.models.sharding.adapters import Adapters
 from dynapipe_hpc.models.sharding.shards import Shards, copy_to_shards, reduce_from_shards
 
-
-class Map(Protocol):
-    """Linear map of which every shard computes some of the outputs."""
-
-    @property
-    def weight(self) -> Tensor:
-        """Shape (outputs, inputs)."""
-        ...
-
-    @property
-    def bias(self) -> Tensor | None:
-        """Shape (outputs,); None if there is none."""
-        ...
-
-    @property
-    def adapters(self) -> Adapters:
-        """Adapters beside the weight, possibly none."""
-        ...
-
-    def __call__(self, values: Tensor, /) -> Tensor:
-        """Maps (..., inputs) to (..., outputs)."""
-        ...
+if TYPE_CHECKING:
+    from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
 
 
-class ResidualStream(Protocol):
-    """Residual stream of a micro-batch, in the form in which shards hold it.
+class ResidualStream:
+    """Residual stream of a micro-batch, which every shard holds whole, or see `SpreadStream`.
 
-    Tensors "of the stream" have that form, other tensors the shape (rows, tokens, ...).
+    Tensors "of the stream" have the form in which shards hold it, here (rows, tokens, width); other
+    tensors have the shape (rows, tokens, ...).
+
+    Attributes:
+        token_dimension: Dimension of a tensor of the stream that counts tokens.
+        n_own: Size of that dimension.
+        keys: Keys of all tokens for dropout, shape (rows, tokens); None to drop nothing.
+        own_keys: Keys of the tokens of a tensor of the stream, of its shape without the width.
     """
-
-    @property
-    def token_dimension(self) -> int:
-        """Dimension of a tensor of the stream that counts tokens."""
-        ...
-
-    @property
-    def n_own(self) -> int:
-        """Size of that dimension."""
-        ...
-
-    @property
-    def keys(self) -> Tensor | None:
-        """Keys of all tokens for dropout, shape (rows, tokens); None to drop nothing."""
-        ...
-
-    @property
-    def own_keys(self) -> Tensor | None:
-        """Keys of the tokens of a tensor of the stream, of its shape without the width."""
-        ...
-
-    def end(self, hidden: Tensor) -> Tensor:
-        """A tensor that all shards hold, and with which all go on alike."""
-        ...
-
-    def gather(self, hidden: Tensor) -> Tensor:
-        """All tokens, with which each shard continues on its own."""
-        ...
-
-    def map(self, hidden: Tensor, *maps: Map) -> tuple[Tensor, ...]:
-        """All tokens, mapped to this shard's outputs of each map."""
-        ...
-
-    def sum(self, part: Tensor) -> Tensor:
-        """The sum over shards of what each computed of all tokens; of the stream."""
-        ...
-
-    def common(self, weight: Tensor) -> Tensor:
-        """A weight that all shards hold, for use with what only one shard computes."""
-        ...
-
-    def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Looks up row i for every token at position i and adds it to the stream.
-
-        Args:
-            table: Shape (positions, width).
-            positions: Positions of the tokens of a packed row, shape (tokens,); None if they count
-                from the start of each row.
-        """
-        ...
-
-
-def residual_stream(
-    shards: Shards, rows: int, tokens: int, keys: Tensor | None = None
-) -> ResidualStream:
-    """The stream of a micro-batch of some rows, in the form that the shards have agreed on."""
-    if shards.sequence_parallel and shards.n_shards > 1:
-        return SpreadStream(shards, rows, tokens, keys)
-    return WholeStream(shards, tokens, keys)
-
-
-class WholeStream:
-    """Residual stream that every shard holds whole, shape (rows, tokens, width)."""
 
     token_dimension = 1
 
@@ -124,34 +47,40 @@ class WholeStream:
         self.keys = self.own_keys = keys
 
     def end(self, hidden: Tensor) -> Tensor:
-        """The tensor itself."""
+        """A tensor that all shards hold, and with which all go on alike."""
         return hidden
 
     def gather(self, hidden: Tensor) -> Tensor:
-        """The tensor itself; its gradient is summed over shards (all-reduce)."""
+        """All tokens, with which each shard continues on its own; sums gradients over shards."""
         return copy_to_shards(hidden, self._shards)
 
-    def map(self, hidden: Tensor, *maps: Map) -> tuple[Tensor, ...]:
-        """Outputs of each map; the gradient of `hidden` is summed over shards once for all."""
+    def map(self, hidden: Tensor, *maps: "ColumnLinear") -> tuple[Tensor, ...]:
+        """All tokens, mapped to this shard's outputs of each map."""
         hidden = self.gather(hidden)
         return tuple(each(hidden) for each in maps)
 
     def sum(self, part: Tensor) -> Tensor:
-        """The sum over shards (all-reduce)."""
+        """The sum over shards of what each computed of all tokens; of the stream."""
         return reduce_from_shards(part, self._shards)
 
     def common(self, weight: Tensor) -> Tensor:
-        """The weight; its gradient is summed over shards (all-reduce), so that all have the sum."""
+        """A weight that all shards hold, for use with what only one shard computes."""
         return copy_to_shards(weight, self._shards)
 
     def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
-        """The first rows of the table, which every row of tokens adds; or those of positions."""
+        """Row i of a table, shape (positions, width), for every token at position i.
+
+        Args:
+            table: Shape (positions, width).
+            positions: Positions of the tokens of a packed row, shape (tokens,); None if they count
+                from the start of each row.
+        """
         if positions is None:
             return table[: self.n_own]
         return functional.embedding(positions, table)
 
 
-class SpreadStream:
+class SpreadStream(ResidualStream):
     """Residual stream of which every shard holds an equal part of all tokens.
 
     Tokens are numbered through all rows, and zeros fill up the last parts. Shape (tokens of a
@@ -169,15 +98,12 @@ class SpreadStream:
         self.own_keys = None if keys is None else self.own_tokens(keys.unsqueeze(-1)).squeeze(-1)
 
     def end(self, hidden: Tensor) -> Tensor:
-        """All tokens (all-gather); each shard takes the gradient of its own."""
         return _passed(hidden, self.all, self.own_tokens)
 
     def gather(self, hidden: Tensor) -> Tensor:
-        """All tokens (all-gather); their gradients are summed where they belong."""
         return _passed(hidden, self.all, self.own_sum)
 
-    def map(self, hidden: Tensor, *maps: Map) -> tuple[Tensor, ...]:
-        """Outputs of each map for all tokens, which are gathered again in the backward pass."""
+    def map(self, hidden: Tensor, *maps: "ColumnLinear") -> tuple[Tensor, ...]:
         firsts = [each.adapters.first_weights for each in maps]
         weights = [*(each.weight for each in maps), *chain(*firsts)]
         biases = [*(each.bias for each in maps), *[None] * (len(weights) - len(maps))]
@@ -191,15 +117,12 @@ class SpreadStream:
         )
 
     def sum(self, part: Tensor) -> Tensor:
-        """This shard's tokens of the sum (reduce-scatter); their gradients are gathered."""
         return _passed(part, self.own_sum, self.all)
 
     def common(self, weight: Tensor) -> Tensor:
-        """The weight itself: gradients of all that shards hold are summed before the update."""
-        return weight
+        return weight  # as gradients of all that shards hold are summed before the update
 
     def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
-        """A row of the table for each of this shard's tokens."""
         first = self._shards.shard * self.n_own
         numbers = torch.arange(first, first + self.n_own, device=table.device) % self._tokens
         return functional.embedding(numbers if positions is None else positions[numbers], table)
@@ -219,6 +142,15 @@ class SpreadStream:
         """This shard's tokens of a sum over shards (reduce-scatter)."""
         whole = _filled_up(part.flatten(0, 1), self._shards.n_shards * self.n_own)
         return self._shards.sum_own_over_shards(whole.contiguous())
+
+
+def residual_stream(
+    shards: Shards, rows: int, tokens: int, keys: Tensor | None = None
+) -> ResidualStream:
+    """The stream of a micro-batch of some rows, in the form that the shards have agreed on."""
+    if shards.sequence_parallel and shards.n_shards > 1:
+        return SpreadStream(shards, rows, tokens, keys)
+    return ResidualStream(shards, tokens, keys)
 
 
 def _filled_up(tokens: Tensor, n_tokens: int) -> Tensor:
