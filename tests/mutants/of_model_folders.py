@@ -82,8 +82,8 @@ MODEL_FOLDERS = (
     ),
     Mutant(
         f"{HUGGINGFACE}/decoder.py",
-        '("num_attention_heads", "num_key_value_heads",',
-        '("num_attention_heads",',
+        'settings.completed("num_key_value_heads", *',
+        "settings.completed(*",
         "a Mistral has as many heads of keys as of queries where its file says nothing",
         (f"{SETTINGS[0]}::test_sizes_that_are_left_out_are_those_of_the_class",),
     ),

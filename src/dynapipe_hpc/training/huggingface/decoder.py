@@ -16,6 +16,7 @@ from dynapipe_hpc.training.huggingface.mapping import (
     TensorMap,
     Values,
     same,
+    sizes_of,
 )
 
 
@@ -104,21 +105,25 @@ def _weights_of_layer(shape: DecoderShape) -> Iterator[tuple[str, tuple[int, ...
     yield "feed_forward.output", (width, inner), settings.ffn_bias
 
 
+_GPT2_SIZES = {
+    "n_layers": "n_layer",
+    "hidden_size": "n_embd",
+    "n_heads": "n_head",
+    "vocab_size": "vocab_size",
+    "max_tokens": "n_positions",
+}
+
+
 def _gpt2_model(settings: Settings) -> Values:
     settings.require("activation_function", "gelu_new", "gelu_pytorch_tanh")
     settings.require("scale_attn_weights", True)
     settings.require("scale_attn_by_inverse_layer_idx", False)
     settings.require("add_cross_attention", False)
-    settings = settings.completed("n_embd", "n_layer", "n_head", "vocab_size", "n_positions")
-    width = settings.integer("n_embd")
+    sizes = sizes_of(settings, _GPT2_SIZES)
     return {
         "family": "gpt",
-        "n_layers": settings.integer("n_layer"),
-        "hidden_size": width,
-        "n_heads": settings.integer("n_head"),
-        "ffn_size": settings.integer("n_inner", 4 * width),
-        "vocab_size": settings.integer("vocab_size"),
-        "max_tokens": settings.integer("n_positions"),
+        **sizes,
+        "ffn_size": settings.integer("n_inner", 4 * sizes["hidden_size"]),
         "norm_epsilon": settings.number("layer_norm_epsilon", 1e-5),
         "tied_head": settings.flag("tie_word_embeddings", default=True),
         "dropout": settings.share("resid_pdrop", 0.1),
@@ -127,12 +132,8 @@ def _gpt2_model(settings: Settings) -> Values:
 
 def _gpt2_config(shape: GptShape) -> Values:
     return {
-        "n_layer": shape.n_layers,
-        "n_embd": shape.hidden_size,
-        "n_head": shape.n_heads,
+        **{theirs: getattr(shape, ours) for ours, theirs in _GPT2_SIZES.items()},
         "n_inner": shape.ffn_size,
-        "vocab_size": shape.vocab_size,
-        "n_positions": shape.max_tokens,
         "layer_norm_epsilon": shape.norm_epsilon,
         "tie_word_embeddings": shape.tied_head,
         "activation_function": "gelu_new",
@@ -161,9 +162,6 @@ GPT2 = ModelTypeMapping(
 )
 
 
-_PLAIN, _LINEAR, _LLAMA3, _YARN = "default", "linear", "llama3", "yarn"
-
-
 def rope_values(settings: Settings) -> Values:
     """Values of the [model] table: base and scaling of rotary positions."""
     given: dict[str, Any] = {"rope_theta": settings.get("rope_theta")}
@@ -173,39 +171,31 @@ def rope_values(settings: Settings) -> Values:
             raise InputError(f"{settings.path}: '{name}' is {quoted(scaling)}, not a JSON object")
         given |= scaling
     complete = Settings(settings.path, {"rope_type": given.get("type"), **given})
-    complete.require("rope_type", _PLAIN, _LINEAR, _LLAMA3, _YARN)
+    complete.require("rope_type", "default", "linear", "llama3", "yarn")
     complete.require("partial_rotary_factor", 1.0)
     settings.require("partial_rotary_factor", 1.0)
     theta = {"rope_theta": complete.number("rope_theta", 10_000.0)}
-    match complete.get("rope_type", _PLAIN):
+    match complete.get("rope_type", "default"):
         case "linear":
-            return {
-                **theta,
-                "rope_scaling": {"kind": _LINEAR, "factor": _number(complete, "factor")},
-            }
+            more: Values = {}
         case "llama3":
-            factors = {
-                name: _number(complete, name)
-                for name in ("factor", "low_freq_factor", "high_freq_factor")
-            }
-            scaling = {
-                "kind": _LLAMA3,
-                **factors,
+            more = {
+                "low_freq_factor": _number(complete, "low_freq_factor"),
+                "high_freq_factor": _number(complete, "high_freq_factor"),
                 "original_max_tokens": _original_max_tokens(settings, complete),
             }
-            return {**theta, "rope_scaling": scaling}
         case "yarn":
-            scaling = {
-                "kind": _YARN,
-                "factor": _number(complete, "factor"),
+            more = {
                 "beta_fast": complete.number("beta_fast", 32.0),
                 "beta_slow": complete.number("beta_slow", 1.0),
                 "original_max_tokens": _original_max_tokens(settings, complete),
                 "attention_factor": _attention_factor(complete),
                 "truncate": complete.flag("truncate", default=True),
             }
-            return {**theta, "rope_scaling": scaling}
-    return theta
+        case _:
+            return theta
+    known = {"kind": complete.get("rope_type"), "factor": _number(complete, "factor")}
+    return {**theta, "rope_scaling": {**known, **more}}
 
 
 def _attention_factor(complete: Settings) -> float | None:
@@ -258,33 +248,33 @@ def _number(settings: Settings, name: str) -> float:
     return settings.number(name, 0.0)
 
 
-_LLAMA_SIZES = (
-    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
-    *("num_attention_heads", "num_key_value_heads", "max_position_embeddings"),
-)
+_LLAMA_SIZES = {
+    "n_layers": "num_hidden_layers",
+    "hidden_size": "hidden_size",
+    "n_heads": "num_attention_heads",
+    "ffn_size": "intermediate_size",
+    "vocab_size": "vocab_size",
+    "max_tokens": "max_position_embeddings",
+}
 
 
 def _llama_model(
     settings: Settings, *, qkv_bias: bool, may_have_biases: bool, qk_norm: bool
 ) -> Values:
-    settings = settings.completed(*_LLAMA_SIZES, *(("head_dim",) if qk_norm else ()))
+    sizes = sizes_of(settings, _LLAMA_SIZES)
+    settings = settings.completed("num_key_value_heads", *(("head_dim",) if qk_norm else ()))
     settings.require("hidden_act", "silu", "swish")
     if not may_have_biases:
         settings.require("attention_bias", False)
     settings.require("mlp_bias", False)
     has_biases = settings.flag("attention_bias", default=False)
-    width, n_heads = settings.integer("hidden_size"), settings.integer("num_attention_heads")
-    max_tokens = settings.integer("max_position_embeddings")
+    n_heads = sizes["n_heads"]
     return {
         "family": "llama",
-        "n_layers": settings.integer("num_hidden_layers"),
-        "hidden_size": width,
-        "n_heads": n_heads,
+        **sizes,
         "n_kv_heads": settings.integer("num_key_value_heads", n_heads),
-        "head_size": settings.integer("head_dim", max(1, width // n_heads)),
-        "ffn_size": settings.integer("intermediate_size"),
-        "vocab_size": settings.integer("vocab_size"),
-        "max_tokens": min(max_tokens, longest_seen(settings)),
+        "head_size": settings.integer("head_dim", max(1, sizes["hidden_size"] // n_heads)),
+        "max_tokens": min(sizes["max_tokens"], longest_seen(settings)),
         "norm_epsilon": settings.number("rms_norm_eps", 1e-6),
         "tied_head": settings.flag("tie_word_embeddings", default=False),
         "qkv_bias": qkv_bias or has_biases,
@@ -296,14 +286,9 @@ def _llama_model(
 
 def _llama_config(shape: LlamaShape) -> Values:
     return {
-        "num_hidden_layers": shape.n_layers,
-        "hidden_size": shape.hidden_size,
-        "num_attention_heads": shape.n_heads,
+        **{theirs: getattr(shape, ours) for ours, theirs in _LLAMA_SIZES.items()},
         "num_key_value_heads": shape.layer_settings.n_kv_heads,
         "head_dim": shape.head_width,
-        "intermediate_size": shape.ffn_size,
-        "vocab_size": shape.vocab_size,
-        "max_position_embeddings": shape.max_tokens,
         "rms_norm_eps": shape.norm_epsilon,
         "tie_word_embeddings": shape.tied_head,
         "hidden_act": "silu",

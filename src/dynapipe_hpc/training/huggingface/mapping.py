@@ -169,6 +169,12 @@ LONGEST = 2**24
 """Most tokens of a row that the [model] table allows."""
 
 
+def sizes_of(settings: Settings, names: Mapping[str, str]) -> dict[str, int]:
+    """Sizes by our names, which settings or their class have by those of Hugging Face."""
+    complete = settings.completed(*names.values())
+    return {ours: complete.integer(theirs) for ours, theirs in names.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class ModelTypeMapping:
     """Mapping of a `model_type` of Hugging Face.

@@ -11,13 +11,21 @@ from dynapipe_hpc.training.huggingface.mapping import (
     TensorMap,
     Values,
     same,
+    sizes_of,
 )
 from dynapipe_hpc.training.huggingface.tensors import has_weights, stored_tensors
 
 _SHARED, _HEAD = "shared.weight", "lm_head.weight"
 _COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 _EMBEDDINGS = (_SHARED, *_COPIES)
-_SIZES = ("num_layers", "d_model", "num_heads", "d_kv", "d_ff", "vocab_size", "feed_forward_proj")
+_SIZES = {
+    "n_layers": "num_layers",
+    "hidden_size": "d_model",
+    "n_heads": "num_heads",
+    "head_size": "d_kv",
+    "ffn_size": "d_ff",
+    "vocab_size": "vocab_size",
+}
 MAX_TOKENS = 512  # with which T5 was pretrained; positions are relative
 
 
@@ -33,18 +41,13 @@ def _mt5_model(settings: Settings) -> Values:
 
 
 def _model(settings: Settings, *, scaled: bool) -> Values:
-    settings = settings.completed(*_SIZES)
-    n_layers = settings.integer("num_layers")
+    settings = settings.completed("feed_forward_proj")
+    sizes = sizes_of(settings, _SIZES)
     settings.require("feed_forward_proj", "relu", "gated-gelu")
     return {
         "family": "t5",
-        "n_layers": n_layers,
-        "n_decoder_layers": settings.integer("num_decoder_layers", n_layers),
-        "hidden_size": settings.integer("d_model"),
-        "n_heads": settings.integer("num_heads"),
-        "head_size": settings.integer("d_kv"),
-        "ffn_size": settings.integer("d_ff"),
-        "vocab_size": settings.integer("vocab_size"),
+        **sizes,
+        "n_decoder_layers": settings.integer("num_decoder_layers", sizes["n_layers"]),
         "max_tokens": settings.integer("n_positions", MAX_TOKENS),
         "norm_epsilon": settings.number("layer_norm_epsilon", 1e-6),
         "gated": settings.get("feed_forward_proj", "relu") == "gated-gelu",
@@ -73,13 +76,8 @@ def _head(settings: Settings, *, scaled: bool) -> Values:
 def _config(shape: T5Shape) -> Values:
     gated, tied = shape.gated, shape.tied_head
     return {
-        "num_layers": shape.n_layers,
+        **{theirs: getattr(shape, ours) for ours, theirs in _SIZES.items()},
         "num_decoder_layers": shape.n_decoder_layers or shape.n_layers,
-        "d_model": shape.hidden_size,
-        "num_heads": shape.n_heads,
-        "d_kv": shape.head_size,
-        "d_ff": shape.ffn_size,
-        "vocab_size": shape.vocab_size,
         "n_positions": shape.max_tokens,
         "layer_norm_epsilon": shape.norm_epsilon,
         "feed_forward_proj": "gated-gelu" if gated else "relu",
