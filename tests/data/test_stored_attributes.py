@@ -7,9 +7,7 @@ import h5py
 import numpy as np
 import pytest
 from tests.examples.measured_layers import linear_table
-from tests.examples.tokenized import write_samples
 
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.stored_attributes import StoredAttributes
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
@@ -62,18 +60,6 @@ def with_variable_length(group: h5py.Group) -> None:
             group.attrs[name] = value.decode()
         elif getattr(value, "dtype", np.dtype(int)).kind == "S":
             group.attrs[name] = [each.decode() for each in value.tolist()]
-
-
-def test_a_dataset_with_texts_of_variable_length_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "x.h5"
-    write_samples(path, [([1], [2], "a")], vocab_size=50)
-    with DatasetFile(path) as dataset:
-        before = dataset.header
-    with h5py.File(path, "a") as file:
-        with_variable_length(file)
-        assert isinstance(file.attrs["format"], str)
-    with DatasetFile(path) as dataset:
-        assert dataset.header == before
 
 
 def test_a_cost_table_with_texts_of_variable_length_is_read(tmp_path: Path) -> None:

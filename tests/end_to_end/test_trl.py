@@ -97,16 +97,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ours(folder: Path) -> Pairs:
     """Our tokens of every pair, whole."""
-    pairs: Pairs = []
     with DatasetFile(folder / "pairs.h5") as dataset:
-        for block in dataset.blocks(dataset.parts[0], 10):
-            assert block.rejected is not None
-            sides = [
-                np.split(side.tokens, np.cumsum(side.lengths)[:-1])
-                for side in (block.inputs, block.targets, block.rejected)
-            ]
-            pairs += [tuple(each.tolist() for each in pair) for pair in zip(*sides, strict=True)]
-    return pairs
+        pairs = (dataset.parts(i) for i in range(dataset.n_samples))
+        return [tuple(each.tolist() for each in pair) for pair in pairs]
 
 
 def trainer_of(folder: Path, loss_type: Any, **settings: Any) -> Any:

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from tests.examples.tokenized import sides_of
 
 from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
@@ -53,13 +54,9 @@ def shown(
     """Samples of a record, which must be a good one; ASCII only."""
     made = tokenized([record], template, turns, record_format)
     assert [bad.reason for bad in made.bad] == []
-    inputs, targets = (
-        [bytes(side.tokens[a:b].tolist()) for a, b in pairwise([0, *side.lengths.cumsum()])]
-        for side in (made.block.inputs, made.block.targets)
-    )
     return [
-        _marked((inputs[i] + targets[i]).decode(), made.block.spans.of_sample(i))
-        for i in range(len(inputs))
+        _marked(bytes(inputs + targets).decode(), made.block.spans.of_sample(i))
+        for i, (inputs, targets) in enumerate(sides_of(made.block))
     ]
 
 

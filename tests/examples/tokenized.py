@@ -1,7 +1,13 @@
-"""A small dataset, for whoever needs one."""
+"""A small dataset, for whoever needs one; and its parts, to look at or to spoil."""
 
+import json
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
 
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
@@ -35,4 +41,39 @@ def write_samples(
     """Writes (input tokens, target tokens, task) triples, and spans of each, as a dataset."""
     with DatasetWriter.create(path, header(vocab_size, has_start=has_start)) as writer:
         writer.append(TokenBlock.from_samples(samples, vocab_size, spans))
+    return path
+
+
+def sides_of(block: TokenBlock) -> list[list[list[int]]]:
+    """Tokens of every sample: of its input, its target and, of a pair, its rejected answer."""
+    sides = []
+    for tokens, lengths in zip(block.tokens, block.lengths.T, strict=True):
+        ends = pairwise([0, *lengths.cumsum().tolist()])
+        sides.append([tokens[start:end].tolist() for start, end in ends])
+    return [list(each) for each in zip(*sides, strict=True)]
+
+
+def header_in(path: Path) -> dict[str, Any]:
+    """The header of a dataset as JSON."""
+    with h5py.File(path) as file:
+        header: dict[str, Any] = json.loads(file["header"][()])
+    return header
+
+
+def with_header(path: Path, **changes: object) -> Path:
+    """Another header; what is ... is removed."""
+    values = {**header_in(path), **changes}
+    content = {name: value for name, value in values.items() if value is not ...}
+    with h5py.File(path, "a") as file:
+        del file["header"]
+        file["header"] = np.bytes_(json.dumps(content).encode())
+    return path
+
+
+def with_array(path: Path, name: str, values: Any) -> Path:
+    """Other values of an array, of the type that it has."""
+    with h5py.File(path, "a") as file:
+        kind = file[name].dtype
+        del file[name]
+        file[name] = np.array(values, kind)
     return path

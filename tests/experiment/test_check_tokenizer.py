@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-import h5py
 import pytest
 from tests.data.text.test_vocabulary import write_tokenizer
+from tests.examples.tokenized import header_in
 from tests.experiment.test_load import COMPLETE
 
 from dynapipe_hpc.cli.main import main
@@ -79,8 +79,7 @@ def test_a_token_that_another_file_of_the_folder_adds_changes_nothing(model: Pat
     added = {"added_tokens_decoder": {"3": {"content": "<|im_start|>", "special": True}}}
     (model / "tokenizer_config.json").write_text(json.dumps(added))
     dataset = preprocessed(model.parent, "--tokenizer", str(model))
-    with h5py.File(dataset) as file:
-        assert file.attrs["vocab_size"] == 4
+    assert header_in(dataset)["vocab_size"] == 4
     assert opens(config_for(model, dataset))
 
 
@@ -113,20 +112,6 @@ def test_a_model_without_files_of_a_tokenizer_is_not_compared(model: Path) -> No
     (model / "spiece.model").write_bytes(b"\n")
     with pytest.raises(InputError, match=OTHERS):
         opens(config_for(model, dataset))
-
-
-def test_older_datasets_are_compared_by_the_number_of_tokens(model: Path) -> None:
-    same = preprocessed(model.parent, "--tokenizer", str(model), name="same.h5")
-    other_folder = write_tokenizer(model.parent / "other", "BPE")
-    other = preprocessed(model.parent, "--tokenizer", str(other_folder), name="other.h5")
-    path = model / "tokenizer.json"
-    path.write_text(json.dumps(json.loads(path.read_text()), indent=4))
-    for dataset in (same, other):
-        with h5py.File(dataset, "r+") as file:
-            del file.attrs["vocabulary_sha256"]
-    assert opens(config_for(model, same))
-    with pytest.raises(InputError, match=OTHERS):
-        opens(config_for(model, other))
 
 
 def test_tokens_without_rows_say_how_to_add_them(model: Path) -> None:

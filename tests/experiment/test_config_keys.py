@@ -84,7 +84,7 @@ def test_a_key_without_a_default_cannot_be_left_out(capsys: pytest.CaptureFixtur
 def test_descriptions_are_complete() -> None:
     texts = {table.full_name(key): key.text for table in key_tables() for key in table.keys}
     assert [name for name, text in texts.items() if len(text) < 12] == []
-    assert texts["data.verify"].endswith("ends with an error.")  # the last of the docstring
+    assert texts["data.check_tokenizer"].endswith("names.")  # the last of the docstring
     assert texts["model.hidden_size"] == "Width of the residual stream."  # of a parent class
 
 

@@ -3,7 +3,7 @@
 import gzip
 import json
 import resource
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from signal import SIGUSR1
 
@@ -11,14 +11,15 @@ import h5py
 import pytest
 from mpi4py import MPI
 
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-from dynapipe_hpc.data.dataset.verify_dataset import is_intact, verify_dataset
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile, verify_dataset
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text import shard
 from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, PreprocessTotals, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
+from dynapipe_hpc.experiment.preprocess import preprocess_job
 from dynapipe_hpc.experiment.preprocess.preprocess_job import Preprocessed, preprocess_together
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.slurm import STOPPED
@@ -102,6 +103,22 @@ def ended_with(
     return told
 
 
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[Path], Path], None]:
+    """Makes all shards of a dataset, as a job that ends before it joins them."""
+
+    def make(sources: Sequence[Path], output: Path) -> None:
+        def end(*_: object) -> int:
+            raise InputError("before shards are joined")
+
+        with monkeypatch.context() as patch, pytest.raises(SystemExit):
+            patch.setattr(preprocess_job, "join_datasets", end)
+            together(sources, output)
+        WORLD.Barrier()
+
+    return make
+
+
 def test_the_dataset_is_that_of_one_process(folder: Path) -> None:
     sources = [
         write_lines(folder / f"{name}.jsonl", n) for name, n in (("a", 50), ("b", 3), ("c", 700))
@@ -172,40 +189,38 @@ def test_a_source_named_twice_is_there_twice_and_made_once(folder: Path) -> None
         assert dataset.n_samples == 14
 
 
-def test_a_job_goes_on_with_what_is_there(folder: Path) -> None:
+def test_a_job_goes_on_with_what_is_there(
+    folder: Path, interrupted: Callable[[Sequence[Path], Path], None]
+) -> None:
     sources = [write_lines(folder / f"{k}.jsonl", 20 + k) for k in range(5)]
     output, shards = folder / "x.h5", folder / "x.h5.shards"
-    together(sources, output)
-    expected = verify_dataset(output)
-    WORLD.Barrier()
+    interrupted(sources, output)
+    assert not output.exists()
     if RANK == 0:
-        output.unlink()
-        one, other, *kept = sorted(shards.iterdir())
+        one, other, *_ = sorted(shards.iterdir())
         one.unlink()
         with h5py.File(other, "a") as file:
             file["inputs/tokens"][5] ^= 1
-        assert not is_intact(other)
         (shards / f".{one.name}.elsewhere.17.partial").write_bytes(b"half")
-        times = {path.name: path.stat().st_mtime_ns for path in kept}
+        (shards / "notes.txt").touch()
     WORLD.Barrier()
     made = together(sources, output)
     assert (made.n_shards, made.n_reused) == (5, 3)
-    assert verify_dataset(output) == expected
-    if RANK == 0:
-        assert {p.name: p.stat().st_mtime_ns for p in shards.iterdir() if p.name in times} == times
-        assert all(not path.name.startswith(".") for path in shards.iterdir())
+    assert verify_dataset(output) == alone(sources, folder / "alone.h5")[1]
+    assert [path.name for path in shards.iterdir()] == ["notes.txt"]
 
 
-def test_only_a_text_that_changed_is_made_again(folder: Path) -> None:
+def test_only_a_text_that_changed_is_made_again(
+    folder: Path, interrupted: Callable[[Sequence[Path], Path], None]
+) -> None:
     sources = [write_lines(folder / f"{k}.jsonl", 20) for k in range(3)]
-    together(sources, folder / "x.h5")
+    interrupted(sources, folder / "x.h5")
     write_lines(sources[1], 21)
-    made = together(sources, folder / "x.h5", AGAIN)
+    made = together(sources, folder / "x.h5")
     assert (made.n_shards, made.n_reused) == (3, 2)
     with DatasetFile(folder / "x.h5") as dataset:
         assert dataset.n_samples == 61
-    # What nobody needs any more has gone.
-    assert len(list((folder / "x.h5.shards").iterdir())) == 3
+    assert not (folder / "x.h5.shards").exists()
 
 
 def test_an_existing_dataset_is_replaced_only_by_force(
@@ -214,7 +229,7 @@ def test_an_existing_dataset_is_replaced_only_by_force(
     source = write_lines(folder / "a.jsonl", 3)
     together([source], folder / "x.h5")
     assert "x.h5: already exists; name another" in ended_with(2, capsys, [source], folder / "x.h5")
-    assert together([source], folder / "x.h5", AGAIN).n_reused == 1
+    assert together([source], folder / "x.h5", AGAIN).n_shards == 1
 
 
 def test_a_bad_line_on_one_rank_ends_all_and_keeps_what_is_finished(
@@ -316,12 +331,15 @@ def test_ranks_with_different_tokenizers_are_refused(
 
 
 def test_a_full_disk_on_one_rank_is_one_message_and_keeps_what_is_finished(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    interrupted: Callable[[Sequence[Path], Path], None],
 ) -> None:
     """Files may not grow above a limit, which is what programs see of a full disk."""
     small = [write_lines(folder / f"{k}.jsonl", 10) for k in range(2)]
     large = write_lines(folder / "large.jsonl", 20_000)
-    together(small, folder / "x.h5")
+    interrupted(small, folder / "x.h5")
+    capsys.readouterr()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:

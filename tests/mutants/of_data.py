@@ -3,7 +3,6 @@
 from tests.mutants.mutant import Mutant
 
 TRAINED = ("tests/models/test_trained_tokens.py",)
-SPANS = ("tests/data/dataset/test_stored_spans.py",)
 SOURCES = ("tests/data/text/test_sources.py",)
 CHAT = ("tests/data/text/test_chat.py",)
 TURNS = ("tests/data/text/test_chat_turns.py",)
@@ -208,8 +207,8 @@ DATA = (
     Mutant("data/text/chat_turns.py", "whole._replace(turn_ends=samples[0].turn_ends)", "whole",
            "marked turns have no end", TURN_ENDS),
     Mutant("data/dataset/dataset_writer.py",
-           "turn_end_ids |= set(shard", "turn_end_ids = set(shard",
-           "an index knows the ends of its last shard only", TURN_ENDS),
+           "turn_end_ids |= set(part", "turn_end_ids = set(part",
+           "a dataset knows the ends of its last part only", TURN_ENDS),
     # messages
     Mutant("data/text/messages.py", "return all(flags.values())", "return True",
            "turns are trained that say they are not to be", MESSAGES),
@@ -263,7 +262,7 @@ DATA = (
            "a template's own first token comes second",
            ("tests/data/text/test_chat.py"
             "::test_pairs_become_messages_by_a_template_that_is_named",)),
-    Mutant("data/text/show_samples.py", "or [(len(inputs[i]), len(tokens))]", "or []",
+    Mutant("data/text/show_samples.py", "or [(inputs, inputs + targets)]", "or []",
            "a sample without marks shows nothing trained", SHOW),
     Mutant("data/text/tokenize_lines.py", "if start == end:", "if False:",
            "a turn without tokens ends the turn before",
@@ -345,14 +344,12 @@ DATA = (
     Mutant("data/dataset/long_samples.py", "(dataset.spans.lengths > 0) | is_pair",
            "dataset.spans.lengths > 0", "a prompt loses its end",
            (f"{PAIRS[0]}::test_a_pair_is_cut_or_left_out_as_one",)),
-    Mutant("data/dataset/content_hash.py", 'if has_all or "rejected" not in name',
-           'if "rejected" not in name', "the checksum knows no rejected answers", PAIRS),
     # start tokens
     Mutant("models/collate.py", "[[tokens.start(sample)], inputs", "[[0], inputs",
            "a sample's own start token is not read", TRAINED),
     Mutant("data/dataset/dataset_file.py", "self.spans.without_first_tokens() if", "self.spans if",
            "marks are one token late", TRAINED),
-    Mutant("data/dataset/dataset_file.py", '"targets": ~has_input', '"targets": has_input',
+    Mutant("data/dataset/dataset_file.py", "== (part == 0)", "== (part == 1)",
            "a sample without input predicts its first token", DATASET),
     Mutant("data/text/default_ends.py", "start_id = before[0] if", "start_id = eos_id if",
            "a tokenizer's own start token is not used",
@@ -379,12 +376,20 @@ DATA = (
            "text becomes special tokens unasked",
            (f"{TOKENIZERS[0]}::test_answers_make_the_end_of_text_only_if_asked",)),
     # spans in the file
-    Mutant("data/spans.py", "slice(int(offsets[0]), int(offsets[-1]))",
-           "slice(0, int(offsets[-1] - offsets[0]))", "a shard has the spans of the first", SPANS),
-    Mutant("data/dataset/content_hash.py", "digests += self._spans.values()", "pass",
-           "the checksum knows no spans", SPANS),
     Mutant("data/dataset/dataset_file.py", "(n_with_start == 0)", "(n_with_start < 0)",
-           "a sample may lose all that is trained", SPANS),
+           "a sample may lose all that is trained", DATASET),
+    # checksums and parts
+    Mutant("data/dataset/dataset_file.py", "if crc != self.crcs[sample_id]:", "if False:",
+           "a damaged sample is trained on", DATASET),
+    Mutant("data/dataset/dataset_file.py", "LENGTHS.pack(*map(len, parts), *self._absent)", 'b""',
+           "the checksum does not know where a target begins", DATASET),
+    Mutant("data/token_block.py", "zlib.crc32(task, zlib.crc32(spans, zlib.crc32(lengths)))",
+           "zlib.crc32(spans, zlib.crc32(lengths))",
+           "the checksum knows no tasks", DATASET),
+    Mutant("data/dataset/dataset_file.py", "if len(bounds) else b\"\"", "if False else b\"\"",
+           "the checksum knows no spans", DATASET),
+    Mutant("data/dataset/dataset_writer.py", "ids[part.task_ids]", "part.task_ids",
+           "parts number their tasks by themselves", DATASET),
     # mixtures
     Mutant("data/dataset/mixture.py", "max(end, count)) + 0.5)",
            "max(end, count)) + 1)", "draws are due half a draw late", MIXTURE),

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     "Tokenizes records (JSON lines, plain or compressed; Parquet or Arrow tables; - for standard "
     "input): pairs of an input and a target, Alpaca's instructions, conversations, preference "
     "pairs or plain text; data/README.md describes them. With mpiexec or srun, the ranks share the "
-    "work, OUT.h5 is an index of the shards in OUT.h5.shards, and the same command, started again, "
-    "continues where it stopped.",
+    "work, and the same command, started again, continues where it stopped.",
     option("sources IN", "files of records, or - for standard input", nargs="+"),
     option("output OUT.h5", "the dataset"),
     option(

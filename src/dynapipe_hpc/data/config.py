@@ -77,8 +77,6 @@ class DataConfig(ConfigTable):
             input and target. A t5 predicts only targets.
         tokens_per_batch: Most tokens in one global batch, after cutting and without padding.
         seed: Seed of the order in which an epoch visits the samples.
-        verify: Whether a run reads all samples once, while it trains, and compares them with their
-            checksums; if they differ, it ends with an error.
         check_tokenizer: Whether datasets must have been made with the tokenizer of the model that
             model.init_from names.
     """
@@ -93,8 +91,17 @@ class DataConfig(ConfigTable):
     loss_on: LossOn = "marked"
     tokens_per_batch: int = Field(ge=1, le=2**40)
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
-    verify: bool = True
     check_tokenizer: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_verify_is_absent(cls, table: Any) -> Any:
+        if isinstance(table, dict) and "verify" in table:
+            raise ValueError(
+                "verify is no key any more, as every sample is compared with its checksum when it "
+                "is read; remove it"
+            )
+        return table
 
     @model_validator(mode="after")
     def _check_max_tokens_fit_a_batch(self) -> Self:

@@ -18,26 +18,23 @@ class Spans:
     Attributes:
         offsets: Spans of sample *i* are those from `offsets[i]` to `offsets[i + 1]`, int64, shape
             (n_samples + 1,).
-        starts: First position of every span in its sample, int32, shape (n_spans,).
-        ends: Position after the last, int32, shape (n_spans,).
+        bounds: First position of every span in its sample, and that after the last, int32, shape
+            (n_spans, 2).
     """
 
     offsets: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.int32]
-    ends: npt.NDArray[np.int32]
+    bounds: npt.NDArray[np.int32]
 
     @classmethod
     def none(cls, n_samples: int) -> Self:
         """Samples that all train their targets; takes no memory."""
-        nothing = np.zeros(0, np.int32)
-        return cls(np.broadcast_to(np.int64(0), (n_samples + 1,)), nothing, nothing)
+        return cls(np.broadcast_to(np.int64(0), (n_samples + 1,)), np.zeros((0, 2), np.int32))
 
     @classmethod
     def from_samples(cls, samples: Sequence[Sequence[Span]]) -> Self:
         """Spans, sample by sample."""
         bounds = np.array([span for spans in samples for span in spans], np.int32).reshape(-1, 2)
-        offsets = np.cumsum([0, *map(len, samples)], dtype=np.int64)
-        return cls(offsets, bounds[:, 0].copy(), bounds[:, 1].copy())
+        return cls(np.cumsum([0, *map(len, samples)], dtype=np.int64), bounds)
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
@@ -45,9 +42,18 @@ class Spans:
         lengths = np.concatenate([part.lengths for part in parts])
         return cls(
             np.insert(np.cumsum(lengths, dtype=np.int64), 0, 0),
-            np.concatenate([part.starts for part in parts]),
-            np.concatenate([part.ends for part in parts]),
+            np.concatenate([part.bounds for part in parts]),
         )
+
+    @property
+    def starts(self) -> npt.NDArray[np.int32]:
+        """First position of every span in its sample, shape (n_spans,)."""
+        return self.bounds[:, 0]
+
+    @property
+    def ends(self) -> npt.NDArray[np.int32]:
+        """Position after the last of every span, shape (n_spans,)."""
+        return self.bounds[:, 1]
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -57,17 +63,8 @@ class Spans:
     def of_sample(self, sample_id: int) -> list[Span]:
         """Spans of a sample, ascending."""
         first, end = self.offsets[sample_id : sample_id + 2].tolist()
-        starts, ends = (bounds[first:end].tolist() for bounds in (self.starts, self.ends))
-        return list(zip(starts, ends, strict=True))
+        return [(start, until) for start, until in self.bounds[first:end].tolist()]
 
     def without_first_tokens(self) -> Self:
         """The same spans in samples that have lost their first token."""
-        return replace(self, starts=np.maximum(self.starts - 1, 0), ends=self.ends - 1)
-
-    def between(self, first: int, end: int) -> Self:
-        """Spans of the samples from `first` to before `end`."""
-        offsets = self.offsets[first : end + 1]
-        bounds_of_block = slice(int(offsets[0]), int(offsets[-1]))
-        return type(self)(
-            offsets - offsets[0], self.starts[bounds_of_block], self.ends[bounds_of_block]
-        )
+        return replace(self, bounds=np.maximum(self.bounds - 1, 0))

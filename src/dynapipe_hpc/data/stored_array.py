@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import h5py
 
@@ -17,30 +17,28 @@ def open_stored(path: Path) -> h5py.File:
         OSError: The file cannot be opened, or is not a complete HDF5 file.
     """
     with open_input(path) as file:
-        # Opening the descriptor gives the file that was checked, whatever has its name now.
-        # Without a chunk cache HDF5 reads just the bytes asked for, not the chunk around them.
-        name = f"/proc/self/fd/{file.fileno()}"
-        return h5py.File(name, "r", locking=False, rdcc_nbytes=0)
+        return stored_in(file)
+
+
+def stored_in(file: BinaryIO) -> h5py.File:
+    """The HDF5 file that an open file is, whatever has its name now."""
+    return h5py.File(f"/proc/self/fd/{file.fileno()}", "r", locking=False)
 
 
 def stored_array(file: h5py.Group, name: str) -> h5py.Dataset:
-    """An HDF5 dataset whose values are all in this file and uncompressed.
-
-    Reading it takes no more memory than the file takes on disk: it follows no link, decompresses
-    nothing and loads no plugin.
+    """An array whose values are one piece of this file, so that none takes more memory than that.
 
     Args:
         file: The file, or a group of it.
-        name: Name of the dataset.
+        name: Name of the array.
     """
     item = stored_object(file, name)
     if not isinstance(item, h5py.Dataset):
         raise InputError(f"'{name}' is a group, not an array")
-    if filters := ", ".join(_filters(item)):
-        raise InputError(f"'{name}' is stored with a filter ({filters}); write it without")
-    n_bytes = (item.size or 0) * item.dtype.itemsize
-    if item.is_virtual or item.external or item.id.get_storage_size() < n_bytes:
-        raise InputError(f"'{name}' has {n_bytes:,} bytes, which are not all in the file")
+    layout = item.id.get_create_plist()
+    is_one_piece = layout.get_layout() == h5py.h5d.CONTIGUOUS and not layout.get_external_count()
+    if item.shape is None or not is_one_piece or item.id.get_storage_size() < item.nbytes:
+        raise InputError(f"'{name}' is not one piece of the file, uncompressed")
     return item
 
 
@@ -72,10 +70,3 @@ def stored_object(file: h5py.Group, name: str) -> Any:
 def holds(group: h5py.Group, name: str) -> bool:
     """Whether a group has a member of this name; links are not followed."""
     return bool(group.id.links.exists(name.encode()))
-
-
-def _filters(array: h5py.Dataset) -> Iterator[str]:
-    layout = array.id.get_create_plist()
-    for k in range(layout.get_nfilters()):
-        number, _, _, name = layout.get_filter(k)
-        yield name.decode(errors="replace") or str(number)

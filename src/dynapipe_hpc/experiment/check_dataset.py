@@ -97,7 +97,4 @@ def _is_same(header: DatasetHeader, of_model: FolderVocabulary) -> bool:
         return header.tokenizer_sha256 != BYTES_SHA256
     if header.tokenizer_sha256 == of_model.sha256:
         return True
-    if header.vocabulary_sha256:
-        return header.vocabulary_sha256 == vocabulary_sha256(of_model.ids)
-    # Older datasets know only how many tokens there are.
-    return header.vocab_size == of_model.size
+    return header.vocabulary_sha256 == vocabulary_sha256(of_model.ids)

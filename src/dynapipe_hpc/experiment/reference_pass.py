@@ -194,7 +194,7 @@ def _file(
 
 def _settings(config: ExperimentConfig, dataset: Dataset) -> list[object]:
     """Settings that change log-probabilities, beside weights and numbers of tokens."""
-    contents = [part.content_sha256 for file in dataset.files for part in file.parts]
+    contents = [file.content_sha256 for file in dataset.files]
     sizes = {k: v for k, v in config.model.sizes.items() if k != "lora"}
     return [
         contents,

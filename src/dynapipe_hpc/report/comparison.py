@@ -54,7 +54,7 @@ _EQUAL_TABLES = ("data.", "model.")
 _EQUAL_KEYS = ("training.dtype", "training.threads", "training.loss_weighting")
 _CHOSEN_TABLES = ("planner.", "cluster.", "executor.", "training.")
 _CHOSEN_KEYS = ("model.layers_per_stage",)
-_LEFT_OUT = {"data.verify", *_CHOSEN_KEYS}
+_LEFT_OUT = {*_CHOSEN_KEYS}
 _FACTS = ("ranks", "device", "processor")
 
 

@@ -1,34 +1,126 @@
-"""Reading datasets, good ones and others."""
+"""Datasets: what is written is read, by one process or joined of parts, and damage is named."""
 
 import fcntl
 import os
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from tests.examples.tokenized import SAMPLES, write_samples
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples.tokenized import (
+    SAMPLES,
+    Tokenized,
+    header,
+    with_array,
+    with_header,
+    write_samples,
+)
 
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_file import (
+    DamagedSampleError,
+    DatasetFile,
+    ranges_of,
+    verify_dataset,
+)
+from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
+from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, creating, join_datasets
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.spans import Span
+from dynapipe_hpc.data.token_block import TokenBlock
 
-Change = Callable[[h5py.File], None]
+SPANS = [[(0, 2), (3, 5)], [], [(1, 3)]]
+Change = Callable[[Path], object]
+
+
+def samples_of(path: Path) -> list[Tokenized]:
+    with DatasetFile(path) as dataset:
+        lengths = zip(dataset.input_lengths, dataset.target_lengths, strict=True)
+        read = [dataset.read(i, int(n), int(m)) for i, (n, m) in enumerate(lengths)]
+        tasks = [dataset.task_names[i] for i in dataset.task_ids]
+        return [
+            (inputs.tolist(), targets.tolist(), task)
+            for (inputs, targets), task in zip(read, tasks, strict=True)
+        ]
+
+
+def spans_in(path: Path) -> list[list[Span]]:
+    with DatasetFile(path) as dataset:
+        return [dataset.spans.of_sample(i) for i in range(dataset.n_samples)]
+
+
+TOKENS = st.lists(st.integers(0, 9), max_size=5)
+BLOCKS = st.lists(
+    st.lists(
+        st.tuples(TOKENS, TOKENS.map(lambda t: [*t, 9]), st.text("abé", min_size=1)), max_size=4
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=50)
+@given(blocks=BLOCKS)
+def test_what_was_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, blocks: list[list[Tokenized]]
+) -> None:
+    folder = tmp_path_factory.mktemp("dataset")
+    with DatasetWriter.create(folder / "x.h5", header()) as writer:
+        for block in blocks:
+            writer.append(TokenBlock.from_samples(block, 10))
+    written = [sample for block in blocks for sample in block]
+    assert samples_of(folder / "x.h5") == written
+    parts = [write_samples(folder / f"{k}.h5", block) for k, block in enumerate(blocks)]
+    if written:
+        assert join_datasets(folder / "joined.h5", header(), parts) == len(written)
+        assert samples_of(folder / "joined.h5") == written
+        assert verify_dataset(folder / "joined.h5") == verify_dataset(folder / "x.h5")
+
+
+def test_the_file_is_as_its_page_says(tmp_path: Path) -> None:
+    """Flat arrays, whose bytes other programs can map, and a CRC of each sample."""
+    path = write_samples(tmp_path / "x.h5", spans=SPANS)
+    with h5py.File(path) as file:
+        assert file.attrs["format"] == b"dynapipe-hpc dataset"
+        assert file.attrs["start_id"] == 9
+        assert file["inputs/offsets"][...].tolist() == [0, 3, 3, 4]
+        assert file["targets/offsets"][...].tolist() == [0, 2, 3, 7]
+        assert file["spans/offsets"][...].tolist() == [0, 2, 2, 3]
+        assert file["spans/starts"][...].tolist() == [0, 3, 1]
+        assert file["spans/ends"][...].tolist() == [2, 5, 3]
+        assert file["task_ids"][...].tolist() == [0, 1, 0]
+        places = [file[f"{side}/tokens"].id.get_offset() for side in ("inputs", "targets")]
+        crcs = file["crcs"][...].tolist()
+    inputs, targets = (
+        np.memmap(path, "<u2", "r", place, n) for place, n in zip(places, (4, 7), strict=True)
+    )
+    assert (inputs.tolist(), targets.tolist()) == ([1, 2, 3, 5], [4, 9, 9, 6, 7, 8, 9])
+    lengths, spans = np.array([3, 2, 0], "<i4"), np.array([0, 2, 3, 5], "<i4")
+    tokens = np.concatenate([inputs[:3], targets[:2]])
+    of_first = [lengths.tobytes(), spans.tobytes(), b"sum", tokens.tobytes()]
+    assert crcs[0] == zlib.crc32(b"".join(of_first))
 
 
 def test_a_dataset_knows_lengths_and_tasks(tmp_path: Path) -> None:
-    with DatasetFile(write_samples(tmp_path / "x.h5")) as dataset:
+    with DatasetFile(write_samples(tmp_path / "x.h5", spans=SPANS)) as dataset:
         assert dataset.n_samples == 3
-        assert dataset.input_lengths.tolist() == [3, 0, 1]
-        assert dataset.target_lengths.tolist() == [2, 1, 4]
         assert dataset.task_ids.tolist() == [0, 1, 0]
         assert dataset.task_names == ("sum", "copy")
         assert (dataset.vocab_size, dataset.eos_id) == (10, 9)
         assert dataset.header.sources == ("a.jsonl", "b.jsonl")
         assert dataset.header.created.endswith("+00:00")
+    # They outlive the file.
+    assert dataset.input_lengths.tolist() == [3, 0, 1]
+    assert dataset.target_lengths.tolist() == [2, 1, 4]
+    assert spans_in(tmp_path / "x.h5") == SPANS
 
 
-def test_only_the_first_tokens_asked_for_are_read(tmp_path: Path) -> None:
+def test_only_the_first_tokens_asked_for_are_given(tmp_path: Path) -> None:
     with DatasetFile(write_samples(tmp_path / "x.h5")) as dataset:
         for i, (inputs, targets, _) in enumerate(SAMPLES):
             for n_inputs in range(len(inputs) + 1):
@@ -36,21 +128,17 @@ def test_only_the_first_tokens_asked_for_are_read(tmp_path: Path) -> None:
                     found = dataset.read(i, n_inputs, n_targets)
                     assert found[0].tolist() == inputs[:n_inputs]
                     assert found[1].tolist() == targets[:n_targets]
+        with pytest.raises(ValueError, match="sequence 0 has 3 tokens, not 4"):
+            dataset.read(0, 4, 1)
 
 
-def test_a_sample_ends_where_the_next_begins(tmp_path: Path) -> None:
-    dataset = DatasetFile(write_samples(tmp_path / "x.h5"))
-    with dataset, pytest.raises(ValueError, match="sequence 0 has 3 tokens, not 4"):
-        dataset.read(0, 4, 1)
-
-
-def test_a_file_that_is_cut_while_it_is_open_gives_no_zeros(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_while_it_is_open_ends_no_process(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "x.h5")
     with DatasetFile(path) as dataset:
         dataset.read(0, 3, 2)
         os.truncate(path, 1000)
         with pytest.raises(
-            InputError, match=r"x.h5: cannot read sample 2: the file has been truncated to"
+            InputError, match=r"x.h5: cannot read sample 2: the file has been truncated to 1,000"
         ):
             dataset.read(2, 1, 4)
 
@@ -70,12 +158,6 @@ def test_without_a_start_token_the_first_token_of_a_sample_is_only_read(tmp_path
         DatasetFile(write_samples(tmp_path / "y.h5", has_start=False))
 
 
-def test_lengths_outlive_the_file(tmp_path: Path) -> None:
-    with DatasetFile(write_samples(tmp_path / "x.h5")) as dataset:
-        pass
-    assert dataset.input_lengths.sum() == 4
-
-
 def test_a_lock_on_the_file_stops_nobody(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "x.h5")
     with path.open() as holder:
@@ -84,6 +166,10 @@ def test_a_lock_on_the_file_stops_nobody(tmp_path: Path) -> None:
             h5py.File(path, "r", locking=True)
         with DatasetFile(path) as one, DatasetFile(path) as other:
             assert one.read(0, 1, 1)[0].tolist() == other.read(0, 1, 1)[0].tolist()
+    with (tmp_path / "y.h5").open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with creating(tmp_path / "y.h5") as file:
+            file["a"] = [1]
 
 
 @pytest.mark.parametrize(("vocab_size", "bits"), [(2**16, 16), (2**16 + 1, 32)])
@@ -96,105 +182,213 @@ def test_tokens_take_two_bytes_if_they_can(tmp_path: Path, vocab_size: int, bits
 
 def test_a_token_beyond_the_vocabulary_is_named(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "x.h5", [([1], [2, 0], "t"), ([3, 9, 1], [0], "t")], 50)
-    with h5py.File(path, "a") as file:
-        file["inputs/tokens"][2] = 51
+    with_header(path, vocab_size=9, eos_id=0, start_id=0)
     with DatasetFile(path) as dataset:
         assert dataset.read(0, 1, 2)[1].tolist() == [2, 0]
-        assert dataset.read(1, 1, 1)[0].tolist() == [3]
-        with pytest.raises(InputError, match=r"x.h5: sample 1 holds token 51, but 'vocab_size' is"):
-            dataset.read(1, 3, 1)
+        with pytest.raises(InputError, match=r"x.h5: sample 1 holds token 9, but 'vocab_size'"):
+            dataset.read(1, 1, 1)
 
 
-def test_a_missing_dataset_says_how_to_make_it(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError,
-        match=r"none.h5: not a dataset: No such file or directory; make it with dynapipe-hpc pre",
+def test_names_of_any_length_and_kind_are_kept(tmp_path: Path) -> None:
+    sources = tuple(f"part-{i:05}-of-05000.jsonl" for i in range(5000))
+    of_many = replace(header(), sources=sources)
+    with DatasetWriter.create(tmp_path / "x.h5", of_many) as writer:
+        writer.append(TokenBlock.from_samples([([], [9], "\ud800"), ([], [9], "\0é")], 10))
+    with DatasetFile(tmp_path / "x.h5") as dataset:
+        assert dataset.header.sources == sources
+        assert dataset.task_names == ("\\ud800", "\0é")
+    verify_dataset(tmp_path / "x.h5")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
+def test_an_interruption_keeps_what_was_there(tmp_path: Path, error: type[BaseException]) -> None:
+    path = tmp_path / "x.h5"
+    for before in (None, b"anything"):
+        if before:
+            path.write_bytes(before)
+        with pytest.raises(error), DatasetWriter.create(path, header()) as writer:
+            writer.append(TokenBlock.from_samples(SAMPLES, 10))
+            assert path.exists() == (before is not None)  # no name before it is complete
+            raise error
+        assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == (
+            [("x.h5", before)] if before else []
+        )
+
+
+def test_parts_must_have_samples_and_one_tokenizer(tmp_path: Path) -> None:
+    part, empty = write_samples(tmp_path / "0.h5"), write_samples(tmp_path / "1.h5", [])
+    other = DatasetHeader("letters", "cd" * 32, 10, 9, 9)
+    for parts, of_all, message in (
+        ([part], other, r"0\.h5: its tokenizer is digits with sha256 abab.* letters with"),
+        ([empty, empty], header(), r"a\.jsonl, b\.jsonl: no sample to write"),
     ):
-        DatasetFile(tmp_path / "none.h5")
+        with pytest.raises(InputError, match=message):
+            join_datasets(tmp_path / "x.h5", of_all, parts)
+        assert not (tmp_path / "x.h5").exists()
 
 
-def test_other_files_are_no_datasets(tmp_path: Path) -> None:
-    (tmp_path / "x.h5").write_text('{"inputs": "no HDF5"}\n' * 100)
-    with pytest.raises(InputError, match=r"x.h5: not a complete HDF5 file \(.*signature.*again"):
-        DatasetFile(tmp_path / "x.h5")
+def changed(name: str, index: int, value: int) -> Change:
+    def change(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            file[name][index] = value
+
+    return change
 
 
-def test_other_hdf5_files_are_no_datasets(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file["forward_ms"] = np.ones(3)
-    with pytest.raises(InputError, match=r"x\.h5: an HDF5 file, but not a dataset; make it again"):
-        DatasetFile(tmp_path / "x.h5")
+@pytest.mark.parametrize(
+    ("change", "sample"),
+    [
+        (changed("inputs/tokens", 1, 7), 0),
+        (changed("targets/tokens", 0, 5), 0),
+        (changed("targets/offsets", 2, 4), 1),
+        (changed("task_ids", 0, 1), 0),
+        (changed("spans/starts", 0, 1), 0),
+        (changed("spans/ends", 1, 4), 0),
+        (changed("crcs", 0, 1), 0),
+    ],
+)
+def test_a_damaged_sample_is_named_whenever_it_is_read(
+    tmp_path: Path, change: Change, sample: int
+) -> None:
+    path = write_samples(tmp_path / "x.h5", spans=SPANS)
+    with DatasetFile(path) as dataset:
+        assert verify_dataset(path) == dataset.content_sha256
+    change(path)
+    with DatasetFile(path) as dataset:
+        dataset.read(1 - sample, 0, 1)
+        damage = rf"x\.h5: sample {sample} is damaged; restore .*preprocess again .*--verify finds"
+        for _ in range(2):
+            with pytest.raises(DamagedSampleError, match=damage):
+                dataset.read(sample, 0, 1)
+    all_damage = r"x\.h5: [12] of 3 samples are damaged \((0|1-2)\); restore .* again"
+    with pytest.raises(DamagedSampleError, match=all_damage):
+        verify_dataset(path)
 
 
-@pytest.mark.parametrize("kept", [0.3, 0.7, 0.99])
-def test_a_cut_file_is_noticed(tmp_path: Path, kept: float) -> None:
-    path = write_samples(tmp_path / "x.h5")
-    content = path.read_bytes()
-    path.write_bytes(content[: int(kept * len(content))])
-    with pytest.raises(InputError, match=r"x.h5: not a complete HDF5 file \(.*truncated"):
+def test_all_damaged_samples_are_listed() -> None:
+    assert ranges_of([0, 2, 3, 4, 9]) == "0, 2-4, 9"
+
+
+def test_no_flipped_byte_changes_samples_unnoticed(tmp_path: Path) -> None:
+    """Of the bytes that are not samples, HDF5 checks most itself; the others do not matter."""
+    path = write_samples(tmp_path / "x.h5", spans=SPANS)
+    content, expected = path.read_bytes(), samples_of(path)
+    n_noticed = 0
+    for position in np.random.Generator(np.random.PCG64(0)).integers(0, len(content), 400):
+        changed = bytearray(content)
+        changed[position] ^= 0x10
+        path.write_bytes(changed)
+        n_noticed += 1
+        with suppress(InputError):
+            assert samples_of(path) == expected
+            n_noticed -= 1
+    assert n_noticed > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("inputs/offsets", [0, 3, 2, 4], "'inputs/offsets' must start at 0 and never decrease"),
+        ("inputs/offsets", [1, 3, 3, 4], "'inputs/offsets' must start at 0 and never decrease"),
+        ("inputs/offsets", [0, 3, 3, 5], "'inputs/offsets' ends at 5, but there are 4"),
+        ("inputs/offsets", [[0]], r"'inputs/offsets' has shape \(1, 1\)"),
+        ("targets/offsets", [0, 7], "'targets/offsets' holds 2 numbers, but 3 samples need 4"),
+        ("targets/offsets", [0, 2, 2, 7], "sample 1 has an empty target"),
+        ("task_ids", [0, 1, 2], "'task_ids' points past the 2 names of tasks"),
+        ("task_ids", [0, -1, 0], "'task_ids' points past the 2 names of tasks"),
+        ("task_ids", [0, 1], "its arrays have different lengths"),
+        ("spans/offsets", [0, 2, 2, 4], "'spans/offsets' ends at 4, but there are 3"),
+        ("spans/ends", [2, 5], "its arrays have different lengths"),
+        ("spans/starts", [-1, 3, 1], "sample 0 has the span -1 to 2, which is empty, beyond"),
+        ("spans/starts", [0, 1, 1], "sample 0 has the span 1 to 5, which"),
+        ("spans/starts", [2, 3, 1], "sample 0 has the span 2 to 2, which"),
+        ("spans/ends", [2, 5, 6], "sample 2 has the span 1 to 6, which"),
+        ("spans/starts", [0, 3, 2], "sample 2 has spans, but none has the first token of its"),
+        ("spans/offsets", [0, 2, 3, 3], "sample 1 has the span 1 to 3, which"),
+    ],
+)
+def test_a_damaged_dataset_is_refused(
+    tmp_path: Path, name: str, values: Sequence[Any], message: str
+) -> None:
+    path = with_array(write_samples(tmp_path / "x.h5", spans=SPANS), name, values)
+    with pytest.raises(InputError, match=rf"x\.h5: damaged dataset: {message}.*make it again"):
         DatasetFile(path)
 
 
-def set_version(file: h5py.File) -> None:
-    file.attrs["schema_version"] = 5
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"start_id": 10}, "start_id is 10, but vocab_size 10"),
+        ({"eos_id": -1}, "eos_id is -1, but vocab_size 10"),
+        ({"turn_end_ids": [10]}, r"turn_end_ids is \(10,\), but vocab_size 10"),
+        ({"turn_end_ids": "end"}, "header.turn_end_ids: .*'end'"),
+        ({"eos_id": ...}, "header.eos_id: Field required"),
+        ({"vocab_size": "10"}, "header.vocab_size: .*valid integer, not '10'"),
+        ({"task_names": ["sum"]}, "'task_ids' points past the 1 names of tasks"),
+    ],
+)
+def test_a_damaged_header_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    path = with_header(write_samples(tmp_path / "x.h5"), **changes)
+    with pytest.raises(InputError, match=rf"x\.h5: damaged dataset: {message}"):
+        DatasetFile(path)
 
 
-def replace(name: str, values: object) -> Change:
-    def change(file: h5py.File) -> None:
-        del file[name]
-        file[name] = values
+def without(name: str) -> Change:
+    def delete(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            del file[name]
+
+    return delete
+
+
+def with_version(version: int) -> Change:
+    def change(path: Path) -> None:
+        with h5py.File(path, "a") as file:
+            file.attrs["schema_version"] = version
 
     return change
 
 
-def delete(name: str) -> Change:
-    def change(file: h5py.File) -> None:
-        del file[name]
-
-    return change
+def with_text(path: Path) -> None:
+    path.write_text('{"inputs": "no HDF5"}\n' * 100)
 
 
-def set_start(file: h5py.File) -> None:
-    file.attrs["start_id"] = 10
+def with_other_hdf5(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["forward_ms"] = np.ones(3)
 
 
-def delete_attribute(file: h5py.File) -> None:
-    del file.attrs["eos_id"]
+def cut(share: float) -> Change:
+    return lambda path: os.truncate(path, int(share * path.stat().st_size))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_version, "has schema version 5, but this dynapipe-hpc reads 3 and 4; make it again"),
-        (delete("inputs/tokens"), "damaged dataset: 'inputs/tokens' is missing"),
-        (delete("targets"), "'targets/offsets' is missing"),
-        (delete("task_ids"), "'task_ids' is missing"),
-        (delete("task_names"), "'task_names' is missing"),
-        (set_start, "damaged dataset: start_id is 10, but vocab_size 10"),
-        (delete_attribute, "damaged dataset: .*eos_id"),
-        (
-            replace("inputs/tokens", np.ones(4)),
-            r"'inputs/tokens' has shape \(4,\) and type float64",
+        (Path.unlink, "not a dataset: No such file or directory; make it with dynapipe-hpc prep"),
+        (with_text, r"not a complete HDF5 file \(.*signature.*make it again"),
+        (with_other_hdf5, "an HDF5 file, but not a dataset; make it again"),
+        *((cut(share), r"not a complete HDF5 file \(.*truncated") for share in (0.3, 0.7, 0.99)),
+        *((with_version(n), f"has schema version {n}, .* reads 5; make it") for n in (3, 4, 6)),
+        *(
+            (without(name), f"damaged dataset: '{name}' is missing")
+            for name in ("header", "inputs/tokens", "task_ids", "spans/starts", "crcs")
         ),
-        (replace("inputs/offsets", [[0]]), r"'inputs/offsets' has shape \(1, 1\)"),
-        (
-            replace("inputs/offsets", [0, 3, 2, 4]),
-            "'inputs/offsets' must start at 0 and never decrease",
-        ),
-        (
-            replace("inputs/offsets", [1, 3, 3, 4]),
-            "'inputs/offsets' must start at 0 and never decrease",
-        ),
-        (replace("inputs/offsets", [0, 3, 3, 5]), "ends at 5, but 'inputs/tokens' holds 4"),
-        (replace("targets/offsets", [0, 7]), "holds 2 numbers, but 'task_ids' has 3.*need 4"),
-        (replace("targets/offsets", [0, 2, 2, 7]), "sample 1 has an empty target"),
-        (replace("task_ids", [0, 1, 2]), "'task_ids' points past the 2 'task_names'"),
-        (replace("task_ids", [0, -1, 0]), "'task_ids' points past the 2 'task_names'"),
     ],
 )
-def test_a_damaged_dataset_is_refused(tmp_path: Path, change: Change, message: str) -> None:
+def test_what_is_no_dataset_says_what_to_do(tmp_path: Path, change: Change, message: str) -> None:
     path = write_samples(tmp_path / "x.h5")
-    with h5py.File(path, "a") as file:
-        change(file)
-    with pytest.raises(InputError, match=rf"x\.h5: .*{message}"):
+    change(path)
+    with pytest.raises(InputError, match=rf"x\.h5: {message}"):
         DatasetFile(path)
+
+
+def test_the_spans_of_a_block_are_cut_with_it(tmp_path: Path) -> None:
+    parts = [
+        write_samples(tmp_path / "0.h5", SAMPLES[:1], spans=SPANS[:1]),
+        write_samples(tmp_path / "1.h5", SAMPLES[1:], spans=SPANS[1:]),
+        write_samples(tmp_path / "2.h5", SAMPLES),
+    ]
+    join_datasets(tmp_path / "x.h5", header(), parts)
+    assert spans_in(tmp_path / "x.h5") == [*SPANS, [], [], []]
+    verify_dataset(tmp_path / "x.h5")

@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
-from tests.examples.tokenized import Tokenized, write_samples
+from tests.examples.tokenized import Tokenized, with_header, write_samples
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
@@ -53,9 +51,7 @@ def test_another_file_cannot_be_described(tmp_path: Path) -> None:
 
 def test_a_task_that_no_sample_has_is_left_out(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "x.h5", [([1], [2], "a")])
-    with h5py.File(path, "a") as file:
-        del file["task_names"]
-        file["task_names"] = np.array([b"a", b"unused"])
+    with_header(path, task_names=["a", "unused"])
     assert "unused" not in describe_dataset(path)
 
 

@@ -85,7 +85,7 @@ def test_closing_closes_all_files(tmp_path: Path) -> None:
     dataset = joined(tmp_path)
     dataset.close()
     for sample_id in (0, 4):
-        with pytest.raises(ValueError, match="Invalid"):
+        with pytest.raises(ValueError, match="closed file"):
             dataset.read(sample_id, 1, 1)
     assert np.sum(dataset.input_lengths) == 14
 

@@ -11,10 +11,10 @@ import pytest
 import tokenizers
 from tests.examples.chat_tokenizer import WORDS, folder_of
 from tests.examples.chats import CHATML
+from tests.examples.tokenized import sides_of
 from tokenizers.processors import TemplateProcessing
 
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile, verify_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
@@ -125,20 +125,17 @@ def test_tokens_and_marks_are_those_of_transformers(tmp_path: Path, name: str) -
     with DatasetFile(tmp_path / "x.h5") as dataset:
         assert dataset.start_id is None
         assert dataset.n_samples == len(chats)
-        [block] = dataset.blocks(dataset.parts[0], len(chats))
-    inputs = block.inputs.lengths.cumsum().tolist()
-    targets = block.targets.lengths.cumsum().tolist()
+        samples = [[side.tolist() for side in dataset.parts(i)] for i in range(len(chats))]
     for i, chat in enumerate(chats):
         expected = theirs.apply_chat_template(
             chat, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
         )
-        own = block.inputs.tokens[inputs[i] - block.inputs.lengths[i] : inputs[i]].tolist()
-        n_inputs = len(own)
-        own += block.targets.tokens[targets[i] - block.targets.lengths[i] : targets[i]].tolist()
-        spans = block.spans.of_sample(i)
+        inputs, targets = samples[i]
+        own = inputs + targets
+        spans = dataset.spans.of_sample(i)
         assert own == expected["input_ids"]
         assert marks(len(own), spans) == expected["assistant_masks"]
-        assert spans[-1][0] == n_inputs
+        assert spans[-1][0] == len(inputs)
         assert len(spans) == sum(message["role"] == "assistant" for message in chat)
 
 
@@ -153,8 +150,9 @@ def test_a_chat_holds_no_end_token_that_a_decoder_puts_after_text(tmp_path: Path
     model.save(str(folder / "tokenizer.json"))
     chat = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "world"}]
     block = tokenize_lines(line_of({"messages": chat}), recipe_in(folder)).block
-    ids = [*block.inputs.tokens.tolist(), *block.targets.tokens.tolist()]
-    assert ids == model.encode("[user] Hello\n[assistant] world\n", add_special_tokens=False).ids
+    whole = model.encode("[user] Hello\n[assistant] world\n", add_special_tokens=False)
+    [[inputs, targets]] = sides_of(block)
+    assert inputs + targets == whole.ids
 
 
 WITHOUT_MARKS = {
@@ -211,8 +209,7 @@ def test_sharegpt_messages_are_the_same_conversation(tmp_path: Path) -> None:
     openai = {"messages": [{"role": role, "content": text} for role, text in chat]}
     recipe = recipe_in(folder_of(tmp_path / "model", TEMPLATES["chatml"]))
     blocks = [tokenize_lines(line_of(record), recipe).block for record in (SHAREGPT, openai)]
-    assert blocks[0].inputs.tokens.tolist() == blocks[1].inputs.tokens.tolist()
-    assert blocks[0].targets.tokens.tolist() == blocks[1].targets.tokens.tolist()
+    assert sides_of(blocks[0]) == sides_of(blocks[1])
 
 
 def test_rows_of_a_table_are_conversations(
@@ -264,8 +261,7 @@ def test_pairs_become_messages_by_a_template_that_is_named(tmp_path: Path) -> No
     recipe = recipe_of(ByteTokenizer(), None, RecordFormat.PAIRS, template=tmp_path / "t.jinja")
     assert recipe.tokenizer.start_id is None
     block = tokenize_lines(line_of({"inputs": "é", "targets": "b"}), recipe).block
-    assert bytes(block.inputs.tokens.tolist()).decode() == "[user]é[assistant]"
-    assert bytes(block.targets.tokens.tolist()).decode() == "b"
+    assert sides_of(block) == [[[*"[user]é[assistant]".encode()], [*b"b"]]]
     assert block.spans.of_sample(0) == [(6, 8), (19, 20)]
     named = recipe_of(
         ByteTokenizer(), None, RecordFormat.PAIRS, template=tmp_path / "t.jinja", names_start=True
@@ -279,8 +275,7 @@ def test_an_encoder_decoder_reads_what_comes_before_the_last_turn() -> None:
     recipe = Recipe(tokenizer, RecordFormat.MESSAGES, template=ChatTemplate("t", source))
     chat = [{"role": r, "content": c} for r, c in (("user", "ab"), ("assistant", "cd"))]
     block = tokenize_lines(line_of({"messages": chat}), recipe).block
-    assert block.inputs.tokens.tolist() == [*b"ab", 1]
-    assert block.targets.tokens.tolist() == [*b"cd"]
+    assert sides_of(block) == [[[*b"ab", 1], [*b"cd"]]]
     assert block.spans.of_sample(0) == [(0, 2), (3, 5)]
 
 

@@ -3,12 +3,12 @@
 import json
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.examples.chats import CHATML, Record
+from tests.examples.tokenized import sides_of
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
@@ -22,7 +22,6 @@ from dynapipe_hpc.data.text.show_samples import show_samples
 from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
-from dynapipe_hpc.data.token_block import TokenSequences
 
 TEXTS, CHATS = RecordFormat.PREFERENCES, RecordFormat.CHAT_PREFERENCES
 EOS = "$"
@@ -50,14 +49,8 @@ def shown(record: Record, record_format: RecordFormat, template: str | None = No
     """Prompt, chosen and rejected answer as text; the end of a sequence is a dollar."""
     made = tokenized(record, record_format, template)
     assert [bad.reason for bad in made.bad] == []
-    assert made.block.rejected is not None
-    sides = (made.block.inputs, made.block.targets, made.block.rejected)
-    return [text for side in sides for text in texts(side)]
-
-
-def texts(side: TokenSequences) -> list[str]:
-    bounds = pairwise([0, *side.lengths.cumsum().tolist()])
-    return [text(side.tokens[start:end].tolist()) for start, end in bounds]
+    assert len(made.block.tokens) == 3
+    return [text(side) for sides in zip(*sides_of(made.block), strict=True) for side in sides]
 
 
 def text(tokens: Sequence[int]) -> str:

@@ -161,5 +161,5 @@ def test_a_negative_number_of_workers_is_refused() -> None:
 def test_shards_of_the_output_are_not_left_behind(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", 3)
     (tmp_path / "x.h5.shards").mkdir()
-    with pytest.raises(InputError, match=r"x\.h5\.shards: holds shards of .*mpiexec -n 1"):
+    with pytest.raises(InputError, match=r"x\.h5\.shards: holds parts of .*mpiexec -n 1"):
         preprocess([source], tmp_path / "x.h5", BYTES, ONE)

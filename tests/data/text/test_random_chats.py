@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.examples.chat_tokenizer import WORDS, folder_of
+from tests.examples.tokenized import sides_of
 
 from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.recipe import Recipe, recipe_of
@@ -182,14 +183,8 @@ def samples(chat: Chat, recipe: Recipe) -> list[tuple[list[int], list[int]]]:
     made = tokenize_lines(Lines(TextPart(Path("in.jsonl")), 7, [line]), recipe)
     assert not made.bad, (made.bad, chat.record)
     made_of = []
-    n_inputs, n_targets = 0, 0
-    for i in range(len(made.block.tasks)):
-        ends = n_inputs + made.block.inputs.lengths[i], n_targets + made.block.targets.lengths[i]
-        ids = [
-            *made.block.inputs.tokens[n_inputs : ends[0]].tolist(),
-            *made.block.targets.tokens[n_targets : ends[1]].tolist(),
-        ]
-        n_inputs, n_targets = ends
+    for i, (inputs, targets) in enumerate(sides_of(made.block)):
+        ids = inputs + targets
         spans = made.block.spans.of_sample(i)
         mask = [int(any(start <= k < end for start, end in spans)) for k in range(len(ids))]
         made_of.append((ids, mask))

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from tests.examples.tokenized import SAMPLES, header, write_samples
+from tests.examples.tokenized import write_samples
 from tokenizers.decoders import Fuse
 from tokenizers.models import WordLevel
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.data.dataset.dataset_writer import write_index
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import recipe_of
 from dynapipe_hpc.data.text.record_format import RecordFormat
@@ -36,12 +35,6 @@ def test_without_a_tokenizer_token_ids_are_shown(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "x.h5", spans=spans)
     assert show_samples(path, 3, None).splitlines() == IDS
     assert show_samples(path, 1, None).splitlines() == IDS[:4]
-    shards = [
-        write_samples(tmp_path / "0.h5", SAMPLES[:1], spans=spans[:1]),
-        write_samples(tmp_path / "1.h5", SAMPLES[1:]),
-    ]
-    write_index(tmp_path / "index.h5", header(), shards)
-    assert show_samples(tmp_path / "index.h5", 9, None).splitlines() == IDS
 
 
 def test_a_first_token_that_nothing_predicts_is_only_read(tmp_path: Path) -> None:

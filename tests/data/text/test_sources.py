@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
+from dynapipe_hpc.data.dataset.dataset_file import verify_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess, total_bytes
 from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources

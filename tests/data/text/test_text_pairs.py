@@ -9,6 +9,7 @@ import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples.tokenized import sides_of
 from tokenizers import processors
 from tokenizers.models import BPE
 from tokenizers.normalizers import Prepend, Replace, Sequence
@@ -50,10 +51,8 @@ def samples(
     lines = Lines(TextPart(Path("in.jsonl")), 1, [json.dumps(record).encode()])
     made = tokenize_lines(lines, Recipe(tokenizer, record_format))
     assert not made.bad
-    block = made.block
-    for side in (block.inputs, block.targets, block.rejected):
-        if side is not None:
-            yield side.tokens.tolist()
+    [sides] = sides_of(made.block)
+    yield from sides
 
 
 TEXT = st.text("ab :", max_size=6)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.examples.tokenized import sides_of
 
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.text_part import Lines, TextPart
@@ -21,11 +22,8 @@ def lines(*content: bytes) -> Lines:
 
 def test_every_target_ends_with_the_end_token() -> None:
     block = tokenize_lines(lines(GOOD, GOOD), Recipe(ByteTokenizer())).block
-    assert block.inputs.tokens.tolist() == [*b"hi", *b"hi"]
-    assert block.targets.tokens.tolist() == [*"hé".encode(), 256] * 2
-    assert block.targets.lengths.tolist() == [4, 4]
+    assert sides_of(block) == [[[*b"hi"], [*"hé".encode(), 256]]] * 2
     assert block.tasks == ("greet", "greet")
-    assert block.n_tokens == 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +35,13 @@ class EndedInputs(ByteTokenizer):
 
 def test_inputs_end_where_the_tokenizer_says_so() -> None:
     block = tokenize_lines(lines(GOOD), Recipe(EndedInputs())).block
-    assert block.inputs.tokens.tolist() == [*b"hi", 255]
-    assert block.targets.tokens.tolist() == [*"hé".encode(), 256]
+    assert sides_of(block) == [[[*b"hi", 255], [*"hé".encode(), 256]]]
 
 
 def test_a_sample_without_task_is_of_the_default_task() -> None:
     block = tokenize_lines(lines(b'{"inputs":"","targets":"a"}'), Recipe(ByteTokenizer())).block
     assert block.tasks == ("default",)
-    assert block.inputs.lengths.tolist() == [0]
+    assert block.lengths.tolist() == [[0, 2]]
 
 
 BAD_LINES = [

@@ -4,17 +4,15 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import h5py
 import pytest
 from tests.examples.chat_tokenizer import SPECIAL, folder_of
 from tests.examples.chats import Record, chat
 from tests.examples.tokenized import SAMPLES, header, write_samples
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, write_index
+from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, join_datasets
 from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
 from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import recipe_of
@@ -98,14 +96,14 @@ def with_ends(path: Path, *ids: int) -> Path:
     return path
 
 
-def test_shards_and_mixtures_have_the_ends_of_all(tmp_path: Path) -> None:
-    shards = [with_ends(tmp_path / "0.h5", 7, 3), with_ends(tmp_path / "1.h5", 5)]
-    write_index(tmp_path / "x.h5", header(), shards)
+def test_parts_and_mixtures_have_the_ends_of_all(tmp_path: Path) -> None:
+    parts = [with_ends(tmp_path / "0.h5", 7, 3), with_ends(tmp_path / "1.h5", 5)]
+    join_datasets(tmp_path / "x.h5", header(), parts)
     pairs = write_samples(tmp_path / "pairs.h5")
-    index, other = DatasetFile(tmp_path / "x.h5"), DatasetFile(pairs)
-    assert index.header.turn_end_ids == (3, 5, 7)
-    assert (index.end_ids, other.end_ids) == ((3, 5, 7), (9,))
-    joined = JoinedDatasets({"a": index, "b": other})
+    whole, other = DatasetFile(tmp_path / "x.h5"), DatasetFile(pairs)
+    assert whole.header.turn_end_ids == (3, 5, 7)
+    assert (whole.end_ids, other.end_ids) == ((3, 5, 7), (9,))
+    joined = JoinedDatasets({"a": whole, "b": other})
     assert joined.end_ids == (3, 5, 7, 9)
     joined.close()
 
@@ -115,20 +113,3 @@ def test_the_summary_of_a_dataset_shows_what_ends_its_turns(tmp_path: Path) -> N
         with_ends(tmp_path / "x.h5", 5, 3)
     )
     assert "of turns" not in describe_dataset(write_samples(tmp_path / "pairs.h5"))
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ([10], "turn_end_ids are .10,., but vocab_size 10"),
-        ([-1], "turn_end_ids are .-1,., but vocab_size 10"),
-        ("end", "turn_end_ids is .*, not a list of token ids"),
-        ([[1]], "turn_end_ids is .*, not a list of token ids"),
-    ],
-)
-def test_a_damaged_record_of_ends_is_refused(tmp_path: Path, value: object, message: str) -> None:
-    path = with_ends(tmp_path / "x.h5", 5)
-    with h5py.File(path, "r+") as file:
-        file.attrs["turn_end_ids"] = value
-    with pytest.raises(InputError, match=f"damaged dataset: {message}"):
-        DatasetFile(path)

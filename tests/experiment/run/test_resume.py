@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import h5py
 import pytest
 from tests.examples.tokenized import SAMPLES, write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
@@ -90,13 +89,6 @@ def test_a_dataset_with_other_tokens_of_equal_lengths_is_refused(tmp_path: Path)
         check_facts(Path("old"), stored, other)
     older = {name: value for name, value in stored.items() if name != key}
     check_facts(Path("old"), older, other)  # as before, where nothing is known of tokens
-
-
-def test_a_dataset_without_checksums_is_continued(tmp_path: Path) -> None:
-    path = write_samples(tmp_path / "one.h5")
-    with h5py.File(path, "r+") as file:
-        del file.attrs["content_sha256"]
-    assert "the hash of the tokens of data.dataset" not in facts_with(path)
 
 
 def test_a_smaller_limit_is_named_rather_than_what_becomes_of_samples_beyond_it(

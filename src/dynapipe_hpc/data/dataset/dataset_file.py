@@ -1,49 +1,390 @@
 """Reader of datasets. `docs/formats.md` describes the file."""
 
+import hashlib
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, BinaryIO, Self
+from weakref import finalize
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.data.dataset.dataset_header import read_header, strings
-from dynapipe_hpc.data.dataset.open_dataset import AGAIN, array_of, open_dataset
-from dynapipe_hpc.data.dataset.shard_reader import (
-    GROUPS,
-    REJECTED,
-    OwnTokens,
-    ShardError,
-    ShardReader,
-    offsets_of,
+from dynapipe_hpc.data.dataset.dataset_header import (
+    FORMAT,
+    SCHEMA_VERSION,
+    DatasetHeader,
+    read_header,
 )
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.file_format import has_format
+from dynapipe_hpc.data.input_file import open_input, why_unreadable
+from dynapipe_hpc.data.output_file import FileKind
 from dynapipe_hpc.data.spans import Spans
-from dynapipe_hpc.data.stored_array import holds
+from dynapipe_hpc.data.stored_array import stored_array, stored_in
 from dynapipe_hpc.data.stored_attributes import StoredAttributes
-from dynapipe_hpc.data.token_block import TokenArray, TokenBlock, TokenSequences
+from dynapipe_hpc.data.token_block import LENGTHS, PARTS, TokenArray, crc_of, token_type
 
+AGAIN = "make it again with dynapipe-hpc preprocess"
+DATASET = FileKind("a dataset", lambda path: has_format(path, FORMAT))
 Lengths = npt.NDArray[np.int64]
 
 
-def spans_of(file: h5py.File, n_samples: int) -> Spans:
-    """Spans of all samples of a dataset."""
-    offsets = offsets_of(file, "spans")
-    starts, ends = (array_of(file, f"spans/{name}", "i")[:] for name in ("starts", "ends"))
-    if len(offsets) != n_samples + 1:
-        raise InputError(
-            f"'spans/offsets' holds {len(offsets)} numbers, but {n_samples} samples need "
-            f"{n_samples + 1}"
+def parts_of(header: DatasetHeader) -> tuple[str, ...]:
+    """Names of the parts that samples of a dataset have, which are groups of the file."""
+    return PARTS if header.has_pairs else PARTS[:2]
+
+
+def arrays_of(header: DatasetHeader) -> dict[str, np.dtype[Any]]:
+    """Type of every array of a dataset, all of them flat and little endian."""
+    tokens = {f"{part}/tokens": token_type(header.vocab_size) for part in parts_of(header)}
+    offsets = {f"{name}/offsets": np.dtype("<i8") for name in (*parts_of(header), "spans")}
+    bounds = {f"spans/{name}": np.dtype("<i4") for name in ("starts", "ends")}
+    return {
+        **tokens,
+        **offsets,
+        **bounds,
+        "task_ids": np.dtype("<i4"),
+        "crcs": np.dtype("<u4"),
+    }
+
+
+class DatasetFile:
+    """A dataset open for reading, by any number of threads and processes at once.
+
+    All but the tokens is in memory, 32 bytes per sample and 8 per span. Tokens are read when asked
+    for, each sample complete, because its checksum is compared whenever it is read.
+
+    Attributes:
+        path: The file.
+        header: Tokenizer, sources and time of creation.
+        vocab_size: Number of token ids.
+        eos_id: Id of the token that ends every target.
+        end_ids: Ids of the tokens that end what is trained: turns of conversations, or all targets.
+        start_id: Id of the token that is read before every sample; None if that is its first token.
+            Then the first token of a sample does not count in lengths, and is not read with the
+            others: a sample of n tokens is one of n - 1 with a start token of its own.
+        has_pairs: Whether the samples are preference pairs, whose target is the chosen answer.
+        task_names: Task names by id.
+        task_ids: Task id of every sample, shape (n_samples,).
+        spans: Spans of trained tokens of every sample.
+        crcs: `crc_of` every sample, as it was written, shape (n_samples,).
+        places: Position of the tokens of each part in the file, and their size, in bytes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Opens and checks a dataset."""
+        if reason := why_unreadable(path):
+            raise InputError(
+                f"{path}: not a dataset: {reason}; make it with dynapipe-hpc preprocess"
+            )
+        self.path, self._file = path, open_input(path)
+        finalize(self, self._file.close)
+        self._recent: tuple[int, list[TokenArray]] = -1, []
+        try:
+            stored = stored_in(self._file)
+        except OSError as error:
+            raise InputError(f"{path}: not a complete HDF5 file ({error}); {AGAIN}") from None
+        with stored:
+            try:
+                if not (problem := _problem_of(StoredAttributes(stored))):
+                    self._load(stored)
+            except (ValueError, TypeError, OSError, KeyError, RuntimeError) as error:
+                problem = f"damaged dataset: {error}"
+        if problem:
+            raise InputError(f"{path}: {problem}; {AGAIN}")
+
+    def _load(self, file: h5py.File) -> None:
+        self.header = header = read_header(bytes(_header_of(file)[()]))
+        self.vocab_size, self.eos_id, self.end_ids = (
+            header.vocab_size,
+            header.eos_id,
+            header.end_ids,
         )
-    if not offsets[-1] == len(starts) == len(ends):
-        raise InputError(
-            f"'spans/offsets' ends at {offsets[-1]}, but there are {len(starts)} 'spans/starts' "
-            f"and {len(ends)} 'spans/ends'"
+        self.start_id, self.has_pairs = header.start_id, header.has_pairs
+        self.task_names = header.task_names
+        arrays = {name: _array(file, name, of) for name, of in arrays_of(self.header).items()}
+        tokens = [arrays[f"{part}/tokens"] for part in parts_of(self.header)]
+        self.places = [(array.id.get_offset() or 0, array.nbytes) for array in tokens]
+        self.task_ids: npt.NDArray[np.int32] = arrays["task_ids"][...]
+        self.crcs: npt.NDArray[np.uint32] = arrays["crcs"][...]
+        bounds = [arrays[f"spans/{name}"] for name in ("starts", "ends")]
+        if len(self.crcs) != self.n_samples or len(bounds[0]) != len(bounds[1]):
+            raise InputError("its arrays have different lengths")
+        totals = dict(zip((*parts_of(self.header), "spans"), [*tokens, bounds[0]], strict=True))
+        # Of parts and of spans, side by side: a sample needs one look at them.
+        self._offsets = np.column_stack(
+            [self._checked_offsets(f"{n}/offsets", arrays, len(of)) for n, of in totals.items()]
         )
-    return Spans(offsets, starts, ends) if len(starts) else Spans.none(n_samples)
+        bounds_of_spans = np.column_stack([each[...] for each in bounds])
+        self.spans = Spans(self._offsets[:, -1], bounds_of_spans)
+        self._tokens = [_mapped(self._file, array) for array in tokens]
+        self._absent = [0] * (len(PARTS) - len(tokens))
+        self._n_bytes = self._file.seek(0, os.SEEK_END)
+        self._tasks = [task.encode() for task in self.task_names]
+        self._check_samples()
+
+    def _checked_offsets(self, name: str, arrays: dict[str, h5py.Dataset], total: int) -> Lengths:
+        """Positions at which something begins of every sample, and the end of the last."""
+        offsets: Lengths = arrays[name][...]
+        if len(offsets) != self.n_samples + 1:
+            raise InputError(
+                f"'{name}' holds {len(offsets)} numbers, but {self.n_samples} samples need "
+                f"{self.n_samples + 1}"
+            )
+        # Comparisons, because differences may wrap around.
+        if offsets[0] != 0 or np.any(offsets[1:] < offsets[:-1]):
+            raise InputError(f"'{name}' must start at 0 and never decrease")
+        if offsets[-1] != total:
+            raise InputError(f"'{name}' ends at {offsets[-1]}, but there are {total}")
+        if (longest := np.diff(offsets).max(initial=0)) >= 2**31:
+            raise InputError(f"'{name}' gives a sample {longest}, more than there can be")
+        return offsets
+
+    def _check_samples(self) -> None:
+        """Checks that there is something to predict in every sample, and where its spans are."""
+        ids, n_tasks = self.task_ids, len(self.task_names)
+        if len(ids) and not 0 <= ids.min() <= ids.max() < n_tasks:
+            raise InputError(f"'task_ids' points past the {n_tasks} names of tasks")
+        inputs, targets = self.lengths.T[:2]
+        if (empty := self.target_lengths < 1).any():
+            why = "one token and no start token" if targets[empty.argmax()] else "an empty target"
+            raise InputError(f"sample {empty.argmax()} has {why}, so there is nothing to predict")
+        if self.has_pairs and (empty := self.rejected_lengths < 1).any():
+            raise InputError(f"sample {empty.argmax()} has an empty rejected answer")
+        if self.has_pairs and self.start_id is None and (lacking := inputs < 1).any():
+            raise InputError(
+                f"sample {lacking.argmax()} is a preference pair with an empty prompt and no start "
+                "token, so that nothing predicts the first token of its answers"
+            )
+        check_spans(self.spans, inputs + self._n_read_only(1), inputs + targets)
+
+    def __enter__(self) -> Self:
+        """Keeps the file open until the end of the block."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Closes the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file; lengths and tasks stay usable."""
+        self._file.close()
+
+    @property
+    def files(self) -> tuple[Self, ...]:
+        """The dataset, as the only one of those that are read as one."""
+        return (self,)
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples."""
+        return len(self.task_ids)
+
+    @property
+    def lengths(self) -> Lengths:
+        """Number of tokens in the file of the parts of every sample, (n_samples, n_parts)."""
+        return np.diff(self._offsets[:, :-1], axis=0)
+
+    @property
+    def input_lengths(self) -> Lengths:
+        """Number of input tokens of every sample, shape (n_samples,)."""
+        lengths: Lengths = np.diff(self._offsets[:, 0]) - self._n_read_only(0)
+        return lengths
+
+    @property
+    def target_lengths(self) -> Lengths:
+        """Number of target tokens of every sample, >= 1, shape (n_samples,)."""
+        lengths: Lengths = np.diff(self._offsets[:, 1]) - self._n_read_only(1)
+        return lengths
+
+    @property
+    def rejected_lengths(self) -> Lengths:
+        """Number of tokens of every rejected answer, 0 where there is none, shape (n_samples,)."""
+        if not self.has_pairs:
+            return np.zeros(self.n_samples, np.int64)
+        return np.diff(self._offsets[:, 2])
+
+    def _n_read_only(self, part: int) -> Lengths:
+        """Number of tokens, 0 or 1, that are only read of the input (0) or target of a sample."""
+        begins_here = (np.diff(self._offsets[:, 0]) > 0) == (part == 0)
+        n_tokens: Lengths = begins_here.astype(np.int64) * (self.start_id is None)
+        return n_tokens
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of tokens of all samples that count in lengths."""
+        return int((self.input_lengths + self.target_lengths + self.rejected_lengths).sum())
+
+    @property
+    def predicted_spans(self) -> Spans:
+        """Spans of trained tokens, at positions among the tokens that count in lengths."""
+        return self.spans.without_first_tokens() if self.start_id is None else self.spans
+
+    @property
+    def content_sha256(self) -> str:
+        """SHA-256 of the checksums of all samples, in hexadecimal."""
+        return hashlib.sha256(self.crcs.tobytes()).hexdigest()
+
+    def first_token(self, sample_id: int) -> int:
+        """The first token of a sample, input or target."""
+        inputs, targets, *_ = self.parts(sample_id)
+        return int(inputs[0] if len(inputs) else targets[0])
+
+    def read(
+        self, sample_id: int, input_tokens: int, target_tokens: int
+    ) -> tuple[TokenArray, TokenArray]:
+        """Reads the first tokens of a sample's input and target.
+
+        Args:
+            sample_id: Id of the sample.
+            input_tokens: Number of input tokens to read, at most the input's length.
+            target_tokens: Number of target tokens to read, at most the target's length.
+
+        Returns:
+            Input, shape (input_tokens,), and target, shape (target_tokens,).
+
+        Raises:
+            InputError: The sample is damaged, or cannot be read.
+        """
+        inputs, targets, *_ = self.parts(sample_id)
+        if self.start_id is None and len(inputs):
+            inputs = inputs[1:]
+        elif self.start_id is None:
+            targets = targets[1:]
+        return _first(inputs, input_tokens, sample_id), _first(targets, target_tokens, sample_id)
+
+    def read_rejected(self, sample_id: int, n_tokens: int) -> TokenArray:
+        """Reads the first tokens of the rejected answer of a preference pair, shape (n_tokens,)."""
+        return _first(self.parts(sample_id)[2], n_tokens, sample_id)
+
+    def damaged_samples(self) -> Iterator[int]:
+        """Reads all samples, and yields the ids of those that differ from their checksums."""
+        for sample_id in range(self.n_samples):
+            try:
+                self.parts(sample_id)
+            except DamagedSampleError:
+                yield sample_id
+
+    def parts(self, sample_id: int) -> list[TokenArray]:
+        """All tokens of an undamaged sample, part by part, those that are only read included.
+
+        Raises:
+            InputError: The sample is damaged, or cannot be read.
+        """
+        recent, parts = self._recent  # whoever reads one part reads the others next
+        if recent == sample_id:
+            return parts
+        starts, ends = self._offsets[sample_id : sample_id + 2].tolist()
+        # To read from a map of what has been cut off would end the process.
+        if (n_bytes := os.lseek(self._file.fileno(), 0, os.SEEK_END)) < self._n_bytes:
+            raise InputError(
+                f"{self.path}: cannot read sample {sample_id}: the file has been truncated to "
+                f"{n_bytes:,} bytes since it was opened"
+            )
+        parts = [of[start:end] for of, start, end in zip(self._tokens, starts, ends, strict=False)]
+        bounds = self.spans.bounds[starts[-1] : ends[-1]]
+        crc = crc_of(
+            LENGTHS.pack(*map(len, parts), *self._absent),
+            bounds.tobytes() if len(bounds) else b"",
+            self._tasks[self.task_ids[sample_id]],
+            parts,
+        )
+        if crc != self.crcs[sample_id]:
+            raise DamagedSampleError(
+                f"{self.path}: sample {sample_id} is damaged; restore the file from a copy, or run "
+                "dynapipe-hpc preprocess again (dynapipe-hpc inspect --verify finds all of them)"
+            )
+        for tokens in parts:
+            # A device would stop at such a token without saying where it is.
+            if len(tokens) and (largest := np.maximum.reduce(tokens)) >= self.vocab_size:
+                raise InputError(
+                    f"{self.path}: sample {sample_id} holds token {largest}, but 'vocab_size' is "
+                    f"{self.vocab_size}; {AGAIN}"
+                )
+        self._recent = sample_id, parts
+        return parts
+
+
+class DamagedSampleError(InputError):
+    """A sample differs from that which was written."""
+
+
+def verify_dataset(path: Path) -> str:
+    """Reads all samples of a dataset, and compares them with their checksums.
+
+    Returns:
+        The `content_sha256` of the dataset.
+
+    Raises:
+        InputError: Names all samples that differ, or the first that cannot be read.
+    """
+    with DatasetFile(path) as dataset:
+        damaged = list(dataset.damaged_samples())
+        if damaged:
+            raise DamagedSampleError(
+                f"{path}: {len(damaged):,} of {dataset.n_samples:,} samples are damaged "
+                f"({ranges_of(damaged)}); restore the file from a copy, or run dynapipe-hpc "
+                "preprocess again"
+            )
+        return dataset.content_sha256
+
+
+def ranges_of(ids: list[int]) -> str:
+    """Ascending numbers as text, those that follow each other as a range."""
+    edges = [0, *(k for k in range(1, len(ids)) if ids[k] != ids[k - 1] + 1), len(ids)]
+    ranges = [(ids[first], ids[end - 1]) for first, end in pairwise(edges)]
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def _first(tokens: TokenArray, n_tokens: int, sample_id: int) -> TokenArray:
+    if not 0 <= n_tokens <= len(tokens):
+        raise ValueError(f"sequence {sample_id} has {len(tokens)} tokens, not {n_tokens}")
+    return tokens[:n_tokens]
+
+
+def _problem_of(attributes: StoredAttributes) -> str:
+    """Reason for which a file is not read as a dataset; empty if it is."""
+    try:
+        is_dataset = attributes.get("format") == FORMAT
+    except InputError:  # not text
+        is_dataset = False
+    if not is_dataset:
+        return "an HDF5 file, but not a dataset"
+    version: Any = attributes.get("schema_version")
+    if np.ndim(version) or version != SCHEMA_VERSION:
+        return f"has schema version {version}, but this dynapipe-hpc reads {SCHEMA_VERSION}"
+    return ""
+
+
+def _header_of(file: h5py.File) -> h5py.Dataset:
+    header = stored_array(file, "header")
+    if header.dtype.kind != "S" or header.shape != ():
+        raise InputError(f"'header' has shape {header.shape} and type {header.dtype}")
+    return header
+
+
+def _mapped(file: BinaryIO, array: h5py.Dataset) -> TokenArray:
+    """An array as a part of its file that is in memory only where it is looked at."""
+    if not array.size:  # which has no place in the file
+        return np.zeros(0, array.dtype)
+    place = array.id.get_offset()
+    return np.memmap(file, array.dtype, "r", place, array.shape).view(np.ndarray)
+
+
+def _array(file: h5py.File, name: str, dtype: np.dtype[Any]) -> h5py.Dataset:
+    array = stored_array(file, name)
+    if array.ndim != 1 or array.dtype != dtype:
+        raise InputError(f"'{name}' has shape {array.shape} and type {array.dtype}")
+    return array
 
 
 def check_spans(spans: Spans, first_target: Lengths, n_tokens: Lengths) -> None:
@@ -56,7 +397,7 @@ def check_spans(spans: Spans, first_target: Lengths, n_tokens: Lengths) -> None:
         first_target: Position of the first token to predict of every target.
         n_tokens: Number of tokens of every sample.
     """
-    if not len(spans.starts):
+    if not len(spans.bounds):
         return
     owners = np.repeat(np.arange(len(n_tokens)), spans.lengths)
     is_wrong = (spans.starts < 0) | (spans.starts >= spans.ends)
@@ -75,277 +416,3 @@ def check_spans(spans: Spans, first_target: Lengths, n_tokens: Lengths) -> None:
         raise InputError(
             f"sample {lacking.argmax()} has spans, but none has the first token of its target"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetPart:
-    """Consecutive samples whose tokens are in one file.
-
-    Attributes:
-        path: The file.
-        first: Id of the first sample.
-        end: Id after that of the last sample.
-        content_sha256: Recorded `ContentHash` of the samples; empty if none was recorded.
-    """
-
-    path: Path
-    first: int
-    end: int
-    content_sha256: str
-
-
-class DatasetFile:
-    """A dataset open for reading, by any number of processes at once.
-
-    Offsets are in memory, 16 bytes per sample, and spans, 8 bytes each, with 8 more per sample if
-    there are any. Tokens are read when asked for, from the file or,
-    if it is an index, from its shards.
-
-    Attributes:
-        path: The file, or the index.
-        header: Tokenizer, sources and time of creation.
-        task_ids: Task id of every sample, shape (n_samples,).
-        task_names: Task names by id.
-        spans: Spans of trained tokens of every sample.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Opens and checks a dataset."""
-        self.path = path
-        self._file = open_dataset(path)
-        try:
-            self.header = read_header(StoredAttributes(self._file))
-            groups = (*GROUPS, REJECTED) if self.header.has_pairs else GROUPS
-            self._offsets = {group: offsets_of(self._file, group) for group in groups}
-            self.task_ids: npt.NDArray[np.int32] = array_of(self._file, "task_ids", "i")[:]
-            self.task_names = strings(array_of(self._file, "task_names", "S")[:])
-            self._check_tasks_and_targets()
-            self._check_pairs()
-            self._begins = self._begins_of_predicted()
-            self.spans = spans_of(self._file, self.n_samples)
-            first_target = self.stored_lengths("inputs") + self._n_read_only("targets")
-            n_tokens = self.stored_lengths("inputs") + self.stored_lengths("targets")
-            check_spans(self.spans, first_target, n_tokens)
-            self._tokens = self._load_tokens()
-        except ShardError:
-            self._file.close()
-            raise
-        except (ValueError, TypeError, OSError, KeyError, RuntimeError) as error:
-            self._file.close()
-            raise InputError(f"{path}: damaged dataset: {error}; {AGAIN}") from None
-
-    def __enter__(self) -> Self:
-        """Keeps the file open until the end of the block."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Closes the file."""
-        self.close()
-
-    def close(self) -> None:
-        """Closes the file; lengths and tasks stay usable."""
-        self._tokens.close()
-        self._file.close()
-
-    @property
-    def files(self) -> tuple[Self, ...]:
-        """The dataset, as the only one of those that are read as one."""
-        return (self,)
-
-    @property
-    def n_samples(self) -> int:
-        """Number of samples."""
-        return len(self.task_ids)
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids."""
-        return self.header.vocab_size
-
-    @property
-    def eos_id(self) -> int:
-        """Id of the token that ends every target."""
-        return self.header.eos_id
-
-    @property
-    def end_ids(self) -> tuple[int, ...]:
-        """Ids of the tokens that end what is trained: turns of conversations, or all targets."""
-        return self.header.end_ids
-
-    @property
-    def start_id(self) -> int | None:
-        """Id of the token that is read before every sample; None if that is its first token.
-
-        Then the first token of a sample does not count in lengths, and is not read with the others:
-        a sample of n tokens is one of n - 1 with a start token of its own.
-        """
-        return self.header.start_id
-
-    @property
-    def input_lengths(self) -> npt.NDArray[np.int64]:
-        """Number of input tokens of every sample, shape (n_samples,)."""
-        return self._offsets["inputs"][1:] - self._begins["inputs"]
-
-    @property
-    def target_lengths(self) -> npt.NDArray[np.int64]:
-        """Number of target tokens of every sample, >= 1, shape (n_samples,)."""
-        return self._offsets["targets"][1:] - self._begins["targets"]
-
-    @property
-    def has_pairs(self) -> bool:
-        """Whether the samples are preference pairs, whose target is the chosen answer."""
-        return self.header.has_pairs
-
-    @property
-    def rejected_lengths(self) -> npt.NDArray[np.int64]:
-        """Number of tokens of every rejected answer, 0 where there is none, shape (n_samples,)."""
-        if not self.has_pairs:
-            return np.zeros(self.n_samples, np.int64)
-        return self.stored_lengths(REJECTED)
-
-    @property
-    def n_tokens(self) -> int:
-        """Number of tokens of all samples that count in lengths."""
-        return int((self.input_lengths + self.target_lengths + self.rejected_lengths).sum())
-
-    @property
-    def predicted_spans(self) -> Spans:
-        """Spans of trained tokens, at positions among the tokens that count in lengths."""
-        return self.spans.without_first_tokens() if self.start_id is None else self.spans
-
-    def stored_lengths(self, group: str) -> npt.NDArray[np.int64]:
-        """Number of tokens of every input or target in the file, the first token included."""
-        return np.diff(self._offsets[group])
-
-    def first_token(self, sample_id: int) -> int:
-        """The first token of a sample, input or target."""
-        first, end = self._offsets["inputs"][sample_id : sample_id + 2].tolist()
-        group = "inputs" if first < end else "targets"
-        start = int(self._offsets[group][sample_id])
-        return int(self._checked(group, sample_id, start, start + 1)[0])
-
-    def read(
-        self, sample_id: int, input_tokens: int, target_tokens: int
-    ) -> tuple[TokenArray, TokenArray]:
-        """Reads the first tokens of a sample's input and target.
-
-        Args:
-            sample_id: Id of the sample.
-            input_tokens: Number of input tokens to read, at most the input's length.
-            target_tokens: Number of target tokens to read, at most the target's length.
-
-        Returns:
-            Input, shape (input_tokens,), and target, shape (target_tokens,).
-        """
-        return (
-            self._read("inputs", sample_id, input_tokens),
-            self._read("targets", sample_id, target_tokens),
-        )
-
-    def read_rejected(self, sample_id: int, n_tokens: int) -> TokenArray:
-        """Reads the first tokens of the rejected answer of a preference pair, shape (n_tokens,)."""
-        return self._read(REJECTED, sample_id, n_tokens)
-
-    @property
-    def parts(self) -> list[DatasetPart]:
-        """The files that hold the tokens, in the order of the samples."""
-        if not isinstance(self._tokens, ShardReader):
-            return [DatasetPart(self.path, 0, self.n_samples, self.header.content_sha256)]
-        shards, starts = self._tokens, self._tokens.starts.tolist()
-        return [
-            DatasetPart(self.path.parent / name, first, end, sha256)
-            for name, first, end, sha256 in zip(
-                shards.names, starts, starts[1:], shards.sha256, strict=False
-            )
-        ]
-
-    def blocks(self, part: DatasetPart, n_samples: int) -> Iterator[TokenBlock]:
-        """All samples of a part, uncut, `n_samples` at a time."""
-        for first in range(part.first, part.end, n_samples):
-            end = min(first + n_samples, part.end)
-            inputs, targets = (self._sequences(group, first, end) for group in GROUPS)
-            rejected = self._sequences(REJECTED, first, end) if self.has_pairs else None
-            tasks = tuple(self.task_names[i] for i in self.task_ids[first:end])
-            spans = self.spans.between(first, end)
-            yield TokenBlock(inputs, targets, tasks, spans, rejected=rejected)
-
-    def _sequences(self, group: str, first: int, end: int) -> TokenSequences:
-        offsets = self._offsets[group][first : end + 1]
-        tokens = self._tokens_between(group, first, int(offsets[0]), int(offsets[-1]))
-        return TokenSequences(tokens, np.diff(offsets))
-
-    def _read(self, group: str, sample_id: int, n_tokens: int) -> TokenArray:
-        start, end = int(self._begins[group][sample_id]), int(self._offsets[group][sample_id + 1])
-        if not 0 <= n_tokens <= end - start:
-            raise ValueError(f"sequence {sample_id} has {end - start} tokens, not {n_tokens}")
-        return self._checked(group, sample_id, start, start + n_tokens)
-
-    def _checked(self, group: str, sample_id: int, start: int, end: int) -> TokenArray:
-        tokens = self._tokens_between(group, sample_id, start, end)
-        # A device would stop at such a token without saying where it is.
-        if len(tokens) and tokens.max() >= self.vocab_size:
-            raise InputError(
-                f"{self.path}: sample {sample_id} holds token {tokens.max()}, but 'vocab_size' is "
-                f"{self.vocab_size}; {AGAIN}"
-            )
-        return tokens
-
-    def _tokens_between(self, group: str, sample_id: int, start: int, end: int) -> TokenArray:
-        try:
-            return self._tokens.read(group, sample_id, start, end)
-        except (OSError, RuntimeError) as error:
-            raise InputError(f"{self.path}: cannot read sample {sample_id}: {error}") from None
-
-    def _load_tokens(self) -> OwnTokens | ShardReader:
-        if holds(self._file, "shards"):
-            return ShardReader.load(self.path, self._file, self._offsets)
-        n_tokens = {group: int(offsets[-1]) for group, offsets in self._offsets.items()}
-        return OwnTokens.load(self._file, n_tokens)
-
-    def _n_read_only(self, group: str) -> npt.NDArray[np.bool_]:
-        """Whether the first token of every input or target is only read."""
-        has_input = self.stored_lengths("inputs") > 0
-        is_first = {"inputs": has_input, "targets": ~has_input}.get(group, np.zeros_like(has_input))
-        return is_first & (self.start_id is None)
-
-    def _begins_of_predicted(self) -> dict[str, npt.NDArray[np.int64]]:
-        """Offsets of the first token to predict of every input and target."""
-        if self.start_id is not None:
-            return {group: offsets[:-1] for group, offsets in self._offsets.items()}
-        begins = {group: at[:-1] + self._n_read_only(group) for group, at in self._offsets.items()}
-        if (is_empty := begins["targets"] == self._offsets["targets"][1:]).any():
-            raise InputError(
-                f"sample {is_empty.argmax()} has one token and no start token, so that there is "
-                "nothing to predict"
-            )
-        return begins
-
-    def _check_pairs(self) -> None:
-        if not self.has_pairs or not self.n_samples:
-            return
-        if (lengths := self.rejected_lengths).min() < 1:
-            raise InputError(f"sample {lengths.argmin()} has an empty rejected answer")
-        if self.start_id is None and (inputs := self.stored_lengths("inputs")).min() < 1:
-            raise InputError(
-                f"sample {inputs.argmin()} is a preference pair with an empty prompt and no start "
-                "token, so that nothing predicts the first token of its answers"
-            )
-
-    def _check_tasks_and_targets(self) -> None:
-        n_samples = len(self.task_ids)
-        for group, offsets in self._offsets.items():
-            if len(offsets) != n_samples + 1:
-                raise InputError(
-                    f"'{group}/offsets' holds {len(offsets)} numbers, but 'task_ids' "
-                    f"has {n_samples} samples, which need {n_samples + 1}"
-                )
-        if n_samples and not 0 <= self.task_ids.min() <= self.task_ids.max() < len(self.task_names):
-            raise InputError(f"'task_ids' points past the {len(self.task_names)} 'task_names'")
-        targets = self.stored_lengths("targets")
-        if n_samples and targets.min() < 1:
-            raise InputError(f"sample {targets.argmin()} has an empty target")

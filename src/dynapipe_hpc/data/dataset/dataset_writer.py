@@ -1,192 +1,194 @@
-"""Writer of datasets, and of the index that joins shards. `docs/formats.md` describes the file."""
+"""Writer of datasets, and of one that joins others. `docs/formats.md` describes the file."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from tempfile import TemporaryFile
+from typing import IO, Any, Self
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.atomic_write import atomic_write
-from dynapipe_hpc.data.dataset.content_hash import ContentHash
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile, arrays_of, parts_of
 from dynapipe_hpc.data.dataset.dataset_header import (
+    FORMAT,
+    NO_START,
+    SCHEMA_VERSION,
     DatasetHeader,
-    fixed_length,
-    write_content_hash,
     write_header,
-    write_turn_end_ids,
 )
-from dynapipe_hpc.data.dataset.shard_reader import GROUPS, REJECTED
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import open_input
 from dynapipe_hpc.data.spans import Spans
-from dynapipe_hpc.data.token_block import TokenBlock, TokenSequences, token_type
-
-Arrays = list[npt.NDArray[np.integer]]
+from dynapipe_hpc.data.token_block import TokenBlock
 
 
-def write_index(output: Path, header: DatasetHeader, shards: Sequence[Path]) -> None:
-    """Writes an index of the samples of all shards, in order; the shards stay where they are.
-
-    Args:
-        output: Path of the index, which appears when it is complete.
-        header: Header of the dataset.
-        shards: Paths of datasets in the index's folder or below.
-    """
-    groups = (*GROUPS, REJECTED) if header.has_pairs else GROUPS
-    lengths: dict[str, Arrays] = {group: [] for group in groups}
-    task_ids: Arrays = []
-    spans: list[Spans] = []
-    id_of_task: dict[str, int] = {}
-    sha256: list[str] = []
-    turn_end_ids: set[int] = set()
-    for path in shards:
-        with DatasetFile(path) as shard:
-            _check_tokenizer(shard, header)
-            for group, of_shards in lengths.items():
-                of_shards.append(shard.stored_lengths(group))
-            spans.append(shard.spans)
-            # A shard numbers its tasks itself; the dataset numbers them as if it had no shards.
-            ids = [id_of_task.setdefault(task, len(id_of_task)) for task in shard.task_names]
-            task_ids.append(np.array(ids, np.int32)[shard.task_ids])
-            sha256.append(shard.header.content_sha256)
-            turn_end_ids |= set(shard.header.turn_end_ids)
-    if sum(len(ids) for ids in task_ids) == 0:
-        raise InputError(f"{', '.join(header.sources)}: no sample to write")
-    with atomic_write(output) as temporary, creating(temporary) as file:
-        for group, parts in lengths.items():
-            file[f"{group}/offsets"] = _starts(np.concatenate(parts))
-        joined = Spans.join(spans)
-        for name in ("offsets", "starts", "ends"):
-            file[f"spans/{name}"] = getattr(joined, name)
-        file["task_ids"] = np.concatenate(task_ids)
-        file["task_names"] = fixed_length(list(id_of_task))
-        file["shards/names"] = fixed_length(
-            [str(path.relative_to(output.parent)) for path in shards]
-        )
-        file["shards/sha256"] = fixed_length(sha256)
-        file["shards/sizes"] = np.array([path.stat().st_size for path in shards], np.int64)
-        file["shards/starts"] = _starts(np.array([len(ids) for ids in task_ids]))
-        write_header(file.attrs, header)
-        write_turn_end_ids(file.attrs, turn_end_ids)
-        file.flush()
+def join_datasets(output: Path, header: DatasetHeader, parts: Sequence[Path]) -> int:
+    """Writes the samples of all parts, in order, as one dataset; returns their number."""
+    with DatasetWriter.create(output, header) as writer:
+        for path in parts:
+            with DatasetFile(path) as part:
+                _check_tokenizer(part, header)
+                writer.append_dataset(part)
+        if writer.n_samples == 0:
+            raise InputError(f"{', '.join(header.sources)}: no sample to write")
+    return writer.n_samples
 
 
-def _starts(lengths: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-    return np.insert(np.cumsum(lengths, dtype=np.int64), 0, 0)
-
-
-def _check_tokenizer(shard: DatasetFile, header: DatasetHeader) -> None:
-    facts = shard.header.tokenizer_sha256, shard.vocab_size, shard.eos_id, shard.start_id
+def _check_tokenizer(part: DatasetFile, header: DatasetHeader) -> None:
+    facts = part.header.tokenizer_sha256, part.vocab_size, part.eos_id, part.start_id
     expected = header.tokenizer_sha256, header.vocab_size, header.eos_id, header.start_id
-    if facts != expected or shard.header.special_tokens != header.special_tokens:
+    if facts != expected or part.header.special_tokens != header.special_tokens:
         raise InputError(
-            f"{shard.path}: its tokenizer is {shard.header.tokenizer_name} with sha256 "
+            f"{part.path}: its tokenizer is {part.header.tokenizer_name} with sha256 "
             f"{facts[0][:12]}, but that of the dataset is {header.tokenizer_name} with "
             f"{header.tokenizer_sha256[:12]}; use the same tokenizer files on all hosts"
         )
 
 
-CHUNK_LENGTH = 1 << 13
-
-
 class DatasetWriter:
-    """Appends samples to a dataset that appears under its name only when it is complete."""
+    """Appends samples to a dataset that appears under its name only when it is complete.
 
-    def __init__(self, file: h5py.File, header: DatasetHeader) -> None:
-        """Lays out an empty dataset in an open file; callers use `create`."""
-        dtype = token_type(header.vocab_size)
-        self._inputs = _GrowingSequences.create(file, "inputs", dtype)
-        self._targets = _GrowingSequences.create(file, "targets", dtype)
-        has_pairs = header.has_pairs
-        self._rejected = _GrowingSequences.create(file, REJECTED, dtype) if has_pairs else None
-        self._spans = _GrowingSpans.create(file)
-        self._task_ids = _growing(file, "task_ids", np.dtype(np.int32))
+    HDF5 must know the size of an array that it stores as one piece. Until all samples are there,
+    arrays are in files without names, in the folder of the dataset.
+    """
+
+    def __init__(self, header: DatasetHeader, streams: Mapping[str, IO[bytes]]) -> None:
+        """Takes an open file for each of `arrays_of` the header; callers use `create`."""
+        self.n_samples = 0
+        self._header, self._streams, self._types = header, streams, arrays_of(header)
         self._id_of_task: dict[str, int] = {}
         self._turn_end_ids: set[int] = set()
-        self._content = ContentHash()
-        self._file = file
-        write_header(file.attrs, header)
+        self._copied: dict[str, list[tuple[Path, int, int]]] = {name: [] for name in streams}
+        self._n_of = dict.fromkeys((*parts_of(header), "spans"), 0)
+        for name in self._n_of:
+            self._write(f"{name}/offsets", np.zeros(1))
 
     @classmethod
     @contextmanager
-    def create(cls, path: Path, header: DatasetHeader) -> Iterator[Self]:
-        """Writes a temporary file, renamed to `path` at the end; on an error nothing remains."""
-        with atomic_write(path) as temporary, creating(temporary) as file:
-            writer = cls(file, header)
+    def create(cls, path: Path, header: DatasetHeader, *, lasting: bool = True) -> Iterator[Self]:
+        """Writes a temporary file, renamed to `path` at the end; on an error nothing remains.
+
+        Args:
+            path: The dataset.
+            header: Header of the dataset, to which the writer adds what only samples tell.
+            lasting: Whether the file must survive a power cut.
+        """
+        with atomic_write(path, lasting=lasting) as temporary, ExitStack() as stack:
+            streams = {
+                name: stack.enter_context(TemporaryFile(dir=path.parent, buffering=0))
+                for name in arrays_of(header)
+            }
+            writer = cls(header, streams)
             yield writer
-            writer._finish()
+            writer._finish(temporary)
 
     def append(self, block: TokenBlock) -> None:
         """Adds samples after those already written; all are preference pairs, or none is."""
-        if (block.rejected is None) != (self._rejected is None):
+        parts = parts_of(self._header)
+        if len(block.tokens) != len(parts):
             raise ValueError("preference pairs and other samples are in one dataset")
-        self._content.add(block)
-        if block.rejected is not None and self._rejected is not None:
-            self._rejected.append(block.rejected)
-        self._inputs.append(block.inputs)
-        self._targets.append(block.targets)
-        self._spans.append(block.spans)
+        ids = [self._id_of(task) for task in block.tasks]
+        self._append_rows(block.lengths, block.spans, np.array(ids, np.int32), block.crcs)
+        for name, tokens in zip(parts, block.tokens, strict=True):
+            self._write(f"{name}/tokens", tokens)
         self._turn_end_ids |= block.turn_end_ids
-        ids = [self._id_of_task.setdefault(task, len(self._id_of_task)) for task in block.tasks]
-        _append(self._task_ids, np.array(ids, np.int32))
 
-    def _finish(self) -> None:
-        self._file["task_names"] = fixed_length(list(self._id_of_task))
-        write_content_hash(self._file.attrs, self._content.hexdigest())
-        write_turn_end_ids(self._file.attrs, self._turn_end_ids)
-        self._file.flush()
+    def append_dataset(self, part: DatasetFile) -> None:
+        """Adds the samples of a dataset, whose tokens are copied in the end; it must stay there."""
+        ids = np.array([self._id_of(task) for task in part.task_names], np.int32)
+        self._append_rows(part.lengths, part.spans, ids[part.task_ids], part.crcs)
+        for name, place in zip(parts_of(self._header), part.places, strict=True):
+            self._copied[f"{name}/tokens"].append((part.path, *place))
+        self._turn_end_ids |= set(part.header.turn_end_ids)
 
+    def _append_rows(
+        self,
+        lengths: npt.NDArray[np.integer],
+        spans: Spans,
+        task_ids: npt.NDArray[np.int32],
+        crcs: npt.NDArray[np.uint32],
+    ) -> None:
+        counts = (*lengths.T, spans.lengths)
+        for name, of_samples in zip(self._n_of, counts, strict=True):
+            ends = self._n_of[name] + np.cumsum(of_samples, dtype=np.int64)
+            self._write(f"{name}/offsets", ends)
+            self._n_of[name] += int(of_samples.sum())
+        self._write("spans/starts", spans.starts)
+        self._write("spans/ends", spans.ends)
+        self._write("task_ids", task_ids)
+        self._write("crcs", crcs)
+        self.n_samples += len(crcs)
 
-@dataclass(frozen=True, slots=True)
-class _GrowingSequences:
-    """The datasets of one group, kept open: HDF5 would swallow the error of a late write."""
+    def _id_of(self, task: str) -> int:
+        return self._id_of_task.setdefault(task, len(self._id_of_task))
 
-    tokens: h5py.Dataset
-    offsets: h5py.Dataset
+    def _write(self, name: str, values: npt.NDArray[Any]) -> None:
+        left = memoryview(np.ascontiguousarray(values, self._types[name]).tobytes())
+        while left:
+            left = left[self._streams[name].write(left) :]
 
-    @classmethod
-    def create(cls, file: h5py.File, group: str, dtype: np.dtype[np.unsignedinteger]) -> Self:
-        offsets = _growing(file, f"{group}/offsets", np.dtype(np.int64))
-        _append(offsets, np.zeros(1, np.int64))
-        return cls(_growing(file, f"{group}/tokens", dtype), offsets)
+    def _finish(self, path: Path) -> None:
+        sizes = {
+            name: stream.tell() + sum(n_bytes for *_, n_bytes in self._copied[name])
+            for name, stream in self._streams.items()
+        }
+        places = self._lay_out(path, sizes)
+        with path.open("r+b", buffering=0) as output:
+            for name, stream in self._streams.items():
+                output.seek(places[name])
+                _copy(stream, 0, stream.tell(), output)
+                for part, start, n_bytes in self._copied[name]:
+                    with open_input(part) as file:
+                        _copy(file, start, n_bytes, output)
 
-    def append(self, sequences: TokenSequences) -> None:
-        _append(self.offsets, len(self.tokens) + np.cumsum(sequences.lengths))
-        _append(self.tokens, sequences.tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class _GrowingSpans:
-    offsets: h5py.Dataset
-    starts: h5py.Dataset
-    ends: h5py.Dataset
-
-    @classmethod
-    def create(cls, file: h5py.File) -> Self:
-        offsets = _growing(file, "spans/offsets", np.dtype(np.int64))
-        _append(offsets, np.zeros(1, np.int64))
-        starts, ends = (
-            _growing(file, f"spans/{name}", np.dtype(np.int32)) for name in ("starts", "ends")
+    def _lay_out(self, path: Path, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Writes all but the values of arrays; returns the position of each in the file."""
+        header = replace(
+            self._header,
+            created=self._header.created or datetime.now(UTC).isoformat(timespec="seconds"),
+            turn_end_ids=tuple(sorted(self._turn_end_ids)),
+            task_names=tuple(self._id_of_task),
         )
-        return cls(offsets, starts, ends)
+        plain = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plain.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        plain.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        places = {}
+        with creating(path) as file:
+            file.attrs["format"] = np.bytes_(FORMAT.encode())
+            file.attrs["schema_version"] = SCHEMA_VERSION
+            # The header has it, too; programs of others need nothing else of it.
+            file.attrs["start_id"] = NO_START if header.start_id is None else header.start_id
+            file["header"] = np.bytes_(write_header(header))
+            for name, dtype in self._types.items():
+                group = file.require_group(name.rpartition("/")[0] or "/")
+                kind = h5py.h5t.py_create(dtype)
+                space = h5py.h5s.create_simple((sizes[name] // dtype.itemsize,))
+                at = name.rpartition("/")[2].encode()
+                array = h5py.h5d.create(group.id, at, kind, space, plain)
+                places[name] = array.get_offset() or 0  # of one without values
+            file.flush()
+        return places
 
-    def append(self, spans: Spans) -> None:
-        _append(self.offsets, len(self.starts) + spans.offsets[1:])
-        _append(self.starts, spans.starts)
-        _append(self.ends, spans.ends)
+
+def _copy(source: IO[bytes], start: int, n_bytes: int, target: IO[bytes]) -> None:
+    while n_bytes:
+        n_copied = os.sendfile(target.fileno(), source.fileno(), start, n_bytes)
+        if not n_copied:
+            raise InputError(f"{source.name}: ended while it was read; start again to continue")
+        start, n_bytes = start + n_copied, n_bytes - n_copied
 
 
 @contextmanager
 def creating(path: Path) -> Iterator[h5py.File]:
-    # Without a chunk cache a write that fails does so at once. The version bounds allow
-    # attributes above 64 KiB: the names of many sources. Nobody else knows the file yet, so that
-    # it needs no lock, which some file systems refuse.
-    file = h5py.File(path, "w", locking=False, libver=("v110", "v110"), rdcc_nbytes=0)
+    # The version bounds give attributes and objects checksums. Nobody else knows the file yet, so
+    # that it needs no lock, which some file systems refuse.
+    file = h5py.File(path, "w", locking=False, libver=("v110", "v110"))
     try:
         yield file
     except BaseException:
@@ -196,13 +198,3 @@ def creating(path: Path) -> Iterator[h5py.File]:
             file.close()
         raise
     file.close()
-
-
-def _growing(file: h5py.File, name: str, dtype: np.dtype[np.integer]) -> h5py.Dataset:
-    return file.create_dataset(name, (0,), dtype, maxshape=(None,), chunks=(CHUNK_LENGTH,))
-
-
-def _append(dataset: h5py.Dataset, values: npt.NDArray[np.integer]) -> None:
-    n_before = len(dataset)
-    dataset.resize((n_before + len(values),))
-    dataset[n_before:] = values

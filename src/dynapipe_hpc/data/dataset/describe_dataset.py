@@ -47,17 +47,13 @@ def _summary(dataset: DatasetFile) -> Iterator[str]:
     if header.turns:
         yield f"turns      {escaped(header.turns, keep='')} (preprocess --turns)"
     yield f"sources    {', '.join(escaped(source, keep='') for source in header.sources)}"
-    if (n_files := len(dataset.parts)) > 1:
-        yield f"shards     {n_files:,} in {dataset.parts[0].path.parent}"
 
 
 def _stored(dataset: DatasetFile) -> dict[str, Lengths]:
     """Number of tokens in the file of every sample, by what they are."""
-    inputs, targets = (dataset.stored_lengths(side) for side in ("inputs", "targets"))
-    if not dataset.has_pairs:
-        return {"inputs": inputs, "targets": targets}
-    rejected = dataset.rejected_lengths
-    return {"prompts": inputs, "chosen answers": targets, "rejected answers": rejected}
+    of_pairs = ("prompts", "chosen answers", "rejected answers")
+    names = of_pairs if dataset.has_pairs else ("inputs", "targets")
+    return dict(zip(names, dataset.lengths.T, strict=True))
 
 
 def _table(dataset: DatasetFile, lengths: Lengths) -> Iterator[str]:

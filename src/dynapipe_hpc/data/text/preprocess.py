@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dynapipe_hpc.data.atomic_write import remove_left_over
+from dynapipe_hpc.data.dataset.dataset_file import DATASET
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
-from dynapipe_hpc.data.dataset.open_dataset import DATASET
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.output_file import check_output
 from dynapipe_hpc.data.text.open_lines import STDIN, can_be_cut
@@ -119,7 +119,7 @@ def preprocess(
     remove_left_over(output)
     if (folder := shard_folder(output)).exists():
         raise InputError(
-            f"{folder}: holds shards of {output}; continue: mpiexec -n 1 dynapipe-hpc preprocess, "
+            f"{folder}: holds parts of {output}; continue: mpiexec -n 1 dynapipe-hpc preprocess, "
             "or remove the folder first"
         )
     # Not the number of cores of the machine: a batch job may have been given fewer.

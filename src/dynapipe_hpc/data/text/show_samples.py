@@ -11,9 +11,8 @@ import numpy.typing as npt
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles
-from dynapipe_hpc.data.token_block import TokenArray, TokenBlock, TokenSequences
+from dynapipe_hpc.data.token_block import TokenArray
 
-SAMPLES_AT_A_TIME = 64
 _BYTES = "bytes"
 _USES = ("read", "trained", "chosen", "rejected")
 """Uses of tokens: they are only read, or trained, those of a preference pair as either answer."""
@@ -64,31 +63,19 @@ def _first(pair: tuple[int, int]) -> int:
 
 def _samples(dataset: DatasetFile) -> Iterator[_Shown]:
     """All samples, in order."""
-    for part in dataset.parts:
-        for block in dataset.blocks(part, SAMPLES_AT_A_TIME):
-            yield from _samples_of(block, starts_itself=dataset.start_id is None)
-
-
-def _samples_of(block: TokenBlock, *, starts_itself: bool) -> Iterator[_Shown]:
-    inputs, targets = (_split(side) for side in (block.inputs, block.targets))
-    rejected = None if block.rejected is None else _split(block.rejected)
-    for i, task in enumerate(block.tasks):
-        tokens = np.concatenate([inputs[i], targets[i]])
-        uses = np.full(len(tokens), _READ)
-        for start, end in block.spans.of_sample(i) or [(len(inputs[i]), len(tokens))]:
+    starts_itself = dataset.start_id is None
+    for i, task_id in enumerate(dataset.task_ids.tolist()):
+        parts = dataset.parts(i)
+        inputs, targets, *rejected = map(len, parts)
+        uses = np.full(sum(map(len, parts)), _READ)
+        for start, end in dataset.spans.of_sample(i) or [(inputs, inputs + targets)]:
             uses[start:end] = _TRAINED
         if starts_itself:  # nothing predicts the first token
             uses[0] = _READ
-        if rejected is not None:
+        if rejected:
             uses[uses == _TRAINED] = _CHOSEN
-            tokens = np.concatenate([tokens, rejected[i]])
-            uses = np.concatenate([uses, np.full(len(rejected[i]), _REJECTED)])
-        yield _Shown(tokens, uses, task)
-
-
-def _split(side: TokenSequences) -> list[TokenArray]:
-    """Tokens sample by sample."""
-    return np.split(side.tokens, np.cumsum(side.lengths)[:-1])
+            uses[inputs + targets :] = _REJECTED
+        yield _Shown(np.concatenate(parts), uses, dataset.task_names[task_id])
 
 
 def _text(tokens: list[int], dataset: DatasetFile, tokenizer: TokenizerFiles | None) -> str:

@@ -33,11 +33,6 @@ class FolderVocabulary:
     sha256: str = ""
     ids: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def size(self) -> int:
-        """Largest id + 1."""
-        return max(self.ids.values(), default=-1) + 1
-
 
 def read_vocabulary(folder: Path) -> FolderVocabulary | None:
     """The vocabulary of the tokenizer in a folder; None if it has no file of a tokenizer."""

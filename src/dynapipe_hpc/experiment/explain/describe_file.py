@@ -4,8 +4,8 @@ from functools import partial
 from pathlib import Path
 
 from dynapipe_hpc.data.dataset import dataset_header
+from dynapipe_hpc.data.dataset.dataset_file import verify_dataset
 from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
-from dynapipe_hpc.data.dataset.verify_dataset import verify_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.file_format import format_of
 from dynapipe_hpc.experiment.checks import check_costs, configured

@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dynapipe_hpc.data.atomic_write import remove_left_over, writing
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, write_index
-from dynapipe_hpc.data.dataset.verify_dataset import is_intact
+from dynapipe_hpc.data.dataset.dataset_file import verify_dataset
+from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, join_datasets
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.text.preprocess import (
     PreprocessOptions,
@@ -67,8 +67,8 @@ def preprocess_together(
     """Tokenizes the lines of all sources into shards, and joins them into one dataset (collective).
 
     Every rank gets about the same amount of text. The samples are those that `preprocess` writes,
-    in the same order. An intact shard of an earlier job is reused. The index appears when all
-    shards, which are beside it, are complete.
+    in the same order. An intact shard of an earlier job that did not end is reused. The dataset
+    appears when it is complete, and the shards, which are beside it until then, are removed.
     """
     folder = shard_folder(output)
     shards: list[Shard] = []
@@ -98,10 +98,8 @@ def preprocess_together(
         with job.fail_together():
             if job.is_first:
                 header = header_of(recipe, sources)
-                write_index(output, header, [folder / shard.name for shard in shards])
-                _remove(folder, keep={shard.name for shard in shards})
-                with DatasetFile(output) as dataset:
-                    n_samples = dataset.n_samples
+                n_samples = join_datasets(output, header, [folder / s.name for s in shards])
+                _remove(folder)
     n_reused = len(distinct) - len(missing)
     return Preprocessed(n_samples, len(distinct), n_reused, _sum(distinct, made_by_rank))
 
@@ -125,7 +123,9 @@ def _make(
         with open_pool(recipe, options.n_workers) as pool:
             for shard in shards:
                 header = header_of(recipe, [shard.part.path])
-                with DatasetWriter.create(folder / shard.name, header) as writer:
+                # After a power cut its checksums say whether it is complete.
+                path = folder / shard.name
+                with DatasetWriter.create(path, header, lasting=False) as writer:
                     made[shard.fingerprint] = write_parts(
                         writer,
                         [shard.part],
@@ -165,9 +165,17 @@ def _missing(job: Job, folder: Path, shards: Sequence[Shard]) -> list[Shard]:
     names = job.broadcast(names)
     present = [shard for shard in shards if shard.name in names]
     mine = present[job.rank :: job.size]
-    intact = {s.name for s in mine if not job.stop.asked and is_intact(folder / s.name)}
+    intact = {s.name for s in mine if not job.stop.asked and _is_intact(folder / s.name)}
     of_all: set[str] = job.broadcast(set().union(*job.gather(intact)))
     return [shard for shard in shards if shard.name not in of_all]
+
+
+def _is_intact(path: Path) -> bool:
+    try:
+        verify_dataset(path)
+    except InputError:
+        return False
+    return True
 
 
 def _sum(shards: Iterable[Shard], made_by_rank: Iterable[Made]) -> PreprocessTotals:
@@ -179,8 +187,11 @@ def _sum(shards: Iterable[Shard], made_by_rank: Iterable[Made]) -> PreprocessTot
     return total
 
 
-def _remove(folder: Path, keep: set[str]) -> None:
-    """Removes shards that earlier jobs made from other text or with other settings."""
-    for path in folder.iterdir():
-        if path.suffix in {".h5", ".partial"} and path.name not in keep:
-            path.unlink()
+def _remove(folder: Path) -> None:
+    """Removes the shards, also those that earlier jobs made of other text; nothing else."""
+    with writing(folder):
+        for path in folder.iterdir():
+            if path.suffix in {".h5", ".partial"}:
+                path.unlink()
+        with suppress(OSError):  # files of others are in it
+            folder.rmdir()

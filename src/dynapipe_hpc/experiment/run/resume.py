@@ -28,7 +28,7 @@ from dynapipe_hpc.training.huggingface.origin import HASH_FACT, shape_of
 
 T = TypeVar("T")
 FIXED_TRAINING = ("objective", "seed", "dtype", "loss_weighting")
-_FREE_DATA = {"dataset", "mixture", "verify", "check_tokenizer"}
+_FREE_DATA = {"dataset", "mixture", "check_tokenizer"}
 _BEFORE = {
     "data.long_samples": "cut_targets",
     "data.loss_on": "marked",
@@ -185,10 +185,8 @@ def _samples_of(dataset: Dataset) -> Facts:
         for bounds in (dataset.spans.offsets, dataset.spans.starts, dataset.spans.ends):
             checksum.update(np.ascontiguousarray(bounds, np.int64).data)
     facts = {"the hash of the samples of data.dataset": checksum.hexdigest()}
-    contents = [part.content_sha256 for file in dataset.files for part in file.parts]
-    if all(contents):  # not in older files
-        checksum.update("".join(contents).encode())
-        facts["the hash of the tokens of data.dataset"] = checksum.hexdigest()
+    checksum.update("".join(file.content_sha256 for file in dataset.files).encode())
+    facts["the hash of the tokens of data.dataset"] = checksum.hexdigest()
     return facts
 
 

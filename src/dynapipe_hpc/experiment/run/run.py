@@ -1,7 +1,7 @@
 """The run: every rank executes its plans and makes its share of the coming ones."""
 
 import time
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from signal import Signals
@@ -11,7 +11,6 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.devices import find_device
 from dynapipe_hpc.experiment.rank.host_device import HostDevice, prepare_for_host
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
-from dynapipe_hpc.experiment.run.dataset_check import DatasetCheck
 from dynapipe_hpc.experiment.run.evaluations import Evaluations, plan_evaluations
 from dynapipe_hpc.experiment.run.forward_passes import train_preferences
 from dynapipe_hpc.experiment.run.iteration import IterationResult, Traces
@@ -53,7 +52,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
 
 def _run(job: Job, experiment: Experiment, run: OpenRun, host: HostDevice) -> int:
     """Trains in a run folder; returns the signal that stopped the run, or 0."""
-    config, dataset = experiment.config, experiment.dataset
+    config = experiment.config
     # Before the records: a device that cannot be used begins no run folder.
     with job.fail_together():
         device = find_device(job, config)
@@ -62,12 +61,7 @@ def _run(job: Job, experiment: Experiment, run: OpenRun, host: HostDevice) -> in
             print(f"attention: {host.attention}", flush=True)
             for line in experiment.data_lines:
                 print(escaped(line), flush=True)
-        with (
-            Rank(job, experiment, device) as rank,
-            closing(DatasetCheck(dataset, is_wanted=config.data.verify))
-            if job.is_first
-            else nullcontext(),
-        ):
+        with Rank(job, experiment, device) as rank:
             rank.start_at(run.point, run.output)
             stop_signal = _train(job, experiment, run, rank)
     if job.is_first:
