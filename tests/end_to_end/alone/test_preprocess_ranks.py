@@ -44,13 +44,12 @@ def test_a_job_whose_rank_was_killed_goes_on_when_started_again(folder: Path) ->
     assert time.monotonic() - started_s < MAX_END_S
     assert job.returncode != 0
     assert not (folder / "killed.h5").exists()
-    kept = {path.name: path.stat().st_mtime_ns for path in shards.glob("[!.]*.h5")}
-    assert 2 <= len(kept) < 8
+    n_kept = len(list(shards.glob("[!.]*.h5")))
+    assert 2 <= n_kept < 8
 
     said = call(folder, 2, "preprocess", *SOURCES, "killed.h5")
-    assert f"in 8 shards, {len(kept)} of them by an earlier job" in said
-    assert {name: (shards / name).stat().st_mtime_ns for name in kept} == kept
-    assert list(shards.glob(".*")) == []
+    assert f"in 8 shards, {n_kept} of them by an earlier job" in said
+    assert not shards.exists()
     assert hash_of(folder, "killed.h5") == hash_of(folder, "alone.h5")
 
 

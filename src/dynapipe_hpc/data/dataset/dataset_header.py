@@ -33,7 +33,7 @@ class DatasetHeader:
             was used.
         vocabulary_sha256: SHA-256 of the tokens and ids in the tokenizer's files, in hexadecimal;
             empty if unknown.
-        turn_end_ids: ints of the tokens that end trained turns of conversations, ascending.
+        turn_end_ids: Ids of the tokens that end trained turns of conversations, ascending.
         has_pairs: Whether the samples are preference pairs: an input with two answers.
         task_names: Names of the samples' tasks, by id.
     """
@@ -59,8 +59,16 @@ class DatasetHeader:
 
 
 def write_header(header: DatasetHeader) -> bytes:
-    """The header as JSON."""
-    return json.dumps(asdict(header)).encode()
+    """The header as JSON. Names of files need not be text, but what is in it must be."""
+    values = {
+        name: [*map(_text, value)] if isinstance(value, tuple) else _text(value)
+        for name, value in asdict(header).items()
+    }
+    return json.dumps(values).encode()
+
+
+def _text(value: object) -> object:
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 @cache
