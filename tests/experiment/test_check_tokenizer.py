@@ -1,15 +1,18 @@
 """Datasets beside the model that a run begins with: of its tokenizer, or refused."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from tests.data.text.test_vocabulary import write_tokenizer
-from tests.examples.tokenized import header_in
+from tests.examples.tokenized import header_in, with_header
 from tests.experiment.test_load import COMPLETE
 
 from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.experiment.check_dataset import describe_library
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
@@ -76,7 +79,10 @@ def test_the_tokenizer_of_the_model_is_accepted(model: Path) -> None:
 
 
 def test_a_token_that_another_file_of_the_folder_adds_changes_nothing(model: Path) -> None:
-    added = {"added_tokens_decoder": {"3": {"content": "<|im_start|>", "special": True}}}
+    added = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "added_tokens_decoder": {"3": {"content": "<|im_start|>", "special": True}},
+    }
     (model / "tokenizer_config.json").write_text(json.dumps(added))
     dataset = preprocessed(model.parent, "--tokenizer", str(model))
     assert header_in(dataset)["vocab_size"] == 4
@@ -132,3 +138,14 @@ def test_a_name_of_the_hub_is_no_folder_yet(capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr().err
     assert "hf download Qwen/Qwen2.5-0.5B --local-dir FOLDER" in said
     assert "hf download openai/gpt2 --local-dir FOLDER" in said
+
+
+def test_another_major_version_of_transformers_is_told(model: Path) -> None:
+    dataset = preprocessed(model.parent, "--tokenizer", str(model))
+    config = config_for(model, dataset)
+    with DatasetFile(dataset) as file:
+        assert list(describe_library(file)) == []
+    with_header(dataset, transformers="3.1.0")
+    told = rf"{dataset}: its tokens were made with transformers 3.1.0, but \d.* is installed"
+    [line, *_] = Experiment(config).data_lines
+    assert re.match(told, line)

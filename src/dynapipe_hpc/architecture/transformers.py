@@ -37,7 +37,7 @@ SLIDING = "sliding_attention"
 
 
 class TransformersShape(DecoderOnly):
-    """The [model] table of any decoder of `transformers`, whose layers it runs (extra huggingface).
+    """The [model] table of any decoder of `transformers`, whose layers it runs.
 
     `model.init_from` names the model, and all other keys but `lora` are taken from there.
 

@@ -5,7 +5,7 @@ import os.path
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from dynapipe_hpc.cli.open_ranks import is_started_alone
 from dynapipe_hpc.cli.verb import number, option, output, say, switch, verb
@@ -125,7 +125,9 @@ def _run_together(arguments: argparse.Namespace) -> int:
     with open_job() as job:
         with job.fail_together():
             options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
-            recipe = _load_recipe(arguments)
+            # On one rank: what reads a tokenizer takes memory.
+            loaded = _load_recipe(arguments) if job.is_first else None
+        recipe = cast("Recipe", job.broadcast(loaded))
         with share_progress("preprocess", shown=job.is_first) as show:
             made = preprocess_together(
                 job, arguments.sources, arguments.output, recipe, options=options, on_share=show

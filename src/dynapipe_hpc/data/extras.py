@@ -8,6 +8,7 @@ from dynapipe_hpc.data.errors import InputError
 EXTRA_OF: Mapping[str, str] = {
     "h5py": "hdf5",
     "tokenizers": "text",
+    "transformers": "text",
     "zstandard": "zstd",
     "pyarrow": "parquet",
     "jinja2": "text",
@@ -16,7 +17,6 @@ EXTRA_OF: Mapping[str, str] = {
     "safetensors": "train",
     "shtab": "completion",
     "torch": "train",
-    "transformers": "huggingface",
 }
 """Smallest extra that brings a package; `train` brings all of training."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
@@ -92,9 +94,25 @@ def _check_tokenizer(origin: Origin, dataset: Dataset) -> None:
 
 
 def _is_same(header: DatasetHeader, of_model: FolderVocabulary) -> bool:
-    """Whether tokens are the same; of files that are not compared, whether they are no bytes."""
-    if not of_model.sha256:
-        return header.tokenizer_sha256 != BYTES_SHA256
+    """Whether tokens are the same; where they are not known, whether they are no bytes."""
     if header.tokenizer_sha256 == of_model.sha256:
         return True
+    if not of_model.ids or not header.vocabulary_sha256:
+        return header.tokenizer_sha256 != BYTES_SHA256
     return header.vocabulary_sha256 == vocabulary_sha256(of_model.ids)
+
+
+def describe_library(dataset: Dataset) -> Iterator[str]:
+    """Yields a line about each dataset whose tokens another `transformers` may make otherwise."""
+    try:
+        here = version("transformers")
+    except PackageNotFoundError:
+        return
+    for file in dataset.files:
+        made_with = file.header.transformers
+        if made_with and made_with.split(".")[0] != here.split(".")[0]:
+            yield (
+                f"{file.path}: its tokens were made with transformers {made_with}, but {here} is "
+                "installed, with which the same text may become other tokens; preprocess and "
+                "generate with the same version"
+            )

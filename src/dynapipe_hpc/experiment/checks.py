@@ -170,7 +170,7 @@ def _weights(files: Experiment, _: int) -> str:
     if not config.model.has_own_layers and find_spec(config.model.family) is None:
         raise InputError(
             f"model.family is {config.model.family!r}, a package that is not installed: "
-            "pip install 'dynapipe-hpc[huggingface]'"
+            "pip install 'dynapipe-hpc[train]'"
         )
     if origin.description is None:
         if config.training.init_optimizer:

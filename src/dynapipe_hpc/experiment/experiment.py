@@ -18,7 +18,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.multitask_lengths import MultitaskLengths, draw_lengths
-from dynapipe_hpc.experiment.check_dataset import check_dataset
+from dynapipe_hpc.experiment.check_dataset import check_dataset, describe_library
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.evaluation_samples import (
     EvaluationSamples,
@@ -193,6 +193,7 @@ class Experiment:
             of_each = mixture.describe(n_samples * n_iterations // n_counted)
             lines += [f"in {about}{n_iterations:,} iterations, {line}" for line in of_each]
         if self.config.data.lengths is None:
+            lines += describe_library(self.dataset)
             lines += describe_long(self.dataset, self.config.data)
         return lines
 

@@ -130,7 +130,8 @@ def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
         origin = find_origin(wish.model)
         _check_places(wish)
         _check_overrides(wish)
-        recipe = None if wish.is_dataset else _recipe(wish)
+        recipe = _recipe(wish) if job.is_first and not wish.is_dataset else None
+    recipe = job.broadcast(recipe)
     with job.fail_together():
         check_torch()
     # Loads torch only after every check that does not need it.

@@ -12,7 +12,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.text.recipe import prompt_tokens
-from dynapipe_hpc.data.text.tokenizer_files import MODEL_FILE
+from dynapipe_hpc.data.text.vocabulary import MODEL_FILE
 from dynapipe_hpc.models.attention_context import AttentionContext, SliceDocuments
 from dynapipe_hpc.models.collate import IntegerArray, IterationTokens
 from dynapipe_hpc.models.documents import Documents

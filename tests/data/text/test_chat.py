@@ -298,11 +298,6 @@ BAD = [
         {"messages": [{"role": "assistant", "content": "a</s>"}]},
         "special token </s>; --special-tok",
     ),
-    ({"messages": [{"role": "assistant", "content": "a\0"}]}, "a message holds a zero character"),
-    (
-        {"messages": [{"role": "assistant", "content": "a", "x": {"\0\2": 1}}]},
-        "a message holds a zero character",
-    ),
     (
         {"messages": [{"role": "assistant", "content": "a"}], "tools": [{"<|im_end|>": 1}]},
         r"special token <\|im_end\|>; --special-tok",
@@ -338,13 +333,13 @@ def test_a_bad_conversation_is_named_and_left_out(
     assert re.match(rf"in\.jsonl:7: .*{message}", found.bad[0].describe())
 
 
-def test_a_message_may_be_nested_as_deeply_as_json(tmp_path: Path) -> None:
+def test_a_message_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     recipe = recipe_in(folder_of(tmp_path / "model", TEMPLATES["mistral"]))
     line = b'{"messages": [{"role": "assistant", "content": "a", "x": %s}]}' % (
         b"[" * 900 + b"]" * 900
     )
-    found = tokenize_lines(Lines(TextPart(Path("in.jsonl")), 7, [line]), recipe)
-    assert not found.bad
+    [bad] = tokenize_lines(Lines(TextPart(Path("in.jsonl")), 7, [line]), recipe).bad
+    assert "refuses the messages: 'RecursionError" in bad.reason
 
 
 def test_a_turn_without_tokens_is_left_out() -> None:
@@ -393,6 +388,25 @@ def test_a_template_named_for_tools_may_be_in_the_same_json(tmp_path: Path) -> N
     recipe = recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=path)
     assert recipe.template is not None
     assert recipe.template.named == (("tool_use", "{{ 1 }}tool_use"),)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ("{% macro write(m) %}", "{% endmacro %}{{ write(messages[0]) }}"),
+        ("{% set text %}", "{% endset %}{{ text }}"),
+        ("{% filter upper %}", "{% endfilter %}"),
+    ],
+)
+def test_marks_that_transformers_would_misplace_are_refused(
+    tmp_path: Path, begin: str, end: str
+) -> None:
+    source = "{% generation %}{{ messages[0].content }}{% endgeneration %}"
+    (tmp_path / "t.jinja").write_text(f"a\n{begin}{source}{end}")
+    with pytest.raises(
+        InputError, match=r"generation %} in a macro, filter or assignment \(line 2"
+    ):
+        recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ def write_tokenizer(folder: Path, kind: str, *added: str) -> Path:
     model.add_special_tokens(["</s>"])
     model.add_tokens(list(added))
     model.save(str(folder / "tokenizer.json"))
+    # Without it, the class of a model may have tokens of its own.
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     return folder
 
 
@@ -53,7 +55,7 @@ def test_a_folder_without_one_has_none(tmp_path: Path) -> None:
     (tmp_path / "spiece.model").write_bytes(b"\n")
     found = read_vocabulary(tmp_path)
     assert found is not None
-    assert (found.name, found.sha256, found.ids) == ("spiece.model", "", {})
+    assert (found.name, found.ids) == ("spiece.model", {})
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"model": {"vocab": 3}}', '{"added_tokens": [1]}'])

@@ -33,6 +33,7 @@ class DatasetHeader:
             was used.
         vocabulary_sha256: SHA-256 of the tokens and ids in the tokenizer's files, in hexadecimal;
             empty if unknown.
+        transformers: Version of `transformers` that made the tokenizer of files; empty for none.
         turn_end_ids: Ids of the tokens that end trained turns of conversations, ascending.
         has_pairs: Whether the samples are preference pairs: an input with two answers.
         task_names: Names of the samples' tasks, by id.
@@ -48,6 +49,7 @@ class DatasetHeader:
     special_tokens: bool = False
     turns: str = ""
     vocabulary_sha256: str = ""
+    transformers: str = ""
     turn_end_ids: tuple[int, ...] = ()
     has_pairs: bool = False
     task_names: tuple[str, ...] = ()

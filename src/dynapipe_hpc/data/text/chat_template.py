@@ -1,76 +1,49 @@
 """Chat templates: from a conversation to text, and to the parts of it that are marked."""
 
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from functools import cache
 from typing import Any, NamedTuple, Self
 
 import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.text.conversation import Conversation
 from dynapipe_hpc.data.text.messages import ASSISTANT, REASONING, Arguments, Fields, Parts
-from dynapipe_hpc.data.text.record_fields import texts_in
-
-BEGIN, END = "\0\1", "\0\2"
-"""Marks around generated text; no message holds a zero character."""
-
-
-class TemplateRefusesError(jinja2.TemplateError):
-    """A template called `raise_exception`."""
 
 
 class _Generation(Extension):
-    """The block `{% generation %}`, around what the assistant writes."""
+    """The block `{% generation %}`, around what the assistant writes, as far as it is parsed."""
 
     tags = {"generation"}  # noqa: RUF012 (as the library declares it)
 
     def parse(self, parser: Parser) -> nodes.Node:
-        """A call that marks the body of the block."""
+        """A block that can be told from all others."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.CallBlock(self.call_method("_marked"), [], [], body).set_lineno(line)
-
-    @staticmethod
-    def _marked(caller: Callable[[], str]) -> str:
-        return f"{BEGIN}{caller()}{END}"
+        return nodes.CallBlock(nodes.Name("generation", "load"), [], [], body).set_lineno(line)
 
 
-@cache
-def compiled(source: str) -> jinja2.Template:
-    """A template, compiled once per process.
-
-    Raises:
-        jinja2.TemplateError: It is not a template.
-    """
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _refuse
-    environment.globals["strftime_now"] = _now
-    return environment.from_string(source)
-
-
-def _to_json(value: Any, **settings: Any) -> str:
-    """JSON without HTML's escapes, which Jinja's own filter writes."""
-    return json.dumps(value, **{"ensure_ascii": False, **settings})
-
-
-def _refuse(message: str) -> str:
-    raise TemplateRefusesError(message)
-
-
-def _now(form: str) -> str:
-    return datetime.now(UTC).astimezone().strftime(form)
+def check_template(name: str, source: str) -> None:
+    """Refuses a template that is none, or whose marks `transformers` would misplace."""
+    environment = jinja2.Environment(extensions=[_Generation, loopcontrols])  # noqa: S701 (no HTML)
+    try:
+        tree = environment.parse(source)
+    except jinja2.TemplateError as error:
+        raise InputError(f"{name}: not a chat template: {error}") from None
+    for outer in tree.find_all((nodes.Macro, nodes.AssignBlock, nodes.FilterBlock)):
+        for block in outer.find_all(nodes.CallBlock):
+            if getattr(block.call, "name", None) == "generation":
+                raise InputError(
+                    f"{name}: has {{% generation %}} in a macro, filter or assignment (line "
+                    f"{block.lineno}), from where transformers does not know its place; move it "
+                    "out in a copy of the template, or remove it: --template FILE"
+                )
 
 
 DEFAULT, TOOL_USE = "default", "tool_use"
@@ -78,7 +51,6 @@ DEFAULT, TOOL_USE = "default", "tool_use"
 _SHOWN = (("tools",), ("tool_calls",), ("parallel_tool_calls",), REASONING)
 """Names of each field that a template must know if a conversation has it."""
 _HAS_GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
-_MARKS = re.compile(f"({BEGIN}|{END})")
 
 
 class RefusalError(InputError):
@@ -138,12 +110,22 @@ class ChatText:
 
     def _render(self, n_messages: int, asks: bool) -> Rendered:
         messages = self.messages[:n_messages]
-        values = {**self.values, "messages": messages, "add_generation_prompt": asks}
+        with optional_packages():
+            from transformers.utils.chat_template_utils import render_jinja_template
         try:
-            return _without_marks(compiled(self.source).render(values))
+            [text], marks = render_jinja_template(
+                [messages],
+                chat_template=self.source,
+                add_generation_prompt=asks,
+                return_assistant_tokens_mask=self.has_marks,
+                **self.values,
+            )
         except Exception as error:  # whatever a template does with values that it does not expect
             what = f"{type(error).__name__}: {error}"
             raise RefusalError(f"{self.name} refuses the messages: {quoted(what)}") from None
+        if any(printed in text for printed in _as_python(messages)):
+            raise RefusalError(f"{self.name} takes content in parts, or arguments, for text")
+        return Rendered(text, _outermost(marks[0] if marks else ()))
 
     def whole(self) -> Rendered:
         """Text of all messages."""
@@ -172,20 +154,15 @@ class ChatTemplate:
     named: tuple[tuple[str, str], ...] = ()
 
     def check(self) -> None:
-        """Refuses a template that cannot be compiled."""
+        """Refuses a template that cannot be used."""
         for source in (self.source, dict(self.named).get(TOOL_USE, "")):
-            try:
-                compiled(source)
-            except jinja2.TemplateError as error:
-                raise InputError(f"{self.name}: not a chat template: {error}") from None
+            check_template(self.name, source)
 
     def apply(self, conversation: Conversation) -> ChatText:
         """A conversation in the first form that the template takes."""
-        if any("\0" in text for text in texts_in(conversation.all_values)):
-            raise InputError("a message holds a zero character")
         source = self._source_for(conversation)
         self._check_shown(conversation, source)
-        values = {"documents": None, **dict(self.tokens), **conversation.values}
+        values = {**dict(self.tokens), **conversation.values}
         values["tools"] = conversation.tools
         messages = conversation.messages
         if "developer" not in source:
@@ -277,23 +254,27 @@ def _as_system(message: Fields) -> Fields:
     return {**message, "role": "system"} if message["role"] == "developer" else message
 
 
-def _without_marks(marked: str) -> Rendered:
-    """A text without the marks around what the assistant writes; inner ones do not count."""
-    parts: list[str] = []
-    starts: list[int] = []
+def _as_python(value: object) -> Iterator[str]:
+    """Yields what a template writes that takes content in parts, or arguments, for text."""
+    match value:
+        case Parts():
+            yield str(value)
+        case Arguments():
+            if value and str(value) != value.as_json_text:
+                yield str(value)
+        case dict():
+            yield from (text for each in value.values() for text in _as_python(each))
+        case list():
+            yield from (text for each in value for text in _as_python(each))
+
+
+def _outermost(marks: Sequence[Span]) -> list[Span]:
+    """Marks in their order, without those in others and without those of no text."""
     spans: list[Span] = []
-    n = 0
-    for part in _MARKS.split(marked):
-        if part == BEGIN:
-            starts.append(n)
-        elif part == END:
-            start = starts.pop()
-            if start < n and not starts:
-                spans.append((start, n))
-        else:
-            parts.append(part)
-            n += len(part)
-    return Rendered("".join(parts), spans)
+    for start, end in sorted(marks, key=lambda mark: (mark[0], -mark[1])):
+        if start < end and (not spans or start >= spans[-1][1]):
+            spans.append((start, end))
+    return spans
 
 
 def forms_of(messages: list[Fields]) -> list[list[Fields]]:

@@ -181,6 +181,7 @@ def header_of(recipe: Recipe, sources: Sequence[Path]) -> DatasetHeader:
         turns=recipe.turns if recipe.template and not recipe.format.has_pairs else "",
         has_pairs=recipe.format.has_pairs,
         vocabulary_sha256=tokenizer.vocabulary_sha256,
+        transformers=tokenizer.transformers,
     )
 
 

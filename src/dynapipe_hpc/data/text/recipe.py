@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.text.added_tokens import token_names
 from dynapipe_hpc.data.text.chat_template import DEFAULT, ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.open_lines import STDIN, first_line
@@ -99,7 +98,7 @@ def recipe_of(
 
 
 def _template(files: TokenizerFiles | None, path: Path | None) -> ChatTemplate | None:
-    tokens = tuple(sorted(token_names(files.config).items())) if files else ()
+    tokens = tuple(sorted(files.names.items())) if files else ()
     if path is not None:
         templates, what = read_templates(path), str(path)
     elif files and files.templates:

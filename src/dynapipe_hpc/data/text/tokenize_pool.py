@@ -40,7 +40,8 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
         yield _ThisProcess(recipe)
         return
     context = get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    renders = ["transformers.utils.chat_template_utils"] if recipe.template else []
+    context.set_forkserver_preload([__name__, *renders])
     others = active_children()
     executor = ProcessPoolExecutor(n_workers, context, _prepare, (recipe,))
     with _undisturbed(), _socket_in_short_folder():

@@ -1,6 +1,5 @@
-"""Files of a tokenizer, read and checked."""
+"""Files of a tokenizer, read and checked: those of a folder by `transformers`."""
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,19 +12,15 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.data.hub_name import download_advice
 from dynapipe_hpc.data.input_file import read_input, read_text
-from dynapipe_hpc.data.text.added_tokens import TABLE, add_tokens
-from dynapipe_hpc.data.text.vocabulary import vocabulary_sha256
-
-MODEL_FILE, CONFIG_FILE, TEMPLATE_FILE = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
+from dynapipe_hpc.data.text.vocabulary import (
+    CONFIG_FILE,
+    files_sha256,
+    read_vocabulary,
+    vocabulary_sha256,
 )
-MAP_FILE, OLDER_FILE = "special_tokens_map.json", "added_tokens.json"
-"""Files of older folders, which have no table of tokens in `tokenizer_config.json`."""
-TEMPLATE_FOLDER = "additional_chat_templates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +29,27 @@ class TokenizerFiles:
 
     Attributes:
         name: Name of the folder, or of the files.
-        sha256: SHA-256 of what determines token ids: the bytes of the files that define the
-            tokenizer, and the tokens that other files of its folder add.
-        vocabulary_sha256: SHA-256 of the tokens and ids in the files that define the tokenizer.
+        sha256: SHA-256 of the bytes of the files that decide which tokens text becomes.
+        vocabulary_sha256: SHA-256 of the tokens and ids in these files; empty if it is not known.
         model: Tokenizer of the library, which neither truncates nor pads.
-        config: Content of `tokenizer_config.json`, and of the older files where they count.
-        templates: The folder's chat templates by name, of which "default" is the usual one.
+        names: Texts of special tokens by the names under which templates know them.
+        templates: Chat templates by name, of which "default" is the usual one.
         is_decoder_only: Whether its model is known to have no encoder.
+        has_no_start: Whether the files say that there is no token before text (Qwen).
+        adds_start: Whether they say that a token comes before text; None if they do not say.
+        transformers: Version of `transformers` that made the tokenizer; empty for none.
     """
 
     name: str
     sha256: str
     vocabulary_sha256: str
     model: tokenizers.Tokenizer
-    config: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
     templates: Mapping[str, str] = field(default_factory=dict)
     is_decoder_only: bool = False
+    has_no_start: bool = False
+    adds_start: bool | None = None
+    transformers: str = ""
 
 
 def read_tokenizer(paths: Sequence[Path]) -> TokenizerFiles | None:
@@ -76,7 +76,7 @@ def read_tokenizer(paths: Sequence[Path]) -> TokenizerFiles | None:
             model = _load_byte_level_bpe(vocabulary, merges)
         case _:
             raise InputError(f"--tokenizer takes one file or two, got {len(paths)}")
-    return TokenizerFiles(name, _sha256(paths), vocabulary_sha256(model.get_vocab()), model)
+    return TokenizerFiles(name, files_sha256(paths), vocabulary_sha256(model.get_vocab()), model)
 
 
 @contextmanager
@@ -84,35 +84,70 @@ def explained(what: str) -> Iterator[None]:
     """Turns whatever the library raises, even a Rust panic, into an `InputError`."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, InputError):
         raise
     except BaseException as error:
         raise InputError(f"{what}: {error}") from None
 
 
 def _read_folder(folder: Path) -> TokenizerFiles:
-    path = folder / MODEL_FILE
-    if not path.exists():
-        raise InputError(
-            f"{folder}: is a folder without {MODEL_FILE}; let transformers write it: "
-            "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
-        )
-    config, older_ids = _read_object(folder / CONFIG_FILE), {}
-    if TABLE not in config:
-        config |= _read_object(folder / MAP_FILE)
-        older_ids = _read_object(folder / OLDER_FILE)
-    model = _load_single_file(path)
-    # Before more are added: whoever compares has no library that numbers those.
-    vocabulary = vocabulary_sha256(model.get_vocab())
-    with explained(f"{folder}: its files cannot be used together"):
-        more_tokens = add_tokens(model, config, older_ids)
-    templates = _template_files(folder) or _templates_in(config)
+    if (vocabulary := read_vocabulary(folder)) is None:
+        raise InputError(f"{folder}: is a folder without a tokenizer, such as a tokenizer.json")
+    config, of_model = (_read_object(folder / name) for name in (CONFIG_FILE, "config.json"))
+    with optional_packages():
+        import transformers
+    with explained(f"{folder}: transformers cannot load its tokenizer"), _quiet():
+        tokenizer = _load(transformers.AutoTokenizer, folder)
+        model = getattr(tokenizer, "backend_tokenizer", None)
+        if not isinstance(model, tokenizers.Tokenizer):
+            raise InputError(
+                f"{folder}: transformers loads its tokenizer as {type(tokenizer).__name__}, which "
+                "does not say where in a text its tokens are; use a tokenizer with a tokenizer.json"
+            )
+    templates = tokenizer.chat_template or {}
+    if isinstance(templates, str):
+        templates = {"default": templates}
+    is_encoder_decoder = of_model.get("is_encoder_decoder")
     # A T5's has neither a template nor this key.
-    is_decoder_only = bool(templates) or "add_eos_token" in config
-    if model_config := _read_object(folder / "config.json"):
-        is_decoder_only = not model_config.get("is_encoder_decoder")
-    sha256, name = _sha256([path], "".join(more_tokens)), folder.resolve().name
-    return TokenizerFiles(name, sha256, vocabulary, model, config, templates, is_decoder_only)
+    is_of_decoder = bool(templates) or "add_eos_token" in config
+    ids = vocabulary.ids
+    return TokenizerFiles(
+        folder.resolve().name,
+        vocabulary.sha256,
+        vocabulary_sha256(ids) if ids else "",
+        _plain(model),
+        names={k: v for k, v in tokenizer.special_tokens_map.items() if isinstance(v, str)},
+        templates=templates,
+        is_decoder_only=not is_encoder_decoder if of_model else is_of_decoder,
+        has_no_start=tokenizer.bos_token is None and "bos_token" in config,
+        adds_start=config.get("add_bos_token"),
+        transformers=transformers.__version__,
+    )
+
+
+def _load(auto: Any, folder: Path) -> Any:
+    try:
+        return auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise InputError(
+            f"{folder}: its tokenizer is a program in the folder ('auto_map' in {CONFIG_FILE}), "
+            "which is never run; save it as one of the classes of transformers"
+        ) from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps `transformers` from printing advice to programmers."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def read_templates(path: Path) -> Mapping[str, str]:
@@ -131,34 +166,14 @@ def read_templates(path: Path) -> Mapping[str, str]:
     return templates
 
 
-def _template_files(folder: Path) -> dict[str, str]:
-    """Chat templates in files of their own, by name."""
-    files = {path.stem: path for path in sorted((folder / TEMPLATE_FOLDER).glob("*.jinja"))}
-    if (folder / TEMPLATE_FILE).exists():
-        files["default"] = folder / TEMPLATE_FILE
-    return {name: read_text(path) for name, path in files.items()}
-
-
 def _templates_in(config: Mapping[str, Any]) -> dict[str, str]:
-    """Chat templates in `tokenizer_config.json`, by name: one without a name, or several."""
+    """Chat templates in JSON, by name: one without a name, or several."""
     templates = config.get("chat_template")
     if isinstance(templates, str):
-        return {"default": templates} if templates else {}
-    named = (
-        [each for each in templates if isinstance(each, dict)]
-        if isinstance(templates, list)
-        else []
-    )
-    return {
-        each["name"]: each["template"]
-        for each in named
-        if isinstance(each.get("name"), str) and isinstance(each.get("template"), str)
-    }
-
-
-def _sha256(paths: Sequence[Path], more: str = "") -> str:
-    content = b"".join(read_input(path) for path in paths)
-    return hashlib.sha256(content + more.encode()).hexdigest()
+        return {"default": templates}
+    named = [each for each in templates or () if isinstance(each, dict)]
+    texts = [(each.get("name"), each.get("template")) for each in named]
+    return {n: text for n, text in texts if isinstance(n, str) and isinstance(text, str)}
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -8,12 +8,12 @@ import tokenizers
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.spans import Span
-from dynapipe_hpc.data.text.default_ends import default_ends, token_text
 from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, explained
 from dynapipe_hpc.data.text.vocabulary import BYTES_SHA256
 
 END_TOKENS = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[SEP]")
 """Well-known names of the end-of-sequence token, most likely first."""
+PAD_TOKEN = "<pad>"  # noqa: S105
 NO_TOKEN = "none"  # noqa: S105 (not a password)
 """Value of an option that names no token."""
 
@@ -35,6 +35,10 @@ class Tokenizer(Protocol):
     @property
     def vocabulary_sha256(self) -> str:
         """SHA-256 of the tokens and ids in the files that define the tokenizer, in hexadecimal."""
+
+    @property
+    def transformers(self) -> str:
+        """Version of `transformers` that made the tokenizer; empty for none."""
 
     @property
     def vocab_size(self) -> int:
@@ -97,6 +101,7 @@ class ByteTokenizer:
     name: str = "bytes"
     sha256: str = BYTES_SHA256
     vocabulary_sha256: str = BYTES_SHA256
+    transformers: str = ""
     vocab_size: int = 257
     eos_id: int = 256
     start_id: int | None = 256
@@ -146,7 +151,8 @@ class VocabularyTokenizer:
     Attributes:
         name: Names of the files.
         sha256: SHA-256 of the files' bytes, in the order in which they were named.
-        vocabulary_sha256: SHA-256 of the tokens and ids in these files.
+        vocabulary_sha256: SHA-256 of the tokens and ids in these files; empty if it is not known.
+        transformers: Version of `transformers` that made the tokenizer; empty for none.
         vocab_size: Largest token id + 1, added tokens included.
         eos_id: Id of the token that ends every target.
         start_id: Id of the token that models read before every sample; None for no such token.
@@ -160,6 +166,7 @@ class VocabularyTokenizer:
     name: str
     sha256: str
     vocabulary_sha256: str
+    transformers: str
     vocab_size: int
     eos_id: int
     start_id: int | None
@@ -226,7 +233,7 @@ def load_tokenizer(
         files: The tokenizer's files; None for bytes.
         end_token: Text of the token that ends a sequence; by default a well-known one.
         start_token: Text of the token that models read before every sample, or "none"; by default
-            the one that the tokenizer itself puts before text, see `default_ends`.
+            the one that a model was trained to read, see `_default_ends`.
         input_end_token: Text of the token that ends every input, or "none"; likewise.
         special_tokens: Whether text that spells the name of a special token becomes that token.
     """
@@ -235,7 +242,7 @@ def load_tokenizer(
     name, model = files.name, files.model
     ids = model.get_vocab()
     if end_token is None:
-        end_token = token_text(files.config.get("eos_token"))
+        end_token = files.names.get("eos_token")
     end = _end(ids, name, end_token)
     # Files differ in whether they call it special.
     added = {token.content: token for token in model.get_added_tokens_decoder().values()}
@@ -243,13 +250,11 @@ def load_tokenizer(
     token.special = True
     model.add_tokens([token])
     with explained(f"{name}: cannot make tokens of {end}"):
-        ends = default_ends(model, ids[end], files.config, is_decoder_only=files.is_decoder_only)
+        ends = _default_ends(files, ids[end])
+    options = (("--start", start_token), ("--inputs-end", input_end_token))
     start_id, input_end_id = (
         default if named is None else _id_of(ids, name, option, named)
-        for option, named, default in (
-            ("--start", start_token, ends.start_id),
-            ("--inputs-end", input_end_token, ends.input_end_id),
-        )
+        for (option, named), default in zip(options, ends, strict=True)
     )
     n_ids = max(ids.values()) + 1
     by_id = model.get_added_tokens_decoder()
@@ -257,6 +262,7 @@ def load_tokenizer(
         name,
         files.sha256,
         files.vocabulary_sha256,
+        files.transformers,
         n_ids,
         ids[end],
         start_id,
@@ -266,6 +272,30 @@ def load_tokenizer(
         tuple(token.content for token in by_id.values() if token.special),
         {token.content: number for number, token in by_id.items()},
     )
+
+
+def _default_ends(files: TokenizerFiles, eos_id: int) -> tuple[int | None, int | None]:
+    """The tokens that a model was trained to read before every sample and after every input.
+
+    A tokenizer that ends text, as T5's does, belongs to an encoder-decoder model, unless it is
+    known otherwise: its inputs end like that, and its decoder begins with the token of padding. One
+    that puts a token before text, as Llama's does, gives the start token, which may be that of the
+    end. Where it adds nothing, the end-of-sequence token is also the start token, as in a GPT-2,
+    unless its files have another one or none (Qwen).
+    """
+    model = files.model
+    text = model.encode(model.id_to_token(eos_id))  # which every tokenizer makes a token of
+    is_text = [sequence is not None for sequence in text.sequence_ids]
+    before = text.ids[: is_text.index(True)]
+    after = text.ids[len(is_text) - is_text[::-1].index(True) :]
+    if not before and after == [eos_id] and not files.is_decoder_only:
+        pad = model.token_to_id(files.names.get("pad_token", PAD_TOKEN))
+        return eos_id if pad is None else pad, eos_id
+    bos = files.names.get("bos_token")
+    if before if files.adds_start is None else files.adds_start:
+        return (before[0] if before else model.token_to_id(bos or "")), None
+    starts_with_end = not files.has_no_start if bos is None else bos == model.id_to_token(eos_id)
+    return (eos_id if starts_with_end else None), None
 
 
 def encode_answers(

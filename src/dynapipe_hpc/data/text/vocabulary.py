@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,13 @@ from dynapipe_hpc.data.input_file import read_input
 
 BYTES_SHA256 = hashlib.sha256(b"bytes").hexdigest()
 """Hash of the tokenizer without files, whose tokens are bytes."""
-_OTHER_FILES = ("tokenizer.model", "spiece.model", "vocab.txt")
+MODEL_FILE, CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
+_VOCABULARIES = (
+    *(MODEL_FILE, "vocab.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"),
+    *("vocab.txt", "tekken.json"),
+)
+_FILES = (*_VOCABULARIES, "merges.txt", CONFIG_FILE, "special_tokens_map.json", "added_tokens.json")
+"""Files of a folder that decide which tokens text becomes."""
 
 
 def vocabulary_sha256(ids: Mapping[str, int]) -> str:
@@ -19,41 +25,35 @@ def vocabulary_sha256(ids: Mapping[str, int]) -> str:
     return hashlib.sha256(json.dumps(sorted(ids.items())).encode()).hexdigest()
 
 
+def files_sha256(paths: Iterable[Path]) -> str:
+    """SHA-256 of the bytes of files, in their order."""
+    return hashlib.sha256(b"".join(map(read_input, paths))).hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class FolderVocabulary:
     """Tokenizer in the folder of a model, as far as datasets are compared with it.
 
     Attributes:
-        name: Name of its files; those of a kind that is not compared have no hash.
-        sha256: SHA-256 of the files' bytes, as datasets record it; empty if it is not known.
+        name: Name of its main file.
+        sha256: SHA-256 of its files' bytes, as datasets record it.
         ids: Ids of tokens; empty if they are not known.
     """
 
     name: str
-    sha256: str = ""
+    sha256: str
     ids: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_vocabulary(folder: Path) -> FolderVocabulary | None:
     """The vocabulary of the tokenizer in a folder; None if it has no file of a tokenizer."""
-    single, vocabulary, merges = (
-        folder / name for name in ("tokenizer.json", "vocab.json", "merges.txt")
-    )
-    if single.exists():
-        content = read_input(single)
-        return FolderVocabulary(single.name, _sha256(content), _ids_of_tokenizer(_json(content)))
-    if vocabulary.exists() and merges.exists():
-        content = read_input(vocabulary)
-        sha256 = _sha256(content + read_input(merges))
-        return FolderVocabulary(f"{vocabulary.name} {merges.name}", sha256, _ids(_json(content)))
-    for name in _OTHER_FILES:
-        if (folder / name).exists():
-            return FolderVocabulary(name)
-    return None
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    name = next((name for name in _VOCABULARIES if (folder / name).exists()), None)
+    if name is None:
+        return None
+    sha256 = files_sha256(folder / each for each in _FILES if (folder / each).exists())
+    content = _json(read_input(folder / name)) if name.endswith(".json") else None
+    ids = _ids_of_tokenizer(content) if name == MODEL_FILE else _ids(content)
+    return FolderVocabulary(name, sha256, ids)
 
 
 def _json(content: bytes) -> Any:
