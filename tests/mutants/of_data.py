@@ -168,8 +168,6 @@ DATA = (
            "if not templates:", "any text is a template",
            (f"{CHAT[0]}::test_a_file_without_jinja_is_no_template",)),
     # conversations
-    Mutant("data/text/chat_template.py", "printed in text for", "False for",
-           "content in parts is written as Python writes it", MESSAGES),
     Mutant("data/text/chat_turns.py", "chat.until(k, asks=True)", "chat.until(k)",
            "the head of a turn is trained",
            (f"{CHAT[0]}::test_without_marks_the_assistant_is_found_by_what_a_turn_adds",)),

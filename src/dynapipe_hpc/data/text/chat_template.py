@@ -1,7 +1,7 @@
 """Chat templates: from a conversation to text, and to the parts of it that are marked."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
@@ -110,22 +110,12 @@ class ChatText:
 
     def _render(self, n_messages: int, asks: bool) -> Rendered:
         messages = self.messages[:n_messages]
-        with optional_packages():
-            from transformers.utils.chat_template_utils import render_jinja_template
+        values = {**self.values, "messages": messages, "add_generation_prompt": asks}
         try:
-            [text], marks = render_jinja_template(
-                [messages],
-                chat_template=self.source,
-                add_generation_prompt=asks,
-                return_assistant_tokens_mask=self.has_marks,
-                **self.values,
-            )
+            return _rendered(_compiled(self.source), values, has_marks=self.has_marks)
         except Exception as error:  # whatever a template does with values that it does not expect
             what = f"{type(error).__name__}: {error}"
             raise RefusalError(f"{self.name} refuses the messages: {quoted(what)}") from None
-        if any(printed in text for printed in _as_python(messages)):
-            raise RefusalError(f"{self.name} takes content in parts, or arguments, for text")
-        return Rendered(text, _outermost(marks[0] if marks else ()))
 
     def whole(self) -> Rendered:
         """Text of all messages."""
@@ -162,7 +152,7 @@ class ChatTemplate:
         """A conversation in the first form that the template takes."""
         source = self._source_for(conversation)
         self._check_shown(conversation, source)
-        values = {**dict(self.tokens), **conversation.values}
+        values = {"documents": None, **dict(self.tokens), **conversation.values}
         values["tools"] = conversation.tools
         messages = conversation.messages
         if "developer" not in source:
@@ -254,27 +244,30 @@ def _as_system(message: Fields) -> Fields:
     return {**message, "role": "system"} if message["role"] == "developer" else message
 
 
-def _as_python(value: object) -> Iterator[str]:
-    """Yields what a template writes that takes content in parts, or arguments, for text."""
-    match value:
-        case Parts():
-            yield str(value)
-        case Arguments():
-            if value and str(value) != value.as_json_text:
-                yield str(value)
-        case dict():
-            yield from (text for each in value.values() for text in _as_python(each))
-        case list():
-            yield from (text for each in value for text in _as_python(each))
+def _compiled(source: str) -> Any:
+    """A template in the environment of `transformers`, which keeps it.
+
+    Its function that renders, too, copies all values first, which takes longer than to render them:
+    ours are from JSON. Those that must not be printed know it.
+    """
+    with optional_packages():
+        from transformers.utils.chat_template_utils import _compile_jinja_template
+    return _compile_jinja_template(source)
 
 
-def _outermost(marks: Sequence[Span]) -> list[Span]:
-    """Marks in their order, without those in others and without those of no text."""
+def _rendered(template: Any, values: Mapping[str, Any], *, has_marks: bool) -> Rendered:
+    if not has_marks:
+        return Rendered(template.render(values), [])
+    blocks: list[str] = []
+    marks: list[Span] = []
+    with template.environment.activate_tracker(blocks, marks):
+        blocks.extend(template.generate(values))  # one by one: the tracker reads it meanwhile
     spans: list[Span] = []
+    # Without marks in others, and without those of no text.
     for start, end in sorted(marks, key=lambda mark: (mark[0], -mark[1])):
         if start < end and (not spans or start >= spans[-1][1]):
             spans.append((start, end))
-    return spans
+    return Rendered("".join(blocks), spans)
 
 
 def forms_of(messages: list[Fields]) -> list[list[Fields]]:

@@ -21,11 +21,8 @@ CONTEXT = (
     *("chat_template_kwargs", "parallel_tool_calls"),
 )
 """Fields beside the messages, or beside a pair."""
-RESERVED = (
-    *("messages", "tools", "add_generation_prompt", "conversations", "chat_template"),
-    *("return_assistant_tokens_mask", "continue_final_message"),
-)
-"""Values of a template, and of the function that renders it, that no other may hide."""
+RESERVED = ("messages", "tools", "add_generation_prompt")
+"""Values of a template that no other may hide."""
 Fields = dict[str, Any]
 
 

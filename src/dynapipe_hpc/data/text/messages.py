@@ -33,8 +33,16 @@ FLAGS = ("weight", "train", "loss")
 _MEDIA = ("image", "video", "audio", "file")
 
 
+class PrintedError(Exception):
+    """A template prints a value as Python does."""
+
+
 class Parts(list[Any]):
     """Content in parts, which a template must look into."""
+
+    def __repr__(self) -> str:
+        """Refuses to be printed."""
+        raise PrintedError("content in parts is not text")
 
     @property
     def other_types(self) -> list[str]:
@@ -53,6 +61,10 @@ class Arguments(dict[str, Any]):
         """Takes the arguments, and their text."""
         super().__init__(arguments)
         self.as_json_text = as_json_text
+
+    def __repr__(self) -> str:
+        """Refuses to be printed."""
+        raise PrintedError("arguments are not text")
 
 
 class Message(NamedTuple):
