@@ -36,6 +36,9 @@ A key without a default may be left out unless it is required; what descriptions
 holds. A required key may be in the file that `extends` names; those of `[model]` may be left out if
 `model.init_from` names a model. 2^53 means 2 to the power of 53.
 
+A table of several variants has a section for each; the key that chooses is in its heading. Left
+out, `family` is "gpt" and `rule` is "dynamic".
+
 [Examples](configuration_examples.md) use every key that no file in `configs/` uses.
 """
 _EXTENDS = {
@@ -88,15 +91,23 @@ def _default(key: ConfigKey) -> str:
 
 
 def config_page() -> str:
-    return "\n".join([_INTRODUCTION, *map(_page_section, key_tables())])
+    """A section per table; of one with several variants, what they have in common comes once."""
+    seen: dict[str, set[str]] = {}
+    sections = [_page_section(each, seen.setdefault(each.path, set())) for each in key_tables()]
+    return "\n".join([_INTRODUCTION, *sections])
 
 
-def _page_section(table: KeyTable) -> str:
+def _page_section(table: KeyTable, seen: set[str]) -> str:
+    # The heading names the key that chooses a variant.
+    chosen = [key for key in table.keys if f"{key.name} = {key.value}" in table.heading]
     lines = [f"## `{table.heading}`", "", _escaped(table.text), ""]
-    if table.keys:
-        lines += ["| key | value | default | unit | |", "|---|---|---|---|---|"]
-        lines += [_page_row(key) for key in table.keys]
-        lines.append("")
+    rows = {_page_row(key): key.name for key in table.keys if key not in chosen}
+    new = [row for row in rows if row not in seen]
+    if new:
+        lines += ["| key | value | default | unit | |", "|---|---|---|---|---|", *new, ""]
+    if as_above := [f"`{name}`" for row, name in rows.items() if row in seen]:
+        lines += [f"As above: {', '.join(as_above)}.", ""]
+    seen.update(new)
     return "\n".join(lines)
 
 
