@@ -81,6 +81,8 @@ REPORTS = (
     Mutant("report/html.py", "max((times.iteration_ms", "min((times.iteration_ms",
            "every bar has a scale of its own",
            (f"{TIMES[0]}::test_bars_of_all_runs_have_one_scale",)),
+    Mutant("report/comparison.py", "evaluations[-1].tokens:,", "len(evaluations):,",
+           "runs that were evaluated on other samples look alike", COMPARISON),
     Mutant("report/comparison.py", "if i != subject", "", "a run is compared with itself", GAIN),
     Mutant("report/comparison.py",
            "other.real_tokens / subject_use.real_tokens / other.iteration_ms",

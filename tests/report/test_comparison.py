@@ -9,6 +9,7 @@ from tests.examples.example_runs import record, write_run
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.html import write_page
+from dynapipe_hpc.report.records import EvaluationRecord, TaskLoss
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.table import text_table
 
@@ -126,6 +127,8 @@ def unlike_runs(path: Path) -> list[RunFolder]:
         )
         runs.append(RunFolder.create(path / name, config, {"ranks": ranks, "host": name}))
         runs[-1].add(record())
+        tasks = {"sorting": TaskLoss(1.0, 10 * ranks)}
+        runs[-1].add_evaluation(EvaluationRecord(0, 1.0, 1.0, tasks))
     return runs
 
 
@@ -135,6 +138,7 @@ def test_what_differs_between_runs_is_said_below_the_table(tmp_path: Path) -> No
         "warning: these runs differ in more than how they train:",
         "  data.max_tokens: 1024 in a; 512 in b, c",
         "  ranks: 4 in a, b; 8 in c",
+        "  evaluated: 40 target tokens in a, b; 80 target tokens in c",
     ]
     assert chosen.splitlines() == [
         "these runs differ in:",

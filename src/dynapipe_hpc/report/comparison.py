@@ -78,6 +78,9 @@ def _facts(run: RunFolder) -> Iterator[tuple[str, str]]:
     for name in _FACTS:
         if name in run.machine:
             yield name, str(run.machine[name])
+    # The samples of an evaluation may follow from the number of iterations.
+    evaluations = run.evaluations()
+    yield "evaluated", f"{evaluations[-1].tokens:,} target tokens" if evaluations else "nothing"
 
 
 def _choices(run: RunFolder) -> Iterator[tuple[str, str]]:
