@@ -144,7 +144,7 @@ def measure(planner: Planner, samples: list[Sample]) -> dict[str, float]:
     in_orders = timed(times, "order", lambda: orders(samples, cost.is_encoder_decoder))
     ordered = in_orders[0]
     windows = timed(times, "table", lambda: price_windows(ordered, cost, cluster, may_bundle=True))
-    timed(times, "cut", lambda: windows.split(windows.ratings, cluster.n_replicas))
+    timed(times, "cut", lambda: windows.split(cluster.n_replicas))
     plans = timed(
         times,
         "transfers",

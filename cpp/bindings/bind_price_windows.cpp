@@ -129,10 +129,9 @@ py::array_t<T> shown(const py::object& self, const std::vector<T>& entries) {
     return py::array_t<T>(static_cast<py::ssize_t>(entries.size()), entries.data(), self);
 }
 
-template <typename T>
-auto column(T dynapipe::PricedWindows::* part, std::vector<double> T::* member) {
-    return [part, member](const py::object& self) {
-        return shown(self, self.cast<const Priced&>().windows.*part.*member);
+auto column(std::vector<double> dynapipe::Shapes::* member) {
+    return [member](const py::object& self) {
+        return shown(self, self.cast<const Priced&>().windows.shapes.*member);
     };
 }
 
@@ -178,19 +177,10 @@ void bind_price_windows(py::module_& m) {
         .def_property_readonly("cells", whole(&PricedWindows::cells))
         .def_property_readonly("row_of_bundle", whole(&PricedWindows::row_of_bundle))
         .def_property_readonly("spans", &spans_of)
-        .def_property_readonly("n_rows", column(&PricedWindows::shapes, &dynapipe::Shapes::n_rows))
-        .def_property_readonly("row_tokens",
-                               column(&PricedWindows::shapes, &dynapipe::Shapes::row_tokens))
-        .def_property_readonly("target_tokens",
-                               column(&PricedWindows::shapes, &dynapipe::Shapes::target_tokens))
-        .def_property_readonly("input_rows",
-                               column(&PricedWindows::shapes, &dynapipe::Shapes::input_rows))
-        .def_property_readonly("work_ms",
-                               column(&PricedWindows::ratings, &dynapipe::Ratings::work_ms))
-        .def_property_readonly("fill_ms",
-                               column(&PricedWindows::ratings, &dynapipe::Ratings::fill_ms))
-        .def_property_readonly("memory_share",
-                               column(&PricedWindows::ratings, &dynapipe::Ratings::memory_share));
+        .def_property_readonly("n_rows", column(&dynapipe::Shapes::n_rows))
+        .def_property_readonly("row_tokens", column(&dynapipe::Shapes::row_tokens))
+        .def_property_readonly("target_tokens", column(&dynapipe::Shapes::target_tokens))
+        .def_property_readonly("input_rows", column(&dynapipe::Shapes::input_rows));
     m.def("price_windows", &price_windows, py::arg("inputs").noconvert(),
           py::arg("targets").noconvert(), py::arg("n_documents").noconvert(),
           py::arg("pairs").noconvert(), py::arg("begin").noconvert(), py::arg("layouts"),

@@ -23,12 +23,10 @@ std::span<const double> checked(const Doubles& table, const char* name,
 }
 
 windows::Windows split_windows(const windows::HeldCosts& held, const Doubles& work_ms,
-                               const Doubles& fill_ms, const Doubles& memory_share,
-                               std::size_t n_replicas) {
+                               const Doubles& fill_ms, std::size_t n_replicas) {
     const dynapipe::WindowCosts& costs = held.costs();
     const auto work = checked(work_ms, "work_ms", costs);
     const auto fill = checked(fill_ms, "fill_ms", costs);
-    const auto share = checked(memory_share, "memory_share", costs);
     if (n_replicas < 1) {
         throw py::value_error("n_replicas must be >= 1, got " + std::to_string(n_replicas));
     }
@@ -37,7 +35,7 @@ windows::Windows split_windows(const windows::HeldCosts& held, const Doubles& wo
         const py::gil_scoped_release release;  // planner threads run side by side
         std::vector<dynapipe::Rating> ratings(work.size());
         for (std::size_t i = 0; i < ratings.size(); ++i) {
-            ratings[i] = {work[i], fill[i], share[i]};
+            ratings[i] = {work[i], fill[i], 0.0};
         }
         split.front() = dynapipe::split_windows(costs, ratings, 1.0, n_replicas);
     }
@@ -48,7 +46,6 @@ windows::Windows split_windows(const windows::HeldCosts& held, const Doubles& wo
 
 void bind_split_samples(py::module_& m) {
     m.def("split_windows", &split_windows, py::arg("windows"), py::arg("work_ms").noconvert(),
-          py::arg("fill_ms").noconvert(), py::arg("memory_share").noconvert(),
-          py::arg("n_replicas"),
+          py::arg("fill_ms").noconvert(), py::arg("n_replicas"),
           "Cuts samples into consecutive micro-batches; see split_samples.hpp.");
 }

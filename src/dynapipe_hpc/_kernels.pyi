@@ -48,7 +48,6 @@ def split_windows(
     windows: WindowCosts,
     work_ms: npt.NDArray[np.float64],
     fill_ms: npt.NDArray[np.float64],
-    memory_share: npt.NDArray[np.float64],
     n_replicas: int,
 ) -> npt.NDArray[np.uint32]: ...
 
@@ -144,12 +143,6 @@ class PricedWindows:
     def target_tokens(self) -> npt.NDArray[np.float64]: ...
     @property
     def input_rows(self) -> npt.NDArray[np.float64]: ...
-    @property
-    def work_ms(self) -> npt.NDArray[np.float64]: ...
-    @property
-    def fill_ms(self) -> npt.NDArray[np.float64]: ...
-    @property
-    def memory_share(self) -> npt.NDArray[np.float64]: ...
 
 # `layouts`: whether windows are packed, and the limit on their tokens. `known`: see KnownRows.
 # `price` gets the indices of a layout and mode, the columns of Shapes, and a table of costs to

@@ -21,4 +21,4 @@ def split_samples(
     table = price_windows(
         samples, cost, cluster, layouts, token_multiple=token_multiple, may_bundle=True
     )
-    return table.microbatches_of(table.split(table.ratings, cluster.n_replicas))
+    return table.microbatches_of(table.split(cluster.n_replicas))

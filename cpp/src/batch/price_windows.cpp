@@ -17,6 +17,11 @@ using Numbers = std::vector<std::int64_t>;
 
 std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
 
+double needed_bytes(const PassCosts& cost) {
+    return cost.stored_bytes +
+           std::max(cost.forward_transient_bytes, cost.backward_transient_bytes);
+}
+
 std::int64_t padded(std::int64_t tokens, std::int64_t multiple) {
     return (tokens + multiple - 1) / multiple * multiple;
 }
@@ -248,6 +253,9 @@ class Lookup {
           stages_(stages),
           n_modes_(n_modes),
           price_(price),
+          rooms_(
+              least_of_kinds({{}, stages.room_bytes.size(), stages.kind_of_stage, stages.n_kinds},
+                             stages.room_bytes)),
           begins_(windows.begins()) {
         find_extents();
         Numbers reach(first_.size(), 0);
@@ -295,20 +303,12 @@ class Lookup {
             bool is_behind = false;  // a window beyond `largest` that does not fit
             for (std::size_t k = 0; k < n; ++k) {
                 const std::size_t cost = first_cost + index(of_modes_[mode].cells[place++]);
-                double& share = table.ratings.memory_share[cost];
-                const bool fits = std::isfinite(share);
-                is_behind = is_behind || (!fits && k >= index(extent.largest[row]));
-                const bool is_used = fits && !is_behind;
+                const bool can_run = fits(&table.costs[cost * stages_.n_kinds]);
+                is_behind = is_behind || (!can_run && k >= index(extent.largest[row]));
+                const bool is_used = can_run && !is_behind;
                 table.cells.push_back(is_used ? static_cast<std::int32_t>(cost) : -1);
             }
             spans.emplace_back(begin, begin + static_cast<std::int64_t>(n));
-        }
-        // After all rows were looked at, as they share costs.
-        for (std::size_t row = 0; row < first_.size(); ++row) {
-            const auto [begin, end] = spans[spans.size() - first_.size() + row];
-            if (begin < end && table.cells[index(begin)] >= 0) {
-                table.ratings.memory_share[index(table.cells[index(begin)])] = 0.0;
-            }
         }
     }
 
@@ -321,22 +321,26 @@ class Lookup {
         std::vector<double> needed_bytes;
     };
 
-    [[nodiscard]] StageCosts stage_costs(std::span<const PassCosts> costs) const {
-        return {costs, stages_.room_bytes.size(), stages_.kind_of_stage, stages_.n_kinds};
+    /// Whether a micro-batch alone can run on stages of every kind, by their costs.
+    [[nodiscard]] bool fits(const PassCosts* costs) const {
+        for (std::size_t kind = 0; kind < rooms_.size(); ++kind) {
+            const bool is_known = std::isfinite(costs[kind].forward_ms + costs[kind].backward_ms);
+            if (!is_known || !(needed_bytes(costs[kind]) <= rooms_[kind])) {
+                return false;
+            }
+        }
+        return true;
     }
 
     [[nodiscard]] Tried tried(const Shapes& shapes, std::size_t mode) const {
         std::vector<PassCosts> costs(shapes.size() * stages_.n_kinds);
         price_(layout_, mode, shapes, costs);
-        const Ratings ratings = rate_costs(stage_costs(costs), stages_.room_bytes);
         Tried tried;
-        for (const double share : ratings.memory_share) {
-            tried.fits.push_back(std::isfinite(share));
+        for (std::size_t i = 0; i < shapes.size(); ++i) {
+            tried.fits.push_back(fits(&costs[i * stages_.n_kinds]));
         }
         for (const PassCosts& cost : costs) {
-            tried.needed_bytes.push_back(
-                cost.stored_bytes +
-                std::max(cost.forward_transient_bytes, cost.backward_transient_bytes));
+            tried.needed_bytes.push_back(needed_bytes(cost));
         }
         return tried;
     }
@@ -404,12 +408,11 @@ class Lookup {
     /// it is on that way; else 1.
     [[nodiscard]] double share_of_room(const std::vector<double>& needed_bytes, std::size_t low,
                                        std::size_t high) const {
-        const std::vector<double> rooms = least_of_kinds(stage_costs({}), stages_.room_bytes);
         double least = std::numeric_limits<double>::infinity();
-        for (std::size_t kind = 0; kind < rooms.size(); ++kind) {
-            const double before = needed_bytes[low * rooms.size() + kind];
-            const double after = needed_bytes[high * rooms.size() + kind];
-            const double share = (rooms[kind] - before) / (after - before);
+        for (std::size_t kind = 0; kind < rooms_.size(); ++kind) {
+            const double before = needed_bytes[low * rooms_.size() + kind];
+            const double after = needed_bytes[high * rooms_.size() + kind];
+            const double share = (rooms_[kind] - before) / (after - before);
             if (std::isnan(share)) {
                 return 1.0;
             }
@@ -423,6 +426,7 @@ class Lookup {
     const StageRoom& stages_;
     std::size_t n_modes_;
     const Price& price_;
+    std::vector<double> rooms_;  ///< per kind of stage
     std::vector<bool> begins_;
     Numbers first_;                       ///< first bundle of every row
     std::vector<Extent> extents_;         ///< per mode
@@ -465,9 +469,6 @@ PricedWindows price_windows(const OrderedSamples& samples, std::span<const Windo
         lookup.price_all(left.first(n));
         left = left.subspan(n);
     }
-    table.ratings =
-        rate_costs({table.costs, stages.room_bytes.size(), stages.kind_of_stage, stages.n_kinds},
-                   stages.room_bytes);
     // A row of the table for the bundles that share one in every layout.
     std::vector<std::vector<std::size_t>> row_of_layouts(layouts.size());
     std::vector<std::size_t> rows(layouts.size(), 0);

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "dynapipe/batch/equal_rows.hpp"
-#include "dynapipe/batch/rate_costs.hpp"
 #include "dynapipe/cost/stage_costs.hpp"
 
 namespace dynapipe {
@@ -44,7 +43,6 @@ using Price = std::function<void(std::size_t layout, std::size_t mode, const Sha
 /// Costs of every window of neighbouring bundles. See `WindowCosts`, which points to these.
 struct PricedWindows {
     std::vector<PassCosts> costs;             ///< (n_costs, n_kinds)
-    Ratings ratings;                          ///< (n_costs,) each; a bundle alone keeps nothing
     Shapes shapes;                            ///< (n_costs,) each
     std::vector<std::int32_t> cells;          ///< as in WindowCosts
     std::vector<std::int64_t> spans;          ///< (n_layouts * n_modes, n_rows, 2)

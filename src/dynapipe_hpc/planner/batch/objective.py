@@ -21,4 +21,6 @@ def fill_ms(costs: StageCosts) -> FloatArray:
     This is the time to reach the slowest stage and to come back from it; with n equal stages it is
     n - 1 times the time on one, as in equation 1 of the paper.
     """
-    return np.asarray(costs.work_ms.sum(axis=1) - bottleneck_ms(costs))
+    all_ms: FloatArray = costs.work_ms.sum(axis=1)
+    np.subtract(all_ms, bottleneck_ms(costs), out=all_ms, where=np.isfinite(all_ms))
+    return all_ms

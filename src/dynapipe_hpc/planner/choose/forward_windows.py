@@ -45,7 +45,7 @@ class ForwardWindows:
         """The only plan, see `Chooser`."""
         ordered, *_ = orders(samples, self.cost.is_encoder_decoder)
         table = self._windows(ordered)
-        windows = table.split(table.ratings, self.cluster.n_replicas)
+        windows = table.split(self.cluster.n_replicas)
         work_ms = bottleneck_ms(table.costs.take(table.cells_of(windows).astype(np.int64)))
         replicas = [windows[places] for places in balance(work_ms, self.cluster.n_replicas)]
         scheduler = ReplicaScheduler(self.cost, self.cluster, [forward_only])

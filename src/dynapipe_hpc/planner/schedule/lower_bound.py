@@ -238,7 +238,7 @@ def _padded_work(
     """
     for side in _sides(samples, cost.is_encoder_decoder):
         table = price_windows(side, cost, cluster)
-        runs = np.flatnonzero(np.isfinite(table.ratings.memory_share))
+        runs = np.unique(table.cells[table.cells >= 0]).astype(np.int64)
         paths = _paths(table.costs, cost, cluster, may_split)
         through_ms, work_ms = (
             np.array([table.least(stage_ms) for stage_ms in each_ms.T]) / cluster.n_replicas

@@ -16,6 +16,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.objective import bottleneck_ms, fill_ms
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
@@ -44,7 +45,7 @@ def test_samples_of_one_row_length_share_a_row_and_what_does_not_fit_is_infinite
     (rows,) = cells_of(table)
     work, fill = (
         [[times[cell] for cell in row if cell >= 0] for row in rows]
-        for times in (table.ratings.work_ms, table.ratings.fill_ms)
+        for times in (bottleneck_ms(table.costs), fill_ms(table.costs))
     )
     np.testing.assert_allclose(work[0], [4.4, 6.8])
     np.testing.assert_allclose(work[1][:2], [2.8, 3.6])
@@ -61,7 +62,7 @@ def cells_of(table: WindowTable) -> list[list[list[int]]]:
 
 def work_ms(table: WindowTable, mode: int) -> list[FloatArray]:
     """Of every row in one mode, infinite where windows may not be used."""
-    known = np.append(table.ratings.work_ms, np.inf)
+    known = np.append(bottleneck_ms(table.costs), np.inf)
     return [known[cells] for cells in cells_of(table)[mode]]
 
 
@@ -110,7 +111,7 @@ def test_a_window_is_padded_to_its_longest_on_either_side(
         if cell >= 0:
             assert table.microbatch(first, size, mode) == expected
             np.testing.assert_array_equal(table.costs.table[cell], costs.table[0])
-            assert table.ratings.work_ms[cell] == costs.work_ms.max()
+            assert bottleneck_ms(table.costs)[cell] == costs.work_ms.max()
 
 
 def noisy_cost(*noise_bytes: float) -> CostModel:
@@ -191,7 +192,8 @@ def test_nothing_that_fits_is_missed_on_a_measured_table() -> None:
 
     table = price_windows(samples, cost, A100S)
     (rows,) = cells_of(table)
-    found = [[table.ratings.work_ms[c] if c >= 0 else np.inf for c in row] for row in rows]
+    work_ms = bottleneck_ms(table.costs)
+    found = [[work_ms[c] if c >= 0 else np.inf for c in row] for row in rows]
     for row, expected in zip(found, costs_one_by_one(samples, cost), strict=True):
         padding = [np.inf] * (len(samples) - len(row))
         missing = [np.inf] * (len(samples) - len(expected))

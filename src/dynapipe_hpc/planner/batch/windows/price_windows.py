@@ -29,7 +29,7 @@ from dynapipe_hpc.planner.batch.row_length import (
     preferences_of,
 )
 from dynapipe_hpc.planner.batch.windows.bundles import bundles
-from dynapipe_hpc.planner.batch.windows.window_table import Ratings, WindowTable
+from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     FloatArray,
@@ -150,7 +150,6 @@ def _priced(
         priced.spans,
         Shapes(priced.n_rows, priced.row_tokens, priced.target_tokens, priced.input_rows),
         StageCosts(priced.costs, cost.kind_of_stage),
-        Ratings(priced.work_ms, priced.fill_ms, priced.memory_share),
     )
 
 

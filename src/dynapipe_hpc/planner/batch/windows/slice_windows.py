@@ -13,7 +13,7 @@ from dynapipe_hpc.planner.batch.microbatch_costs import with_slice_memory
 from dynapipe_hpc.planner.batch.packed_shapes import sliced_shapes
 from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.planner.batch.slice_rule import Cut, SliceRule
-from dynapipe_hpc.planner.batch.windows.window_table import Ratings, SliceCells, WindowTable
+from dynapipe_hpc.planner.batch.windows.window_table import SliceCells, WindowTable
 from dynapipe_hpc.planner.cost.cost_model import (
     SHARED,
     Cost,
@@ -150,18 +150,6 @@ class _Slices(NamedTuple):
         are_new[[*places.values()]] = True
         return are_new
 
-    @property
-    def ratings(self) -> Ratings:
-        """Ratings of the cuts: their work, the fill of a slice; then of slices, never used."""
-        work_ms, slice_ms = self.together.work_ms, self.costs.work_ms
-        fill_ms = np.maximum.reduceat(slice_ms.sum(1) - slice_ms.max(1), self.begins[:-1])
-        of_cuts, of_slices = np.zeros((2, len(work_ms))), np.zeros(len(slice_ms))
-        return Ratings(
-            np.concatenate([work_ms.max(axis=1), of_slices]),
-            np.concatenate([fill_ms, of_slices]),
-            np.concatenate([of_cuts[0], of_slices + np.inf]),
-        )
-
 
 def _recomputations(modes: Sequence[Recompute]) -> Iterator[tuple[Recompute, float]]:
     """Modes of slices, each with the share of them of which nothing is recomputed all the same."""
@@ -195,7 +183,6 @@ def _joined(
         spans=np.concatenate([spans, slice_spans]),
         shapes=Shapes(*_chained([table.shapes, slices.shapes.take(begins), slices.shapes])),
         costs=StageCosts.joined([table.costs, slices.together, slices.costs]),
-        ratings=Ratings(*_chained([table.ratings, slices.ratings])),
         sliced=SliceCells(
             first_slice.astype(np.int32),
             later,
@@ -206,6 +193,6 @@ def _joined(
     )
 
 
-def _chained(tables: Iterable[Shapes | Ratings]) -> list[FloatArray]:
+def _chained(tables: Iterable[Shapes]) -> list[FloatArray]:
     """Columns of several tables, one table after the other."""
     return [np.concatenate(columns) for columns in zip(*tables, strict=True)]

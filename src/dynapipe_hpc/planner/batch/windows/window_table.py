@@ -11,27 +11,13 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.memory import BoolArray
+from dynapipe_hpc.planner.batch.objective import bottleneck_ms, fill_ms
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.slice_rule import Cut
 from dynapipe_hpc.planner.cost.cost_model import Counts, FloatArray, IntArray, Shapes, StageCosts
 
 Cells = npt.NDArray[np.int32]
-
-
-class Ratings(NamedTuple):
-    """Measures by which micro-batches are compared before scheduling. Shape (n_microbatches,).
-
-    Attributes:
-        work_ms: Forward and backward time on the slowest stage of each.
-        fill_ms: Forward and backward time on all its other stages.
-        memory_share: Largest fraction that it keeps of the memory that the model leaves on a
-            stage; 0 for one sample alone, infinite if it cannot run.
-    """
-
-    work_ms: FloatArray
-    fill_ms: FloatArray
-    memory_share: FloatArray
 
 
 class SliceCells(NamedTuple):
@@ -84,7 +70,6 @@ class WindowTable:
     spans: IntArray
     shapes: Shapes
     costs: StageCosts
-    ratings: Ratings
     sliced: SliceCells = NO_SLICES
     _known: dict[tuple[int, int, ExecutionMode], MicroBatch] = field(default_factory=dict)
 
@@ -101,15 +86,15 @@ class WindowTable:
         runs[runs] = self.cells[begin[runs]] >= 0
         return runs
 
-    def split(self, ratings: Ratings, n_replicas: int) -> npt.NDArray[np.uint32]:
+    def split(self, n_replicas: int) -> npt.NDArray[np.uint32]:
         """Windows of the split that ends first, see split_samples.hpp; rows as in `cells_of`."""
-        return _kernels.split_windows(self.kernel_costs, *ratings, n_replicas)
+        work_ms, others_ms = bottleneck_ms(self.costs), fill_ms(self.costs)
+        return _kernels.split_windows(self.kernel_costs, work_ms, others_ms, n_replicas)
 
     def least(self, entries: FloatArray) -> float:
         """Least sum of entries of usable micro-batches over all cuts."""
-        usable = np.where(np.isfinite(self.ratings.memory_share), entries, np.inf)
-        nothing = np.zeros_like(usable)
-        windows = self.split(Ratings(usable, nothing, nothing), 1)
+        work_ms = np.ascontiguousarray(entries)
+        windows = _kernels.split_windows(self.kernel_costs, work_ms, np.zeros_like(work_ms), 1)
         return float(entries[self.cells_of(windows)].sum())
 
     @property
