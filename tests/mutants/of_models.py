@@ -468,7 +468,7 @@ MODELS = (
            "self.vocab_size // n_shards", "costs leave out what fills a vocabulary up",
            UNEVEN_COSTS),
     # Adapters
-    Mutant("models/sharding/adapters.py", "linear(low * self._scale,", "linear(low,",
+    Mutant("models/sharding/sharded_linear.py", "linear(low * self._scale,", "linear(low,",
            "adapters are not scaled",
            ("tests/end_to_end/test_lora.py::test_gradients_are_those_of_peft",)),
     Mutant("models/sharding/sharded_linear.py", "split = replace(split, n_blocks=1)", "pass",

@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from dynapipe_hpc.models.sharding.adapters import LORA_A, LORA_B
+from dynapipe_hpc.models.sharding.sharded_linear import LORA_A, LORA_B
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 
 STANDARD_DEVIATION = 0.02

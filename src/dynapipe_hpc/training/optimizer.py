@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from dynapipe_hpc.data.errors import RunError
-from dynapipe_hpc.models.sharding.adapters import has_adapters
+from dynapipe_hpc.models.sharding.sharded_linear import has_adapters
 from dynapipe_hpc.models.tied_weights import Tied
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
