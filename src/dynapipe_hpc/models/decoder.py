@@ -159,6 +159,7 @@ class DecoderStage(StageOfFamily):
         """
         assert isinstance(shape, DecoderShape)  # noqa: S101 - types
         self._shape, self._shards = shape, shards
+        self._is_rotary = not shape.layer_settings.n_positions
         self.embedding: Embedding | None = None
         if self.is_first:
             self.embedding = Embedding(shape, shards, shape.layer_settings.n_positions)
@@ -217,7 +218,7 @@ class DecoderStage(StageOfFamily):
         stream = residual_stream(self._shards, *size, keys)
         embed = self.embedding if self.is_first else None
         hidden = inputs if embed is None else embed(inputs, stream, context)
-        if not self._shape.layer_settings.n_positions:
+        if self._is_rotary:
             context = self._with_angles(context, size[1], hidden)
         for index, layer in enumerate(self.layers.values()):
             hidden = layer(hidden, stream, recompute, context.in_layer(index))

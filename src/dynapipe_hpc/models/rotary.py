@@ -37,7 +37,8 @@ class Angles(NamedTuple):
     def from_positions(cls, shape: DecoderShape, positions: Tensor, dtype: torch.dtype) -> "Angles":
         """Angles of tokens at positions, shape (tokens,), computed in float32 at least."""
         wide = torch.promote_types(dtype, torch.float32)
-        theta, scaling = shape.layer_settings.rope_theta, shape.layer_settings.rope_scaling
+        settings = shape.layer_settings
+        theta, scaling = settings.rope_theta, settings.rope_scaling
         speeds = _speeds(shape.head_width, theta, scaling, dtype=wide, device=positions.device)
         angles = (positions.to(wide).unsqueeze(-1) * speeds).unsqueeze(1)
         factor = scaling.vector_factor if isinstance(scaling, YarnScaling) else 1.0
