@@ -79,6 +79,8 @@ def conversation_from(record: Mapping[str, Any], prompt: str, completion: str) -
 def context_of(record: Mapping[str, Any]) -> Conversation:
     """Fields beside the messages, or beside a pair: what is before them, tools, values."""
     messages: list[Fields] = []
+    if record.keys().isdisjoint(CONTEXT):  # as nearly always, and to look at each takes time
+        return Conversation(messages)
     if system := text_of(record, SYSTEM, ""):
         messages.append({"role": SYSTEM, "content": system})
     for k, turn in enumerate(json_of(record.get("history"), "history", list) or []):
@@ -93,7 +95,7 @@ def context_of(record: Mapping[str, Any]) -> Conversation:
 
 def check_no_context(record: Mapping[str, Any]) -> None:
     """Refuses fields that only a chat template can show."""
-    for name in CONTEXT:
+    for name in () if record.keys().isdisjoint(CONTEXT) else CONTEXT:
         if not is_empty(record.get(name)):
             raise InputError(
                 f"field '{name}' is shown by a chat template, but there is none; name it: "

@@ -127,8 +127,11 @@ class ByteTokenizer:
         del special_tokens  # there are none
         return [
             (
-                text.encode(),
-                [(len(text[:start].encode()), len(text[:end].encode())) for start, end in spans],
+                data := text.encode(),
+                # Of ASCII every character is a token.
+                list(spans)
+                if len(data) == len(text)
+                else [(len(text[:a].encode()), len(text[:b].encode())) for a, b in spans],
             )
             for text, spans in zip(texts, marked, strict=True)
         ]
