@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +16,8 @@ IS_POINTER = (
     "is only a pointer of Git LFS, which stands for the file in a folder that was cloned "
     "without it; fetch the file itself: git lfs pull"
 )
+_HUB_NAME = re.compile(r"[\w-]+|[\w.-]*\w/\w[\w.-]*")
+"""Name of a model or tokenizer on the Hugging Face Hub, from which nothing is downloaded."""
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -85,3 +88,14 @@ def _check_regular(mode: int) -> None:
 
 def _reason(error: OSError) -> str:
     return error.strerror or str(error)
+
+
+def download_advice(path: Path) -> str:
+    """The command that downloads what a path may name on the hub; empty if it is no such name."""
+    is_of_here = os.path.lexists(path) or (path.parent != Path() and path.parent.exists())
+    if is_of_here or not _HUB_NAME.fullmatch(str(path)):
+        return ""
+    return (
+        f"; if it is a name on the Hugging Face hub, download it first (hf download {path} "
+        "--local-dir FOLDER) and name that folder"
+    )

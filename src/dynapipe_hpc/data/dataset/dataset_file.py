@@ -20,12 +20,10 @@ from dynapipe_hpc.data.dataset.dataset_header import (
     read_header,
 )
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.file_format import has_format
 from dynapipe_hpc.data.input_file import open_input, why_unreadable
 from dynapipe_hpc.data.output_file import FileKind
 from dynapipe_hpc.data.spans import Spans
-from dynapipe_hpc.data.stored_array import stored_array, stored_in
-from dynapipe_hpc.data.stored_attributes import StoredAttributes
+from dynapipe_hpc.data.stored_file import StoredAttributes, has_format, stored_array, stored_in
 from dynapipe_hpc.data.token_block import LENGTHS, PARTS, TokenArray, crc_of, token_type
 
 AGAIN = "make it again with dynapipe-hpc preprocess"

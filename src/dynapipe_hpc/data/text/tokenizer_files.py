@@ -13,8 +13,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
-from dynapipe_hpc.data.hub_name import download_advice
-from dynapipe_hpc.data.input_file import read_input, read_text
+from dynapipe_hpc.data.input_file import download_advice, read_input, read_text
 from dynapipe_hpc.data.text.vocabulary import (
     CONFIG_FILE,
     files_sha256,

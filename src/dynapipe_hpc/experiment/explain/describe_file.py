@@ -7,7 +7,7 @@ from dynapipe_hpc.data.dataset import dataset_header
 from dynapipe_hpc.data.dataset.dataset_file import verify_dataset
 from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.file_format import format_of
+from dynapipe_hpc.data.stored_file import format_of
 from dynapipe_hpc.experiment.checks import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment

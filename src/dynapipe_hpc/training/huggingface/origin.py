@@ -13,8 +13,7 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.rope_scaling import short_tokens
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.data.hub_name import download_advice
-from dynapipe_hpc.data.input_file import open_input
+from dynapipe_hpc.data.input_file import download_advice, open_input
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.folder import (
     NAME,

@@ -12,17 +12,17 @@ from pydantic import ValidationError
 
 from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.data.file_format import has_format
 from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.data.output_file import FileKind
-from dynapipe_hpc.data.stored_array import (
+from dynapipe_hpc.data.stored_file import (
+    StoredAttributes,
+    has_format,
     holds,
     open_stored,
     stored_array,
     stored_group,
     stored_groups,
 )
-from dynapipe_hpc.data.stored_attributes import StoredAttributes
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.cost.table.profile_table import (

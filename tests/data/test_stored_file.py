@@ -9,7 +9,7 @@ import pytest
 from tests.examples.measured_layers import linear_table
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.stored_attributes import StoredAttributes
+from dynapipe_hpc.data.stored_file import StoredAttributes
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 
 TEXTS = {
