@@ -23,6 +23,9 @@ def folder(tmp_path: Path) -> Path:
     model = tokenizers.Tokenizer(WordLevel(words, unk_token="w0"))  # noqa: S106
     model.pre_tokenizer = Whitespace()
     model.save(str(tmp_path / "theirs/tokenizer.json"))
+    (tmp_path / "theirs/tokenizer_config.json").write_text(
+        '{"tokenizer_class": "PreTrainedTokenizerFast"}'
+    )
     import_model(tmp_path / "theirs", tmp_path / "ours")
     return tmp_path
 
@@ -65,6 +68,16 @@ def test_a_chat_continues_after_what_the_template_of_transformers_writes(
     assert main(arguments) == 0
     expected = [f"w{i}" for i in found.tolist() if i != N_IDS - 1]
     assert capsys.readouterr().out.split() == expected
+
+
+def test_a_token_without_a_row_of_the_embedding_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the name of a class, `transformers` adds GPT-2's own end of a text."""
+    (folder / "theirs/tokenizer_config.json").unlink()
+    assert main(["generate", str(folder / "theirs"), "--prompt", "w5"]) == 2
+    told = f"--prompt has token {N_IDS} of the tokenizer theirs, but the embedding of "
+    assert told in capsys.readouterr().err
 
 
 def test_text_ends_where_the_model_says(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,11 +29,9 @@ class TargetTokens:
     """The tokens of targets."""
 
     def mask(self, sample: Sample) -> Mask:
-        """See `TrainedTokens`."""
         return np.arange(sample.tokens) >= sample.input_tokens
 
     def count(self, sample: Sample) -> int:
-        """See `TrainedTokens`."""
         return sample.target_tokens
 
 
@@ -41,11 +39,9 @@ class AllTokens:
     """The tokens of inputs and targets."""
 
     def mask(self, sample: Sample) -> Mask:
-        """See `TrainedTokens`."""
         return np.ones(sample.tokens, np.bool_)
 
     def count(self, sample: Sample) -> int:
-        """See `TrainedTokens`."""
         return sample.tokens
 
 
@@ -66,7 +62,6 @@ class MarkedTokens:
     predicts_inputs: bool
 
     def mask(self, sample: Sample) -> Mask:
-        """See `TrainedTokens`."""
         spans = self.spans.of_sample(sample.sample_id)
         if not spans:
             return TARGETS.mask(sample)
@@ -80,7 +75,6 @@ class MarkedTokens:
         return np.concatenate([marked[first : first + sample.input_tokens], marked[n_inputs:]])
 
     def count(self, sample: Sample) -> int:
-        """See `TrainedTokens`."""
         if not self.spans.of_sample(sample.sample_id):
             return sample.target_tokens
         return int(np.count_nonzero(self.mask(sample)))

@@ -152,6 +152,12 @@ def generate(
         tokens = [tokenizer.start_id, *tokens]
     if not tokens:
         raise InputError("--prompt is empty, and the tokenizer has no start token; write some text")
+    n_rows = origin.shape.vocab_size
+    if (largest := max([*tokens, *(source or ())])) >= n_rows:
+        raise InputError(
+            f"--prompt has token {largest} of the tokenizer {tokenizer.name}, but the embedding of "
+            f"{path} has {n_rows} rows; name the tokenizer that it was trained with: --tokenizer"
+        )
     longest = origin.shape.max_tokens
     if max(len(tokens), len(source or ())) > longest:
         raise InputError(f"--prompt has more than {longest} tokens, model.max_tokens; shorten it")

@@ -123,7 +123,6 @@ class ByteTokenizer:
         *,
         special_tokens: bool = True,
     ) -> list[Marked]:
-        """See `Tokenizer`."""
         del special_tokens  # there are none
         return [
             (
@@ -137,13 +136,12 @@ class ByteTokenizer:
         ]
 
     def special_in(self, _: str) -> None:
-        """See `Tokenizer`; there are none."""
+        """There are none."""
 
     def last_added_id(self, _: str) -> None:
-        """See `Tokenizer`; there are none."""
+        """There are none."""
 
     def without_start(self) -> Self:
-        """See `Tokenizer`."""
         return replace(self, start_id=None)
 
 
@@ -199,7 +197,6 @@ class VocabularyTokenizer:
         *,
         special_tokens: bool = True,
     ) -> list[Marked]:
-        """See `Tokenizer`."""
         with explained(f"{self.name}: cannot make tokens of the text"):
             self.model.encode_special_tokens = not special_tokens
             encoded = self.model.encode_batch(texts, add_special_tokens=False)
@@ -209,16 +206,13 @@ class VocabularyTokenizer:
         ]
 
     def special_in(self, text: str) -> str | None:
-        """See `Tokenizer`."""
         return next((token for token in self.special_texts if token in text), None)
 
     def last_added_id(self, text: str) -> int | None:
-        """See `Tokenizer`."""
         names = (name for name in self.added_ids if text.endswith(name))
         return self.added_ids.get(max(names, key=len, default=""))
 
     def without_start(self) -> Self:
-        """See `Tokenizer`."""
         return replace(self, start_id=None)
 
 
