@@ -12,9 +12,9 @@ from pathlib import Path
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.run import launch_plan
+from dynapipe_hpc.experiment.config import any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
-from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.rank.devices import find_device
 from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.job.job import Job, open_job

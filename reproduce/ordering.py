@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
@@ -137,7 +136,7 @@ def _batches(studies: Studies, tokens: int, seed: int) -> Iterator[Batch]:
 
 def _batch(files: Experiment, iteration: int) -> Batch:
     config = files.config
-    placement = place_layers(files)
+    placement = files.placement
     cost, link = costs_of(files.costs, config.model, placement, config.cluster)
     samples = files.sampler.iteration(iteration)
     formed = AuthorsBatches()(samples, cost, config.cluster)

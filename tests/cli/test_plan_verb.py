@@ -15,9 +15,9 @@ from tests.jobs.shared_folder import shared_folder
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.experiment.config import any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.schedule.simulate import simulate

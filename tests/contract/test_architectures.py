@@ -40,8 +40,11 @@ from dynapipe_hpc.models.family import add_adapters, family_of
 from dynapipe_hpc.models.head import Head
 from dynapipe_hpc.models.live_memory import LiveMemory
 from dynapipe_hpc.models.rotary import Angles
-from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
-from dynapipe_hpc.models.sharding.sharded_linear import TokenEmbedding
+from dynapipe_hpc.models.sharding.sharded_linear import (
+    ResidualStream,
+    TokenEmbedding,
+    residual_stream,
+)
 from dynapipe_hpc.models.sharding.shards import OneShard, Shards
 from dynapipe_hpc.models.t5 import (
     AttentionMasks,

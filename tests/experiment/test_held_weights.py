@@ -6,9 +6,8 @@ import pytest
 from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
 from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
-from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer
 from dynapipe_hpc.experiment.rank.devices import dtype_of
 from dynapipe_hpc.models.tied_weights import tied_weights

@@ -9,15 +9,14 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout
-from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.explain.show_plan import show_plan
 from dynapipe_hpc.experiment.load import load_config, to_toml
-from dynapipe_hpc.experiment.place_layers import any_placement, place_layers, place_layers_for
 from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
 from dynapipe_hpc.planner.placement.placements import placements
 
-PLACEMENTS = "dynapipe_hpc.experiment.place_layers.placements"
+PLACEMENTS = "dynapipe_hpc.experiment.experiment.placements"
 
 
 def with_large_head(folder: Path) -> ExperimentConfig:
@@ -38,10 +37,10 @@ def with_placement(config: ExperimentConfig, placement: Placement) -> Experiment
 
 def test_a_large_head_leaves_its_stage_fewer_layers(tmp_path: Path) -> None:
     files = Experiment(with_large_head(tmp_path))
-    placement = place_layers(files)
+    placement = files.placement
     first, last = placement.layers_per_stage
     assert first > last
-    assert place_layers_for(files, [[(20, 1)] * 195] * 2) == placement
+    assert files.placement_for([[(20, 1)] * 195] * 2) == placement
     shown = show_plan(files.open(), iteration=0)
     assert f"\nlayers per stage {first}, {last}\n" in shown
 
@@ -60,17 +59,17 @@ def test_layers_are_placed_by_costs_of_the_plainest_layout_that_plans_may_have(
     config = with_large_head(tmp_path)
     planner = config.planner.model_copy(update={"batch": DynamicConfig(layouts=layouts)})
     with patch(PLACEMENTS, wraps=placements) as found:
-        place_layers(Experiment(config.model_copy(update={"planner": planner})))
+        _ = Experiment(config.model_copy(update={"planner": planner})).placement
     assert found.call_args.kwargs["layout"] is expected
 
 
 def test_a_file_of_the_configuration_names_the_chosen_layers(tmp_path: Path) -> None:
     config = with_large_head(tmp_path)
-    placement = place_layers(Experiment(config))
+    placement = Experiment(config).placement
     path = tmp_path / "resolved.toml"
     path.write_text(to_toml(config, placement))
     assert load_config(path) == with_placement(config, placement)
-    assert place_layers(Experiment(load_config(path))) == placement
+    assert Experiment(load_config(path)).placement == placement
 
 
 def test_a_file_looks_the_same_whether_layers_were_named_or_chosen(tmp_path: Path) -> None:
@@ -81,8 +80,8 @@ def test_a_file_looks_the_same_whether_layers_were_named_or_chosen(tmp_path: Pat
 @pytest.mark.parametrize("counts", [(2, 6), (7, 1)])
 def test_named_layers_stay_where_they_are(tmp_path: Path, counts: tuple[int, ...]) -> None:
     files = Experiment(with_placement(with_large_head(tmp_path), Placement(counts)))
-    assert place_layers(files) == Placement(counts)
-    assert place_layers_for(files, [[(20, 1)]]) == Placement(counts)
+    assert files.placement == Placement(counts)
+    assert files.placement_for([[(20, 1)]]) == Placement(counts)
     assert any_placement(files.config) == Placement(counts)
 
 
@@ -90,4 +89,4 @@ def test_layers_that_no_placement_can_run_have_equal_shares(tmp_path: Path) -> N
     config = with_large_head(tmp_path)
     cluster = config.cluster.model_copy(update={"device_memory_bytes": 1000})
     config = config.model_copy(update={"cluster": cluster})
-    assert place_layers(Experiment(config)) == Placement((4, 4))
+    assert Experiment(config).placement == Placement((4, 4))

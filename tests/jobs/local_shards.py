@@ -6,7 +6,7 @@ from typing import TypeVar
 from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
 from torch import Tensor
 
-from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, SpreadStream
+from dynapipe_hpc.models.sharding.sharded_linear import ResidualStream, SpreadStream
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.plan.cluster import Cluster
 

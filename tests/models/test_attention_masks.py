@@ -12,7 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.collate import EncoderDecoderBatch, TokenBatch
 from dynapipe_hpc.models.documents import Documents, EncoderDecoderDocuments
-from dynapipe_hpc.models.sharding.residual_stream import residual_stream
+from dynapipe_hpc.models.sharding.sharded_linear import residual_stream
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
 from dynapipe_hpc.models.t5 import (
     AttentionMasks,

@@ -8,8 +8,7 @@ from tests.jobs.local_shards import of_stream, on_shards
 from torch import Tensor
 from torch.nn import functional
 
-from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
-from dynapipe_hpc.models.sharding.sharded_linear import Adapters
+from dynapipe_hpc.models.sharding.sharded_linear import Adapters, ResidualStream, residual_stream
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
 
 WIDTH, OUTPUTS = 4, 6

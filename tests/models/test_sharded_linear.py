@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dynapipe_hpc.models.recompute import recomputed
-from dynapipe_hpc.models.sharding.residual_stream import residual_stream
-from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear, residual_stream
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.sharding.split import splits_of
 

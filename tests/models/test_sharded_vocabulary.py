@@ -5,8 +5,7 @@ import torch
 from tests.jobs.local_shards import on_shards
 from torch import Tensor
 
-from dynapipe_hpc.models.sharding.residual_stream import residual_stream
-from dynapipe_hpc.models.sharding.sharded_linear import TokenEmbedding
+from dynapipe_hpc.models.sharding.sharded_linear import TokenEmbedding, residual_stream
 from dynapipe_hpc.models.sharding.shards import Shards
 
 VOCABULARY = 12

@@ -17,8 +17,7 @@ from dynapipe_hpc.models.deferred_weights import (
     linear,
 )
 from dynapipe_hpc.models.recompute import recomputed
-from dynapipe_hpc.models.sharding.residual_stream import residual_stream
-from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, residual_stream
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 

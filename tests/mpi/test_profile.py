@@ -17,8 +17,7 @@ from torch.nn.modules.module import (
 
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.place_layers import any_placement
+from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import profile
 from dynapipe_hpc.job.job import Job

@@ -33,7 +33,7 @@ class ModelShape(ConfigTable, ABC):
         tied_head: Whether the output head shares the embedding's weights, as in GPT-2 and T5 1.0.
         lora: Adapters that are trained in place of the weights; None to train the weights.
         layers_per_stage: Number of layers on every pipeline stage, those of an encoder first; None
-            to choose them by cost before planning starts, see `place_layers`.
+            to choose them by cost before planning starts.
         init_from: Folder whose weights a new run begins with: a Hugging Face model, a checkpoint,
             or a run (its newest checkpoint). Sizes that the table leaves out are those of that
             model; others must be the same. None to draw weights at random.

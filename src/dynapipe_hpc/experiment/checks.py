@@ -11,10 +11,9 @@ from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError, printable
 from dynapipe_hpc.data.extras import optional_packages
-from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import lacking_origin_error
-from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.job.mpi_settings import permission_for_root
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import AnalyticTable

@@ -5,6 +5,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from dynapipe_hpc.architecture.families import AnyModelShape
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.config_table import ConfigTable
@@ -263,3 +264,13 @@ class ExperimentConfig(ConfigTable):
                 f"{n_shards * self.model.ids_per_shard(n_shards)}"
             )
         return self
+
+
+def any_placement(config: ExperimentConfig) -> Placement:
+    """Placement that is configured or, if none is, equal shares: where no placement is better.
+
+    That is, where costs are checked or measured, but no plan is made.
+    """
+    if configured := config.model.layers_per_stage:
+        return Placement(configured)
+    return Placement.equal_shares(config.model.n_all_layers, config.cluster.n_stages)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -16,8 +17,10 @@ from dynapipe_hpc.data.dataset.mixture import Mixture, MixtureBatches
 from dynapipe_hpc.data.dataset.sampler import EpochBatches, TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
+from dynapipe_hpc.data.lengths_file import Lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.multitask_lengths import MultitaskLengths, draw_lengths
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_dataset import check_dataset, describe_library
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.evaluation_samples import (
@@ -25,7 +28,6 @@ from dynapipe_hpc.experiment.evaluation_samples import (
     evaluation_samples,
     without_held_out,
 )
-from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.corrected_cost import Corrections
@@ -33,6 +35,8 @@ from dynapipe_hpc.planner.cost.from_config import CostSource, EstimatedCosts, Me
 from dynapipe_hpc.planner.cost.model_state import state_factor
 from dynapipe_hpc.planner.from_config import read_costs
 from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.placement.placements import placements
+from dynapipe_hpc.planner.placement.typical_sizes import typical_sizes
 from dynapipe_hpc.training.checkpoint.part_files import ITEM_BYTES
 from dynapipe_hpc.training.config import LENGTHS, MAX_ITERATIONS, TrainingConfig
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin, hash_of_weights
@@ -40,6 +44,8 @@ from dynapipe_hpc.training.huggingface.origin import Origin, find_origin, hash_o
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
     from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 
+N_PLACED = 3
+"""Number of batches that are planned to compare placements."""
 MAX_COUNTED = 16
 """Iterations whose samples are counted, to estimate those of all."""
 
@@ -238,8 +244,33 @@ class Experiment:
 
     @cached_property
     def placement(self) -> Placement:
-        """The layers of every stage."""
-        return place_layers(self)
+        """Layers of every stage: those that are configured or, if none are, the fastest.
+
+        They are chosen among equal shares and placements that balance stages, by the predicted time
+        of the first batches.
+        """
+        if configured := self.config.model.layers_per_stage:
+            return Placement(configured)
+        return self._fastest(self.rows, [self.sampler.iteration(k) for k in range(N_PLACED)])
+
+    def placement_for(self, batches: Sequence[Lengths]) -> Placement:
+        """The same for batches of lengths; the dataset is not read."""
+        model = self.config.model
+        if configured := model.layers_per_stage:
+            return Placement(configured)
+        inputs, targets = np.concatenate(batches).T.astype(np.int64)
+        rows = rows_of_tokens(inputs, targets, model.has_target_rows)
+        return self._fastest(rows, [samples_of_lengths(batch) for batch in batches[:N_PLACED]])
+
+    def _fastest(self, rows: RowLengths, first: Sequence[Sequence[Sample]]) -> Placement:
+        """The best placement for the rows of all samples and the first batches."""
+        config = self.config
+        sizes = typical_sizes(rows, config.data.tokens_per_batch, config.cluster)
+        layout = config.planner.plainest_layout
+        candidates = placements(self.costs, config.model, config.cluster, sizes, layout=layout)
+        if len(candidates) == 1:
+            return candidates[0]
+        return min(candidates, key=lambda each: _predicted_ms(self.planner_of(each), first))
 
     @cached_property
     def planner(self) -> Planner:
@@ -293,6 +324,14 @@ class Experiment:
         sizes = [each.config.model.sizes for each in (self, other)]
         layouts = [each._is_packed for each in (self, other)]
         return all(ours == others for ours, others in (dtypes, sizes, layouts))
+
+
+def _predicted_ms(planner: Planner, batches: Sequence[Sequence[Sample]]) -> float:
+    """Predicted time of all batches together; infinite if one of them cannot run."""
+    try:
+        return sum(planner.choose(samples).best.iteration_ms for samples in batches)
+    except InputError:  # reported when it is planned for use
+        return float("inf")
 
 
 def _given(training: TrainingConfig) -> str:

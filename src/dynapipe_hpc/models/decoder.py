@@ -19,8 +19,13 @@ from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.layer import GatedFeedForward, GeluFeedForward, TransformerLayer
 from dynapipe_hpc.models.rotary import Angles
-from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
-from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear, TokenEmbedding
+from dynapipe_hpc.models.sharding.sharded_linear import (
+    ColumnLinear,
+    ResidualStream,
+    RowLinear,
+    TokenEmbedding,
+    residual_stream,
+)
 from dynapipe_hpc.models.sharding.shards import Shards
 
 

@@ -21,8 +21,7 @@ from torch.nn import functional
 
 from dynapipe_hpc.architecture.blocks import LOGITS_AT_ONCE
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
-from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, ResidualStream
 from dynapipe_hpc.models.sharding.shards import Shards
 
 ALIGNED_IDS = 128

@@ -13,8 +13,7 @@ from dynapipe_hpc.models.attention_context import WHOLE_ROWS
 from dynapipe_hpc.models.deferred_weights import deferring
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.recompute import recomputed
-from dynapipe_hpc.models.sharding.residual_stream import ResidualStream
-from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, ResidualStream, RowLinear
 from dynapipe_hpc.models.sharding.shards import Shards
 
 

@@ -21,8 +21,13 @@ from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.head import Head
 from dynapipe_hpc.models.initialize import Deviation
 from dynapipe_hpc.models.layer import GatedFeedForward, ReluFeedForward, TransformerLayer
-from dynapipe_hpc.models.sharding.residual_stream import ResidualStream, residual_stream
-from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear, TokenEmbedding
+from dynapipe_hpc.models.sharding.sharded_linear import (
+    ColumnLinear,
+    ResidualStream,
+    RowLinear,
+    TokenEmbedding,
+    residual_stream,
+)
 from dynapipe_hpc.models.sharding.shards import Shards, copy_to_shards
 from dynapipe_hpc.models.sharding.split import Split
 

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PaddedRows, Recompute
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.place_layers import any_placement
+from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.profile import bench, stack
 from dynapipe_hpc.experiment.profile.bench import SPLIT, WHOLE, Measure, measure_rounds
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid

@@ -14,8 +14,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.place_layers import any_placement
+from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.layer_profiles import TRANSIENT, mean_layer
 from dynapipe_hpc.experiment.profile.profile import modes_to_measure, profile

@@ -24,8 +24,7 @@ from dynapipe_hpc.data.microbatch import (
     Recompute,
     Slice,
 )
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.place_layers import any_placement
+from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.profile.agreeing_shards import OutOfMemoryError
 from dynapipe_hpc.experiment.profile.bench import has_slices, measure_rounds, typical_costs
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid

@@ -8,8 +8,7 @@ from tests.jobs.tiny_experiment import tiny_t5_experiment
 from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.place_layers import any_placement
+from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import begun_table, modes_to_measure, profile
 from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk

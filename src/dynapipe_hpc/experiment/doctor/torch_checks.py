@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import torch
 
 from dynapipe_hpc.executor.transport.torch_distributed import communicator_bytes
-from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
-from dynapipe_hpc.experiment.place_layers import any_placement
 from dynapipe_hpc.experiment.rank.host_device import (
     circumstances,
     find_host_device,

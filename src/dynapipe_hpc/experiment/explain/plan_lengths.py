@@ -14,7 +14,6 @@ from dynapipe_hpc.data.output_file import FileKind, check_output
 from dynapipe_hpc.experiment.checks import check_costs, configured, missing_rate
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.explain.show_plan import prediction_text
-from dynapipe_hpc.experiment.place_layers import place_layers_for
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.check_rows import check_rows
 from dynapipe_hpc.planner.make_plans import Planner
@@ -35,7 +34,7 @@ def plan_lengths(files: Experiment, lengths: Path, output: Path) -> Iterator[str
     yield from (f"warning: {warning}" for warning in warnings if warning)
     shape, multiple = files.config.model, files.config.planner.document_multiple
     batches = read_lengths(lengths, needs_targets=shape.has_target_rows)
-    planner = files.planner_of(place_layers_for(files, batches))
+    planner = files.planner_of(files.placement_for(batches))
     records: list[Record] = []
     with atomic_write(output) as temporary:
         for number, batch in enumerate(batches):

@@ -17,8 +17,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.executor.clock import Clock
 from dynapipe_hpc.executor.transport.transport import Transport
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.place_layers import any_placement
+from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.profile.bench import Bench, OnProgress, has_slices, share_of
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.layer_profiles import layer_profiles

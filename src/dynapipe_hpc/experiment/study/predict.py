@@ -10,7 +10,6 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.experiment.study.variants import Variant
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.choose.choice import Choice
@@ -203,7 +202,7 @@ def _predict(
     files: Experiment, variant: Variant, batches: Sequence[Sequence[Sample]]
 ) -> VariantPrediction:
     of_variant = files.variant(variant.of(files.config))
-    placement = place_layers(of_variant)
+    placement = of_variant.placement
     planner = of_variant.planner_of(placement)
     records = (
         _record(variant.method, k, samples, planner.choose(samples))

@@ -17,7 +17,6 @@ from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.place_layers import place_layers
 from dynapipe_hpc.experiment.run_lock import locked
 from dynapipe_hpc.experiment.study.predict import Planned, PlannedIteration, plan_once
 from dynapipe_hpc.experiment.study.variants import methods_of
@@ -117,7 +116,7 @@ def _placed(ranks: Ranks, variants: Mapping[str, Experiment]) -> dict[str, Place
     """Layers on the stages of every method; the ranks share the work."""
     with ranks.fail_together():
         mine = list(variants)[ranks.rank :: ranks.size]
-        of_own = {name: place_layers(variants[name]) for name in mine}
+        of_own = {name: variants[name].placement for name in mine}
     return ranks.broadcast({n: p for of_rank in ranks.gather(of_own) for n, p in of_rank.items()})
 
 
