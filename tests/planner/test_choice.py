@@ -37,16 +37,6 @@ def planner_of(memory_bytes: int) -> Planner:
     return Planner(EveryChooser(ways), cost, cluster, 8, rows_only(cluster))
 
 
-def test_every_way_is_a_candidate() -> None:
-    choice = planner_of(10_000).choose(SAMPLES)
-    assert [candidate.way for candidate in choice.candidates] == [
-        "naive padding, 1 rows, recompute none",
-        "dense packing, 1 rows of 96 tokens, recompute none",
-        "token budget, 104 tokens, recompute none",
-    ]
-    assert choice.best.makespan_ms == min(c.makespan_ms for c in choice.candidates)
-
-
 def test_a_search_without_effort_has_the_best_start_as_its_only_candidate() -> None:
     cluster = Cluster(n_stages=2, device_memory_bytes=10_000)
     cost, rules = linear_cost(), [RULES["adaptive"]]

@@ -1,7 +1,6 @@
 """Planners that a [planner] table stands for."""
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import linear_cost
 
@@ -12,12 +11,9 @@ from dynapipe_hpc.planner.baselines.baseline import GROUPINGS, Baseline
 from dynapipe_hpc.planner.baselines.config import DensePackingConfig
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.chooser import Chooser
-from dynapipe_hpc.planner.config import BatchConfig, PlannerConfig
+from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import chooser
-
-TABLE: TypeAdapter[BatchConfig] = TypeAdapter(BatchConfig)
-
 
 SMALL = Cluster(n_stages=1, device_memory_bytes=1000)
 
@@ -57,35 +53,6 @@ def test_a_baseline_plans_in_every_mode_with_its_setting(
     found = chooser_of(table, linear_cost(recomputes=True), cluster=ROOMY)
     tried = found.choose(samples_of([60, 40, 8])).tried
     assert [each.way for each in tried] == [f"{way}, recompute {mode}" for mode in ("none", "full")]
-
-
-@pytest.mark.parametrize("row_tokens", [0, 64])
-def test_rows_of_dense_packing_have_the_length_of_the_table(row_tokens: int) -> None:
-    table = {"rule": "dense_packing", "rows_per_microbatch": 1, "row_tokens": row_tokens}
-    (pipeline,) = chooser_of(table, linear_cost(), cluster=ROOMY).choose(samples_of([8])).pipelines
-    assert [m.row_tokens for m in pipeline.microbatches] == [row_tokens or 8]
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        (
-            {"rule": "magic"},
-            "'dynamic', 'dense_packing', 'naive_padding', 'token_budget', "
-            "'packed_next_fit', 'packed_balanced'",
-        ),
-        ({"rule": "naive_padding", "rows_per_microbatch": 0}, "greater than or equal to 1"),
-        ({"rule": "dense_packing", "rows_per_microbatch": "best"}, "should be 'tuned'"),
-        ({"rule": "dynamic", "recompute_choice": "some"}, "'per_iteration' or 'first_feasible'"),
-        ({"rule": "dynamic", "memory_shares": [1.0]}, "Extra inputs are not permitted"),
-        ({"rule": "dynamic", "layouts": []}, "at least 1 item"),
-        ({"rule": "dynamic", "layouts": ["dense"]}, "'padded' or 'packed'"),
-        ({"rule": "dynamic", "rows_per_microbatch": 2}, "Extra inputs are not permitted"),
-    ],
-)
-def test_a_wrong_table_is_refused(table: dict[str, object], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        TABLE.validate_python(table)
 
 
 @pytest.mark.parametrize("name", ["row_tokens", "target_tokens"])

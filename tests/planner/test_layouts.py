@@ -71,23 +71,6 @@ def test_rows_are_as_long_as_a_multiple_and_predicted_as_long_as_they_are(
         assert m.row_tokens == -(-needed // multiple) * multiple
 
 
-@pytest.mark.parametrize("effort", [0, 6_250])
-@pytest.mark.parametrize("multiple", [8, 256, 512])
-def test_a_multiple_bounds_the_number_of_shapes_of_packed_rows(effort: int, multiple: int) -> None:
-    samples = samples_of([100, 3, 9, 97, 11, 16, 40, 41, 55, 7, 7, 30] * 12)
-    planner = planner_of(("packed",), cluster_of(), effort=effort, multiple=multiple)
-    (pipeline,) = planner.choose(samples).pipelines
-    costs = microbatch_costs(pipeline.microbatches, COST)
-    np.testing.assert_allclose(pipeline.costs.table, costs.table, rtol=1e-12)
-    shapes = {m.row_tokens for m in pipeline.microbatches}
-    assert len(pipeline.microbatches) > 1
-    assert len(shapes) <= -(-sum(s.tokens for s in samples) // multiple)
-    assert {row_tokens % multiple for row_tokens in shapes} == {0}
-    for m in pipeline.microbatches:
-        assert isinstance(m, PackedRow)
-        assert m.row_tokens - multiple < m.offsets[-1] <= m.row_tokens
-
-
 @pytest.mark.parametrize("layouts", [("padded",), BOTH])
 def test_padded_rows_are_not_lengthened_to_large_multiples(layouts: tuple[LayoutName, ...]) -> None:
     assert DynamicConfig(layouts=layouts, token_multiple=128).token_multiple == 128
@@ -188,14 +171,6 @@ def test_more_layouts_never_make_a_worse_plan(n_replicas: int, n_bytes: int) -> 
     assert times_ms[("packed",)] < times_ms[("padded",)]
 
 
-def test_a_layout_may_be_named_twice_and_in_any_order() -> None:
-    plans = [
-        planner_of(layouts, cluster_of()).choose(LENGTHS).best.iteration_ms
-        for layouts in (BOTH, ("packed", "padded", "packed"))
-    ]
-    assert plans[0] == plans[1]
-
-
 PAIR_COST = linear_cost((1.0, 2.0), (0.02, 0.03), recomputes=True, has_targets=True)
 PAIRS = [
     Sample(i, a, b)
@@ -231,15 +206,3 @@ def test_packed_plans_of_pairs_hold_both_sides_of_every_sample(
         assert m.target_tokens == -(-sum(targets) // 8) * 8
     bound_ms = planner.lower_bound(choice, PAIRS).iteration_ms
     assert 0 < bound_ms <= choice.best.iteration_ms * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("n_bytes", [600, 10**6])
-def test_more_layouts_never_make_a_worse_plan_of_pairs(n_bytes: int) -> None:
-    times_ms = {
-        layouts: planner_of(layouts, cluster_of(1, n_bytes), PAIR_COST)
-        .choose(PAIRS)
-        .best.iteration_ms
-        for layouts in (BOTH, ("padded",), ("packed",))
-    }
-    assert times_ms[BOTH] == min(times_ms.values())
-    assert times_ms[("packed",)] < times_ms[("padded",)]

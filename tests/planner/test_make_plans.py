@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.baselines import EveryChooser, budget, dense, naive
+from tests.examples.baselines import EveryChooser, budget, naive
 from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import linear_cost
@@ -15,7 +15,6 @@ from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.instruction import Payload
-from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan
 from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.baselines.config import BaselineConfig
@@ -24,7 +23,7 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import RuleName
-from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
+from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
 ROOMY = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=1_000_000)
 
@@ -45,10 +44,6 @@ def planner_with(
 ) -> Planner:
     choosers = [Baseline(config, schedules, cost, cluster) for config in baselines]
     return Planner(EveryChooser(choosers), cost, cluster, 8, rows_only(cluster))
-
-
-def iteration_ms(planner: Planner, lengths: Sequence[int]) -> float:
-    return planner.make_plans(0, samples_of(lengths))[0].prediction.iteration_ms
 
 
 def samples_run(plans: Sequence[RankPlan]) -> Counter[int]:
@@ -99,33 +94,6 @@ def test_the_same_samples_give_the_same_bytes() -> None:
     assert first == second
 
 
-def test_of_several_ways_the_fastest_is_taken() -> None:
-    lengths = [120, 8, 8, 60, 16, 90, 33, 8, 8, 8, 150]
-    baselines: list[BaselineConfig] = [naive(1), dense(200, 1), budget(256)]
-    alone = [iteration_ms(planner_of(baselines=[each]), lengths) for each in baselines]
-    assert iteration_ms(planner_of(baselines=baselines), lengths) == min(alone)
-    schedules: list[RuleName] = ["1f1b", "cyclic"]
-    alone = [iteration_ms(planner_of(schedules=[name]), lengths) for name in schedules]
-    assert iteration_ms(planner_of(), lengths) == min(alone)
-
-
-def test_a_way_that_does_not_keep_within_memory_is_passed_over() -> None:
-    # 1F1B keeps two micro-batches on the first stage: two of 192 bytes and one's transient 96 do
-    # not fit into 400, so only the cyclic schedule, which waits, is left.
-    cluster = Cluster(n_stages=2, device_memory_bytes=400)
-    samples = samples_of([96] * 4)
-    with pytest.raises(InfeasibleScheduleError, match="1F1B needs 480 bytes"):
-        planner_of(cluster, [naive(1)], ["1f1b"]).make_plans(0, samples)
-    plans = planner_of(cluster, [naive(1)]).make_plans(0, samples)
-    assert max(peak_bytes(plan) for plan in plans) <= 400
-
-
 def test_more_replicas_than_micro_batches_are_refused() -> None:
     with pytest.raises(TooFewMicroBatchesError, match="1 micro-batches for 2 replicas"):
         planner_of().make_plans(0, samples_of([10]))
-
-
-def test_the_iteration_is_as_long_as_its_slowest_replica() -> None:
-    plans = planner_of().make_plans(0, samples_of([200, 8, 8]))
-    last_end_ms = max(end for plan in plans for _, end in plan.prediction.passes_ms)
-    assert {plan.prediction.iteration_ms for plan in plans} == {last_end_ms}

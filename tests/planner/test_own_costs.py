@@ -12,7 +12,7 @@ from tests.oracles.best_division import least_ms
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.plan.instruction import Payload
@@ -73,26 +73,6 @@ def test_packed_samples_are_nearly_as_balanced_as_any_division_allows() -> None:
     assert 1 - 1e-9 <= min(ratios) <= 1 + 1e-9
     assert max(ratios) < 1.06  # no room to exchange samples one by one
     assert np.mean(ratios) < 1.02
-
-
-def predicted_ms(microbatch: MicroBatch) -> float:
-    return quadratic_ms(microbatch.n_rows, microbatch.row_tokens)
-
-
-def test_a_plan_holds_every_sample_once_and_ends_when_the_functions_say() -> None:
-    lengths = np.random.default_rng(7).integers(1, 150, 60)
-    plans = plan_iteration(lengths, FunctionCost(quadratic_ms, tokens), REPLICAS)
-    check_plans(plans)
-    placed = [i for plan in plans for m in plan.microbatches for i in m.sample_ids]
-    assert sorted(placed) == list(range(60))
-    ends_ms = [sum(map(predicted_ms, plan.microbatches)) for plan in plans]
-    assert plans[0].prediction.iteration_ms == pytest.approx(max(ends_ms))
-    assert min(ends_ms) > 0.98 * max(ends_ms)
-    for plan in plans:
-        for microbatch in plan.microbatches:
-            assert microbatch.padded_tokens <= LIMIT
-            longest = max(lengths[i] for i in microbatch.sample_ids)
-            assert 0 <= microbatch.row_tokens - longest < 8
 
 
 def test_a_function_of_tokens_is_one_of_their_product() -> None:

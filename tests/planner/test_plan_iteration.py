@@ -44,14 +44,6 @@ def test_the_plans_are_those_of_a_configuration() -> None:
     assert plan_iteration(LENGTHS, GPT, CLUSTER) == expected
 
 
-def test_every_rank_has_a_plan_and_every_sample_a_place() -> None:
-    plans = plan_iteration(LENGTHS, GPT, CLUSTER)
-    check_plans(plans)
-    assert [plan.rank for plan in plans] == [0, 1, 2, 3]
-    placed = [i for p in plans if p.stage == 0 for m in p.microbatches for i in m.sample_ids]
-    assert sorted(placed) == list(range(len(LENGTHS)))
-
-
 def test_packed_rows_may_be_longer_than_a_sample_may_be() -> None:
     batch = DynamicConfig(layouts=("packed",), token_multiple=1024)
     plans = plan_iteration(LENGTHS, GPT, CLUSTER, batch=batch)
@@ -69,11 +61,6 @@ def test_without_effort_the_best_batch_rule_is_taken() -> None:
     found = plan_iteration(many, GPT, CLUSTER, effort=0)
     assert found == planner.make_plans(0, samples_of(many))
     assert found != plan_iteration(many, GPT, CLUSTER)
-
-
-def test_lengths_may_be_an_array() -> None:
-    plans = plan_iteration(np.array(LENGTHS), GPT, CLUSTER)
-    assert grid(plans) == grid(plan_iteration(LENGTHS, GPT, CLUSTER))
 
 
 def test_pairs_of_a_t5_have_rows_on_both_sides() -> None:

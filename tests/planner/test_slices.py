@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples.linear_cost import linear_cost
 
-from dynapipe_hpc.architecture.decoder import GptShape, LlamaShape
+from dynapipe_hpc.architecture.decoder import LlamaShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
 from dynapipe_hpc.data.microbatch import (
@@ -138,14 +138,6 @@ def test_slices_take_no_effort_of_whole_samples() -> None:
     assert len(times_ms[1]) > 2
 
 
-@pytest.mark.parametrize("n_stages", [1, 4])
-def test_short_samples_have_the_plan_that_they_have_without_slices(n_stages: int) -> None:
-    lengths = [1_500, 1_200, *[700, 400, 90] * 20]
-    sliced, whole = (chosen(lengths, cluster_of(n_stages), each) for each in ("auto", "off"))
-    assert microbatches_of(sliced) == microbatches_of(whole)
-    assert sliced.best.iteration_ms == whole.best.iteration_ms
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6))
 def test_no_plan_is_longer_than_without_slices(seed: int) -> None:
@@ -228,18 +220,6 @@ def test_samples_whose_slices_would_take_longer_are_not_cut() -> None:
     assert SliceRule("auto").cuts(samples_of([16_384, 100]), cost, cluster_of(8)) == []
 
 
-def test_rows_that_were_not_measured_tell_nothing_of_slices() -> None:
-    cost = linear_cost(longest_row=1_500, cached_bytes=1.0)
-    ((few, many),) = SliceRule("auto").cuts(samples_of([9_000, 10]), cost, cluster_of(2))
-    assert [len(few.slices), len(many.slices)] == [4, 8]
-    assert {part.end - part.begin for part in many.slices} == {1_120, 1_128}
-
-
-def test_samples_that_are_shorter_than_two_rows_are_not_cut() -> None:
-    rule, cluster = SliceRule("auto", 8192), cluster_of(8)
-    assert rule.cuts(samples_of([7_000, 8]), cost_of(cluster), cluster) == []
-
-
 @pytest.mark.parametrize("n_stages", [1, 2])
 def test_a_sample_that_does_not_fit_whole_runs_as_slices(n_stages: int) -> None:
     lengths, cluster = [16_000, *[200] * 30], cluster_of(n_stages)
@@ -259,14 +239,6 @@ def test_preference_pairs_are_not_cut() -> None:
     texts, pairs = ([Sample(i, 2000, 4000, rejected_tokens=n) for i in range(4)] for n in (0, 4000))
     cuts = [SliceRule("auto").cuts(each, cost_of(cluster), cluster) for each in (texts, pairs)]
     assert [len(each) for each in cuts] == [4, 0]
-
-
-def test_models_whose_samples_cannot_be_cut_have_no_slices() -> None:
-    cost = cost_of(cluster_of(4))
-    assert cost.slice_memory.kept.tolist() == [2 * 2 * 2 * 64 * 4] * 4
-    assert cost.slice_memory.sums.tolist() == [2 * 2 * 2 * 64 * 4] * 4
-    plain = GptShape(n_layers=4, hidden_size=8, n_heads=2, ffn_size=8, vocab_size=9, max_tokens=16)
-    assert plain.cache_width == 16
 
 
 @pytest.mark.parametrize("rule", [adaptive, adaptive_split])
@@ -401,16 +373,6 @@ def kept_bytes(n_tokens: int, cluster: Cluster) -> float:
     """Most that a stage needs for a sample of which nothing is recomputed."""
     alone = Shapes.padded(np.ones(1), np.full(1, float(n_tokens)), np.zeros(1))
     return float(activation_bytes(cost_of(cluster).stage_costs(alone)).max())
-
-
-def test_a_sample_is_recomputed_in_part_where_it_does_not_fit_otherwise() -> None:
-    ample = cluster_of(2)
-    memory_bytes = cost_of(ample).static_bytes.max() + 0.6 * kept_bytes(24_000, ample)
-    cluster = cluster_of(2, memory_bytes=int(memory_bytes))
-    choice = chosen([24_000, *[300] * 4], cluster, "auto")
-    modes = [m.recompute for m in microbatches_of(choice) if m.slice]
-    assert modes == sorted(modes, reverse=True)
-    assert set(modes) == {Recompute.FULL, Recompute.NONE}
 
 
 @pytest.mark.parametrize(("recompute", "spared"), [(Recompute.NONE, 0.5), (Recompute.FULL, 0.0)])

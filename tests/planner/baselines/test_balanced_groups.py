@@ -12,7 +12,6 @@ from dynapipe_hpc.planner.baselines.baseline import (
     balanced_groups,
     lower_by_swaps,
 )
-from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance
 
 WORK = st.lists(st.integers(1, 50), min_size=1, max_size=7)
 
@@ -73,16 +72,3 @@ def test_swaps_end_where_none_lowers_the_largest_sum(items: list[tuple[int, int]
             larger = max(n_largest - given, sum(work[k] for k in other) + given)
             if sums(work, after).count(n_largest) == 1:
                 assert larger >= (1 - MIN_GAIN) * n_largest
-
-
-@given(WORK, st.integers(1, 3))
-def test_swaps_never_undo_the_balance(work: list[int], n: int) -> None:
-    if len(work) >= n:
-        before = balance(np.array(work, float), n)
-        groups = balanced_groups(np.array(work, float), n)
-        assert sums(work, groups)[-1] <= sums(work, before)[-1]
-
-
-def test_fewer_items_than_groups_are_an_error() -> None:
-    with pytest.raises(TooFewMicroBatchesError):
-        balanced_groups(np.array([1.0]), 2)

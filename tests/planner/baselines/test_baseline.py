@@ -52,12 +52,6 @@ def test_no_power_of_two_is_a_better_budget() -> None:
     assert ms_with(BUDGET) <= min(ms_with(budget(25 * 2**k)) for k in range(8))
 
 
-def test_every_batch_has_its_own_best_setting() -> None:
-    found = planned_by(BUDGET)
-    short, long = (found.choose(samples_of([n] * 16)).best.way for n in (8, 800))
-    assert short != long
-
-
 @pytest.mark.parametrize(
     ("n_samples", "n_replicas", "expected"),
     [

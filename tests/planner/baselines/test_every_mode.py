@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 
-import pytest
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
-from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.from_config import RULES, dynamic_chooser
@@ -35,26 +33,12 @@ def modes_of(choice: Choice) -> set[Recompute]:
     return {m.recompute for pipeline in choice.pipelines for m in pipeline.microbatches}
 
 
-def test_with_ample_memory_all_choices_recompute_nothing() -> None:
-    every: list[RecomputeChoice] = ["per_microbatch", "per_iteration", "first_feasible"]
-    plans = [choose(choice, 10**6) for choice in every]
-    assert [modes_of(plan) for plan in plans] == [{Recompute.NONE}] * 3
-    assert len({plan.best.makespan_ms for plan in plans}) == 1
-
-
 def test_a_sample_that_has_to_recompute_makes_all_others_do_so_too() -> None:
     scarce_bytes = 3 * 96 - 1  # the longest sample needs a byte more without recomputation
     each, all_alike = (choose(c, scarce_bytes) for c in ("per_microbatch", "per_iteration"))
     assert modes_of(each) == {Recompute.NONE, Recompute.FULL}
     assert modes_of(all_alike) == {Recompute.FULL}
     assert each.best.makespan_ms < all_alike.best.makespan_ms
-
-
-@pytest.mark.parametrize("memory_bytes", [3 * 96 - 1, 3 * 96, 500, 10**6])
-def test_the_first_mode_that_fits_is_never_better_than_the_best_one(memory_bytes: int) -> None:
-    first = choose("first_feasible", memory_bytes).best.makespan_ms
-    best = choose("per_iteration", memory_bytes).best.makespan_ms
-    assert choose("per_microbatch", memory_bytes).best.makespan_ms <= best <= first
 
 
 def test_candidates_name_their_mode_and_the_first_feasible_is_the_last_tried() -> None:
@@ -68,8 +52,3 @@ def test_candidates_name_their_mode_and_the_first_feasible_is_the_last_tried() -
 def test_the_search_keeps_to_the_mode() -> None:
     chooser = chooser_of("per_iteration", 3 * 96 - 1, effort=2_000)
     assert modes_of(chooser.choose(samples_of(LENGTHS))) == {Recompute.FULL}
-
-
-def test_if_no_mode_has_a_plan_the_error_is_of_the_one_that_keeps_least() -> None:
-    with pytest.raises(DoesNotFitError, match=r"sample 0 .* needs 144 bytes"):
-        choose("per_iteration", 100)

@@ -15,8 +15,6 @@ from dynapipe_hpc.planner.baselines.baseline import (
     pair_work,
     small_at_both_ends,
 )
-from dynapipe_hpc.planner.batch.memory import DoesNotFitError
-from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, StageCosts
 
 ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
@@ -96,13 +94,6 @@ def test_there_are_as_many_micro_batches_as_budgets_in_the_tokens(tokens: int, n
     assert len(found) == n
 
 
-def test_small_ones_are_at_both_ends() -> None:
-    work = np.array([3.0, 9.0, 1.0, 7.0, 5.0])
-    assert small_at_both_ends(work) == [2, 4, 1, 3, 0]
-    (found,) = packed_balanced(samples_of([8, 40, 16, 32, 24]), linear_cost(), ROOMY, 12)
-    assert [m.row_tokens for m in found] == [8, 24, 40, 32, 16]
-
-
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=12, unique=True))
 def test_work_rises_to_the_largest_and_falls_after_it(work: list[int]) -> None:
     order = small_at_both_ends(np.array(work, float))
@@ -112,14 +103,3 @@ def test_work_rises_to_the_largest_and_falls_after_it(work: list[int]) -> None:
     assert ordered[: top + 1] == sorted(ordered[: top + 1])
     assert ordered[top:] == sorted(ordered[top:], reverse=True)
     assert abs(top - (len(work) - 1) / 2) <= 0.5
-
-
-def test_a_micro_batch_that_does_not_fit_is_an_error_with_a_way_out() -> None:
-    small = Cluster(n_stages=2, device_memory_bytes=100)
-    with pytest.raises(DoesNotFitError, match=r"1 x 64 .* lower planner.batch.tokens_per_micro"):
-        packed_balanced(samples_of([30, 30]), linear_cost(), small, 64)
-
-
-def test_fewer_samples_than_replicas_are_an_error() -> None:
-    with pytest.raises(TooFewMicroBatchesError, match="for 2 replicas"):
-        packed_balanced(samples_of([30]), linear_cost(), TWO, 64)

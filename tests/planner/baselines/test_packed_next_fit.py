@@ -1,6 +1,5 @@
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
@@ -9,8 +8,6 @@ from tests.examples.linear_cost import linear_cost
 from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import deal, next_fit, packed_next_fit
-from dynapipe_hpc.planner.batch.memory import DoesNotFitError
-from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 
 ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
 
@@ -51,27 +48,5 @@ def test_the_last_rows_are_split_until_every_replica_has_as_many() -> None:
     ]
 
 
-def test_what_does_not_fit_is_named_with_the_way_out() -> None:
-    small = Cluster(n_stages=2, device_memory_bytes=100)
-    with pytest.raises(
-        DoesNotFitError,
-        match=r"a micro-batch of 1 x 64 tokens .* lower planner\.batch\.tokens_per_microbatch or",
-    ):
-        packed_next_fit(samples_of([30, 30]), linear_cost(), small, 64)
-
-
 def test_rows_are_dealt_in_turns() -> None:
     assert deal([[0], [1, 2], [3], [4]], 2) == [[[0], [3]], [[1, 2], [4]]]
-
-
-def test_last_items_of_the_last_rows_become_rows_until_all_replicas_have_as_many() -> None:
-    rows = [[0, 1, 2], [3], [4, 5]]
-    assert deal(rows, 5) == [[[0, 1]], [[3]], [[4]], [[5]], [[2]]]
-    assert rows == [[0, 1, 2], [3], [4, 5]]
-    assert deal([[0, 1, 2]], 2) == [[[0, 1]], [[2]]]
-
-
-def test_no_row_gives_its_last_item() -> None:
-    assert deal([[0], [1], [2]], 2) == [[[0], [2]], [[1]]]
-    with pytest.raises(TooFewMicroBatchesError, match="1 micro-batches for 2 replicas"):
-        deal([[0]], 2)

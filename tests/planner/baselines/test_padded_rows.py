@@ -60,18 +60,6 @@ def test_rows_are_as_long_as_the_longest_sample_of_the_iteration() -> None:
     assert longer == dense(((0, 2, 1, 3),), 64)
 
 
-def test_a_global_batch_of_full_rows_needs_no_more_rows_than_it_fills() -> None:
-    lengths = [1000, 40, 1048, 2008, 900, 100, 1900, 1100, 48, 948]
-    samples = samples_of(lengths)
-    found = packed(samples, linear_cost(), 2048, 1)
-    assert len(found) == -(-sum(lengths) // 2048) == 5
-
-
-def test_packing_leaves_what_is_left_over_to_the_last_micro_batch() -> None:
-    found = packed(samples_of([8, 8, 8]), linear_cost(), 8, 2)
-    assert [m.rows for m in found] == [((0,), (1,)), ((2,),)]
-
-
 BASELINES: dict[str, tuple[Grouping, int]] = {
     "dense packing": (dense_packing, 2),
     "naive padding": (naive_padding, 8),
@@ -153,21 +141,10 @@ def test_samples_of_alike_length_fill_micro_batches_up_to_the_budget() -> None:
     assert all(m.padded_tokens <= 32 for m in found)
 
 
-def test_a_sample_beyond_the_budget_is_alone() -> None:
-    (found,) = token_budget(samples_of([40, 8, 8]), linear_cost(), ROOMY, 16)
-    assert found == [PaddedRows((0,), 40), PaddedRows((2, 1), 8)]
-
-
 def test_both_sides_count() -> None:
     samples = [Sample(i, n, m) for i, (n, m) in enumerate([(16, 6), (16, 30), (8, 6)])]
     (found,) = token_budget(samples, linear_cost(has_targets=True), ROOMY, 48)
     assert [(m.row_tokens, m.target_tokens, m.n_rows) for m in found] == [(16, 32, 1), (16, 8, 2)]
-
-
-def test_a_budget_that_does_not_fit_is_named_with_the_way_out() -> None:
-    small = Cluster(n_stages=2, device_memory_bytes=100)
-    with pytest.raises(DoesNotFitError, match=r"lower planner\.batch\.tokens_per_microbatch or"):
-        token_budget(samples_of([30, 30]), linear_cost(), small, 64)
 
 
 ITEMS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), min_size=1, max_size=8)

@@ -14,17 +14,6 @@ def test_the_longest_comes_first_and_equal_ones_by_id() -> None:
     assert [sample.sample_id for sample in order_samples(samples)] == [7, 1, 3, 2]
 
 
-def test_an_encoder_decoder_is_ordered_by_input_then_target() -> None:
-    samples = [Sample(3, 2, 5), Sample(1, 6, 1), Sample(7, 6, 9), Sample(2, 6, 1)]
-    ordered = orders(samples, is_encoder_decoder=True)[0]
-    assert [sample.sample_id for sample in ordered] == [7, 1, 2, 3]
-
-
-def test_a_decoder_has_one_order() -> None:
-    samples = [Sample(3, 2, 5), Sample(1, 6, 1)]
-    assert orders(samples, is_encoder_decoder=False) == [order_samples(samples)]
-
-
 @given(st.lists(st.integers(1, 2000), min_size=1, max_size=130))
 def test_halves_and_quarters_of_an_order_have_about_as_many_tokens(lengths: list[int]) -> None:
     samples = order_samples([Sample(i, n - 1, 1) for i, n in enumerate(lengths)])

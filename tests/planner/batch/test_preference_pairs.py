@@ -11,10 +11,8 @@ from tests.examples.linear_cost import linear_cost
 from dynapipe_hpc.data.microbatch import Branch, Layout, PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
-from dynapipe_hpc.planner.batch.row_length import preferences_of, row_lengths
 from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.cost.cost_model import KnownRows
 
@@ -60,21 +58,3 @@ def test_windows_cost_what_their_rows_do(sides: list[tuple[int, int, int]]) -> N
     found = table.shapes.take(table.cells_of(np.array(windows, np.uint32)).astype(np.int64))
     rows = [packed_microbatch(each, Recompute.NONE) for each in (pairs, pairs[1:])]
     np.testing.assert_array_equal(np.stack(found), np.stack(shapes_of(rows, KnownRows())))
-
-
-def test_samples_that_are_no_pairs_have_no_numbers_of_pairs() -> None:
-    assert preferences_of([Sample(0, 3, 4)]) is None
-    assert Sample(0, 3, 4).attention_pairs == 49
-
-
-def test_the_longest_pair_comes_first() -> None:
-    pairs = pairs_of([(1, 2, 3), (1, 2, 9), (5, 2, 1)])
-    [ordered] = orders(pairs, is_encoder_decoder=False)
-    assert [pair.sample_id for pair in ordered] == [1, 2, 0]
-    assert row_lengths(pairs, is_encoder_decoder=False).row_tokens.tolist() == [8, 16, 8]
-
-
-def test_a_message_names_the_tokens_of_both_answers() -> None:
-    assert Sample(0, 3, 4).describe() == "3 input + 4 target tokens"
-    assert Sample(0, 3, 4, 0, 5).describe() == "3 input + 4 target + 5 rejected tokens"
-    assert (Sample(0, 3, 4, 0, 5).tokens, Sample(0, 3, 4, 0, 5).answer_tokens) == (12, 9)

@@ -1,5 +1,3 @@
-from itertools import product
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,38 +11,6 @@ WORK_IS_TOKENS = linear_cost(launch_ms=(0.0, 0.0), token_ms=(0.5, 1.0))
 
 def of_work(work_ms: list[int]) -> list[MicroBatch]:
     return [PaddedRows((i,), ms) for i, ms in enumerate(work_ms)]
-
-
-def loads(work_ms: list[int], replicas: list[list[int]]) -> list[int]:
-    return [sum(work_ms[i] for i in replica) for replica in replicas]
-
-
-def test_the_textbook_example() -> None:
-    work_ms = [8, 7, 6, 5, 4]  # the differences go 8-7, 6-5, 4-1, 3-1: 16 and 14
-    replicas = balance_replicas(of_work(work_ms), WORK_IS_TOKENS, 2)
-    assert sorted(loads(work_ms, replicas)) == [14, 16]
-
-
-def test_one_large_micro_batch_stays_alone() -> None:
-    assert balance_replicas(of_work([90, 10, 9, 8, 7]), WORK_IS_TOKENS, 2) == [[0], [1, 2, 3, 4]]
-
-
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=7), st.integers(1, 3))
-def test_replicas_are_never_far_from_the_best_balance(work_ms: list[int], n: int) -> None:
-    if len(work_ms) < n:
-        return
-    replicas = balance_replicas(of_work(work_ms), WORK_IS_TOKENS, n)
-    assert sorted(i for replica in replicas for i in replica) == list(range(len(work_ms)))
-    assert all(replica == sorted(replica) and replica for replica in replicas)
-    assert replicas[0][0] == 0
-
-    found = max(loads(work_ms, replicas))
-    every = product(range(n), repeat=len(work_ms))
-    best = min(
-        max(sum(w for w, r in zip(work_ms, a, strict=True) if r == k) for k in range(n))
-        for a in every
-    )
-    assert best <= found <= best * (4 / 3 - 1 / (3 * n)) + 1e-9
 
 
 def differenced(work_ms: list[int], n: int) -> list[list[int]]:

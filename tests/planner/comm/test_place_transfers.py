@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.example_plans import (
-    drawn_plans,
     drawn_schedules,
     drawn_timelines,
     n_microbatches_of,
@@ -22,7 +21,6 @@ from tests.oracles.place_transfers import place_transfers as place_one_by_one
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Link
-from dynapipe_hpc.plan.instruction import StartReceive, StartSend
 from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan
 from dynapipe_hpc.plan.text import grid
@@ -67,30 +65,6 @@ def test_an_order_with_a_deadlock_is_refused() -> None:
         _kernels.place_transfers(codes, end_ms, np.array([0, 1], np.uint32))
 
 
-def test_a_single_stage_only_loads_and_computes() -> None:
-    plans = placed(parse_schedule("F0 F1 B1 B0"), [[1, 1, 1, 1]])
-    assert grid(plans) == "rank 0 | L0 F0 L1 F1 B1 B0 reduce step"
-
-
-def test_at_most_two_sent_gradients_are_kept() -> None:
-    schedule = parse_schedule("F0 F1 F2 F3 B0 B1 B2 B3 \n F0 B0 F1 B1 F2 B2 F3 B3")
-    row = grid(placed(schedule, [[1] * 8] * 2)).splitlines()[1]
-    kept = [step for step in row.split() if step[0] in "gB"]
-    assert " ".join(kept) == "B0 g0>0 B1 g1>0 g0>! B2 g2>0 g1>! B3 g3>0 g2>! g3>!"
-
-
-def test_slots_are_used_again() -> None:
-    n = 6
-    one_by_one = parse_schedule("\n".join([" ".join(f"F{i} B{i}" for i in range(n))] * 3))
-    plans = placed(one_by_one, [[1] * 2 * n] * 3)
-    assert [len(slots(plan)) for plan in plans] == [1, 2, 1]
-    check_plans(plans)
-
-
-def slots(plan: RankPlan) -> set[int]:
-    return {s.slot for s in plan.instructions if isinstance(s, StartReceive)}
-
-
 def test_forward_passes_alone_free_slots_and_keep_two_sent_activations() -> None:
     plans = placed(parse_schedule("F0 F1 F2 F3 \n F0 F1 F2 F3"), [[1] * 4, [2] * 4])
     assert grid(plans).splitlines() == [
@@ -100,13 +74,6 @@ def test_forward_passes_alone_free_slots_and_keep_two_sent_activations() -> None
     check_plans(plans)
 
 
-def test_peers_are_the_ranks_given() -> None:
-    schedule = parse_schedule("F0 B0 \n F0 B0")
-    timeline = timeline_of(schedule, [[1, 1], [1, 1]])
-    for row, peer in zip(place_transfers(schedule, timeline, [6, 7]), [7, 6], strict=True):
-        assert {s.peer for s in row if isinstance(s, StartSend | StartReceive)} == {peer}
-
-
 @given(st.data())
 def test_the_kernel_places_as_one_by_one(data: st.DataObject) -> None:
     schedule = data.draw(drawn_schedules(may_evaluate=True))
@@ -114,24 +81,6 @@ def test_the_kernel_places_as_one_by_one(data: st.DataObject) -> None:
     peers = [3 * stage + 5 for stage in range(len(schedule.passes))]
     one_by_one = place_one_by_one(schedule, timeline, peers)
     assert list(map(tuple, place_transfers(schedule, timeline, peers))) == one_by_one
-
-
-@given(drawn_plans())
-def test_slots_are_numbered_without_gaps(plans: list[RankPlan]) -> None:
-    for plan in plans:
-        assert slots(plan) == set(range(len(slots(plan))))
-
-
-@given(drawn_plans())
-def test_a_sent_activation_is_waited_for_after_its_gradient(plans: list[RankPlan]) -> None:
-    for plan in plans[:-1]:
-        row = grid([plan]).split()
-        for i in range(len(plan.microbatches)):
-            assert (
-                row.index(f"g{i}<!")
-                < row.index(f"a{i}>!")
-                < min(map(row.index, {f"B{i}", f"I{i}"} & {*row}))
-            )
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,6 @@ def costs_of(config: AnalyticConfig, n_rows: int, row_tokens: int) -> StageCosts
     return model.stage_costs(decoder_shapes(np.array([n_rows]), np.array([row_tokens])))
 
 
-def test_it_says_that_it_is_an_estimate() -> None:
-    assert "estimated" in analytic_cost(SHAPE, EQUAL, THREE_STAGES, COMPUTE).describe()
-
-
 def test_computing_takes_operations_over_rate() -> None:
     n_tokens, layer = 3 * 10, 8 * 64 + 4 * 8 * 32 + 4 * 8 * 10
     costs = costs_of(COMPUTE, 3, 10)
@@ -147,12 +143,6 @@ def test_a_decoder_attends_to_both_sides_and_makes_keys_of_the_inputs() -> None:
     assert costs.forward_ms[0, 0] == pytest.approx(2 * encoder + inputs * h)
     assert costs.forward_ms[0, 2] == pytest.approx(2 * decoder + head)
     assert costs.boundary_bytes[0].tolist() == [4 * 8 * 48, 4 * 8 * (48 + 32), 0]
-
-
-def test_a_mode_that_the_configuration_leaves_out_is_not_estimated() -> None:
-    model = analytic_cost(SHAPE, EQUAL, THREE_STAGES, COMPUTE)
-    with pytest.raises(ValueError, match="recomputation 'full' is not estimated"):
-        model.stage_costs(decoder_shapes(np.array([1]), np.array([8])), Recompute.FULL)
 
 
 def test_only_replicas_reduce_gradients() -> None:

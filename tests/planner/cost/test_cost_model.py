@@ -4,7 +4,7 @@ import pytest
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
-from dynapipe_hpc.planner.cost.cost_model import Cost, KnownRows, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Cost, KnownRows
 
 
 def test_the_kernels_number_the_columns_of_costs_alike() -> None:
@@ -12,37 +12,9 @@ def test_the_kernels_number_the_columns_of_costs_alike() -> None:
     assert kernels == {cost.name: cost.value for cost in Cost}
 
 
-def test_every_column_is_found_under_its_name() -> None:
-    columns = {cost.name.lower(): np.full((2, 3), float(cost)) for cost in Cost}
-    costs = StageCosts.from_times(**columns)
-    assert costs.table.shape == (2, 3, len(Cost))
-    for name, column in columns.items():
-        np.testing.assert_array_equal(getattr(costs, name), column)
-
-
 def packed(lengths: list[int], row_tokens: int) -> MicroBatch:
     offsets = tuple(map(int, np.cumsum([0, *lengths])))
     return PackedRow(tuple(range(len(lengths))), row_tokens, offsets)
-
-
-def test_a_packed_row_counts_as_equal_rows_with_its_tokens_and_pairs() -> None:
-    lengths = [7, 1, 100, 12]
-    (n_rows,), (row_tokens,), *_ = shapes_of([packed(lengths, sum(lengths))], KnownRows())
-    assert n_rows * row_tokens == pytest.approx(sum(lengths))
-    assert n_rows * row_tokens**2 == pytest.approx(sum(n * n for n in lengths))
-
-
-def test_samples_of_one_length_cost_packed_what_they_cost_in_rows() -> None:
-    in_rows = PaddedRows((0, 1, 2), 24)
-    np.testing.assert_array_equal(
-        shapes_of([packed([24] * 3, 72)], KnownRows()), shapes_of([in_rows], KnownRows())
-    )
-
-
-def test_what_fills_up_a_packed_row_counts_as_tokens() -> None:
-    (n_rows,), (row_tokens,), *_ = shapes_of([packed([12, 1], 16)], KnownRows())
-    assert n_rows * row_tokens == pytest.approx(16)
-    assert n_rows * row_tokens**2 == pytest.approx(145)
 
 
 @pytest.mark.parametrize(

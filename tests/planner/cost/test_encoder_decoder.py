@@ -11,7 +11,6 @@ from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_decoder, linear_t5_table
 from tests.examples.repaired_share import repaired_share
 
-from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
@@ -50,13 +49,6 @@ def test_encoder_layers_come_first_and_either_side_begins_with_an_embedding() ->
     }
 
 
-def test_a_stage_may_hold_the_end_of_one_side_and_the_beginning_of_the_other() -> None:
-    parts = parts_of_stages(T5_SHAPE, on(3))
-    assert parts["encoder"].tolist() == [2, 1, 0]
-    assert parts["decoder"].tolist() == [0, 1, 2]
-    assert parts["embedding"].tolist() == [1, 1, 0]
-
-
 def test_from_the_first_decoder_layer_on_the_pair_is_handed_over() -> None:
     assert boundary_sizes(T5_SHAPE, on(4)).tolist() == [[8, 0], [8, 0], [8, 8], [0, 0]]
     assert boundary_sizes(T5_SHAPE, on(3)).tolist() == [[8, 0], [8, 8], [0, 0]]
@@ -82,11 +74,6 @@ def test_weights_of_both_sides_are_counted_and_those_of_the_embedding_once() -> 
     assert t5_cost(1).static_bytes.tolist() == [4 * (300 + 600 + 100)]
 
 
-def test_one_stage_holds_everything() -> None:
-    costs = t5_cost(1).stage_costs(one(2, 24, 20))
-    assert costs.forward_ms.tolist() == [[pytest.approx(3.25 * (48 + 88) + 24 + 120)]]
-
-
 def test_only_the_side_that_ran_out_of_memory_is_infeasible() -> None:
     costs = t5_cost(4).stage_costs(one(8, 32, 64))
     assert np.isinf(costs.forward_ms).tolist() == [[False, False, True, True]]
@@ -101,24 +88,6 @@ def test_sides_measured_at_other_points_are_refused() -> None:
         profiled_cost(
             linear_t5_table(decoder=moved), T5_SHAPE, on(cluster.n_stages), cluster, config=CONFIG
         )
-
-
-SIZES = T5_SHAPE.model_dump(exclude_defaults=True, exclude={"head_size", "n_decoder_layers"})
-
-
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ({**SIZES, "family": "t5"}, r"t5.head_size\n  Field required"),
-        ({**SIZES, "family": "gpt", "n_heads": 3}, r"hidden_size \(8\) must be a multiple of n_"),
-        ({**SIZES, "family": "gpt", "head_size": 5}, r"n_heads \(2\) x head_size \(5\) must be"),
-    ],
-)
-def test_heads_that_do_not_go_with_the_family_are_refused(
-    sizes: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        shape_from_values(sizes)
 
 
 @pytest.fixture(scope="module")

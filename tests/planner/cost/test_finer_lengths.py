@@ -27,13 +27,6 @@ def test_what_grows_with_the_square_of_lengths_is_exact_at_the_new_ones() -> Non
     np.testing.assert_allclose(points, costs(axes), rtol=1e-12)
 
 
-def test_a_decoder_only_model_has_no_targets_to_refine() -> None:
-    axes: Axes = (ROWS, LENGTHS, NO_TARGET)
-    finer, points = with_finer_lengths(axes, costs(axes))
-    assert finer[2].tolist() == [0]
-    np.testing.assert_allclose(points, costs(finer), rtol=1e-12)
-
-
 @pytest.mark.parametrize("n_lengths", [1, 2])
 def test_with_less_than_three_lengths_lines_are_straight(n_lengths: int) -> None:
     axes: Axes = (ROWS, LENGTHS[:n_lengths], NO_TARGET)

@@ -68,15 +68,6 @@ def test_many_points_at_once_equal_the_definition(
         np.testing.assert_allclose(of_stages, expected, rtol=1e-12, atol=1e-9)
 
 
-@given(st.integers(0, 99), sizes, st.integers(2, 30))
-def test_the_order_of_shapes_does_not_matter(seed: int, size: Size, n: int) -> None:
-    random = np.random.default_rng(seed)
-    shapes = Shapes.padded(*(random.uniform(1, 1 + max(s, 1), n) for s in size))
-    order = random.permutation(n)
-    find = interpolator(random_points(seed, 3))
-    np.testing.assert_array_equal(find(shapes.take(order)).table, find(shapes).table[order])
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -90,12 +81,6 @@ def test_what_does_not_go_together_is_refused(change: dict[str, Any], message: s
         replace(interpolator(random_points(0, 0)), **change)(
             Shapes.padded(*np.ones((3, 1), np.int64))
         )
-
-
-@pytest.mark.parametrize("size", [np.nan, np.inf, -1.0, 2.0**31 + 1])
-def test_what_is_no_size_is_refused(size: float) -> None:
-    with pytest.raises(ValueError, match="n_rows must hold 0 to 2"):
-        interpolator(random_points(0, 0))(Shapes.padded(np.array([size]), *np.ones((2, 1))))
 
 
 def test_a_micro_batch_of_more_tokens_than_the_largest_of_a_kind_is_infeasible() -> None:

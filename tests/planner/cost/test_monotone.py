@@ -14,13 +14,6 @@ GRIDS = arrays(
 )
 
 
-def test_what_grows_already_is_left_alone() -> None:
-    grid = np.array([[1.0, 2.0], [3.0, 5.0]])
-    repaired = make_monotone(grid)
-    np.testing.assert_array_equal(repaired.grid, grid)
-    assert repaired.n_changed == 0
-
-
 def test_an_outlier_and_its_neighbours_meet_halfway() -> None:
     repaired = make_monotone(np.array([[1.0, 4.0, 2.0, 3.0]]))
     assert repaired.grid.tolist() == [[1.0, 3.0, 3.0, 3.5]]

@@ -1,9 +1,7 @@
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -21,7 +19,6 @@ from tests.examples.measured_layers import (
 )
 from tests.examples.repaired_share import repaired_share
 
-from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout
@@ -29,12 +26,10 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel, KnownRows, StageCosts
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
-from dynapipe_hpc.planner.cost.stage_grids import stage_grids
 from dynapipe_hpc.planner.cost.table.describe_table import describe_table
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 from dynapipe_hpc.planner.cost.table.profile_table import check_model, fingerprint_of
 
-STAGE_GRIDS = "dynapipe_hpc.planner.cost.stage_grids.stage_grids"
 CONFIG = ProfiledConfig(path=Path("costs.h5"))
 THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)
 EQUAL = equal_shares(SHAPE, THREE_STAGES)
@@ -77,60 +72,11 @@ def test_a_boundary_tensor_has_one_number_per_token_and_channel() -> None:
     assert costs_of(3, 40).boundary_bytes.tolist() == [[3 * 40 * 8 * 4] * 2 + [0]]
 
 
-@pytest.mark.parametrize(("n_rows", "row_tokens"), [(1, 16), (3, 16), (1, 40), (2, 24), (3, 20)])
-def test_between_measured_points_costs_are_interpolated(n_rows: int, row_tokens: int) -> None:
-    # A product of rows and tokens is what bilinear interpolation reproduces exactly.
-    assert costs_of(n_rows, row_tokens).forward_ms[0, 1] == pytest.approx(2 * n_rows * row_tokens)
-
-
-def test_below_the_shortest_measured_row_its_cost_holds() -> None:
-    assert costs_of(4, 1).forward_ms.tolist() == costs_of(4, 16).forward_ms.tolist()
-
-
-@pytest.mark.parametrize(
-    ("n_rows", "row_tokens"),
-    [
-        pytest.param(9, 16, id="more rows than measured"),
-        pytest.param(1, 65, id="longer rows than measured"),
-        pytest.param(1000, 1000, id="far beyond"),
-        pytest.param(8, 64, id="out of memory when measured"),
-        pytest.param(5, 64, id="between a measured and an infeasible point"),
-        pytest.param(8, 33, id="barely towards an infeasible point"),
-    ],
-)
-def test_nothing_is_extrapolated(n_rows: int, row_tokens: int) -> None:
-    costs = costs_of(n_rows, row_tokens)
-    for grid in (costs.forward_ms, costs.backward_ms, costs.stored_bytes):
-        assert np.isinf(grid).all()
-
-
-def test_a_point_beside_an_infeasible_one_is_feasible() -> None:
-    assert costs_of(4, 64).forward_ms[0, 1] == 512
-    assert costs_of(8, 32).forward_ms[0, 1] == 512
-
-
 def test_only_the_stage_with_the_layer_that_ran_out_of_memory_is_infeasible() -> None:
     small = linear_grid(3.0, max_tokens=64)
     head = replace(linear_layer(3.0), forward_ms=small)
     cost = profiled_cost(linear_table(head=head), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
     assert np.isinf(costs_of(4, 32, cost).forward_ms).tolist() == [[False, False, True]]
-
-
-def test_many_micro_batches_at_once_cost_what_each_costs_alone() -> None:
-    rng = np.random.default_rng(0)
-    n_rows, row_tokens = rng.integers(1, 12, 200), rng.integers(1, 80, 200)
-    cost = profiled_cost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
-    together = cost.stage_costs(decoder_shapes(n_rows, row_tokens)).work_ms
-    alone = [
-        costs_of(int(r), int(t), cost).work_ms[0] for r, t in zip(n_rows, row_tokens, strict=True)
-    ]
-    np.testing.assert_array_equal(together, alone)
-
-
-def test_no_micro_batches_cost_nothing() -> None:
-    nothing = np.array([], dtype=np.int64)
-    cost = profiled_cost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
-    assert cost.stage_costs(decoder_shapes(nothing, nothing)).forward_ms.shape == (0, 3)
 
 
 def test_packed_rows_cost_what_was_measured_of_packed_rows() -> None:
@@ -161,18 +107,6 @@ def test_rows_are_known_up_to_what_was_measured_in_every_layout() -> None:
     # Measured for 16 and 96 instead of 8 and 32, and twice as much.
     of_packed = costs_of(16, 96, cost.of_layout(Layout.PACKED)).forward_ms
     assert (of_packed == 2 * costs_of(8, 32, alone).forward_ms).all()
-
-
-def test_only_costs_that_are_asked_for_are_made() -> None:
-    with patch(STAGE_GRIDS, wraps=stage_grids) as made:
-        table = with_packed(linear_table(), 0.75)
-        cost = profiled_cost(table, SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
-        assert made.call_count == 0
-        costs_of(3, 20, cost)
-        costs_of(3, 20, cost.monotone)
-        assert made.call_count == 1
-        costs_of(3, 20, cost.of_layout(Layout.PACKED))
-        assert made.call_count == 2
 
 
 def test_where_packed_rows_were_measured_in_some_modes_only_padded_ones_are_looked_up() -> None:
@@ -277,17 +211,6 @@ def test_costs_with_dropout_are_of_any_rate_but_zero() -> None:
         check_model(fingerprint_of(SHAPE), shapes[0], Path("costs.h5"))
 
 
-def test_a_table_from_before_there_were_gates_is_of_a_relu() -> None:
-    without_gates = T5_SHAPE.model_copy(update={"gated": False})
-    check_model(fingerprint_of(T5_SHAPE), without_gates, Path("costs.h5"))
-
-
-def test_a_table_fits_models_of_any_depth() -> None:
-    shape = SHAPE.model_copy(update={"n_layers": 3})
-    cost = profiled_cost(linear_table(), shape, Placement((1, 1, 1)), THREE_STAGES, config=CONFIG)
-    assert costs_of(1, 16, cost).forward_ms[0, 1] == 16
-
-
 def test_a_mode_that_was_not_measured_is_named() -> None:
     config = CONFIG.model_copy(update={"recompute": ("full",)})
     with pytest.raises(
@@ -304,7 +227,3 @@ def test_layers_measured_at_other_points_are_refused() -> None:
         InputError, match=r"costs.h5: 'head' was measured with other rows or lengths"
     ):
         profiled_cost(linear_table(head=head), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
-
-
-def test_an_infeasible_cost_is_infinite_not_large() -> None:
-    assert math.isinf(costs_of(8, 64).work_ms[0, 0])

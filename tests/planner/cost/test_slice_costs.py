@@ -87,12 +87,6 @@ def test_pairs_within_windows_are_counted_one_by_one(
     assert found.tolist() == [sum(seen)]
 
 
-def test_the_first_slice_takes_what_a_row_does() -> None:
-    layer = replace(linear_layer(1.0), pair_ms=np.array([0.25, 0.5]))
-    first, row = PackedRow((0,), 32, (0, 32), slice=Slice(0, 32, 128)), PackedRow((0,), 32, (0, 32))
-    assert costs_of(layer, first).work_ms.tolist() == costs_of(layer, row).work_ms.tolist()
-
-
 def quadratic_grid(layer: LayerProfile, per_pair: float) -> FloatArray:
     """Adds what causal attention takes: every token attends to half of its row."""
     n_rows, lengths = layer.axes

@@ -21,7 +21,7 @@ from tests.examples.schedule_text import parse_schedule
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes, at_points, on_three_axes
+from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes, on_three_axes
 from dynapipe_hpc.planner.cost.monotone import make_monotone
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
@@ -157,12 +157,6 @@ def test_a_table_with_halves_is_believed_and_one_without_is_estimated() -> None:
     split = parse_schedule("F0 B0 W0\nF0 B0 W0\nF0 B0 W0")
     busy_ms = [simulate(each, costs, Link(), np.zeros(3)).busy_ms for each in (whole, split)]
     np.testing.assert_allclose(busy_ms[1] - busy_ms[0], n_layers * tokens / 4 + 1)
-
-
-def test_points_of_another_grid_are_unknown() -> None:
-    wanted = (np.array([2, 3]), np.array([16, 64, 128]), NO_TARGET)
-    found = at_points(LAYER.forward_ms, AXES, wanted)[..., 0]
-    np.testing.assert_array_equal(found, np.array([[32, 128, np.nan], [np.nan] * 3]))
 
 
 def test_modes_share_the_times_without_recomputation_of_what_both_keep() -> None:

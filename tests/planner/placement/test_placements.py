@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.examples.measured_layers import (
     SHAPE,
     T5_SHAPE,
-    linear_decoder,
     linear_layer,
     linear_t5_table,
     linear_table,
@@ -151,12 +150,6 @@ def test_a_head_that_grows_faster_than_a_layer_gives_a_placement_for_every_size(
     assert found[-1].layers_per_stage == alone[1]
 
 
-def test_a_head_smaller_than_a_layer_changes_nothing() -> None:
-    sizes = TypicalSizes(one(2, 32), one(1, 64))
-    config = measured(linear_table(head=linear_layer(0.9)))
-    assert by_cost(config, SHAPE, cluster_of(2), sizes) == (3, 3)
-
-
 def test_a_model_of_packed_rows_is_placed_by_their_costs() -> None:
     packed = {
         key._replace(layout=Layout.PACKED.text): layer
@@ -167,14 +160,6 @@ def test_a_model_of_packed_rows_is_placed_by_their_costs() -> None:
     for layout, expected in ((Layout.PADDED, (4, 2)), (Layout.PACKED, (3, 3))):
         found = placements(config, SHAPE, cluster_of(2), [sizes], layout=layout)
         assert found[-1].layers_per_stage == expected
-
-
-def test_a_decoder_twice_as_slow_gets_more_stages_than_the_encoder() -> None:
-    sizes = TypicalSizes(one(2, 16, 16), one(1, 64, 64))
-    table = linear_t5_table(decoder=linear_decoder(2.0), head=linear_layer(0.1))
-    # Of inputs and targets alike, a decoder layer has four times the work of an encoder's.
-    config = measured(table)
-    assert by_cost(config, T5_SHAPE, cluster_of(4), sizes) == (3, 1, 1, 1)
 
 
 def test_a_placement_that_fits_wins_over_a_faster_one() -> None:

@@ -4,7 +4,6 @@ from dataclasses import replace
 from textwrap import dedent
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
@@ -12,7 +11,6 @@ from tests.examples.linear_cost import linear_cost
 from tests.examples.stage_costs import (
     drawn_costs,
     equal_stages,
-    no_limit,
     tightest_limit,
     with_columns,
 )
@@ -23,9 +21,7 @@ from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
-from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import schedule_priced
-from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, InfeasibleScheduleError
 from dynapipe_hpc.planner.schedule.simulate import simulate
 
 LINKS = st.builds(
@@ -36,63 +32,12 @@ LINKS = st.builds(
 )
 
 
-def makespan_ms(costs: StageCosts, link: Link, limit_bytes: float) -> float:
-    limit = np.full(costs.n_stages, float(limit_bytes))
-    timeline = simulate(adaptive(costs, limit, link), costs, link, np.zeros(costs.n_stages))
-    return timeline.makespan_ms
-
-
 def test_a_stage_runs_what_has_arrived_and_backward_passes_first() -> None:
     schedule = adaptive(equal_stages([1] * 5, 3), np.full(3, 3.0))
     assert str(schedule) == dedent("""\
         F0 F1 F2 B0 F3 B1 F4 B2 B3 B4
         F0 F1 F2 B0 B1 F3 B2 F4 B3 B4
         F0 B0 F1 B1 F2 B2 F3 B3 F4 B4""")
-
-
-def test_a_single_stage_with_room_for_one_keeps_one() -> None:
-    costs = equal_stages([1, 2], n_stages=1)
-    assert str(adaptive(costs, np.ones(1))) == "F0 B0 F1 B1"
-
-
-def test_a_stage_does_not_wait_for_a_slow_microbatch_while_it_has_others() -> None:
-    # Micro-batch 1 is slow: 1F1B's stage 0 waits for its gradient before it goes on.
-    costs = equal_stages([1, 9, 1, 1, 1, 1], 3)
-    strict = one_f_one_b(costs, no_limit(costs))
-    waiting_ms = simulate(strict, costs, INSTANT, np.zeros(3)).makespan_ms
-    assert makespan_ms(costs, INSTANT, np.inf) < waiting_ms
-
-
-@pytest.mark.parametrize("limit", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("n_microbatches", [8, 16])
-def test_with_as_much_memory_as_1f1b_it_is_as_fast(n_microbatches: int, limit: int) -> None:
-    # Four equal stages, forward 1 ms and backward 2 ms: with k >= 4 in flight 3 (m + 3) ms.
-    costs = equal_stages([1] * n_microbatches, 4)
-    bound_ms = 3 * (n_microbatches + 3)
-    found_ms = makespan_ms(costs, INSTANT, limit)
-    assert found_ms == bound_ms if limit >= 4 else found_ms > bound_ms
-
-
-def test_gradients_of_weights_fill_what_would_be_idle() -> None:
-    # Forward 1 ms, backward 1 ms of inputs and 1 ms of weights: the last stage is never idle.
-    costs = equal_stages([1] * 4, 3)
-    schedule = adaptive_split(costs, np.full(3, 4.0))
-    timeline = simulate(schedule, costs, INSTANT, np.zeros(3))
-    assert str(schedule).split("\n")[2] == "F0 B0 F1 B1 F2 B2 F3 B3 W0 W1 W2 W3"
-    assert timeline.makespan_ms < makespan_ms(costs, INSTANT, 4)
-
-
-def test_gradients_of_weights_come_first_where_they_free_memory() -> None:
-    costs = equal_stages([1] * 3, n_stages=1)
-    assert str(adaptive_split(costs, np.ones(1))) == "F0 B0 W0 F1 B1 W1 F2 B2 W2"
-
-
-def test_where_memory_is_scarce_a_forward_pass_may_go_first_after_a_backward_pass() -> None:
-    # F2 goes before B1 on the first stage, so that the second has work while B1 runs.
-    schedule = adaptive(equal_stages([2, 1, 1], 2), np.full(2, 2.0))
-    assert str(schedule) == dedent("""\
-        F0 F1 B0 F2 B1 B2
-        F0 B0 F1 B1 F2 B2""")
 
 
 def test_of_two_schedules_the_one_whose_gradients_are_reduced_first_is_taken() -> None:
@@ -162,9 +107,3 @@ def test_fractions_of_bytes_do_not_make_it_stop(costs: StageCosts, scale: float)
     )
     schedule = adaptive(uneven, tightest_limit(uneven))
     assert all(len(passes) == 2 * costs.n_microbatches for passes in schedule.passes)
-
-
-def test_a_microbatch_that_does_not_fit_alone_is_named() -> None:
-    costs = equal_stages([1, 1], 2, stored_bytes=[1, 5])
-    with pytest.raises(InfeasibleScheduleError, match="micro-batch 1 alone needs 5 bytes"):
-        adaptive(costs, np.full(2, 4.0))

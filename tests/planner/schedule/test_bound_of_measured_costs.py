@@ -12,13 +12,11 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
-from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import Cost, CostModel, Shapes
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.from_config import schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
-from dynapipe_hpc.planner.schedule.lower_bound import lower_bound
 from dynapipe_hpc.planner.search.config import SearchConfig
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 600), st.integers(1, 200)), min_size=1, max_size=6)
@@ -60,22 +58,6 @@ def test_no_plan_beats_its_bound(
     samples = [Sample(i, *sizes) for i, sizes in enumerate(lengths)]
     choice = planner.choose(samples)
     assert planner.lower_bound(choice, samples).iteration_ms <= choice.best.makespan_ms * (1 + 1e-9)
-
-
-def test_a_bound_knows_that_two_rows_may_take_less_than_one() -> None:
-    link = Link(latency_ms=3)
-    cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=10**12, link=link)
-    config, shape = ProfiledConfig(path=COSTS.path), SHAPES["t5"]
-    placement = equal_shares(shape, cluster)
-    cost = profiled_cost(
-        a100_table("t5"), shape, placement, cluster, config=config, is_smoothed=False
-    )
-    search = BestOfSearch(schedule_rules(ScheduleConfig()), SearchConfig(), cost, cluster)
-    planner = Planner(search, cost, cluster, 8, rows_only(cluster))
-    samples = [Sample(0, 94, 52), Sample(1, 59, 20)]
-    planned_ms = planner.choose(samples).best.makespan_ms
-    noisy = lower_bound([], samples, cost, cluster, may_split=False).iteration_ms
-    assert planner.lower_bound(planner.choose(samples), samples).iteration_ms <= planned_ms < noisy
 
 
 @pytest.mark.parametrize("is_smoothed", [True, False])

@@ -188,18 +188,6 @@ def test_no_padded_plan_in_any_schedule_within_memory_is_shorter(
     assert 0 < bound_ms <= best_ms * ROUNDING
 
 
-@pytest.mark.parametrize("n_replicas", [1, 2])
-@pytest.mark.parametrize("split", [False, True])
-@pytest.mark.parametrize("draw", range(2))
-def test_a_bound_is_not_far_below_the_best_plan(draw: int, split: bool, n_replicas: int) -> None:
-    samples = samples_of(np.random.default_rng(draw).integers(1, 300, 3).tolist())
-    cost = linear_cost((1.0, 2.0), (0.02, 0.03))
-    cluster = Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=10**6)
-    best_ms = least_of_all_ms(padded_plans(samples, cost, n_replicas), cost, cluster, split=split)
-    bound_ms = padded_bound_ms(samples, cost, cluster, split=split)
-    assert 0.5 * best_ms <= bound_ms <= best_ms * ROUNDING
-
-
 @every_split
 @given(
     lengths=st.lists(st.integers(1, 60), min_size=1, max_size=3),
@@ -394,20 +382,6 @@ def test_a_replica_has_the_work_of_the_longest_sample_at_least() -> None:
     assert sliced_bound_ms([6_000, *[100] * 10], cluster) == pytest.approx(60, rel=2e-2)
 
 
-@given(lengths=LENGTHS, costs=COSTS, link=LINKS, split=st.booleans())
-@settings(max_examples=30, deadline=None)
-def test_packed_pairs_have_a_bound_of_their_own_micro_batches(
-    lengths: list[tuple[int, int]], costs: CostModel, link: Link, split: bool
-) -> None:
-    samples = [Sample(i, *pair) for i, pair in enumerate(lengths[:2])]
-    cost = replace(costs, is_encoder_decoder=True)
-    cluster = Cluster(n_stages=2, device_memory_bytes=10**9, link=link)
-    microbatches: list[MicroBatch] = [packed_microbatch([s], Recompute.NONE, True) for s in samples]
-    best_ms = least_of_all_ms(iter([[microbatches]]), cost, cluster, split=split)
-    kind = kind_of(microbatches, cost)
-    assert 0 < makespan_bound_ms(kind, samples, cost, cluster, split=split) <= best_ms * ROUNDING
-
-
 @pytest.mark.parametrize("weights_ms", [(), (5.0, 9.0), (9.0, 5.0)])
 def test_one_sample_takes_as_long_as_the_bound(weights_ms: tuple[float, ...]) -> None:
     samples, cost = samples_of([100]), linear_cost(weights_ms=weights_ms)
@@ -418,29 +392,6 @@ def test_one_sample_takes_as_long_as_the_bound(weights_ms: tuple[float, ...]) ->
     bound = lower_bound([pipeline], samples, cost, cluster, may_split=False)
     assert bound.iteration_ms == pytest.approx(iteration_ms([pipeline.timeline], cost))
     assert bound.longest_trip_ms == pytest.approx(pipeline.timeline.makespan_ms)
-
-
-def test_equal_micro_batches_reach_the_bound() -> None:
-    # F of 1 ms and B of as much, if rows cost what a micro-batch does: 3 ms there, and 3 ms back.
-    microbatches = [PaddedRows((i,), 8) for i in range(5)]
-    cost = linear_cost((2.0,) * 4, (0.0,) * 4)
-    cluster = Cluster(n_stages=4, device_memory_bytes=10**6, link=Link(latency_ms=0.0))
-    pipeline = schedule_pipeline(microbatches, cost, cluster, [RULES["1f1b"]])
-    bound = lower_bound([pipeline], samples_of([8]), cost, cluster, may_split=False)
-    assert pipeline.timeline.makespan_ms == pytest.approx(3 + 5 * 2 + 3, rel=1e-4)
-    assert bound.iteration_ms == pytest.approx(3 + 2 + 3, rel=1e-4)
-
-
-def test_modes_that_do_not_fit_are_not_counted() -> None:
-    # 40 tokens keep 80 bytes and 40 on top; recomputed, 20 and 60.
-    cost = linear_cost((1.0, 2.0), (0.25, 0.25), token_bytes=2.0, recomputes=True)
-    for bound_of in (padded_bound_ms, packed_bound_ms):
-        ample, tight = (
-            bound_of(samples_of([40]), cost, cluster_of(n_bytes), split=False)
-            for n_bytes in (120, 119)
-        )
-        assert ample == pytest.approx(11 + 12, rel=2e-2)
-        assert tight == pytest.approx(1.5 * (11 + 12), rel=2e-2)
 
 
 def cluster_of(memory_bytes: int) -> Cluster:

@@ -22,22 +22,6 @@ def test_every_stage_warms_up_once_less_than_the_one_before() -> None:
         F0 B0 F1 B1 F2 B2 F3 B3 F4 B4""")
 
 
-def test_fewer_microbatches_than_stages() -> None:
-    assert picture_of(n_microbatches=2, n_stages=3) == dedent("""\
-        F0 F1 B0 B1
-        F0 F1 B0 B1
-        F0 B0 F1 B1""")
-
-
-def test_a_single_stage_runs_one_microbatch_after_the_other() -> None:
-    assert picture_of(n_microbatches=3, n_stages=1) == "F0 B0 F1 B1 F2 B2"
-
-
-def test_the_limit_may_be_reached() -> None:
-    costs = equal_stages([1] * 5, n_stages=3)
-    assert one_f_one_b(costs, np.array([3.0, 2.0, 1.0])) == one_f_one_b(costs, no_limit(costs))
-
-
 def test_a_stage_that_would_exceed_its_limit_is_named() -> None:
     costs = equal_stages([1] * 5, n_stages=3)
     message = "1F1B needs 2 bytes of activations on stage 1, where 1 are free .* add 'cyclic'"

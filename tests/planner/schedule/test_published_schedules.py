@@ -8,7 +8,6 @@ that, all cases that have them agree.
 
 import json
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from dynapipe_hpc.planner.schedule.timeline import Timeline
 CASES = json.loads(Path(__file__).with_name("published_schedules.json").read_text())["cases"]
 TRANSFER_MS = 0.6
 N_STAGES = 4
-UNEVEN_MS = [1.688, 1.693, 1.225, 0.857, 0.486, 1.013, 1.054, 0.472, 0.478, 1.999]
 UNIT_BYTES = 1000
 
 
@@ -70,49 +68,6 @@ def test_a_published_schedule_is_reproduced(case: dict[str, Any], full_duplex: b
     assert schedule == parse_schedule("\n".join(case["orders"]))
     assert timeline.makespan_ms == pytest.approx(case["makespan_ms"], abs=1e-9)
     assert timeline.peak_bytes.tolist() == [UNIT_BYTES * units for units in case["peak_units"]]
-
-
-@pytest.mark.parametrize(
-    ("n_microbatches", "limit", "makespan_ms"),
-    [
-        *[(8, 1, 96), (8, 2, 51), (8, 3, 45), (8, 4, 36), (8, 5, 36), (8, 6, 33), (8, 7, 33)],
-        *[(16, 1, 192), (16, 2, 99), (16, 3, 87), (16, 4, 66), (16, 6, 57), (16, np.inf, 57)],
-    ],
-)
-def test_cyclic_trades_memory_for_time(
-    n_microbatches: int, limit: float, makespan_ms: float
-) -> None:
-    costs = equal_stages([1] * n_microbatches, N_STAGES, [UNIT_BYTES] * n_microbatches)
-    timeline = run(cyclic(costs, limit_of(limit)), costs, Link(latency_ms=0))
-    assert timeline.makespan_ms == makespan_ms
-    assert timeline.peak_bytes.max() == min(limit, 7) * UNIT_BYTES
-
-
-@pytest.mark.parametrize(("n_microbatches", "makespan_ms"), [(8, 33), (16, 57)])
-def test_one_f_one_b_needs_a_microbatch_less_on_every_stage(
-    n_microbatches: int, makespan_ms: float
-) -> None:
-    costs = equal_stages([1] * n_microbatches, N_STAGES)
-    timeline = run(one_f_one_b(costs, no_limit(costs)), costs, Link(latency_ms=0))
-    assert timeline.makespan_ms == makespan_ms
-    assert timeline.peak_bytes.tolist() == [4, 3, 2, 1]
-
-
-@pytest.mark.parametrize(("transfer_ms", "makespan_ms"), [(0.0, 52.281), (0.6, 59.481)])
-def test_cyclic_with_uneven_times(transfer_ms: float, makespan_ms: float) -> None:
-    costs = equal_stages(UNEVEN_MS, N_STAGES)
-    timeline = run(cyclic(costs, no_limit(costs)), costs, Link(latency_ms=transfer_ms))
-    assert timeline.makespan_ms == pytest.approx(makespan_ms, abs=1e-9)
-
-
-def test_cyclic_with_uneven_memory() -> None:
-    costs = equal_stages(UNEVEN_MS, N_STAGES, [1, 2, 1, 3, 1, 2, 4, 1, 1, 2])
-    expected = dedent("""\
-        F0 F1 F2 B0 B1 F3 B2 F4 B3 F5 B4 B5 F6 B6 F7 F8 F9 B7 B8 B9
-        F0 F1 F2 B0 B1 B2 F3 F4 B3 B4 F5 B5 F6 B6 F7 F8 F9 B7 B8 B9
-        F0 F1 F2 B0 B1 B2 F3 F4 B3 B4 F5 B5 F6 B6 F7 F8 F9 B7 B8 B9
-        F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7 F8 B8 F9 B9""")
-    assert cyclic(costs, np.full(N_STAGES, 4.0)) == parse_schedule(expected)
 
 
 def test_deviation_the_first_microbatch_is_not_exempt_from_the_limit() -> None:

@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import numpy as np
 import pytest
-from tests.examples.stage_costs import equal_stages, no_limit, with_columns
+from tests.examples.stage_costs import equal_stages, no_limit
 
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
@@ -26,14 +26,6 @@ def test_the_later_a_stage_the_longer_it_puts_off_gradients_of_weights() -> None
         F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 F4 B4 W2 W3 W4""")
 
 
-def test_fewer_microbatches_than_stages() -> None:
-    costs = equal_stages([1, 1], n_stages=3)
-    assert str(zb_h1(costs, no_limit(costs))) == dedent("""\
-        F0 F1 B0 W0 B1 W1
-        F0 F1 B0 B1 W0 W1
-        F0 B0 F1 B1 W0 W1""")
-
-
 @pytest.mark.parametrize(("n_microbatches", "n_stages"), [(8, 4), (12, 4), (20, 8)])
 def test_only_a_pass_per_stage_is_lost_where_1f1b_loses_three(
     n_microbatches: int, n_stages: int
@@ -42,15 +34,6 @@ def test_only_a_pass_per_stage_is_lost_where_1f1b_loses_three(
     assert run(costs).makespan_ms == 3 * n_microbatches + n_stages - 1
     whole = simulate(one_f_one_b(costs, no_limit(costs)), costs, INSTANT, np.zeros(n_stages))
     assert whole.makespan_ms == 3 * (n_microbatches + n_stages - 1)
-
-
-def test_no_stage_keeps_more_than_the_first_one_of_1f1b() -> None:
-    assert run(equal_stages([1] * 9, n_stages=4)).peak_bytes.tolist() == [4, 4, 4, 4]
-
-
-def test_transient_memory_counts_for_both_parts_of_a_backward_pass() -> None:
-    costs = with_columns(equal_stages([1] * 3, n_stages=2), backward_transient_bytes=1.0)
-    assert run(costs).peak_bytes.tolist() == [3, 3]
 
 
 def test_a_stage_that_would_exceed_its_limit_is_named() -> None:

@@ -115,17 +115,6 @@ def test_every_sample_is_in_the_plan_and_no_replica_is_empty(
     assert [ms for _, ms in found] == sorted((ms for _, ms in found), reverse=True)
 
 
-@given(lengths_of_samples, st.booleans())
-def test_whatever_fits_sample_by_sample_has_a_plan_within_memory(
-    lengths: list[int], split_backward: bool
-) -> None:
-    samples = samples_of(lengths)
-    cluster = cluster_of(1, memory_bytes=3 * 208)  # what one sample of 200 tokens needs
-    found = find(samples, cluster, 6_250, split_backward=split_backward)
-    best, _ = found[-1]
-    assert makespan_ms(best, cluster, split_backward=split_backward) < np.inf
-
-
 @pytest.mark.parametrize(
     ("weights_ms", "split_backward"), [((), False), ((5.0, 9.0), False), ((9.0, 5.0), True)]
 )
@@ -153,14 +142,6 @@ def test_what_a_crowded_pipeline_gains_from_recomputation_is_found() -> None:
     assert Recompute.FULL in {m.recompute for m in replicas[0]}
     plain = [padded_microbatch([sample], Recompute.NONE) for sample in samples]
     assert makespan_ms(replicas, cluster, cost) < makespan_ms([plain], cluster, cost)
-
-
-def test_splitting_backward_passes_never_takes_longer_where_memory_is_ample() -> None:
-    samples, cluster = samples_of(range(10, 300, 7)), cluster_of(2)
-    whole, split = (
-        find(samples, cluster, 25_000, split_backward=splits)[-1][1] for splits in (False, True)
-    )
-    assert split < whole
 
 
 def test_the_same_seed_gives_the_same_plan_and_another_one_another() -> None:

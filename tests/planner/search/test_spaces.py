@@ -1,17 +1,15 @@
 """The spaces of a search: orders of the samples, with the layouts that each is for."""
 
 import numpy as np
-import pytest
 from tests.examples.equal_shares import equal_shares
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import changed, linear_cost, packed_apart
 from tests.examples.measured_layers import T5_SHAPE
 
-from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.order import halved, order_samples, orders
-from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch, search_spaces
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
@@ -23,13 +21,6 @@ COST = linear_cost((1.0, 2.0), (0.02, 0.03), recomputes=True)
 TWO_STAGES = Cluster(n_stages=2, device_memory_bytes=10**9)
 BOTH = (Layout.PADDED, Layout.PACKED)
 SAMPLES = samples_of([100, 3, 9, 97, 11, 16, 40, 41])
-
-
-def test_padded_rows_have_one_space_with_all_modes() -> None:
-    (table,) = search_spaces(SAMPLES, COST, TWO_STAGES)
-    assert table.samples == order_samples(SAMPLES)
-    modes = [ExecutionMode(Layout.PADDED, mode) for mode in (Recompute.NONE, Recompute.FULL)]
-    assert list(table.modes) == modes
 
 
 def test_packed_rows_have_an_order_of_equal_halves_besides() -> None:
@@ -56,12 +47,6 @@ def test_pairs_have_a_tour_besides() -> None:
     tables = list(search_spaces(samples, cost, TWO_STAGES))
     assert [table.samples for table in tables] == orders(samples, is_encoder_decoder=True)
     assert len(list(search_spaces(samples, cost, TWO_STAGES, layouts=BOTH))) == 3
-
-
-def test_more_replicas_than_samples_are_refused() -> None:
-    cluster = TWO_STAGES.model_copy(update={"n_replicas": 2})
-    with pytest.raises(TooFewMicroBatchesError, match="1 micro-batches for 2 replicas"):
-        list(search_spaces(samples_of([10]), COST, cluster))
 
 
 def short_rows(shapes: Shapes, costs: StageCosts) -> StageCosts:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.linear_cost import changed, linear_cost
+from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
@@ -21,18 +21,10 @@ from dynapipe_hpc.planner.batch.row_length import RowLengths, padded_microbatch,
 from dynapipe_hpc.planner.batch.windows import bundles as rule
 from dynapipe_hpc.planner.batch.windows.bundles import bundles
 from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
-from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
-from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
 
 COST = linear_cost(token_bytes=2.0, recomputes=True)
 PAIR_COST = linear_cost(token_bytes=2.0, has_targets=True, recomputes=True)
 PAIRS = st.lists(st.tuples(st.integers(0, 100), st.integers(1, 100)), min_size=8, max_size=24)
-
-
-def only_one_row(shapes: Shapes, costs: StageCosts) -> StageCosts:
-    """As if micro-batches of several rows were not measured."""
-    costs.table[shapes.n_rows > 1] = np.inf
-    return costs
 
 
 @contextmanager
@@ -55,12 +47,6 @@ def drawn(n_samples: int) -> list[Sample]:
     """Mostly short, a few long."""
     lengths = np.random.default_rng(0).lognormal(4.6, 0.8, n_samples).clip(2, 2048).astype(int)
     return order_samples([Sample(i, n - 1, 1) for i, n in enumerate(lengths.tolist())])
-
-
-def n_windows(table: WindowTable) -> int:
-    """Number of windows that a cut looks at in a mode, from every bundle on."""
-    begin, end = table.spans[0].T
-    return int((end - begin)[table.row_of_sample].sum())
 
 
 @given(PAIRS, st.integers(1, 3))
@@ -143,24 +129,3 @@ def test_samples_of_rows_that_are_filled_up_by_much_are_bundled() -> None:
     )
     assert of_128.tolist() == of_2048.tolist()
     assert len(of_128) < len(samples)
-
-
-def test_where_bundles_do_not_run_samples_are_not_bundled() -> None:
-    samples = drawn(16)
-    with even_of_few_samples():
-        table = price_windows(
-            samples,
-            changed(linear_cost(), only_one_row),
-            Cluster(device_memory_bytes=10**9),
-            may_bundle=True,
-        )
-        assert len(bundles(row_lengths(samples, is_encoder_decoder=False), 1)) < 17
-    np.testing.assert_array_equal(table.begin, np.arange(17))
-
-
-def test_windows_of_large_batches_are_few_and_grow_with_the_samples() -> None:
-    room = Cluster(n_stages=2, device_memory_bytes=100_000)
-    small, large = (price_windows(drawn(n), COST, room, may_bundle=True) for n in (8_000, 32_000))
-    assert n_windows(small) < 60 * 8_000
-    assert n_windows(large) < 4.2 * n_windows(small)
-    assert large.costs.table.nbytes < 4.2 * small.costs.table.nbytes

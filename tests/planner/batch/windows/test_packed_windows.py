@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product, starmap
+from itertools import product
 from unittest.mock import patch
 
 import numpy as np
@@ -158,21 +158,6 @@ def test_windows_of_large_batches_keep_every_stage_busy() -> None:
     assert filled[[0, 1, 2, 25, 31]].tolist() == [17, 22, 25, 7, 1]
     assert dear[[0, 1, 2, 31]].tolist() == [12, 17, 20, 1]
     assert most_of(lengths[:19], 0.0) == [*range(19, 0, -1)]
-
-
-@pytest.mark.parametrize(
-    ("launch_ms", "most"),
-    # Two stages: a quarter of 400 tokens, each of which takes 0.01 ms; or twice as many, and so on.
-    [(0.0, 10), (0.01, 10), (0.2, 20), (0.4, 40), (8.0, 40)],
-)
-def test_windows_have_more_tokens_where_launches_take_a_share(launch_ms: float, most: int) -> None:
-    assert most_of([10] * 40, launch_ms)[0] == most
-
-
-def test_layouts_are_searched_together() -> None:
-    samples = order_samples(samples_of([40, 24, 24, 9, 8, 3]))
-    together = price_windows(samples, COST, room(10**6), BOTH, may_bundle=True)
-    assert together.modes == tuple(starmap(ExecutionMode, product(BOTH, COST.recompute_modes)))
 
 
 def test_a_sample_that_does_not_fit_is_told_with_the_memory_that_it_needs_packed() -> None:
