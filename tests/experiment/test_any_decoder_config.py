@@ -1,7 +1,6 @@
 """Configurations of decoders of `transformers`: keys from the folder, and keys that are refused."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -103,27 +102,12 @@ def test_samples_may_be_cut(path: Path) -> None:
     assert load_config(path, AS_CHOSEN).may_slice
 
 
-def test_samples_may_be_cut_where_layers_have_windows(path: Path, tmp_path: Path) -> None:
-    saved_decoder("starcoder2", tmp_path / "theirs")
-    assert load_config(path, SLICED).may_slice
-
-
 def test_samples_run_whole_where_scores_have_caps(path: Path, tmp_path: Path) -> None:
     saved_decoder("gemma2", tmp_path / "theirs")
     refusal = r"slices is 16, but .* 'transformers' cannot be cut .* as scores have a soft cap"
     with pytest.raises(ConfigError, match=refusal):
         load_config(path, SLICED)
     assert not load_config(path, AS_CHOSEN).may_slice
-
-
-def test_other_settings_than_those_of_the_folder_are_refused(path: Path) -> None:
-    with pytest.raises(ConfigError, match="hidden_size is 16 there, not 32"):
-        load_config(path, ["model.hidden_size=32"])
-
-
-def test_rows_may_be_longer_than_those_of_pretraining(path: Path) -> None:
-    assert load_config(path).model.max_tokens == 64
-    assert load_config(path, ["model.max_tokens=96"]).model.max_tokens == 96
 
 
 def test_rows_longer_than_a_window_are_left_to_layers_that_have_it(
@@ -159,14 +143,6 @@ def test_costs_are_estimated_before_anything_is_measured(
     assert main(["tune", str(path), "--batches", "1"]) == 0
     short = ["--set", "training.iterations=2"]
     assert main(["simulate", str(path), "-o", str(tmp_path / "simulated"), *short]) == 0
-
-
-def test_estimates_name_a_missing_package(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    assert main(["plan", str(path)]) == 2
-    assert "transformers is not installed; install the extra" in capsys.readouterr().err
 
 
 def test_variants_of_an_experiment_look_at_layers_once(

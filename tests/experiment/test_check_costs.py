@@ -59,13 +59,6 @@ def test_what_was_different_is_a_warning(tmp_path: Path, name: str) -> None:
     )
 
 
-def test_all_that_was_different_is_said_in_one_line(tmp_path: Path) -> None:
-    config = experiment(tmp_path, ranks="1", threads="3")
-    assert "with ranks 1 (here 2), threads 3 (here 1);" in check_costs(
-        costs_of(config), configured(config)
-    )
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -83,12 +76,6 @@ def test_costs_that_cannot_be_right_are_refused(
     config = experiment(tmp_path, **changes)
     with pytest.raises(InputError, match=message):
         check_costs(costs_of(config), configured(config))
-
-
-def test_what_a_table_does_not_say_is_not_compared(tmp_path: Path) -> None:
-    config = experiment(tmp_path)
-    write_table(linear_table(), tmp_path / "costs.h5")
-    assert check_costs(costs_of(config), circumstances(config, find_host_device(config), 2)) == ""
 
 
 @pytest.mark.parametrize("cluster", [{"n_replicas": 2}, {"n_shards": 2}])

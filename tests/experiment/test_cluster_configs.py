@@ -169,12 +169,6 @@ def test_a_fine_tune_can_be_planned_from_estimates(
     assert "estimated from peak rates" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-@each_fine_tune
-def test_so_can_its_own_batches(path: Path, tmp_path: Path, dataset: Path) -> None:
-    assert problems(estimated(path, tmp_path), dataset) == []
-
-
 @each_fine_tune
 def test_a_fine_tune_trains_a_model_of_the_paper_with_measured_costs(path: Path) -> None:
     config: ExperimentConfig = load_config(path)

@@ -72,35 +72,11 @@ def test_whole_configurations_of_the_documents_are_accepted(tmp_path: Path) -> N
         load_config(path)
 
 
-def test_a_key_without_a_default_cannot_be_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "default  required" in printed(capsys, "cluster.device_memory_bytes")
-    text = printed(capsys, "store.plan_bytes")
-    assert "default  1000000" in text
-    assert "≥ 1024 and ≤ 2^31 - 1" in text
-    assert "unit     bytes" in text
-    assert "a multiple of 8" in printed(capsys, "planner.batch.token_multiple")
-
-
 def test_descriptions_are_complete() -> None:
     texts = {table.full_name(key): key.text for table in key_tables() for key in table.keys}
     assert [name for name, text in texts.items() if len(text) < 12] == []
     assert texts["data.check_tokenizer"].endswith("names.")  # the last of the docstring
     assert texts["model.hidden_size"] == "Width of the residual stream."  # of a parent class
-
-
-def test_variants_have_tables_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed(capsys, "planner.cost").splitlines()
-    tables = [line for line in lines if line.startswith("[")]
-    assert tables == ['[planner.cost] kind = "analytic"', '[planner.cost] kind = "profiled"']
-    assert "path = (required)  # a path in quotes" in lines
-    assert printed(capsys, "planner.cost.recompute").count("planner.cost.recompute, in") == 2
-
-
-def test_a_wrong_key_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["config", "cluster.n_stage"]) == 2
-    assert "unknown key 'cluster.n_stage'; did you mean 'cluster.n_stages'" in (
-        capsys.readouterr().err
-    )
 
 
 def test_the_page_is_current(capsys: pytest.CaptureFixture[str]) -> None:

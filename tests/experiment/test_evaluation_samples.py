@@ -59,14 +59,6 @@ def test_another_dataset_is_evaluated_in_whole(dataset: Path, tmp_path: Path) ->
     assert RUN_CHECKS["evaluation"](Experiment(tiny_experiment()), 1).startswith("none, as")
 
 
-def test_too_few_samples_are_refused(dataset: Path, tmp_path: Path) -> None:
-    other = write_samples(tmp_path / "y.h5", [([1] * 5, [9], "short")])
-    with pytest.raises(
-        InputError, match=r"evaluation: there are 1 samples for cluster.n_replicas = 2"
-    ):
-        check_run(files(dataset, n_replicas=2, dataset=str(other)), 2)
-
-
 def test_a_table_without_samples_or_with_useless_patience_is_refused() -> None:
     with pytest.raises(
         ValidationError, match=r"exactly one of dataset and held_out .*; neither is"

@@ -98,10 +98,6 @@ def test_an_override_wins_over_the_file(complete: Path, override: str, n_stages:
     assert load_config(complete, [override]).cluster.n_stages == n_stages
 
 
-def test_a_bare_word_in_an_override_is_a_string(complete: Path) -> None:
-    assert load_config(complete, ["data.dataset=other/corpus.h5"]).data.dataset == "other/corpus.h5"
-
-
 @pytest.mark.parametrize("family", [[], ["model.family=t5", "model.head_size=4"]])
 def test_rows_are_as_long_as_the_longest_sample(complete: Path, family: list[str]) -> None:
     assert load_config(complete, [*family, "model.max_tokens=64"]).data.max_tokens == 64
@@ -295,16 +291,6 @@ def test_every_message_is_in_our_words(complete: Path, table: str) -> None:
     assert n_told >= 2 * len(keys + inner)
 
 
-def test_samples_are_as_long_as_rounding_up_allows(complete: Path) -> None:
-    assert load_config(complete, ["data.max_tokens=57"]).data.max_tokens == 57
-
-
-def test_a_missing_table_is_named(complete: Path) -> None:
-    complete.write_text(COMPLETE.replace("[training]\niterations = 3", ""))
-    with pytest.raises(ConfigError, match=r"complete.toml: training is missing"):
-        load_config(complete)
-
-
 def test_a_mistake_is_named_where_it_was_made(complete: Path, tmp_path: Path) -> None:
     written(complete, COMPLETE.replace("n_stages = 2", "n_stages = 0"))
     text = 'extends = "complete.toml"\n[training]\nseed = -1\n[store]\nlook = 3\n'
@@ -319,28 +305,6 @@ def test_a_mistake_is_named_where_it_was_made(complete: Path, tmp_path: Path) ->
         "--set data.seed",
         "--set planner.batch.rule",
     }
-
-
-def test_all_mistakes_are_told_at_once(complete: Path) -> None:
-    with pytest.raises(ConfigError, match=r"(?s)n_stages.*learning_rate"):
-        load_config(complete, ["cluster.n_stages=0", "training.learning_rate=-1"])
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none.toml: cannot be read: No such file"):
-        load_config(tmp_path / "none.toml")
-
-
-def test_text_that_is_not_toml_is_named_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"x.toml: not valid TOML: .*line 2"):
-        load_config(written(tmp_path / "x.toml", "[data]\nmax_tokens = \n"))
-
-
-def test_a_circle_of_parents_is_named(tmp_path: Path) -> None:
-    written(tmp_path / "a.toml", 'extends = "b.toml"')
-    written(tmp_path / "b.toml", 'extends = "a.toml"')
-    with pytest.raises(ConfigError, match=r"extends itself through a.toml -> b.toml"):
-        load_config(tmp_path / "a.toml")
 
 
 def test_a_length_of_training_replaces_the_other_kinds_of_the_parent(complete: Path) -> None:

@@ -15,7 +15,6 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.explain.describe_file import describe_for
 from dynapipe_hpc.experiment.explain.show_plan import show_plan
-from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.run.resume import facts_of_run
 
 LENGTHS = {"short": [3, 4, 5, 2, 3, 4, 6, 3] * 5, "long": [20, 25, 31, 18, 40, 22] * 2}
@@ -65,12 +64,6 @@ def test_samples_are_drawn_by_the_sizes_that_are_left_of_datasets(tmp_path: Path
     assert ids(config, 40) == expected_batches((0.75, 0.25), 40)
 
 
-def test_the_order_does_not_depend_on_the_cluster(tmp_path: Path) -> None:
-    one = config_of(tmp_path, cluster={"n_stages": 1})
-    other = config_of(tmp_path, cluster={"n_stages": 2, "n_replicas": 4})
-    assert ids(one, 20) == ids(other, 20)
-
-
 def test_tokens_and_tasks_of_a_sample_are_those_of_its_dataset(tmp_path: Path) -> None:
     files = Experiment(config_of(tmp_path))
     lengths = [*LENGTHS["short"], *LENGTHS["long"]]
@@ -116,19 +109,6 @@ def test_an_epoch_of_a_mixture_is_as_many_samples_as_it_has(tmp_path: Path) -> N
     files = Experiment(config_of(tmp_path, iterations=None, epochs=3))
     drawn = [len(files.sampler.iteration(k)) for k in range(files.training.n_iterations)]
     assert sum(drawn[:-1]) < 3 * (40 + 10) <= sum(drawn)
-
-
-def test_tokens_of_a_mixture_are_counted(tmp_path: Path) -> None:
-    files = Experiment(config_of(tmp_path, iterations=None, tokens=10_000))
-    n = files.training.n_iterations
-    drawn = [sum(s.tokens for s in files.sampler.iteration(k)) for k in range(n)]
-    assert sum(drawn[:-1]) < 10_000 <= sum(drawn)
-
-
-def test_a_mixture_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    config = config_of(tmp_path, {"weight": 3.0}, {"weight": 1.0, "epochs": 2})
-    (tmp_path / "c.toml").write_text(to_toml(config))
-    assert load_config(tmp_path / "c.toml") == config
 
 
 def test_training_continues_with_the_same_mixture_only(tmp_path: Path) -> None:

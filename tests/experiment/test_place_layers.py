@@ -72,11 +72,6 @@ def test_a_file_of_the_configuration_names_the_chosen_layers(tmp_path: Path) -> 
     assert Experiment(load_config(path)).placement == placement
 
 
-def test_a_file_looks_the_same_whether_layers_were_named_or_chosen(tmp_path: Path) -> None:
-    config, placement = with_large_head(tmp_path), Placement((5, 3))
-    assert to_toml(config, placement) == to_toml(with_placement(config, placement))
-
-
 @pytest.mark.parametrize("counts", [(2, 6), (7, 1)])
 def test_named_layers_stay_where_they_are(tmp_path: Path, counts: tuple[int, ...]) -> None:
     files = Experiment(with_placement(with_large_head(tmp_path), Placement(counts)))

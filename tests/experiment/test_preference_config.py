@@ -8,7 +8,7 @@ import tomli_w
 from pydantic import ValidationError
 from tests.examples.preference_pairs import write_pairs
 from tests.examples.tokenized import write_samples
-from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
+from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
@@ -114,16 +114,6 @@ def _without_none(table: Tables) -> Tables:
         for key, value in table.items()
         if value is not None
     }
-
-
-def test_a_t5_is_refused() -> None:
-    values = tiny_t5_experiment().model_dump()
-    values["training"]["objective"] = "dpo"
-    with pytest.raises(
-        ValidationError,
-        match="cannot share their prompt in family 't5', as inputs and targets have rows",
-    ):
-        ExperimentConfig.model_validate(values)
 
 
 def test_ipo_counts_per_token_unless_told_otherwise() -> None:

@@ -17,7 +17,6 @@ from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.experiment import run_lock
 from dynapipe_hpc.experiment.run_lock import RunLock, locked
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.report.run_folder import RunFolder
 
 PATIENCE_S = 0.3
 N_STARTS = 4
@@ -55,23 +54,6 @@ def touching(path: Path) -> Callable[[], None]:
         thread.join()
 
     return stop
-
-
-def test_a_lock_that_was_given_back_leaves_nothing(tmp_path: Path) -> None:
-    take(tmp_path / "run").release()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_that_was_there_stays(tmp_path: Path) -> None:
-    take(tmp_path).release()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_locked_folder_is_a_new_one_to_a_run(tmp_path: Path) -> None:
-    lock = take(tmp_path / "run")
-    RunFolder.create(tmp_path / "run", "", {})
-    lock.release()
-    assert not (tmp_path / "run" / ".lock").exists()
 
 
 def test_a_second_start_is_told_who_writes_there_and_changes_nothing(tmp_path: Path) -> None:
@@ -166,36 +148,6 @@ def test_of_a_lock_that_cannot_be_read_only_signs_of_life_count(
         take(tmp_path)
     stop()
     take(tmp_path).release()
-
-
-def test_a_pipe_in_place_of_a_lock_makes_nobody_wait(tmp_path: Path) -> None:
-    path = leave_lock(tmp_path)
-    path.unlink()
-    os.mkfifo(path)
-    take(tmp_path).release()
-    assert not path.exists()
-
-
-def test_a_file_in_place_of_the_lock_is_named(tmp_path: Path) -> None:
-    (tmp_path / ".lock").write_text("")
-    with pytest.raises(
-        InputError, match=r"/.lock: has the name of the lock but is no folder; remove it"
-    ):
-        take(tmp_path)
-
-
-@pytest.mark.parametrize("below", ["", "x"])
-def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path, below: str) -> None:
-    (tmp_path / "letter.txt").write_text("Dear")
-    with pytest.raises(InputError, match=r"letter.txt.*: cannot be written: .*choose another"):
-        take(tmp_path / "letter.txt" / below)
-
-
-def test_what_a_killed_start_left_is_removed(tmp_path: Path) -> None:
-    (tmp_path / ".lock.1.json").mkdir()
-    lock = take(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
-    lock.release()
 
 
 def test_a_run_whose_folder_was_taken_over_writes_no_more(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.experiment.test_load import COMPLETE
 from tests.jobs.refused_packages import run_without
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
+from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.counters import Counters
 
@@ -79,12 +79,6 @@ def test_sizes_that_differ_are_all_named(tmp_path: Path) -> None:
     assert "n_layers" not in told
 
 
-def test_rows_may_have_other_lengths_where_positions_are_relative(tmp_path: Path) -> None:
-    path = config_for(tmp_path, T5)
-    assert load_config(path).model.max_tokens == 512
-    assert load_config(path, ["model.max_tokens=4096"]).model.max_tokens == 4096
-
-
 def test_what_training_drops_is_as_there_or_as_you_like(tmp_path: Path) -> None:
     path = config_for(tmp_path, T5 | {"dropout_rate": 0.3})
     assert load_config(path).model.dropout_rate == 0.3
@@ -120,13 +114,6 @@ def test_a_path_without_a_model_is_refused(name: str, told: str, tmp_path: Path)
     path = config_for(tmp_path, GPT2)
     with pytest.raises(InputError, match=told):
         load_config(path, [f"model.init_from='{tmp_path / name if name else ''}'"])
-
-
-def test_an_optimizer_needs_a_checkpoint(tmp_path: Path) -> None:
-    path = tmp_path / "config.toml"
-    path.write_text(COMPLETE)
-    with pytest.raises(ConfigError, match="init_optimizer is true, but there is no model"):
-        load_config(path, ["training.init_optimizer=true"])
 
 
 def test_plans_need_neither_weights_nor_torch(tmp_path: Path) -> None:

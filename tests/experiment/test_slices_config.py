@@ -64,9 +64,3 @@ def test_a_number_of_tokens_is_refused_elsewhere(
 ) -> None:
     with pytest.raises(ValidationError, match=f"slices is 16, but .*{message}"):
         configured(made, PACKED | {"layouts": [layout], "slices": 16}, [rule])
-
-
-def test_samples_are_cut_without_effort_too() -> None:
-    assert configured(tiny_experiment, PACKED, ["adaptive"], effort=0).may_slice
-    of_16 = configured(tiny_experiment, PACKED | {"slices": 16}, ["adaptive"], effort=0)
-    assert of_16.may_slice

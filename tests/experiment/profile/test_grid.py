@@ -1,7 +1,6 @@
 import pytest
 from tests.jobs.tiny_experiment import tiny_experiment
 
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.planner.batch.config import DynamicConfig
@@ -62,11 +61,6 @@ def test_the_largest_micro_batch_leaves_two_per_stage_and_replica(
     assert ProfileGrid.from_config(tiny_experiment(n_stages, n_replicas)).max_tokens == limit
 
 
-def test_micro_batches_come_smallest_first() -> None:
-    sizes = [m.padded_tokens for m in ProfileGrid.from_config(tiny_experiment()).microbatches()]
-    assert sizes == sorted(sizes)
-
-
 def test_packed_rows_hold_the_same_samples_end_to_end() -> None:
     grid = ProfileGrid.from_config(tiny_experiment(), max_tokens=64)
     for rows, row in zip(grid.microbatches(), grid.packed(), strict=True):
@@ -74,8 +68,3 @@ def test_packed_rows_hold_the_same_samples_end_to_end() -> None:
         assert row.rows == (rows.sample_ids,)
         assert row.offsets == tuple(i * rows.row_tokens for i in range(rows.n_rows + 1))
         assert row.row_tokens == row.offsets[-1]
-
-
-def test_a_limit_below_the_longest_row_is_an_input_error() -> None:
-    with pytest.raises(InputError, match=r"--microbatch-tokens is 24, but one row of .* takes 32"):
-        ProfileGrid.from_config(tiny_experiment(), max_tokens=24)

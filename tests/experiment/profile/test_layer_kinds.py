@@ -24,13 +24,10 @@ from dynapipe_hpc.experiment.profile.stack import (
     StackTimes,
     tokens_on_disk,
 )
-from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
-from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
 
 ALONE = Job(MPI.COMM_SELF)
@@ -74,28 +71,6 @@ def test_a_mean_layer_takes_the_mean_time_and_the_largest_transient_memory() -> 
     np.testing.assert_allclose(mean, expected)
 
 
-def test_halves_of_backward_passes_are_measured_where_layers_defer(
-    config: ExperimentConfig,
-) -> None:
-    tables = config.model_dump()
-    tables["planner"]["schedule"] = {"split_backward": True}
-    splitting = ExperimentConfig.model_validate(tables)
-    grid = ProfileGrid.from_config(splitting, max_tokens=64)
-    *_, table = profile(ALONE, splitting, grid, repetition_s=0.0, on_progress=lambda _: None)
-    assert table is not None
-    assert modes_to_measure(splitting, table) == []
-    assert describe_halves(MeasuredCosts(COSTS, table), splitting) == "measured"
-    for key, layer in table.layers.items():
-        is_measured = key.kind in (LAYER, STAGE) and key.recompute == "none"
-        assert (layer.input_ms is not None) == (layer.weight_ms is not None) == is_measured
-    cost = profiled_cost(
-        table, splitting.model, any_placement(splitting), splitting.cluster, config=COSTS
-    )
-    shapes = decoder_shapes(np.array([2]), np.array([32]))
-    assert (cost.stage_costs(shapes, Recompute.NONE).weight_ms > 0).all()
-    assert not cost.stage_costs(shapes, Recompute.FULL).weight_ms.any()
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_memory_is_what_a_stage_of_a_run_needs(config: ExperimentConfig, mode: str) -> None:
     grid = ProfileGrid.from_config(config, max_tokens=64)
@@ -110,19 +85,6 @@ def test_memory_is_what_a_stage_of_a_run_needs(config: ExperimentConfig, mode: s
             needed = Stack(config, stack, tokens).memory(PaddedRows((0, 0), 32, recompute))
             # Each kind has rotary angles of its own, which layers of that kind share.
             assert found[i] == pytest.approx(needed.stored_bytes, rel=0.02)
-
-
-def test_slices_are_measured_where_layers_can_be_cut(tmp_path: Path) -> None:
-    saved_decoder("smollm3", tmp_path)
-    tables = tiny_experiment(n_stages=2).model_dump()
-    tables["model"] = origin_of(tmp_path)[1].model_dump()
-    tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ["packed"], "slices": 8}
-    config = ExperimentConfig.model_validate(tables)
-    grid = ProfileGrid.from_config(config, max_tokens=64)
-    *_, table = profile(ALONE, config, grid, repetition_s=0.0, on_progress=lambda _: None)
-    assert table is not None
-    sliced = [key for key, layer in table.layers.items() if layer.pair_ms is not None]
-    assert sliced == [LayerKey(1, "none", LAYER, "packed")]
 
 
 @pytest.mark.parametrize(("name", "has_full"), [("gemma3", True), ("starcoder2", False)])

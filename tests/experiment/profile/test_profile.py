@@ -33,7 +33,6 @@ from dynapipe_hpc.experiment.profile.stack import (
     Stack,
     StackShape,
     StackTimes,
-    equal_slices,
     tokens_on_disk,
 )
 from dynapipe_hpc.job.job import Job
@@ -46,7 +45,6 @@ from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerKey, 
 
 ALONE = Job(MPI.COMM_SELF)
 CONFIG = tiny_experiment(n_stages=2)
-TOO_LARGE = PaddedRows((0,), 1 << 40)
 
 
 GRID = ProfileGrid.from_config(CONFIG, max_tokens=64)
@@ -75,21 +73,6 @@ def table() -> ProfileTable:
     return measured(with_modes("none", "selective", "full"))
 
 
-def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
-    cost = profiled_cost(
-        table,
-        CONFIG.model,
-        any_placement(CONFIG),
-        CONFIG.cluster,
-        config=ProfiledConfig(path=Path("t.h5")),
-    )
-    costs = cost.stage_costs(decoder_shapes(np.array([1, 3, 5]), np.array([24, 16, 16])))
-    assert (costs.work_ms[:2] > 0).all()
-    assert np.isfinite(costs.work_ms[:2]).all()
-    assert np.isinf(costs.work_ms[2]).all()
-    assert cost.step_ms > 0
-
-
 @pytest.mark.parametrize(
     ("stage", "stack"),
     [
@@ -114,13 +97,6 @@ def test_memory_is_what_a_stage_of_a_run_needs(
     assert costs.stored_bytes[0, stage] + backward[0, stage] == pytest.approx(peak_bytes, rel=0.2)
 
 
-def test_what_is_recomputed_is_transient_instead_of_stored(table: ProfileTable) -> None:
-    none, selective, full = (table.layers[LayerKey(1, m.text, LAYER)] for m in Recompute)
-    assert (none.stored_bytes[0] > selective.stored_bytes[0]).all()
-    assert (selective.stored_bytes[0] > full.stored_bytes[0]).all()
-    assert (full.backward_transient_bytes[0] > none.backward_transient_bytes[0]).all()
-
-
 def test_a_second_profile_adds_the_modes_that_a_table_lacks(table: ProfileTable) -> None:
     begun = measured(with_modes("none"))
     more = measured(with_modes("none", "full"), begun)
@@ -130,24 +106,6 @@ def test_a_second_profile_adds_the_modes_that_a_table_lacks(table: ProfileTable)
     config = with_modes("full")
     again = profile(ALONE, config, GRID, repetition_s=0.0, on_progress=lambda _: None, begun=table)
     assert list(again) == []
-
-
-def test_how_long_a_run_is_need_not_be_known() -> None:
-    tables = CONFIG.model_dump(exclude_none=True)
-    del tables["training"]["iterations"]
-    tables["training"]["epochs"] = 2.0
-    assert measured(ExperimentConfig.model_validate(tables)).update.optimizer_ms_per_byte > 0
-
-
-def test_a_table_is_known_after_every_mode() -> None:
-    modes = [
-        {key.recompute for key in table.layers}
-        for table in profile(
-            ALONE, with_modes("none", "full"), GRID, repetition_s=0.0, on_progress=lambda _: None
-        )
-        if table is not None
-    ]
-    assert modes == [set(), {"none"}, {"none", "full"}]
 
 
 def test_packed_rows_are_added_to_a_table_where_plans_may_have_them(table: ProfileTable) -> None:
@@ -206,27 +164,6 @@ def test_the_time_of_a_pair_is_the_slope_over_what_is_before_a_slice() -> None:
     assert [part.slice for part in slices] == [Slice(b, b + 8, 32) for b in (0, 8, 16, 24)]
 
 
-def test_slices_of_a_sample_are_measured_in_their_order() -> None:
-    row = PackedRow((0,), 32, (0, 32))
-    with tokens_on_disk([(16, 16)], CONFIG.model.vocab_size) as tokens:
-        stack = Stack(CONFIG, StackShape(n_layers=1), tokens)
-        slices = equal_slices(row, 3, 8)
-        assert [part.row_tokens for part in slices] == [16, 16]
-        times = stack.slices_ms(slices)
-    assert len(times) == 2
-    assert all(ms > 0 for pair in times for ms in pair)
-
-
-@pytest.mark.parametrize("rule", ["packed_next_fit", "packed_balanced"])
-def test_baselines_of_packed_rows_need_them_measured(rule: str) -> None:
-    tables = CONFIG.model_dump()
-    tables["planner"]["batch"] = {"rule": rule}
-    modes = modes_to_measure(ExperimentConfig.model_validate(tables), None)
-    assert modes == [
-        ExecutionMode(layout, Recompute.NONE) for layout in (Layout.PADDED, Layout.PACKED)
-    ]
-
-
 @pytest.mark.parametrize(
     ("changes", "grid", "message"),
     [
@@ -270,28 +207,6 @@ def test_static_memory_is_that_of_the_stages_weights_and_their_state(table: Prof
         stacks = [StackShape(2, first=True), StackShape(2, last=True)]
         weights = [Stack(CONFIG, stack, tokens).weight_bytes for stack in stacks]
     assert cost.static_bytes.tolist() == [4 * weight for weight in weights]
-
-
-def test_a_table_says_where_it_was_made(table: ProfileTable) -> None:
-    assert {
-        "host",
-        "torch",
-        "created",
-        "threads",
-        "ranks",
-        "zero_stage",
-        "attention",
-    } <= table.provenance.keys()
-    assert table.provenance["device"] == "cpu"
-    assert table.link is None
-
-
-def test_micro_batches_that_run_out_of_memory_are_left_out() -> None:
-    with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
-        stacks = [Stack(CONFIG, StackShape(n_layers=1), tokens)]
-        microbatches = [PaddedRows((0,), 16), TOO_LARGE]
-        found = all_rounds(stacks, microbatches)
-    assert found.shape == (1, 1, 5)
 
 
 def test_the_typical_time_is_the_median_of_rounds_and_ranks() -> None:
@@ -361,13 +276,3 @@ def test_an_out_of_memory_in_one_round_leaves_the_others_right() -> None:
     stored = QUANTITIES.index("stored_bytes")
     assert found[..., stored].tolist() == [stored_bytes]
     assert (found[..., : stored + 1] > 0).all()
-
-
-def test_progress_rises_to_one() -> None:
-    shares: list[float] = []
-    with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
-        stacks = [Stack(CONFIG, StackShape(n_layers=1), tokens)]
-        microbatches = [PaddedRows((0,) * n, 16) for n in (1, 2)]
-        measure_rounds(ALONE, stacks, microbatches, repetition_s=1.0, on_progress=shares.append)
-    assert shares == sorted(shares)
-    assert shares[-1] == 1

@@ -10,13 +10,12 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.profile.profile import begun_table, modes_to_measure, profile
+from dynapipe_hpc.experiment.profile.profile import modes_to_measure, profile
 from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
-from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 
@@ -43,19 +42,6 @@ def test_targets_fill_their_rows() -> None:
     for microbatch in (*GRID.pairs(), *GRID.microbatches()):
         inputs, targets = GRID.samples[microbatch.rows[0][0]]
         assert (inputs + 1, targets) == (microbatch.row_tokens, microbatch.target_tokens)
-
-
-def test_packed_pairs_are_as_many_samples_that_fill_their_rows() -> None:
-    padded = (*GRID.microbatches(), *GRID.pairs())
-    packed = (*GRID.packed(), *GRID.packed_pairs())
-    for rows, row in zip(padded, packed, strict=True):
-        assert (row.layout, row.n_rows) == (Layout.PACKED, 1)
-        assert len(row.sample_ids) == rows.n_rows
-        (sizes,) = {GRID.samples[i] for i in row.sample_ids}
-        assert sizes == (rows.row_tokens, rows.target_tokens)
-        assert np.diff(row.offsets).tolist() == [rows.row_tokens] * rows.n_rows
-        assert np.diff(row.target_offsets).tolist() == [rows.target_tokens] * rows.n_rows
-        assert (row.row_tokens, row.target_tokens) == (row.offsets[-1], row.target_offsets[-1])
 
 
 def test_packed_rows_are_measured_where_plans_may_have_them(table: ProfileTable) -> None:
@@ -101,13 +87,6 @@ def test_a_decoder_layer_stores_what_a_second_one_adds(table: ProfileTable) -> N
         )
     decoder = next(layer for key, layer in table.layers.items() if key.kind == "decoder")
     assert decoder.stored_bytes[1, 0, 0] == pytest.approx(two - one)
-
-
-def test_a_table_that_was_begun_is_known_again(table: ProfileTable, tmp_path: Path) -> None:
-    path = tmp_path / "t.h5"
-    write_table(table, path)
-    begun = begun_table(path, CONFIG, GRID, n_ranks=1)
-    assert modes_to_measure(CONFIG, begun) == []
 
 
 def test_halves_are_of_the_layers_of_both_sides() -> None:

@@ -5,7 +5,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.rank.channels import open_channels, open_torch_channels
+from dynapipe_hpc.experiment.rank.channels import open_torch_channels
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice, find_device, reserve_memory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
@@ -44,18 +44,6 @@ def test_intel_gpus_are_refused_by_name(device: str, monkeypatch: pytest.MonkeyP
     with pytest.raises(InputError, match=r"sees Intel GPUs, which are not supported; .*'cpu'"):
         find_device(ALONE, on(device))
     assert find_device(ALONE, on("cpu")) == RankDevice(CPU, is_shared=False)
-
-
-def test_the_ranks_of_a_host_are_a_job() -> None:
-    assert ALONE.on_this_host().size == 1
-
-
-def test_mpi_carries_what_is_on_processors() -> None:
-    channels = open_channels(ALONE, ONE, RankDevice(CPU), torch.float32, holders=(), timeout_s=60)
-    values = torch.ones(3)
-    channels.collectives.sum_over_replicas(values)
-    assert values.tolist() == [1, 1, 1]
-    channels.close()
 
 
 def test_ranks_meet_without_a_file(

@@ -57,16 +57,6 @@ def test_rows_that_are_not_packed_need_no_kernel() -> None:
 
 
 @pytest.mark.usefixtures("old_gpu")
-def test_processors_are_computed_on_where_there_is_a_gpu_that_is_not_wanted() -> None:
-    tables = packed(tiny_experiment(), "bfloat16").model_dump()
-    assert find_host_device(ExperimentConfig.model_validate(tables)).facts["device"] == "a GPU"
-    tables["training"]["device"] = "cpu"
-    on_cpu = find_host_device(ExperimentConfig.model_validate(tables))
-    assert on_cpu == HostDevice(attention="math")
-    assert on_cpu.facts["device"] == "cpu"
-
-
-@pytest.mark.usefixtures("old_gpu")
 def test_slices_need_a_kernel_on_gpus() -> None:
     tables = tiny_experiment().model_dump()
     tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ["packed"], "slices": "auto"}

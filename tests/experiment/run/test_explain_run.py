@@ -63,14 +63,6 @@ def test_a_completed_run_says_how_to_continue(run: Path) -> None:
     ]
 
 
-def test_the_signal_that_stopped_a_run_is_named(run: Path) -> None:
-    lines = ended(run, JobOutcome.STOPPED, 75, "stopped by SIGUSR1")
-    assert lines[0].startswith("stopped: ")
-    assert lines[0].endswith("exit code 75")
-    assert lines[1] == "  stopped by SIGUSR1"
-    assert lines[2].startswith("next: start the same command again: it resumes")
-
-
 @pytest.mark.parametrize(
     ("message", "advice"),
     [
@@ -90,15 +82,6 @@ def test_a_failure_has_its_message_and_what_to_try(run: Path, message: str, advi
 def test_a_run_that_is_gone_without_a_word_was_killed(run: Path) -> None:
     lines = explain_run(run).splitlines()
     assert lines[0].startswith("killed: the run is gone, and no rank said why")
-
-
-def test_a_run_that_holds_its_lock_is_still_running(run: Path) -> None:
-    lock = RunLock(run, "Slurm job 7")
-    lock.acquire()
-    lines = explain_run(run).splitlines()
-    lock.release()
-    assert lines[0].startswith(f"still running: process {os.getpid()} on ")
-    assert "Slurm job 7" in lines[0]
 
 
 def lock_of_another_host(run: Path, silent_s: float) -> None:
@@ -259,24 +242,11 @@ def test_progress_numbers_and_the_last_traced_iteration_are_shown(tmp_path: Path
     assert all(len(strip) <= 100 for strip in (progress, loss, speed, times, traced, *strips))
 
 
-def test_a_run_without_an_iteration_says_so(tmp_path: Path) -> None:
-    assert live_view(with_losses(tmp_path, []))[1] == "no iteration is done yet"
-
-
 def test_a_line_that_is_being_written_is_not_yet_read(tmp_path: Path) -> None:
     folder = with_losses(tmp_path, [3.0, 2.0])
     with (folder / "iterations.jsonl").open("a") as file:
         file.write('{"iteration": 2')
     assert "2 of 40" in live_view(folder)[1]
-
-
-@pytest.mark.parametrize("line", ["nonsense", "{}", "[]", json.dumps({"iteration": 1})])
-def test_damage_is_named(tmp_path: Path, line: str) -> None:
-    folder = with_losses(tmp_path, [3.0])
-    with (folder / "iterations.jsonl").open("a") as file:
-        file.write(f"{line}\n")
-    with pytest.raises(InputError, match=r"iterations\.jsonl: one of its last lines: "):
-        live_view(folder)
 
 
 def test_a_terminal_is_left_as_it_was(tmp_path: Path) -> None:

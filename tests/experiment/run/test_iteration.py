@@ -66,11 +66,6 @@ def test_only_the_first_shard_of_a_stage_counts_what_is_added_up() -> None:
     assert (second.measured_peak_bytes, second.planning_ms) == (11, 5)
 
 
-def test_numbers_know_the_global_batch() -> None:
-    for each in numbers():
-        assert (each.n_samples, each.real_tokens) == (3, 32)
-
-
 def test_numbers_have_the_sample_that_alone_lengthens_the_iteration() -> None:
     outlier = Outlier(2, 1600, chain_ms=280.0, busy_ms=100.0)
     facts = PlanningFacts(5.0, 26.0, outlier)
@@ -198,22 +193,3 @@ def test_a_request_that_cannot_be_used_is_said_once(
     assert err.count("\n") == 1
     assert f"trace.request: '{text}' " in err
     assert "+10" in err
-
-
-def test_a_request_that_is_being_written_is_taken_later(tmp_path: Path) -> None:
-    (tmp_path / NAME).touch()
-    request = TraceRequest(tmp_path)
-    assert request.take(3) == NOTHING
-    (tmp_path / NAME).write_text("+2")
-    assert request.take(4) == (4, 5)
-
-
-def test_what_is_no_file_is_said_once_and_does_not_end_the_run(
-    tmp_path: Path, capsys: Output
-) -> None:
-    (tmp_path / NAME).mkdir()
-    request = TraceRequest(tmp_path)
-    assert [request.take(k) for k in range(3)] == [NOTHING] * 3
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert err.endswith("requests are no longer looked for\n")

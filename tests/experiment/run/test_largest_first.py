@@ -95,12 +95,6 @@ def test_the_largest_shapes_of_several_plans_are_run_with_the_largest_first(
     assert loaded[0] == max(m.padded_tokens for plan in ahead for m in plan.microbatches)
 
 
-def test_memory_used_is_about_what_was_planned(tmp_path: Path) -> None:
-    line = run_largest_first(*rank_of(tmp_path), TINY)
-    used, planned = re.findall(r"in ([\d.]+) MB \(planned ([\d.]+)\)", line)[0]
-    assert 0 < float(used) <= float(planned)
-
-
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory\nx"), MemoryError()])
 def test_a_lack_of_memory_names_sample_shape_and_key(tmp_path: Path, error: Exception) -> None:
     rank, plans = rank_of(tmp_path)

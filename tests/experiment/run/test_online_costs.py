@@ -164,10 +164,6 @@ def test_a_rank_that_becomes_slow_is_named_and_so_is_its_recovery() -> None:
     ]
 
 
-def test_noise_is_not_named() -> None:
-    assert lines(*np.random.default_rng(0).uniform(0.92, 1.09, 300)) == []
-
-
 def test_a_rank_that_was_slow_from_the_start_is_told_by_its_peers() -> None:
     slow_ranks = SlowRanks(CLUSTER)
     said = [line for _ in range(40) for line in slow_ranks.add(EVEN * [[1.0, 1.5], [1.0, 1.0]])]

@@ -2,10 +2,8 @@
 
 import platform
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise, product
 from queue import Queue
 
 import pytest
@@ -53,18 +51,6 @@ def test_every_rank_gets_every_plan_and_planning_time_is_known() -> None:
     assert [(p.iteration, p.rank) for p in taken] == [(k, r) for k in range(5) for r in range(2)]
     assert all(planning.take_facts(k).cpu_ms > 0 for k in range(5))
     assert planning.take_facts(5) == PlanningFacts()  # of another rank
-
-
-def test_what_the_thread_does_is_known_in_order() -> None:
-    begun_s = time.perf_counter()
-    store = LocalPlanStore(capacity=1, plan_bytes=100_000, n_ranks=2)
-    with PlanAhead(make_plans, store, range(2), range(CLUSTER.n_ranks)) as planning:
-        for k, rank in product(range(2), range(2)):
-            store.take(k, rank, timeout_s=10)
-    done = planning.activity.between(begun_s, time.perf_counter())
-    parts = [f"{what}{k}" for k in range(2) for what in ("plan ", "wait for room, ", "store ")]
-    assert [span.label for span in done] == parts
-    assert all(a.start_ms <= a.end_ms <= b.start_ms for a, b in pairwise(done))
 
 
 def test_a_plan_is_made_once_for_all_the_shards_that_execute_it() -> None:
@@ -183,15 +169,6 @@ def test_what_is_not_over_yet_lasts_until_the_end(clock: Clock) -> None:
     assert activity.between(1.0, 8.0)[1:] == (Span("plan 3", 1000.0, 6000.0),)
 
 
-def test_what_failed_is_over(clock: Clock) -> None:
-    activity = PlannerActivity()
-    with pytest.raises(ValueError, match="no plan"), activity.doing("plan 0"):
-        clock.now_s = 1.0
-        raise ValueError("no plan")
-    clock.now_s = 2.0
-    assert activity.between(0.0, 5.0) == (Span("plan 0", 0.0, 1000.0),)
-
-
 def test_an_iteration_that_is_traced_shows_what_was_done_beside_it(clock: Clock) -> None:
     activity = PlannerActivity()
     act(activity, clock, "plan 8", 5.0)
@@ -210,25 +187,3 @@ def test_an_iteration_that_is_traced_shows_what_was_done_beside_it(clock: Clock)
     clock.now_s = begun_s + 1e-3 * max(trace.end_ms)
     act(activity, clock, "after its end", 9.0)
     assert len(executed.rank_trace(activity).trace.planning) == 1
-
-
-def test_nothing_is_told_twice_while_the_thread_goes_on() -> None:
-    activity = PlannerActivity()
-    over = threading.Event()
-
-    def act_on() -> None:
-        n = 0
-        while not over.is_set():
-            with activity.doing(str(n)):
-                n += 1
-
-    begun_s = time.perf_counter()
-    thread = threading.Thread(target=act_on)
-    thread.start()
-    try:
-        for _ in range(300):
-            labels = [span.label for span in activity.between(begun_s, time.perf_counter())]
-            assert len(set(labels)) == len(labels)
-    finally:
-        over.set()
-        thread.join()

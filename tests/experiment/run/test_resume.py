@@ -26,10 +26,6 @@ from dynapipe_hpc.training.huggingface.origin import HASH_FACT
 LORA: Facts = {"model.lora": Lora().model_dump()}  # type: ignore[dict-item]
 
 
-def test_a_new_run_begins_nothing_again(tmp_path: Path) -> None:
-    assert n_repeatable(tmp_path / "new", tiny_experiment()) == 0
-
-
 def test_a_run_that_ended_before_its_first_checkpoints_is_begun_again(tmp_path: Path) -> None:
     config = tiny_experiment()
     checkpoint = config.checkpoint.model_copy(update={"every": 3})

@@ -35,14 +35,6 @@ def trained_for(iterations: int, decay: int | None = None) -> ExperimentConfig:
     return config.model_copy(update={"training": training})
 
 
-def log_in(config: ExperimentConfig, folder: Path, lock: RunLock, n_done: int = 0) -> RunLog:
-    """Log of a run of one rank."""
-    quiet_period = QuietPeriod()
-    return RunLog(
-        config, PLACEMENT, folder, machine={}, n_done=n_done, lock=lock, quiet_period=quiet_period
-    )
-
-
 def continued_text(folder: Path, config: ExperimentConfig, capsys: Output) -> str:
     lock = RunLock(folder, "")
     RunLog(
@@ -65,11 +57,6 @@ def test_a_learning_rate_that_is_rewound_is_told(tmp_path: Path, capsys: Output)
     out = continued_text(tmp_path / "run", trained_for(20), capsys)
     assert "run: continues after 10 iterations; the learning rate of iteration 10 changes" in out
     assert "training.decay_iterations=10 keeps it" in out
-
-
-def test_a_learning_rate_that_stays_is_not(tmp_path: Path, capsys: Output) -> None:
-    out = continued_text(tmp_path / "run", trained_for(20, decay=10), capsys)
-    assert out.endswith("run: continues after 10 iterations\n")
 
 
 @pytest.mark.parametrize(

@@ -80,15 +80,6 @@ def test_training_does_not_wait_for_one_that_hangs(
     assert "not got all numbers after 0.05 s" in err
 
 
-def test_a_run_without_trackers_starts_no_thread(tmp_path: Path) -> None:
-    before = threading.active_count()
-    trackers = open_trackers(tmp_path, ReportConfig(tensorboard=False), "", 0)
-    trackers.add(1, {"loss": 1.0})
-    assert threading.active_count() == before
-    trackers.close()
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_a_package_that_is_missing_is_named_before_the_run(
     name: str, monkeypatch: pytest.MonkeyPatch

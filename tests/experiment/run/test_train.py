@@ -87,13 +87,6 @@ def test_a_run_that_is_asked_to_stop_before_its_first_iteration_makes_none() -> 
     assert end_of(0, LossHistory(1), {0: SIGTERM}) == (SIGTERM, [end(0, stopped=True)])
 
 
-@pytest.mark.parametrize(("n_done", "expected"), [(5, False), (6, True), (7, True)])
-def test_a_run_that_does_not_evaluate_has_iterations_left_or_nothing(
-    n_done: int, expected: bool
-) -> None:
-    assert is_complete(n_done, 6, None) is expected
-
-
 def test_the_best_has_the_lowest_loss_since_training_began() -> None:
     history = LossHistory(patience=0)
     losses = {0: 0.5, 10: 3.0, 20: 2.0, 30: 2.0, 40: math.nan, 50: 1.0}
@@ -114,15 +107,6 @@ def test_a_loss_that_is_no_number_is_never_the_best() -> None:
     assert never.describe() == (
         "no lower loss in 1 evaluations (evaluation.patience); none was a finite number"
     )
-
-
-def test_patience_ends_after_so_many_evaluations_without_a_lower_loss() -> None:
-    history = LossHistory(patience=2)
-    over = []
-    for n_done, loss in enumerate([9.0, 3.0, 4.0, 2.0, 2.0, 2.5, 1.0]):
-        history.add(n_done, loss)
-        over.append(history.is_over)
-    assert over == [False, False, False, False, False, True, False]
 
 
 def test_a_history_that_is_continued_is_the_same() -> None:

@@ -74,12 +74,6 @@ def test_every_method_plans_every_iteration_as_a_run_of_its_own_would(tmp_path: 
     )
 
 
-def test_a_method_may_change_the_cluster(tmp_path: Path) -> None:
-    """Two stages hold half of the weights each."""
-    found = simulated(study(METHODS[1], {"name": "one stage"}), tmp_path)
-    assert found["ours", 0].peak_bytes < 0.7 * found["one stage", 0].peak_bytes
-
-
 def test_a_method_may_have_a_chooser_that_no_table_stands_for(tmp_path: Path) -> None:
     def by_baseline(cost: CostModel, cluster: Cluster) -> Chooser:
         return Baseline(naive(2), [one_f_one_b], cost, cluster)
@@ -168,15 +162,6 @@ def test_another_folder_or_configuration_is_refused(tmp_path: Path) -> None:
         simulated(study(METHODS[0]), tmp_path)
 
 
-def test_a_damaged_line_is_named(tmp_path: Path) -> None:
-    config = study(METHODS[0])
-    simulated(config, tmp_path)
-    path = tmp_path / "planned.jsonl"
-    path.write_text(path.read_text().replace('"iteration":1,', '"iteration":"x",'))
-    with pytest.raises(InputError, match=r"planned\.jsonl:2: iteration is 'x': Input should be"):
-        simulated(config, tmp_path)
-
-
 @pytest.mark.parametrize(
     ("method", "told"),
     [
@@ -190,15 +175,6 @@ def test_a_method_that_cannot_be_is_named(
     with pytest.raises(ConfigError, match=told):
         simulated(study({"name": "a", **method}), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_two_methods_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="two have the name 'ours'; rename one"):
-        study(METHODS[1], METHODS[1])
-
-
-def test_without_a_study_the_configured_method_is_simulated(tmp_path: Path) -> None:
-    assert set(simulated(study(), tmp_path)) == {("dynamic", k) for k in range(N_ITERATIONS)}
 
 
 def by_table(path: Path, state_factor: float) -> ExperimentConfig:

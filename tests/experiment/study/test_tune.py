@@ -7,7 +7,6 @@ from tests.examples.tokenized import write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
@@ -54,14 +53,6 @@ def test_all_divisions_of_the_ranks_are_tried_with_all_rules(config: ExperimentC
     with_replicas = [(2, 1, 2), (2, 2, 1), (4, 1, 1)]
     assert found.keys() == {*without_replicas, *((*n, z) for n in with_replicas for z in (0, 1))}
     assert set(found.values()) == {6}
-
-
-def test_the_configured_rule_keeps_its_setting_and_others_are_tuned(
-    config: ExperimentConfig,
-) -> None:
-    batches = {v.batch.rule: v.batch for v in variants(config)}
-    assert batches["token_budget"] == config.planner.batch
-    assert batches["naive_padding"].model_dump()["rows_per_microbatch"] == "tuned"
 
 
 def test_layers_are_placed_anew_on_another_number_of_stages(config: ExperimentConfig) -> None:
@@ -117,13 +108,3 @@ def test_one_method_that_cannot_run_is_named(config: ExperimentConfig) -> None:
     ]
     (line,) = describe_tuning(outcomes)
     assert line == "cannot run: naive_padding on 1 x 2 x 2, 2 x 1 x 2, 2 x 1 x 2 ZeRO-1: no"
-
-
-def test_no_batch_is_too_few(config: ExperimentConfig, tmp_path: Path) -> None:
-    assert main(["tune", written(config, tmp_path), "--batches", "0"]) == 2
-
-
-def test_a_missing_dataset_is_named(config: ExperimentConfig) -> None:
-    Path(config.data.paths[0]).unlink()
-    with pytest.raises(InputError, match=r"samples\.h5"):
-        list(tune(Experiment(config), 1))

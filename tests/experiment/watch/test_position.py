@@ -22,20 +22,6 @@ def shared(n_bytes: int) -> tuple[Position, Position]:
     return Position(memory), Position(memory)
 
 
-def test_others_see_where_a_rank_is() -> None:
-    own, seen = shared(0)
-    assert seen.look() == Standing(Phase.STARTS, 0, 0, 0)
-    own.enter(Phase.WAITS_FOR_PLAN, 7)
-    assert seen.look() == Standing(Phase.WAITS_FOR_PLAN, 7, 0, 0)
-    own.reach(12)
-    assert seen.look() == Standing(Phase.WAITS_FOR_PLAN, 7, 12, 12)
-    own.launch(15)
-    own.complete(13)
-    assert seen.look() == Standing(Phase.WAITS_FOR_PLAN, 7, 15, 13)
-    own.enter(Phase.REPORTS, 7)
-    assert seen.look() == Standing(Phase.REPORTS, 7, 0, 0)
-
-
 def test_others_read_the_plan_in_execution() -> None:
     own, seen = shared(10_000)
     for plan, data in zip(example_plans(3), encode_plans(example_plans(3)), strict=True):
@@ -100,19 +86,6 @@ def test_the_first_end_that_has_not_happened_is_that_of_the_instruction_that_han
         assert found.waits
         device.reached = 70
         assert becomes(position.look, Standing(Phase.EXECUTES, 5, 7, 7))
-
-
-def test_the_next_plan_begins_at_its_first_instruction() -> None:
-    position, device = executing(0), Device()
-    with DeviceProgress(position, device.has_passed) as progress:
-        for index in range(10):
-            progress.reach(index, index)
-        device.reached = 9
-        assert becomes(position.look, Standing(Phase.EXECUTES, 0, 9, 9))
-        position.start_plan(1, encode_plans(example_plans(1))[0])
-        for index in range(3):
-            progress.reach(index, 100 + index)
-        assert becomes(position.look, Standing(Phase.EXECUTES, 1, 2, 0))
 
 
 def test_a_device_that_fails_ends_the_looking_and_nothing_else() -> None:

@@ -28,12 +28,6 @@ def test_behind_the_last_instruction_a_rank_waits_for_its_device() -> None:
     assert not status_of(0, 9).waits
 
 
-def test_in_words_a_peer_is_numbered_as_the_job_does() -> None:
-    assert status_of(1, 2).place == (
-        "iteration 5, instruction 2 (StartSend a0>1), micro-batch 0 of 3 x 16 tokens, peer 3"
-    )
-
-
 def test_the_suspect_is_stopped_or_does_not_wait_or_has_been_there_for_longest() -> None:
     waiting = [status_of(0, 5, for_s=9.0), status_of(2, 2, for_s=8.0), status_of(3, 2, for_s=10.0)]
     assert suspect_of(waiting).rank == 3
