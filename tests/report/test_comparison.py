@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from tests.examples.example_runs import record, write_run
 
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.html import write_page
 from dynapipe_hpc.report.records import EvaluationRecord, TaskLoss
@@ -49,32 +48,15 @@ def test_the_table_reads_like_this(tmp_path: Path) -> None:
     ]
 
 
-def test_one_run_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
-    table = text_table(compare([write_run(tmp_path / "x", 2)]))
-    assert "speed-up" not in table
-    assert "difference" not in table
-
-
 def test_updates_that_were_left_out_are_counted_where_there_are_any(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / "well", 3), write_run(tmp_path / "ill", 3, gradient_norm=math.nan)]
     (line,) = (line for line in text_table(compare(runs)).splitlines() if "skipped" in line)
     assert line.split() == ["skipped", "updates", "0", "3"]
 
 
-def test_the_first_run_is_the_baseline(tmp_path: Path) -> None:
-    comparison = compare([write_run(tmp_path / name, 2) for name in ("b", "a")])
-    assert comparison.names[comparison.baseline] == "b"
-
-
 def test_runs_of_one_name_are_told_apart_by_their_paths(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / parent / "x", 1) for parent in ("a", "b")]
     assert compare(runs).names == (str(tmp_path / "a" / "x"), str(tmp_path / "b" / "x"))
-
-
-def test_an_unknown_baseline_is_named(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / name, 1) for name in ("a", "b")]
-    with pytest.raises(InputError, match="no run is called 'c'; name one of a, b"):
-        compare(runs, baseline="c")
 
 
 def test_iterations_that_one_sample_lengthens_are_counted_and_the_worst_is_named(
@@ -147,19 +129,6 @@ def test_what_differs_between_runs_is_said_below_the_table(tmp_path: Path) -> No
         "  planner.batch.rule: dynamic in a; token_budget in b, c",
         "  planner.search.effort: 0 in c",
     ]
-
-
-def test_of_runs_that_are_alike_nothing_is_said(tmp_path: Path) -> None:
-    assert "warning" not in text_table(compare([write_run(tmp_path / n, 2) for n in ("a", "b")]))
-    assert compare(unlike_runs(tmp_path / "x")[:1]).differences == ()
-
-
-def test_the_page_says_what_differs(tmp_path: Path) -> None:
-    runs = unlike_runs(tmp_path)
-    write_page(runs, compare(runs), tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text()
-    assert "<p>Warning: these runs differ in more than how they train:</p>" in page
-    assert "<li>data.max_tokens: 1024 in a; 512 in b, c</li>" in page
 
 
 def test_a_run_that_does_not_say_something_differs_from_one_that_does(tmp_path: Path) -> None:

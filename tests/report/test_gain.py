@@ -6,7 +6,6 @@ from tests.examples.example_runs import record
 from tests.report.test_time_use import hand_made
 
 from dynapipe_hpc.report.comparison import compare
-from dynapipe_hpc.report.html import write_page
 from dynapipe_hpc.report.run_folder import RunFolder
 
 
@@ -37,10 +36,6 @@ def test_without_one_dynamic_run_the_fastest_is_compared(tmp_path: Path) -> None
     assert gain(*runs).startswith("r200 processes 1.50x the real tokens per second of r300, the b")
 
 
-def test_one_run_has_gained_nothing(tmp_path: Path) -> None:
-    assert compare([run_of(tmp_path / "x", "dynamic", 1)]).gain is None
-
-
 def test_the_reason_is_where_time_per_token_differs(tmp_path: Path) -> None:
     other = hand_made(tmp_path / "tb", "token_budget", measured_ms=205.0, waited_ms=104.0)
     # As many tokens in half the time: what takes as long in both doubles per token.
@@ -63,17 +58,3 @@ def test_where_time_went_in_the_warm_up_is_no_reason(tmp_path: Path) -> None:
         for k in range(1, 8):
             run.add(record(k))
     assert gain(*runs) == "ours processes 1.00x the real tokens per second of tb, the other run"
-
-
-def test_the_title_of_the_page_is_what_was_gained(tmp_path: Path) -> None:
-    runs = [hand_made(tmp_path / "tb", "x"), hand_made(tmp_path / "ours", "dynamic")]
-    write_page(runs, compare(runs), tmp_path / "r.html")
-    page = (tmp_path / "r.html").read_text()
-    claim = "ours processes 1.00x the real tokens per second of tb, the other run"
-    assert f'<h1 class="sentence">{claim}</h1>' in page
-
-
-def test_charts_of_all_runs_have_one_time_scale(tmp_path: Path) -> None:
-    runs = [hand_made(tmp_path / "tb", "x"), hand_made(tmp_path / "ours", "dynamic")]
-    write_page(runs, compare(runs), tmp_path / "r.html")
-    assert "All charts have the same time scale." in (tmp_path / "r.html").read_text()

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -68,14 +67,6 @@ def test_no_digit_of_a_number_is_lost(
     file = iterations_file(tmp_path_factory.mktemp("run"))
     file.add(record(loss=loss, planning_ms=planning_ms))
     assert list(file.records()) == [record(loss=loss, planning_ms=planning_ms)]
-
-
-def test_a_line_has_every_number_by_its_name() -> None:
-    line = json.loads(JsonLines(IterationRecord).line(record(2, outlier_sample=5)))
-    assert line["iteration"] == 2
-    assert (line["tokens"], line["measured_ms"], line["longest_trip_ms"]) == (3000, 500.0, 90.0)
-    assert (line["outlier_sample"], line["outlier_tokens"]) == (5, 0)
-    assert line["time"].startswith("2026-05-04T")
 
 
 def test_numbers_that_json_does_not_know_are_null(tmp_path: Path) -> None:
@@ -152,18 +143,6 @@ def test_lines_of_two_runs_are_not_counted_as_one(tmp_path: Path) -> None:
         evaluations_file(tmp_path).add(evaluation(10))
     with pytest.raises(InputError, match=r":2: n_done 10 comes after 10: two runs .*; keep"):
         list(evaluations_file(tmp_path).records())
-
-
-def test_iterations_are_read_one_after_the_other(tmp_path: Path) -> None:
-    """As there may be more than any memory holds."""
-    file = iterations_file(tmp_path)
-    for k in range(2):
-        file.add(record(k))
-    os.truncate(file.path, 1 << 40)
-    records = file.records()
-    assert [next(records).iteration for _ in range(2)] == [0, 1]
-    with pytest.raises(InputError, match=r"jsonl:3: "):
-        next(records)
 
 
 def test_the_last_records_are_those_that_fit(tmp_path: Path) -> None:

@@ -35,24 +35,6 @@ def test_a_line_of_the_log() -> None:
     assert "bubble -, " in log_line(record(last_pass_ms=0.0))
 
 
-def test_a_line_of_a_large_run_fits_into_110_columns() -> None:
-    large = record(
-        9998,
-        loss=3.4567,
-        learning_rate=1.2e-5,
-        real_tokens=456_700,
-        measured_ms=1e3,
-        n_iterations=10_000,
-        tokens=12_345_678_901,
-        seconds_left=3 * 3600 + 120,
-    )
-    assert log_line(large) == (
-        "iteration 9998: of 10000, 3h02 left, loss 3.4567, lr 1.2e-5, norm 1.5, bubble 25%, "
-        "trip 20%, 12.3B tok, 457k/s"
-    )
-    assert len(log_line(large)) <= 110
-
-
 def test_what_asks_for_attention_has_a_line_of_its_own() -> None:
     outlier: dict[str, Any] = {"outlier_sample": 2, "outlier_tokens": 1600, "outlier_ms": 180.0}
     _, second, third = log_line(record(gradient_norm=math.inf, **outlier)).splitlines()

@@ -1,6 +1,5 @@
 """Run folders: what is written is read back, and damage is named."""
 
-import json
 import resource
 from pathlib import Path
 
@@ -20,21 +19,6 @@ def test_a_run_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert list(found.records()) == records
     assert (found.name, found.config) == ("x", "a = 1\n")
     assert found.machine == {"host": "n1", "cores": 4}
-
-
-def test_every_record_is_on_disk_at_once(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path, "", {})
-    for n_lines in range(1, 4):
-        folder.add(record(n_lines - 1))
-        assert len(list(RunFolder.open(tmp_path).records())) == n_lines
-
-
-def test_a_second_run_does_not_overwrite_the_first(tmp_path: Path) -> None:
-    write_run(tmp_path / "x", 1)
-    with pytest.raises(
-        InputError, match=r"x already holds a run of 1 iterations without .*; name another"
-    ):
-        RunFolder.create(tmp_path / "x", "", {})
 
 
 def test_a_run_that_finished_no_iteration_can_be_started_again(tmp_path: Path) -> None:
@@ -70,13 +54,6 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 
-@pytest.mark.parametrize("below", ["", "x"])
-def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path, below: str) -> None:
-    (tmp_path / "letter.txt").write_text("Dear")
-    with pytest.raises(InputError, match=r"letter.txt.*: cannot be written: .*choose another"):
-        RunFolder.create(tmp_path / "letter.txt" / below, "", {})
-
-
 def test_a_full_disk_is_a_run_error_that_names_the_file(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "x", 1)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -95,53 +72,6 @@ def test_plans_are_written_as_text(tmp_path: Path) -> None:
     folder.add_trace(example_plans(12), example_traces(12))
     assert (tmp_path / "plans" / "0012.txt").read_text().strip() == GRID.strip()
     assert not list(tmp_path.rglob("*.part"))
-
-
-@pytest.mark.parametrize("missing", ["config.toml", "machine.json", "iterations.jsonl"])
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, missing: str) -> None:
-    write_run(tmp_path / "x", 1)
-    (tmp_path / "x" / missing).unlink()
-    with pytest.raises(InputError, match=rf"x is not a run folder \({missing}: No such file"):
-        RunFolder.open(tmp_path / "x")
-
-
-def test_a_run_without_an_iteration_is_refused(tmp_path: Path) -> None:
-    RunFolder.create(tmp_path, "", {})
-    with pytest.raises(InputError, match="holds no finished iteration"):
-        RunFolder.open(tmp_path)
-
-
-def test_a_line_that_was_removed_is_missed_by_nobody(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "x", 3)
-    folder.add(record(5))
-    assert [each.iteration for each in folder.records()] == [0, 1, 2, 5]
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("config.toml", "a = \n", "config.toml: not TOML: Invalid value"),
-        ("machine.json", "{", "machine.json: not JSON"),
-        ("machine.json", "[]", "machine.json: must hold a JSON object"),
-    ],
-)
-def test_a_damaged_file_is_named(tmp_path: Path, name: str, text: str, message: str) -> None:
-    write_run(tmp_path / "x", 1)
-    (tmp_path / "x" / name).write_text(text)
-    with pytest.raises(InputError, match=message):
-        RunFolder.open(tmp_path / "x")
-
-
-def test_a_closed_trace_is_plain_json(tmp_path: Path) -> None:
-    write_run(tmp_path, 3, n_traced=2)
-    events = json.loads((tmp_path / "trace.json").read_text())
-    assert {event["ph"] for event in events} == {"M", "X", "C", "s", "f"}
-
-
-def test_a_run_without_a_trace_has_no_trace_file(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, 3, n_traced=0)
-    assert folder.timelines() == []
-    assert not (tmp_path / "trace.json").exists()
 
 
 def test_a_run_that_got_not_far_can_be_begun_again(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Runs in numbers."""
 
-import math
 from collections.abc import Iterator
 
 import pytest
@@ -37,38 +36,10 @@ def test_the_warm_up_counts_only_in_the_totals() -> None:
     assert found.typical(lambda r: r.plans_ahead) == 2
 
 
-def test_one_slow_iteration_does_not_move_the_median() -> None:
-    records = [record(i, measured_ms=9999.0 if i == 7 else 500.0) for i in range(12)]
-    assert summarise("x", records).real_tokens_per_s == 2000
-
-
-def test_the_end_with_nothing_left_to_plan_does_not_count_as_falling_behind() -> None:
-    records = [record(i, plans_ahead=min(4, 19 - i)) for i in range(20)]
-    assert summarise("x", records).typical(lambda r: r.plans_ahead) == 4
-
-
-def test_the_error_of_a_prediction_has_no_sign() -> None:
-    records = [record(0, predicted_ms=400.0), record(1, predicted_ms=600.0)]
-    assert summarise("x", records).time_error == pytest.approx(0.2)
-
-
-def test_memory_that_was_not_measured_has_no_error() -> None:
-    assert math.isnan(summarise("x", [record(measured_peak_bytes=0)]).peak_error)
-
-
 def test_loss_is_compared_at_equal_iterations() -> None:
     reference = [record(0, loss=4.0), record(1, loss=2.0)]
     run = [record(0, loss=4.0), record(1, loss=2.1), record(2, loss=1000.0)]
     assert largest_loss_difference(run, reference) == pytest.approx(0.05)
-
-
-def test_runs_without_a_common_iteration_have_no_loss_difference() -> None:
-    assert math.isnan(largest_loss_difference([record(0)], [record(1)]))
-
-
-def test_a_loss_that_is_no_number_is_no_agreement() -> None:
-    run = [record(0), record(1, loss=math.nan)]
-    assert math.isnan(largest_loss_difference(run, [record(0), record(1)]))
 
 
 MOST = 100
@@ -83,12 +54,6 @@ def _few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def long_run(first: int = 0) -> Iterator[IterationRecord]:
     for k in range(first, N_ITERATIONS):
         yield record(k, waited_ms=float(k), measured_peak_bytes=10**9 if k == 777 else 1)
-
-
-@pytest.mark.usefixtures("_few_are_kept")
-def test_a_run_that_is_not_long_is_kept_whole() -> None:
-    records = [record(k) for k in range(MOST)]
-    assert list(summarise("x", records).kept) == records
 
 
 @pytest.mark.usefixtures("_few_are_kept")

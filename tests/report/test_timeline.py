@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from tests.examples.example_runs import example_plans, example_traces
 
 from dynapipe_hpc.plan.instruction import (
@@ -37,23 +36,6 @@ def test_measured_bars_are_the_instructions_in_the_order_of_the_plan() -> None:
         BarKind.TRANSFER, BarKind.LOAD, BarKind.WAIT, BarKind.FORWARD, BarKind.BACKWARD,
         BarKind.TRANSFER, BarKind.WAIT, BarKind.UPDATE, BarKind.UPDATE,
     ]  # fmt: skip
-
-
-def test_bars_know_the_shape_of_their_micro_batch() -> None:
-    bars = timeline_of(example_plans(), example_traces()).measured
-    assert {b.shape for b in bars if b.kind is BarKind.FORWARD} == {(3, 16)}
-    assert {b.shape for b in bars if b.kind is BarKind.UPDATE} == {None}
-
-
-def test_the_iteration_ends_with_its_last_instruction() -> None:
-    timeline = timeline_of(example_plans(7), example_traces(7))
-    assert (timeline.iteration, timeline.planned_ms, timeline.measured_ms) == (7, 65, 72)
-    assert timeline.ranks == [0, 1]
-
-
-def test_ranks_without_a_trace_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="shorter"):
-        timeline_of(example_plans(), example_traces()[:1])
 
 
 def test_activations_are_kept_from_a_forward_pass_to_the_last_of_its_backward_passes() -> None:

@@ -55,16 +55,6 @@ def as_lines(path: Path) -> list[str]:
     return [f"[{line.lstrip('[,')}]" for line in lines]
 
 
-def test_every_rank_is_two_processes_planned_above_measured(tmp_path: Path) -> None:
-    names = {e["pid"]: e["args"]["name"] for e in events(tmp_path) if e["name"] == "process_name"}
-    assert [names[pid] for pid in sorted(names)] == [
-        "rank 0 planned",
-        "rank 0 measured",
-        "rank 1 planned",
-        "rank 1 measured",
-    ]
-
-
 def test_transfers_and_waits_have_their_own_track(tmp_path: Path) -> None:
     names = {e["tid"]: e["args"]["name"] for e in events(tmp_path) if e["name"] == "thread_name"}
     tracks = {(e["cat"], names[e["tid"]]) for e in events(tmp_path) if e["ph"] == "X"}
@@ -92,11 +82,6 @@ def test_slices_of_a_track_nest_or_follow_each_other(tmp_path: Path) -> None:
                 open_until.pop()
             assert not open_until or start_ns - minus_length_ns <= open_until[-1]
             open_until.append(start_ns - minus_length_ns)
-
-
-def test_iterations_follow_each_other(tmp_path: Path) -> None:
-    starts = [e["ts"] for e in events(tmp_path) if e["name"].startswith("iteration")]
-    assert sorted(set(starts)) == [0, 72_000, 144_000]
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
