@@ -70,9 +70,3 @@ def test_zsh_completes(
     command = [zsh, "-f", "-c", ZSH, "zsh", " ".join(words)]
     subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=30, check=False)
     assert {*(tmp_path / "found.txt").read_text().split()} == expected
-
-
-def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["completion", "fish"])
-    assert "choose from" in capsys.readouterr().err

@@ -30,19 +30,6 @@ def test_a_machine_that_is_all_right_is_0(tmp_path: Path) -> None:
     assert asked.stdout.startswith("launch\n  ranks     1 on 1 host\n")
 
 
-def test_a_problem_is_2(tmp_path: Path) -> None:
-    asked = ask(tmp_path, "none.toml")
-    assert asked.returncode == 2
-    assert "file  PROBLEM: none.toml: cannot be read: No such file or directory" in asked.stdout
-
-
-def test_no_mpi_library_is_explained(tmp_path: Path) -> None:
-    asked = ask(tmp_path, MPI4PY_LIBMPI="none.so")
-    assert asked.returncode == 2
-    assert "no MPI library can be loaded" in asked.stderr
-    assert "load the site's module" in asked.stderr
-
-
 @pytest.mark.parametrize("error", ["ImportError('none here')", "OSError('libtorch.so: damaged')"])
 def test_a_torch_that_cannot_be_loaded_is_a_problem_among_others(
     tmp_path: Path, error: str

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dynapipe_hpc import __version__
-from dynapipe_hpc.cli.main import VERBS, make_parser
+from dynapipe_hpc.cli.main import make_parser
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,10 +18,6 @@ ROOT = Path(__file__).parents[2]
 def parsers() -> dict[str, argparse.ArgumentParser]:
     (verbs,) = [a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction)]
     return dict(verbs.choices)
-
-
-def test_every_verb_is_looked_at() -> None:
-    assert len(parsers()) == len(VERBS)
 
 
 @pytest.mark.parametrize("verb", parsers())

@@ -56,16 +56,6 @@ def test_a_decoder_of_two_families(tmp_path: Path, capsys: pytest.CaptureFixture
     assert theirs.startswith('family = "transformers": layers of transformers')
 
 
-def test_a_decoder_that_its_own_family_refuses(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    saved_decoder("llama", tmp_path, mlp_bias=True)
-    _, theirs, refusal = inspected(tmp_path, capsys)
-    assert theirs.startswith('family = "transformers"')
-    assert refusal.startswith("not otherwise: ")
-    assert "'mlp_bias' is True" in refusal
-
-
 def test_a_model_that_no_family_trains_is_refused_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.examples.decoder_shapes import decoder_shapes
-from tests.examples.measured_layers import SHAPE, linear_table
 from tests.examples.schedule_text import parse_schedule
 from tests.examples.tokenized import write_samples
 from tests.jobs.shared_folder import shared_folder
@@ -19,7 +18,6 @@ from dynapipe_hpc.experiment.config import any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.planner.cost.from_config import costs_of
-from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.update import iteration_ms
 
@@ -132,27 +130,6 @@ def test_rows_of_several_samples_are_called_dense_and_have_a_bound(
     assert first["lower_bound_ms"] <= first["predicted_iteration_ms"] * (1 + 1e-12)
 
 
-def test_a_t5_is_planned_by_inputs_and_targets(tmp_path: Path) -> None:
-    shared = shared_folder("lengths").parent
-    config = A100.with_name("authors_t5_11b_32gpu.toml")
-    path = shared / "lengths" / "t5_max2048_gbs65536.json"
-    profile = str(shared / "profiles" / "a100_40gb_t5_11b.csv")
-    moves = "--set=planner.search.effort=0"
-    lengths = json.loads(path.read_text())
-    batches = planned(tmp_path, str(config), str(path), "--profile", profile, moves)
-    sides = zip(lengths["batches"], lengths["dec_batches"], strict=True)
-    for batch, (inputs, targets) in zip(batches, sides, strict=True):
-        (replica,) = batch["replicas"]
-        found = replica["microbatches"]
-        assert sorted(i for m in found for i in m["samples"]) == list(range(len(inputs)))
-        for m in found:
-            longest = max(inputs[i] for i in m["samples"]), max(targets[i] for i in m["samples"])
-            assert m["input_tokens"] == -(-longest[0] // 8) * 8
-            assert m["target_tokens"] == -(-longest[1] // 8) * 8
-        assert max(replica["peak_bytes"]) <= 36_000_000_000
-        assert 0 < batch["lower_bound_ms"] <= batch["predicted_iteration_ms"]
-
-
 def test_packed_pairs_are_written_with_both_sides(tmp_path: Path) -> None:
     shared = shared_folder("lengths").parent
     config = A100.with_name("authors_t5_11b_32gpu.toml")
@@ -204,16 +181,6 @@ def test_costs_come_from_the_profile_that_is_named(
     assert plans[0] == plans[1] != plans[2]
 
 
-def test_an_explanation_names_the_measurements_as_the_user_does(
-    tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    profile = tmp_path / "a.csv"
-    profile.write_text(PROFILE)
-    (tmp_path / "a_parameters.csv").write_text(PARAMETERS)
-    text = shown(tmp_path, config, capsys, "--explain", "--profile", str(profile))
-    assert f"costs measured in padded rows, from {profile}; noise" in text
-
-
 def test_the_mode_of_recomputation_is_written(tmp_path: Path, config: str, lengths: str) -> None:
     full = "".join(PROFILE.splitlines(keepends=True)[1:]).replace("1,none", "1,full")
     (tmp_path / "a.csv").write_text(PROFILE + full)
@@ -252,17 +219,6 @@ def test_a_plan_with_measured_costs_comes_near_its_bound(tmp_path: Path) -> None
         assert batch["predicted_iteration_ms"] < 1.05 * batch["lower_bound_ms"]
 
 
-def test_a_profile_of_another_model_is_refused(
-    tmp_path: Path, config: str, lengths: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = tmp_path / "other.h5"
-    write_table(linear_table(), table)
-    assert SHAPE.n_heads == EXPERIMENT.model.n_heads
-    command = ["plan", config, "--lengths", lengths, "--json", str(tmp_path / "o.json")]
-    assert main([*command, "--profile", str(table)]) == 2
-    assert "hidden_size" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("batches", "settings", "message"),
     [
@@ -295,21 +251,6 @@ def test_an_error_names_file_and_batch_and_leaves_no_result(
     assert main([*command, *overrides]) == 2
     assert message in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["config.toml", "lengths.json"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--lengths", "a.json"], "give both or neither"),
-        (["--json", "a.json"], "give both or neither"),
-        (["--lengths", "a.json", "--json", "b.json", "--explain"], "do not go with"),
-    ],
-)
-def test_arguments_that_do_not_go_together_are_refused(
-    config: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    assert main(["plan", config, *arguments]) == 2
-    assert message in capsys.readouterr().err
 
 
 def shown(tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str], *more: str) -> str:
@@ -355,13 +296,6 @@ def test_an_explanation_lists_the_candidates_and_marks_the_best(
     assert re.fullmatch(r"(1f1b|cyclic|adaptive), (1f1b|cyclic|adaptive)", rules)
     assert "\nthe same micro-batches in 1F1B: " in text
     assert "\noutliers: " in text
-
-
-def test_an_iteration_below_zero_is_refused(
-    config: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["plan", config, "--iteration", "-1"]) == 2
-    assert "--iteration -1: must be at least 0" in capsys.readouterr().err
 
 
 def test_only_plans_of_lengths_are_replaced(

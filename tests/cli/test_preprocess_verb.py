@@ -50,17 +50,6 @@ def test_a_tokenizer_leaves_the_files_behind_it_alone(tmp_path: Path) -> None:
     assert "1 samples, 3 tokens of v.json m.txt" in written.stdout
 
 
-def test_skipped_lines_are_reported(tmp_path: Path) -> None:
-    source = tmp_path / "a.jsonl"
-    source.write_text('{"inputs": "a", "targets": "b"}\nnonsense\n')
-    refused = call("preprocess", source, tmp_path / "x.h5")
-    assert refused.returncode == 2
-    assert refused.stderr.startswith(f"dynapipe-hpc: {source}:2: not JSON")
-    assert "Traceback" not in refused.stderr
-    accepted = call("preprocess", source, tmp_path / "x.h5", "--skip-bad")
-    assert f"skipped 1 bad lines, the first: {source}:2: not JSON" in accepted.stdout
-
-
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM)]
 )

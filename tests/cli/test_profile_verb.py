@@ -34,14 +34,6 @@ def test_an_import_writes_the_table_and_says_what_is_in_it(
     assert "0.0% repaired" in said
 
 
-def test_a_missing_profile_is_an_input_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    missing, table = str(tmp_path / "a.csv"), str(tmp_path / "a.h5")
-    assert main(["profile", str(CONFIG), "--from-csv", missing, "-o", table]) == 2
-    assert f"{missing}: cannot be read" in capsys.readouterr().err
-
-
 def test_neither_a_table_nor_an_input_is_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

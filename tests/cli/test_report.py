@@ -39,14 +39,6 @@ def test_an_earlier_report_among_the_runs_is_passed_over(tmp_path: Path) -> None
     assert call(*sorted(tmp_path.iterdir())) == 0
 
 
-def test_a_folder_that_does_not_exist_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_run(tmp_path / "x", 1)
-    assert call(tmp_path / "x", tmp_path / "typo") == 2
-    assert "typo is not a run folder" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("heavy", ["torch", "mpi4py", "matplotlib"])
 def test_writing_run_folders_loads_nothing_heavy(heavy: str) -> None:
     code = (
