@@ -2,7 +2,6 @@
 
 import pytest
 
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.job.launch import LaunchEnvironment, device_index, read_started
 
 CORES = 8
@@ -118,10 +117,3 @@ def test_variables_that_a_script_passes_on_empty_count_as_absent() -> None:
         assert read_started(dict.fromkeys(environment, ""), CORES) == alone
     assert read_started(STEP | {"SLURM_CPUS_PER_TASK": ""}, CORES).n_cores == CORES
     assert read_started({"CUDA_VISIBLE_DEVICES": ""}, CORES).devices == ()  # none, rather than all
-
-
-def test_a_variable_that_holds_no_number_is_refused_by_name() -> None:
-    with pytest.raises(InputError, match=r"SLURM_CPUS_PER_TASK is '4\(x2\)', which is no number"):
-        read_started({"SLURM_CPUS_PER_TASK": "4(x2)"}, CORES)
-    with pytest.raises(InputError, match="PMI_RANK is 'a', which is no number; unset it"):
-        read_started(PALS | {"PMI_RANK": "a"}, CORES)

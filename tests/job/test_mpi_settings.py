@@ -10,7 +10,6 @@ import pytest
 from dynapipe_hpc.job.mpi_settings import (
     OF_LAUNCHER,
     OF_RANKS,
-    has_settings,
     open_mpi_settings,
 )
 
@@ -85,21 +84,8 @@ def test_what_a_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
         assert os.environ[FILES] == "mine.conf"
 
 
-def test_another_open_mpi_keeps_its_settings() -> None:
-    before = dict(os.environ)
-    with open_mpi_settings(is_own=False):
-        assert dict(os.environ) == before
-
-
 @pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="not a virtual environment")
 def test_the_settings_are_in_the_environment_where_mpiexec_reads_them() -> None:
     for settings in (OF_LAUNCHER, OF_RANKS):
         installed = Path(sys.prefix) / "etc" / settings.name
         assert installed.read_text() == settings.read_text()
-
-
-@pytest.mark.parametrize(("text", "has"), [("# a = b\n\n", False), ("# a = b\na = c\n", True)])
-def test_a_file_of_comments_alone_sets_nothing(tmp_path: Path, text: str, has: bool) -> None:
-    (tmp_path / "settings.conf").write_text(text)
-    assert has_settings(tmp_path / "settings.conf") == has
-    assert not has_settings(tmp_path / "none.conf")

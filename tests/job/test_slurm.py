@@ -9,10 +9,6 @@ from dynapipe_hpc.job.slurm import SlurmJob, read_slurm_job, requeue
 JOB = SlurmJob(12, 0, "12")
 
 
-def test_outside_of_slurm_there_is_no_job() -> None:
-    assert read_slurm_job({"SLURM_CONF": "/etc/slurm.conf"}) is None
-
-
 def test_a_job_knows_its_number_and_its_restarts() -> None:
     assert read_slurm_job({"SLURM_JOB_ID": "12"}) == JOB
     assert read_slurm_job({"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "3"}) == SlurmJob(

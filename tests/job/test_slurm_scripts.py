@@ -84,12 +84,6 @@ def test_variants_are_read_as_people_write_them(
         assert done.stdout.replace('"', "'") == f"dynapipe-hpc|run|{words}|-o|x/{line}|"
 
 
-def test_a_list_of_variants_that_is_missing_ends_the_job(tmp_path: Path) -> None:
-    done = run(tmp_path, SCRIPTS / "grid_search.sbatch", "v.txt", "x", SLURM_ARRAY_TASK_ID="1")
-    assert done.returncode != 0
-    assert "v.txt" in done.stderr
-
-
 CHAIN = (
     SCRIPTS / "chain.sh",
     "c.toml",
@@ -133,14 +127,6 @@ def test_a_chain_ends_with_the_first_job_that_is_refused(tmp_path: Path) -> None
     done = run(tmp_path, *CHAIN, SIZE="", REFUSES="2")
     assert done.returncode != 0
     assert len(jobs(tmp_path)) == 2
-
-
-def test_a_chain_needs_the_size_of_its_jobs(tmp_path: Path) -> None:
-    program(tmp_path / "sbatch", SBATCH)
-    done = run(tmp_path, *CHAIN)
-    assert done.returncode != 0
-    assert "SIZE" in done.stderr
-    assert not (tmp_path / "submitted").exists()
 
 
 @pytest.fixture

@@ -77,14 +77,3 @@ def test_a_machine_without_mpi_is_told_how_to_get_one() -> None:
     assert job.returncode == 2
     assert job.stderr.startswith("dynapipe-hpc: no MPI library can be loaded (libmpi.so")
     assert "MPI4PY_LIBMPI" in job.stderr
-
-
-def test_a_program_that_started_mpi_for_one_thread_is_refused() -> None:
-    program = (
-        "from mpi4py import rc; rc.thread_level = 'serialized'; from mpi4py import MPI\n"
-        "from dynapipe_hpc.job.world import STARTED"
-    )
-    job = run(OPEN_MPI, OPEN_MPI, program)
-    assert job.returncode == 2
-    assert len(messages_of(job)) == 1
-    assert "grants MPI_THREAD_SERIALIZED" in messages_of(job)[0]
