@@ -77,31 +77,11 @@ def test_a_bad_file_is_named(worker: Worker, folder: Path, name: str) -> None:
     assert_refused(worker, folder, PLAN, words)
 
 
-def test_a_cycle_of_files_is_spelled_out(worker: Worker, folder: Path) -> None:
-    for one, other in (("a", "b"), ("b", "c"), ("c", "a")):
-        (folder / f"{one}.toml").write_text(f'extends = "{other}.toml"\n')
-    words = "a.toml: extends itself through a.toml -> b.toml -> c.toml"
-    assert_refused(worker, folder, ("plan", "a.toml"), words)
-
-
 def test_a_chain_of_files_has_an_end(worker: Worker, folder: Path) -> None:
     for i in range(2000):
         (folder / f"{i}.toml").write_text(f'extends = "{i + 1}.toml"\n')
     (folder / "2000.toml").write_text(CONFIG)
     assert_refused(worker, folder, ("plan", "0.toml"), r"\d+.toml: .*extend")
-
-
-@pytest.mark.parametrize("kind", ["folder", "link to itself", "missing", "device"])
-def test_what_is_no_file_is_named(worker: Worker, folder: Path, kind: str) -> None:
-    config = folder / "config.toml"
-    config.unlink()
-    if kind == "folder":
-        config.mkdir()
-    elif kind == "link to itself":
-        config.symlink_to("config.toml")
-    elif kind == "device":
-        config.symlink_to("/dev/zero")
-    assert_refused(worker, folder, PLAN, "^dynapipe-hpc: config.toml: ")
 
 
 # One override of a good configuration, and what the message has to say besides its key.

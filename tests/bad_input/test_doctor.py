@@ -96,13 +96,6 @@ def test_what_a_run_refuses_of_its_folder_the_doctor_finds(
     assert_found(worker, trained, GO_ON, words)
 
 
-def test_another_experiment_is_found(worker: Worker, trained: Path) -> None:
-    run = (*GO_ON, "--set", "training.seed=1")
-    words = "was written with training.seed = 0, but now it is 1; restore the old value"
-    assert_refused(worker, trained, run, words)
-    assert_found(worker, trained, run, words)
-
-
 def assert_found(worker: Worker, folder: Path, run: Sequence[str], words: str) -> None:
     before = listing(folder)
     ended = worker.call(folder, doctor(run))
@@ -122,12 +115,6 @@ def test_a_run_that_can_continue_has_a_line_and_no_problem(worker: Worker, train
     assert "trained: continues after 3 iterations" in ended.stdout
     assert "warning: trained/checkpoints/000004/part-00000.bin: is damaged" in ended.stdout
     assert listing(trained) == before
-
-
-def test_a_run_that_has_ended_is_said_to_have(worker: Worker, trained: Path) -> None:
-    ended = worker.call(trained, doctor((*GO_ON, "--set", "training.iterations=3")))
-    assert problems(ended) == []
-    assert "trained: all 3 iterations are done" in ended.stdout
 
 
 def test_only_a_folder_that_is_named_is_that_of_a_run(worker: Worker, trained: Path) -> None:

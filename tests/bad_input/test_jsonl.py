@@ -221,21 +221,9 @@ def test_an_output_with_the_name_of_a_source_is_refused(
     assert_refused(worker, folder, arguments, f"{name}: is the output, a dataset, but .* such as")
 
 
-def test_one_of_several_files_is_named(worker: Worker, folder: Path) -> None:
-    (folder / "more.jsonl").write_bytes(GOOD + b"{}\n")
-    arguments = ("preprocess", "in.jsonl", "more.jsonl", "out.h5", "--workers", "1")
-    assert_refused(worker, folder, arguments, "more.jsonl:2: field 'inputs' is missing")
-
-
 def test_a_line_far_into_a_file_is_numbered(worker: Worker, folder: Path) -> None:
     (folder / "in.jsonl").write_bytes(20_000 * GOOD + b"{}\n" + 20_000 * GOOD)
     assert_refused(worker, folder, PREPROCESS, "in.jsonl:20001: field 'inputs' is missing")
-
-
-def test_leaving_out_every_line_leaves_nothing(worker: Worker, folder: Path) -> None:
-    (folder / "in.jsonl").write_bytes(b"{}\n[]\n")
-    words = "in.jsonl: no sample to write .*in.jsonl:1: field 'inputs' is missing"
-    assert_refused(worker, folder, (*PREPROCESS, "--skip-bad"), words)
 
 
 @pytest.mark.parametrize("line", [b'{"\\ud800": 1}', b'{"\\u001b[2J": 1}', b"[" * 200_000])
@@ -245,11 +233,6 @@ def test_what_is_left_out_is_shown_as_text(worker: Worker, folder: Path, line: b
     assert (ended.exit_code, ended.stderr) == (0, "")
     assert "skipped 1 bad lines, the first: in.jsonl:2: " in ended.stdout
     assert ended.stdout.replace("\n", "").isprintable()
-
-
-def test_lines_may_end_as_on_windows(worker: Worker, folder: Path) -> None:
-    (folder / "in.jsonl").write_bytes((3 * GOOD).replace(b"\n", b"\r\n"))
-    assert worker.call(folder, PREPROCESS).stdout.startswith("out.h5: 3 samples")
 
 
 def test_the_name_of_a_file_need_not_be_text(worker: Worker, folder: Path) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.bad_input.changes import NO_FILES, Change, be, be_huge, be_missing
+from tests.bad_input.changes import NO_FILES, Change, be, be_huge
 from tests.bad_input.good import REPORT
 from tests.bad_input.oracle import assert_refused
 from tests.bad_input.worker import Worker
@@ -59,21 +59,6 @@ def test_a_damaged_run_is_named(
     assert_refused(worker, folder, REPORT, words)
 
 
-def test_what_is_no_run_is_named(worker: Worker, folder: Path) -> None:
-    for name in ("none", "in.jsonl", "data.h5", "."):
-        assert_refused(worker, folder, ("report", name, "-o", "x.html"), "is not a run folder")
-
-
-def test_a_run_without_iterations_is_named(worker: Worker, folder: Path) -> None:
-    lines = folder / "run" / "iterations.jsonl"
-    lines.write_text("")
-    assert_refused(worker, folder, REPORT, "run holds no finished iteration")
-
-
-def test_an_unknown_baseline_is_named(worker: Worker, folder: Path) -> None:
-    assert_refused(worker, folder, (*REPORT, "--baseline", "none"), "no run is called 'none'")
-
-
 @pytest.mark.parametrize("page", ["run", "in.jsonl/x.html", "run/config.toml/x/y.html"])
 def test_a_page_that_cannot_be_written_is_named(worker: Worker, folder: Path, page: str) -> None:
     assert_refused(worker, folder, ("report", "run", "-o", page), page)
@@ -84,15 +69,3 @@ def test_a_file_of_another_kind_is_never_replaced(worker: Worker, folder: Path, 
     (folder / "other.html").write_text("<!doctype html>\n<title>holidays</title>\n")
     words = f"{page}: exists and is not a page of dynapipe-hpc report, so it is not overwritten"
     assert_refused(worker, folder, ("report", "run", "-o", page), words)
-
-
-def test_a_page_is_replaced_by_a_newer_one(worker: Worker, folder: Path) -> None:
-    assert worker.call(folder, REPORT).exit_code == 0
-    before = (folder / "out.html").stat().st_ino
-    assert worker.call(folder, REPORT).exit_code == 0
-    assert (folder / "out.html").stat().st_ino != before
-
-
-def test_a_missing_trace_is_none(worker: Worker, folder: Path) -> None:
-    be_missing(folder / "run" / "timelines.jsonl")
-    assert worker.call(folder, REPORT).exit_code == 0

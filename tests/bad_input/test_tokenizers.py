@@ -160,8 +160,3 @@ def test_a_tokenizer_that_panics_is_named(worker: Worker, folder: Path, n_worker
     ]
     assert "Traceback" not in ended.stderr
     assert listing(folder) == before
-
-
-def test_bytes_have_no_special_tokens(worker: Worker, folder: Path) -> None:
-    words = "--special-tokens: the byte tokenizer has none"
-    assert_refused(worker, folder, (*PREPROCESS, "--special-tokens"), words)
