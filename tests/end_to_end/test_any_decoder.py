@@ -1,6 +1,5 @@
 """Decoders of `transformers` trained by their own layers in real runs, and by a plain loop."""
 
-import json
 import shutil
 import warnings
 from pathlib import Path
@@ -21,7 +20,7 @@ from tests.examples.foreign_models import transformers
 from tests.examples.measured_layers import linear_table_of
 from tests.examples.preference_pairs import TokenPair, write_pairs
 from tests.examples.tokenized import write_samples
-from tests.jobs.command_line import call, call_all, columns, finish
+from tests.jobs.command_line import call, call_all, columns
 from tests.jobs.tuning_files import N_IDS, write_tuning_files
 from tests.oracles.in_float64 import in_float64
 from tests.oracles.plain_run import PlainRun
@@ -140,14 +139,6 @@ def test_training_gives_the_losses_and_the_model_of_a_plain_loop(
         assert generated(exported) == generated(model)
 
 
-def test_longer_rows_are_said_and_exported(trained: Path, tmp_path: Path) -> None:
-    longer = ("--set", "model.max_tokens=96", "--set", "training.iterations=1")
-    told = call(trained, 4, *run_of("olmo2", "longer", *longer))
-    assert ", with rows of up to 96 tokens, not 64\n" in told
-    assert main(["export", str(trained / "olmo2/longer"), "-o", str(tmp_path / "new")]) == 0
-    assert origin_of(tmp_path / "new")[1].max_tokens == 96
-
-
 def generated(model: Any) -> list[int]:
     """Ids after a prompt, the likeliest each time."""
     found = model.generate(torch.tensor([PROMPT]), do_sample=False, max_new_tokens=12)
@@ -251,19 +242,6 @@ def test_adapters_are_exported_for_peft_and_merged(tmp_path: Path) -> None:
         torch.testing.assert_close(found[name], weight, rtol=1e-6, atol=1e-6)  # base in float32
         is_adapted = name.endswith(("qkv_proj.weight", "down_proj.weight"))
         assert torch.equal(weight, before[name]) != is_adapted
-
-
-def test_a_model_that_is_refused_ends_all_ranks_with_one_message(tmp_path: Path) -> None:
-    saved_decoder("qwen3_moe", tmp_path / "theirs")
-    path = tmp_path / "theirs" / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "attention_dropout": "much"}))
-    write_files(tmp_path, "")
-    job = finish(tmp_path, 2, "run", "config.toml", "-o", "run", *ONE_REPLICA)
-    assert job.returncode == 2
-    told = [line for line in job.stderr.splitlines() if line.startswith("dynapipe-hpc: trans")]
-    assert len(told) == 1, job.stderr
-    assert "refuses config.json" in told[0]
-    assert "Traceback" not in job.stderr
 
 
 SCHEDULED = (

@@ -9,9 +9,6 @@ from tests.jobs.job_files import corpus_files
 
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.experiment.load import load_config
-from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.schedule.config import ScheduleConfig
-from dynapipe_hpc.planner.search.config import SearchConfig
 
 DEMO = Path(__file__).parents[2] / "configs" / "demo"
 RULES = ("naive_padding", "dense_packing", "token_budget", "packed_balanced", "dynamic")
@@ -59,20 +56,3 @@ def test_attention_takes_no_larger_share_than_in_large_models() -> None:
     work = config.model.parts()[LAYER].work
     pairs = config.data.max_tokens / 2  # of a token of the longest row with those before it
     assert pairs * work.attention.per_pair / work.linear.per_own <= MAX_ATTENTION
-
-
-def test_the_demo_plans_as_a_user_would() -> None:
-    planner = load_config(DEMO / "dynamic.toml").planner
-    assert planner.search == SearchConfig()
-    assert planner.schedule == ScheduleConfig()
-    assert planner.batch == DynamicConfig(layouts=("padded", "packed"))
-
-
-@pytest.mark.parametrize("rule", RULES[:-1])
-def test_the_rules_that_it_is_compared_with_are_tuned(rule: str) -> None:
-    batch = load_config(DEMO / f"{rule}.toml").planner.batch
-    settings = batch.model_dump()
-    assert "tuned" in (
-        settings.get("rows_per_microbatch"),
-        settings.get("tokens_per_microbatch"),
-    )

@@ -83,19 +83,6 @@ def test_packed_rows_give_the_weights_of_padded_ones(
     assert_equal(found, unsplit_training(batches))
 
 
-@each_layout
-def test_rows_filled_up_to_a_larger_multiple_give_the_same_gradients(
-    layouts: Sequence[Layout],
-) -> None:
-    samples, shape = random_samples(1), SHAPE.model_copy(update={"max_tokens": 64})
-    cluster, small = (Cluster(n_stages=2, device_memory_bytes=n) for n in (1_000_000, 300))
-    batches = split_samples(samples, linear_cost(), small, layouts=layouts, token_multiple=64)
-    assert {m.row_tokens % 64 for m in batches} == {0}
-    assert sum(m.padded_tokens for m in batches) > 8 + sum(s.tokens for s in samples)
-    found = gradients(cluster, "1f1b", samples, batches, shape=shape)
-    assert_equal(found, unsplit_gradients(samples, padded(samples), shape=shape))
-
-
 def test_rows_filled_up_by_several_documents_give_the_same_gradients() -> None:
     samples, cluster = random_samples(1), Cluster(n_stages=2, device_memory_bytes=1_000_000)
     batches = split_samples(

@@ -45,12 +45,3 @@ def test_any_division_gives_the_same_weights(cluster: Cluster, n_parts: int) -> 
         cluster, BATCHES, shape=LLAMA_SHAPE, schedule="adaptive, split", n_parts=n_parts
     )
     assert_equal(found, plain_steps(BATCHES, shape=LLAMA_SHAPE))
-
-
-def test_twenty_steps_stay_those_of_separate_copies() -> None:
-    (cluster,) = clusters((2, 2, 1))
-    batches = [random_pairs(seed, 4) for seed in range(20)]
-    found = preference_steps(cluster, batches, n_parts=3)
-    expected = plain_steps(batches)
-    assert found.losses == pytest.approx(expected.losses, rel=1e-9)
-    assert found.norms == pytest.approx(expected.norms, rel=1e-9)

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from tests.examples.foreign_models import saved_model
 from tests.examples.same_tensors import different
-from tests.jobs.command_line import call, refusal
+from tests.jobs.command_line import call
 from tests.jobs.tuning_files import write_tuning_files
 from tests.oracles.plain_run import read_checkpoint
 
@@ -75,9 +75,3 @@ def test_the_optimizer_comes_along_if_asked_for(folder: Path) -> None:
     ]
     assert [each["n_updates"] for each in counters] == [2, 1]
     assert [each["n_steps"] for each in counters] == [1, 1]
-
-
-def test_an_import_has_no_optimizer(folder: Path) -> None:
-    settings = ("--set", "model.init_from=imported", "--set", "training.init_optimizer=true")
-    said = refusal(folder, 4, "run", "config.toml", "-o", "none", *settings)
-    assert "imported: has no state of AdamW, as no import has" in said

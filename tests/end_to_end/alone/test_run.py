@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from dynapipe_hpc.report.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-MAX_END_S = 10
 ENDLESS = ("--set", "training.iterations=100000")
 
 
@@ -55,25 +53,6 @@ def test_four_ranks_train_and_leave_a_run_folder(folder: Path, tmp_path: Path) -
     assert (checkpoint / "checkpoint.json").exists()
     tokens = json.loads((checkpoint / "huggingface" / "generation_config.json").read_text())
     assert tokens == {"eos_token_id": 256, "bos_token_id": 256}
-
-
-def test_a_sample_that_cannot_fit_is_named(folder: Path, tmp_path: Path) -> None:
-    little = ("--set", "cluster.device_memory_bytes=1_000_000")
-    job = run(folder, 2, *ONE_REPLICA, *little, "-o", str(tmp_path / "run"))
-    assert job.returncode == 1
-    assert "cluster.device_memory_bytes is 1,000,000; raise it" in job.stderr
-    assert "Traceback" not in job.stderr
-
-
-def test_an_interruption_ends_all_ranks_soon(folder: Path, tmp_path: Path) -> None:
-    with start(folder, 2, *ONE_REPLICA, *ENDLESS, "-o", str(tmp_path / "run")) as job:
-        assert job.stdout is not None
-        job.stdout.readline()
-        started = time.monotonic()
-        job.send_signal(signal.SIGINT)
-        job.communicate(timeout=60)
-    assert time.monotonic() - started < MAX_END_S
-    assert job.returncode != 0
 
 
 def test_a_process_started_alone_says_why_it_was_ended(folder: Path, tmp_path: Path) -> None:
