@@ -159,18 +159,6 @@ def test_no_cut_in_any_layouts_is_predicted_faster(
     )
 
 
-@pytest.mark.parametrize("n_replicas", [1, 2])
-@pytest.mark.parametrize("n_bytes", [350, 10**6])
-def test_more_layouts_never_make_a_worse_plan(n_replicas: int, n_bytes: int) -> None:
-    cluster = cluster_of(n_replicas, n_bytes)
-    times_ms = {
-        layouts: planner_of(layouts, cluster).choose(LENGTHS).best.iteration_ms
-        for layouts in (BOTH, ("padded",), ("packed",))
-    }
-    assert times_ms[BOTH] == min(times_ms.values())
-    assert times_ms[("packed",)] < times_ms[("padded",)]
-
-
 PAIR_COST = linear_cost((1.0, 2.0), (0.02, 0.03), recomputes=True, has_targets=True)
 PAIRS = [
     Sample(i, a, b)

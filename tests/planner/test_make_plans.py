@@ -13,12 +13,10 @@ from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan
 from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.baselines.config import BaselineConfig
-from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
@@ -86,14 +84,3 @@ def test_shards_that_divide_tokens_receive_their_own(spread: bool, n_parts: int)
         (m,) = {m.row_tokens for m in plan.microbatches}
         shape = plan.received_shape(0, Payload.ACTIVATION)
         assert shape == ((-(-m // 3), 8) if spread else (1, m, 8))
-
-
-def test_the_same_samples_give_the_same_bytes() -> None:
-    samples = samples_of([5, 100, 7, 64, 64, 9, 200])
-    first, second = (encode_plans(planner_of().make_plans(0, samples)) for _ in range(2))
-    assert first == second
-
-
-def test_more_replicas_than_micro_batches_are_refused() -> None:
-    with pytest.raises(TooFewMicroBatchesError, match="1 micro-batches for 2 replicas"):
-        planner_of().make_plans(0, samples_of([10]))

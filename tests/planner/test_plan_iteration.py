@@ -123,11 +123,3 @@ def test_a_cost_table_brings_its_link_and_the_modes_of_as_many_shards(tmp_path: 
     assert costs.config == config
     expected = planner.make_plans(0, samples_of(lengths))
     assert plan_iteration(lengths, SHAPE, cluster, costs) == expected
-
-
-def test_a_table_for_other_shards_is_refused(tmp_path: Path) -> None:
-    write_table(linear_table(), tmp_path / "costs.h5")
-    cluster = Cluster(n_shards=2, device_memory_bytes="1GB")
-    costs = read_cost_table(tmp_path / "costs.h5", SHAPE, cluster)
-    with pytest.raises(InputError, match="holds no measurements of tensor_parallel=2"):
-        plan_iteration([12], SHAPE, cluster, costs)

@@ -19,7 +19,6 @@ from dynapipe_hpc.data.microbatch import (
     ExecutionMode,
     Layout,
     MicroBatch,
-    PaddedRows,
     Recompute,
     Slice,
 )
@@ -27,7 +26,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, activation_bytes
-from dynapipe_hpc.planner.batch.microbatch_costs import later_slices, microbatch_costs
+from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.slice_rule import MIN_SLICE_TOKENS, Cut, SliceRule, SliceSetting
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch, search_spaces
 from dynapipe_hpc.planner.choose.choice import Choice
@@ -295,24 +294,6 @@ def random_sliced_costs(draw: random.Random) -> tuple[StageCosts, FloatArray]:
         backward_transient_bytes=transient,
     )
     return StageCosts(costs.table, later_slices=np.array(later, np.uint32)), limit
-
-
-def test_slices_are_told_how_many_follow() -> None:
-    (few, _), *_ = SliceRule("auto").cuts(samples_of([60_000, *[400] * 100]), *on_eight_stages())
-    rows = few.rows(PLAIN, 8)
-    n = len(rows)
-    assert n > 2
-    later = later_slices([PaddedRows((7,), 8), *rows, PaddedRows((8,), 8)])
-    assert later is not None
-    assert later.tolist() == [0, *range(n - 1, -1, -1), 0]
-    assert later_slices([PaddedRows((7,), 8)]) is None
-    with pytest.raises(ValueError, match="slices of sample 0 are apart"):
-        later_slices([rows[0], *rows[2:]])
-
-
-def on_eight_stages() -> tuple[CostModel, Cluster]:
-    cluster = cluster_of(8)
-    return cost_of(cluster), cluster
 
 
 @pytest.mark.parametrize("name", ["1f1b", "cyclic", "zb_h1"])

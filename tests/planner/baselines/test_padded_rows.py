@@ -119,22 +119,6 @@ def test_a_sample_goes_where_both_of_its_sides_have_room() -> None:
     ]
 
 
-def test_rows_of_targets_have_a_length_of_their_own() -> None:
-    samples = [Sample(i, 20, 3) for i in range(4)]
-    assert {m.target_tokens for m in packed(samples, TWO_SIDED, 0, 1)} == {8}
-    (found,) = packed(samples, TWO_SIDED, 80, 1, target_tokens=12)
-    assert found == dense(((0, 1, 2, 3),), 80, target_tokens=16)
-
-
-def test_naive_padding_pads_inputs_and_targets_to_the_longest_of_each() -> None:
-    samples = [Sample(0, 20, 3), Sample(1, 1, 9), Sample(2, 0, 1)]
-    (found,) = naive_padding(samples, TWO_SIDED, ROOMY, 2)
-    assert found == [
-        PaddedRows((0, 1), 24, target_tokens=16),
-        PaddedRows((2,), 24, target_tokens=16),
-    ]
-
-
 def test_samples_of_alike_length_fill_micro_batches_up_to_the_budget() -> None:
     (found,) = token_budget(samples_of([3, 30, 16, 15, 7, 2, 8]), linear_cost(), ROOMY, 32)
     assert [(m.row_tokens, m.n_rows) for m in found] == [(32, 1), (16, 2), (8, 4)]

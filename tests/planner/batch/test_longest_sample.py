@@ -29,14 +29,6 @@ def test_the_longest_row_fits_and_the_next_does_not(memory_bytes: int) -> None:
     assert not fits_alone(cost, cluster, (longest + 8, 0))
 
 
-def test_the_longest_row_is_a_multiple() -> None:
-    cluster = Cluster(n_stages=2, device_memory_bytes=400_000)
-    cost = analytic_cost(SHAPE, equal_shares(SHAPE, cluster), cluster, CONFIG)
-    longest = longest_row(cost, cluster, Recompute.NONE, 1024)
-    of_multiple = longest_row(cost, cluster, Recompute.NONE, 1024, multiple=56)
-    assert of_multiple == longest // 56 * 56 > 0
-
-
 def test_one_side_leaves_room_for_the_other() -> None:
     cluster = Cluster(n_stages=2, device_memory_bytes=1_850_000)
     cost = analytic_cost(T5_SHAPE, equal_shares(T5_SHAPE, cluster), cluster, CONFIG)
@@ -48,10 +40,3 @@ def test_one_side_leaves_room_for_the_other() -> None:
     assert 200 <= targets < 1024
     assert fits_alone(cost, cluster, (inputs[1], targets))
     assert not fits_alone(cost, cluster, (inputs[1], targets + 8))
-
-
-def test_a_model_that_does_not_fit_has_room_for_no_row_and_a_large_memory_for_all() -> None:
-    for memory_bytes, expected in ((1000, 0), (10**12, 1024)):
-        cluster = Cluster(n_stages=2, device_memory_bytes=memory_bytes)
-        cost = analytic_cost(SHAPE, equal_shares(SHAPE, cluster), cluster, CONFIG)
-        assert longest_row(cost, cluster, Recompute.FULL, 1024) == expected

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.a100_tables import SHAPES, a100_table
 from tests.examples.equal_shares import equal_shares
-from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_decoder, linear_t5_table
+from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_t5_table
 from tests.examples.repaired_share import repaired_share
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
@@ -72,22 +71,6 @@ def test_weights_of_both_sides_are_counted_and_those_of_the_embedding_once() -> 
     # other weights than its copy of the embedding, of which gradients are kept as well.
     assert t5_cost(4).static_bytes.tolist() == [800, 800, 4 * 400 + 200, 4 * 200 + 200]
     assert t5_cost(1).static_bytes.tolist() == [4 * (300 + 600 + 100)]
-
-
-def test_only_the_side_that_ran_out_of_memory_is_infeasible() -> None:
-    costs = t5_cost(4).stage_costs(one(8, 32, 64))
-    assert np.isinf(costs.forward_ms).tolist() == [[False, False, True, True]]
-
-
-def test_sides_measured_at_other_points_are_refused() -> None:
-    decoder = linear_decoder(1.0)
-    other = decoder.axes[2] + 1
-    moved = type(decoder)(200.0, (*decoder.axes[:2], other), *[decoder.forward_ms] * 5)
-    cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
-    with pytest.raises(InputError, match=r"c.h5: 'decoder_side' was .* than 'decoder'"):
-        profiled_cost(
-            linear_t5_table(decoder=moved), T5_SHAPE, on(cluster.n_stages), cluster, config=CONFIG
-        )
 
 
 @pytest.fixture(scope="module")

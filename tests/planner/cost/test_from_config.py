@@ -5,17 +5,13 @@ from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import SHAPE, linear_table
 
 from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
-from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.from_config import read_costs
 
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=10**9)
 EQUAL = equal_shares(SHAPE, CLUSTER)
-
-
-def stored(folder: Path) -> CostSource:
-    return read_costs(ProfiledConfig(path=folder / "costs.h5"), SHAPE)
 
 
 def test_measured_costs_come_with_the_measured_link(tmp_path: Path) -> None:
@@ -32,10 +28,4 @@ def test_measured_costs_without_a_link_take_the_configured_one(tmp_path: Path) -
     _, link = costs_of(
         read_costs(ProfiledConfig(path=tmp_path / "costs.h5"), SHAPE), SHAPE, EQUAL, CLUSTER
     )
-    assert link == CLUSTER.link
-
-
-def test_estimated_costs_come_with_the_configured_link() -> None:
-    cost, link = costs_of(read_costs(AnalyticConfig(), SHAPE), SHAPE, EQUAL, CLUSTER)
-    assert cost.describe().startswith("estimated")
     assert link == CLUSTER.link

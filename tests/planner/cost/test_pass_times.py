@@ -29,11 +29,6 @@ def learnt(*iterations: PassTimes) -> PassTimes:
     return times
 
 
-def test_nothing_is_corrected_before_anything_is_known() -> None:
-    assert (PassTimes.none(2, N_STAGES).factors == 1).all()
-    assert PassTimes.none(2, N_STAGES).corrections.slowness is None
-
-
 def test_factors_are_found_by_way_stage_and_part() -> None:
     random = np.random.default_rng(1)
     truth = random.uniform(0.5, 2.0, shape_of(N_STAGES))
@@ -56,16 +51,6 @@ def test_what_was_not_seen_has_the_factor_of_what_is_most_like_it() -> None:
     assert found[*PACKED, 0] == pytest.approx([2.0, 3.0, 4.0])  # as in the other mode
     assert found[*PACKED, 1] == pytest.approx([5.0, 5.0, 5.0])  # as the part that was seen
     assert found[*PACKED, 2].tolist() == [1.0, 1.0, 1.0]
-
-
-def test_a_way_not_seen_for_long_comes_to_have_the_factor_of_its_stage() -> None:
-    """So that the planner tries it again."""
-    seen, other = np.zeros(shape_of(N_STAGES)), np.zeros(shape_of(N_STAGES))
-    seen[PADDED], other[PACKED] = 1.0, 1.0
-    times = learnt(iteration(other, 3.0), iteration(seen, 1.0))
-    assert times.factors[*PACKED, 0, 0] > 2.5
-    times = learnt(iteration(other, 3.0), *[iteration(seen, 1.0)] * 40)
-    assert times.factors[*PACKED, 0, 0] < 1.1
 
 
 def test_the_latest_iterations_count_most_and_a_stall_for_little() -> None:

@@ -69,12 +69,6 @@ def test_pairs_within_windows_take_what_was_measured_of_them() -> None:
     np.testing.assert_allclose(more_backward, [[2 * n_near * 3.0] * 3], rtol=1e-12)
 
 
-def test_windows_that_hold_all_samples_take_as_long_as_their_pairs() -> None:
-    layer = replace(linear_layer(1.0), pair_ms=np.zeros(2), near_pair_ms=np.array([1.0, 3.0]))
-    found = costs_of(layer, SLICE).forward_ms - costs_of(linear_layer(1.0), SLICE).forward_ms
-    np.testing.assert_allclose(found, [[2 * 32 * 64 * 1.0] * 3], rtol=1e-12)
-
-
 @pytest.mark.parametrize("window", [1, 2, 7, 30, 31, 200, np.inf])
 @pytest.mark.parametrize(("tokens", "before"), [(1, 0), (1, 29), (30, 0), (30, 3), (6, 30)])
 def test_pairs_within_windows_are_counted_one_by_one(

@@ -24,7 +24,6 @@ from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes, on_three_axes
 from dynapipe_hpc.planner.cost.monotone import make_monotone
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
-from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
 from dynapipe_hpc.planner.cost.weight_gradients import split_times
 from dynapipe_hpc.planner.schedule.simulate import simulate
 
@@ -157,21 +156,3 @@ def test_a_table_with_halves_is_believed_and_one_without_is_estimated() -> None:
     split = parse_schedule("F0 B0 W0\nF0 B0 W0\nF0 B0 W0")
     busy_ms = [simulate(each, costs, Link(), np.zeros(3)).busy_ms for each in (whole, split)]
     np.testing.assert_allclose(busy_ms[1] - busy_ms[0], n_layers * tokens / 4 + 1)
-
-
-def test_modes_share_the_times_without_recomputation_of_what_both_keep() -> None:
-    plain, full = linear_table("none"), linear_table("selective")
-    twice = {
-        key: replace(layer, backward_ms=2 * layer.backward_ms)
-        for key, layer in full.layers.items()
-        if key.kind != "stage"
-    }
-    table = replace(plain, layers={**plain.layers, **full.layers, **twice})
-    config = ProfiledConfig(path=Path("c.h5"), recompute=("none", "selective"))
-    cluster = Cluster(n_stages=3, device_memory_bytes=10**9)
-    cost = profiled_cost(table, SHAPE, equal_shares(SHAPE, cluster), cluster, config=config)
-    shapes = decoder_shapes(np.array([2, 3]), np.array([32, 20]))
-    of_mode = [cost.stage_costs(shapes, mode) for mode in (Recompute.NONE, Recompute.SELECTIVE)]
-    np.testing.assert_allclose(of_mode[0].weight_ms * 1024 / 1536, of_mode[1].weight_ms)
-    np.testing.assert_allclose(2 * of_mode[0].backward_ms, of_mode[1].backward_ms)
-    assert LayerKey(1, "selective", "layer") in table.layers

@@ -131,12 +131,6 @@ def twice(counts: Counts, shape: ModelShape) -> FloatArray:
     return uses
 
 
-def test_a_head_larger_than_a_layer_takes_layers_from_the_last_stage() -> None:
-    sizes = TypicalSizes(one(2, 32), one(1, 64))
-    config = measured(linear_table())  # a head as three layers
-    assert by_cost(config, SHAPE, cluster_of(2), sizes) == (4, 2)
-
-
 def test_a_head_that_grows_faster_than_a_layer_gives_a_placement_for_every_size() -> None:
     head = linear_layer(1.0)
     forward_ms, backward_ms = (0.05 * ms**2 for ms in (head.forward_ms, head.backward_ms))
@@ -177,14 +171,6 @@ def _needed(costs_read: CostSource, counts: Counts) -> list[float]:
     costs = cost.stage_costs(one(1, 16))
     needed = cost.static_bytes + activation_bytes(costs)[0] + costs.stored_bytes[0] * [1, 0]
     return list(map(float, needed))
-
-
-def test_sizes_that_were_not_measured_are_halved_or_leave_equal_shares() -> None:
-    config = measured(linear_table())
-    many = TypicalSizes(one(100, 32), one(1, 128))
-    assert by_cost(config, SHAPE, cluster_of(2), many) == (4, 2)
-    long = TypicalSizes(one(1, 128), one(1, 128))
-    assert by_cost(config, SHAPE, cluster_of(2), long) == (3, 3)
 
 
 def test_sizes_of_packed_pairs_are_halved_on_both_sides() -> None:

@@ -33,24 +33,10 @@ def test_without_a_limit_stages_keep_work_in_store() -> None:
         F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5""")
 
 
-def test_passes_are_put_off_until_memory_is_free() -> None:
-    assert picture_of([1] * 6, [2, 2, 2]) == dedent("""\
-        F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 B5
-        F0 F1 B0 B1 F2 F3 B2 B3 F4 F5 B4 B5
-        F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5""")
-
-
 @given(drawn_costs(), st.lists(st.integers(0, 30), min_size=5, max_size=5))
 def test_the_kernel_agrees_with_the_printed_algorithm(costs: StageCosts, room: list[int]) -> None:
     limit = tightest_limit(costs) + np.array(room[: costs.n_stages])
     assert cyclic(costs, limit) == cyclic_order(costs, limit)
-
-
-@given(drawn_costs())
-def test_what_fits_alone_is_enough(costs: StageCosts) -> None:
-    limit = tightest_limit(costs)
-    timeline = simulate(cyclic(costs, limit), costs, Link(), np.zeros(costs.n_stages))
-    assert (timeline.peak_bytes <= limit).all()
 
 
 @given(st.integers(1, 12), st.integers(1, 6))

@@ -252,26 +252,6 @@ def pair_cost(
     return replace(changed(cost, change), slice_memory=slice_memory)
 
 
-@given(
-    sides=st.lists(
-        st.tuples(st.integers(0, 30), st.integers(1, 30), st.integers(1, 30)),
-        min_size=1,
-        max_size=3,
-    ),
-    room_tokens=st.sampled_from([100, 10_000]),
-)
-@settings(max_examples=30, deadline=None)
-def test_no_plan_of_preference_pairs_is_shorter(
-    sides: list[tuple[int, int, int]], room_tokens: int
-) -> None:
-    samples = [Sample(i, p, c, rejected_tokens=r) for i, (p, c, r) in enumerate(sides)]
-    cost = pair_cost((1.0, 0.0), (0.02, 0.3), pair_ms=1e-3)
-    cluster = Cluster(n_stages=2, device_memory_bytes=3 * room_tokens)
-    plans = plans_in_every_way(samples, cost, 1)
-    best_ms = least_of_all_ms(plans, cost, cluster, split=False)
-    assert 0 < packed_bound_ms(samples, cost, cluster, split=False) <= best_ms * ROUNDING
-
-
 def rows_of(sample: Sample, cuts: Sequence[int], modes: Sequence[Recompute]) -> list[MicroBatch]:
     """A row for the sample, or for each of its slices."""
     bounds = [0, *cuts, sample.tokens]

@@ -51,12 +51,6 @@ def test_ranks_of_all_replicas_could_share_the_work() -> None:
     assert outlier.busy_ms == pytest.approx(928 * sum(TOKEN_MS) / 6)
 
 
-def test_it_is_found_where_others_are_packed_into_rows_as_long() -> None:
-    outlier = found_in([pipeline_of(800), pipeline_of(800)], (400, 400, 800))
-    assert outlier is not None
-    assert outlier.sample_id == 2
-
-
 def test_where_backward_passes_are_split_it_does_not_wait_for_gradients_of_weights() -> None:
     pipeline = pipeline_of(800, rule=adaptive_split)
     outlier = found_in([pipeline], (800,))

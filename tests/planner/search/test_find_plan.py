@@ -133,17 +133,6 @@ def test_it_finds_the_best_of_all_plans_of_few_samples(
     assert found[-1][1] == pytest.approx(best_ms, rel=1e-12)
 
 
-def test_what_a_crowded_pipeline_gains_from_recomputation_is_found() -> None:
-    cost = linear_cost((1.0,) * 4, (0.02,) * 4, token_bytes=4.0, recomputes=True)
-    samples = samples_of([100] * 8)
-    cluster = Cluster(n_stages=4, device_memory_bytes=7 * 104)
-    found = find(samples, cluster, 100_000, cost=cost)
-    replicas, _ = found[-1]
-    assert Recompute.FULL in {m.recompute for m in replicas[0]}
-    plain = [padded_microbatch([sample], Recompute.NONE) for sample in samples]
-    assert makespan_ms(replicas, cluster, cost) < makespan_ms([plain], cluster, cost)
-
-
 def test_the_same_seed_gives_the_same_plan_and_another_one_another() -> None:
     samples, cluster = samples_of(range(10, 300, 7)), cluster_of(2)
     plans = [find(samples, cluster, 25_000, seed=seed)[-1][0] for seed in (1, 1, 2)]
@@ -159,13 +148,6 @@ def test_what_less_effort_finds_more_finds_too(
     found = [find(samples, cluster, effort) for effort in efforts]
     for less, more in pairwise(found):
         assert more[: len(less)] == less
-
-
-def test_more_replicas_than_samples_and_samples_that_do_not_run_are_refused() -> None:
-    with pytest.raises(ValueError, match="slowness must hold 1 to 2 replicas, got 3"):
-        find_in_two_samples(np.ones(3))
-    with pytest.raises(ValueError, match="sample 0 alone may not be used"):
-        find_in_two_samples(np.ones(1), cell=-1)
 
 
 def test_reductions_follow_the_passes_of_every_stage_and_slow_replicas_stretch_both() -> None:

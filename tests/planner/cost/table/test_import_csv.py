@@ -6,9 +6,7 @@ from tests.examples.a100_tables import SHAPES, a100_table
 from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.equal_shares import equal_shares
 from tests.examples.repaired_share import repaired_share
-from tests.jobs.shared_folder import shared_folder
 
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
@@ -61,50 +59,6 @@ def test_the_head_takes_time_but_no_memory_and_the_embedding_the_opposite(tmp_pa
         assert layer.forward_transient_bytes.tolist() == [[0.0]]
 
 
-@pytest.mark.parametrize("content", ["", HEADER])
-def test_a_profile_without_measurements_is_refused(tmp_path: Path, content: str) -> None:
-    profiles, sizes = write(tmp_path, "")
-    profiles.write_text(content)
-    with pytest.raises(InputError, match=r"p.csv: holds no measurements"):
-        import_csv(profiles, sizes, GPT)
-
-
-@pytest.mark.parametrize("content", [b"\x89HDF\xff\xfe", b"a,b\n\0,1\n\xff"])
-def test_a_binary_file_is_no_profile(tmp_path: Path, content: bytes) -> None:
-    profiles, sizes = write(tmp_path, "")
-    profiles.write_bytes(content)
-    with pytest.raises(InputError, match=r"p.csv: not (a CSV file|UTF-8)"):
-        import_csv(profiles, sizes, GPT)
-
-
-@pytest.mark.parametrize(
-    ("rows", "parameters", "message"),
-    [
-        (
-            "1,none,encoder,1,16,0,fast,2,3,10\n",
-            PARAMETERS,
-            r"p.csv:2: not a measurement: .*'fast'",
-        ),
-        ("1,none,encoder,1\n", PARAMETERS, "p.csv:2: does not have as many cells"),
-        ("1,none,decode,1,16,0,1,2,3,10\n", PARAMETERS, "p.csv:2: .*layer is 'decode', not one of"),
-        ("1,none,encoder,1,16,0,1,2,3,10\n", "size\n1\n", "p_parameters.csv:2: no column 'layer'"),
-        (
-            "2,none,encoder,1,16,0,1,2,3,10\n",
-            PARAMETERS,
-            "p_parameters.csv: has no weights of tensor_parallel=2/recompute=none/encoder",
-        ),
-    ],
-)
-def test_a_bad_line_is_named(tmp_path: Path, rows: str, parameters: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        import_csv(*write(tmp_path, rows, parameters), GPT)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none.csv: cannot be read: No such file"):
-        import_csv(tmp_path / "none.csv", tmp_path / "p.csv", GPT)
-
-
 def test_the_a100_layer_needs_on_top_what_the_stack_peaked_at(a100: ProfileTable) -> None:
     layer = a100.layers[LayerKey(1, "none", "layer")]
     at = (0, layer.axes[1].tolist().index(2048))
@@ -128,16 +82,3 @@ def test_the_a100_table_predicts_stages(a100: ProfileTable) -> None:
     assert np.isinf(costs.forward_ms[1]).all()
     assert cost.static_bytes == pytest.approx(8e6 * (8 * 402.7706 + np.array([417.656, 0, 0, 0])))
     assert repaired_share(cost) < 0.05
-
-
-def test_measurements_of_another_family_are_refused() -> None:
-    path = shared_folder("profiles") / "a100_40gb_t5_11b.csv"
-    with pytest.raises(InputError, match=r"t5_11b.csv: holds measurements of a t5, .* is 'gpt'"):
-        import_csv(path, path.with_stem(f"{path.stem}_parameters"), GPT)
-
-
-def test_t5_layers_are_kept_by_input_and_target_length() -> None:
-    layers = a100_table("t5").layers
-    assert layers[LayerKey(1, "none", "decoder")].forward_ms.ndim == 3
-    assert layers[LayerKey(8, "full", "encoder")].forward_ms.ndim == 2
-    assert LayerKey(1, "none", "layer") not in layers

@@ -1,12 +1,10 @@
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 from tests.examples.measured_layers import linear_layer, linear_table
-from tests.examples.tokenized import write_samples
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.planner.cost.table.checksum import checksum_of
@@ -89,85 +87,12 @@ def test_times_of_slices_are_kept(tmp_path: Path) -> None:
         read_table(tmp_path / "c.h5")
 
 
-@pytest.mark.parametrize("name", ["pair_ms", "near_pair_ms"])
-@pytest.mark.parametrize("times", [[-1.0, 1.0], [np.nan, 1.0], [1.0]])
-def test_wrong_times_of_slices_are_named(tmp_path: Path, name: str, times: list[float]) -> None:
-    pairs: dict[str, Any] = {name: np.array(times)}
-    write_table(linear_table(layer=replace(linear_layer(1.0), **pairs)), tmp_path / "c.h5")
-    with pytest.raises(InputError, match=f"layer: {name} is .*, not two numbers >= 0"):
-        read_table(tmp_path / "c.h5")
-
-
-def test_a_table_of_version_2_has_no_halves(tmp_path: Path) -> None:
-    table, path = linear_table(), tmp_path / "c.h5"
-    write_table(table, path)
-    with h5py.File(path, "r+") as file:
-        file.attrs["schema_version"] = 2
-    assert all(layer.input_ms is None for layer in read_table(path).layers.values())
-
-
 def test_a_table_replaces_another_whole(tmp_path: Path) -> None:
     path = tmp_path / "costs.h5"
     path.write_text("an older file")
     write_table(linear_table(), path)
     assert read_table(path).element_bytes == 4
     assert [found.name for found in tmp_path.iterdir()] == ["costs.h5"]
-
-
-def test_a_missing_table_is_named_with_the_way_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError,
-        match=r"none.h5: not a cost table: No such file or directory; .dynapipe-hpc profile CONF",
-    ):
-        read_table(tmp_path / "none.h5")
-
-
-def test_a_text_file_is_no_table(tmp_path: Path) -> None:
-    path = tmp_path / "costs.h5"
-    path.write_text("no table")
-    with pytest.raises(InputError, match=r"costs.h5: not a cost table: not a complete HDF5 file; "):
-        read_table(path)
-
-
-@pytest.mark.parametrize(
-    ("attributes", "message"),
-    [
-        ({}, "an HDF5 file, but not a cost table"),
-        (
-            {"format": "dynapipe-hpc cost table", "schema_version": 6},
-            "is a cost table of version 6, but this dynapipe-hpc reads 1 to 5",
-        ),
-    ],
-)
-def test_another_file_or_version_is_refused(
-    tmp_path: Path, attributes: dict[str, str | int], message: str
-) -> None:
-    path = tmp_path / "other.h5"
-    with h5py.File(path, "w") as file:
-        file.attrs.update(attributes)
-    with pytest.raises(InputError, match=message):
-        read_table(path)
-
-
-@pytest.mark.parametrize("name", ["update", "layers", "model", "provenance"])
-def test_a_missing_group_is_named(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "costs.h5"
-    write_table(linear_table(), path)
-    with h5py.File(path, "a") as file:
-        del file[name]
-    with pytest.raises(
-        InputError, match=rf"costs.h5: damaged cost table: '{name}' is missing; .*profile"
-    ):
-        read_table(path)
-
-
-def test_a_missing_attribute_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "costs.h5"
-    write_table(linear_table(), path)
-    with h5py.File(path, "a") as file:
-        del file.attrs["state_factor"]
-    with pytest.raises(InputError, match="damaged cost table: no 'state_factor'"):
-        read_table(path)
 
 
 def test_a_changed_number_is_noticed_unless_it_is_meant(tmp_path: Path) -> None:
@@ -180,14 +105,3 @@ def test_a_changed_number_is_noticed_unless_it_is_meant(tmp_path: Path) -> None:
     with h5py.File(path, "a") as file:
         del file.attrs["checksum"]
     assert read_table(path).layers.keys() == linear_table().layers.keys()
-
-
-def test_a_folder_is_no_table(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not a cost table: is a folder"):
-        read_table(tmp_path)
-
-
-def test_a_dataset_is_no_table(tmp_path: Path) -> None:
-    path = write_samples(tmp_path / "data.h5")
-    with pytest.raises(InputError, match=r"data.h5: is a dynapipe-hpc dataset, not a cost table"):
-        read_table(path)
