@@ -12,7 +12,6 @@ from tests.jobs.tuning_files import write_tuning_files
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment import checks
-from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
 from dynapipe_hpc.models.transformers import parts as decoder_parts
@@ -123,15 +122,6 @@ def test_rows_longer_than_a_window_are_left_to_layers_that_have_it(
     assert config.model.max_tokens == 48
 
 
-def test_adapters_have_the_names_of_transformers(path: Path) -> None:
-    config = load_config(path, ['model.lora.targets=["q_proj", "down_proj"]'])
-    assert config.model.lora
-    with pytest.raises(
-        ConfigError, match=r"names 'query', but the linear layers .* q_proj, v_proj"
-    ):
-        load_config(path, ['model.lora.targets=["query"]'])
-
-
 def test_costs_are_estimated_before_anything_is_measured(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -167,15 +157,6 @@ def test_variants_of_an_experiment_look_at_layers_once(
     assert isinstance(narrow, EstimatedCosts)
     assert narrow.config.element_bytes == 4
     assert len(looked_at) == 1
-
-
-def test_weights_are_never_drawn(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = load_config(path)
-    model = config.model.model_copy(update={"init_from": None})
-    drawn = ExperimentConfig.model_validate({**config.model_dump(), "model": model.model_dump()})
-    path.write_text(to_toml(drawn))
-    assert main(["doctor", str(path)]) != 0
-    assert "whose weights are not drawn at random" in capsys.readouterr().out
 
 
 def test_a_missing_package_is_named(

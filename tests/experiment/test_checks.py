@@ -46,10 +46,6 @@ def test_a_decoder_of_its_own_needs_a_start_token(tmp_path: Path) -> None:
         check_profile(t5, 1)
 
 
-def test_costs_can_be_measured_before_there_is_a_dataset(tmp_path: Path) -> None:
-    check_profile(files(tmp_path / "none.h5", 40), 1)
-
-
 @pytest.mark.skipif("Open MPI" not in MPI.Get_library_version(), reason="Open MPI alone wants it")
 def test_root_is_told_what_open_mpi_wants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)

@@ -91,27 +91,11 @@ def test_another_variant_replaces_the_whole_table(tmp_path: Path) -> None:
     assert load_config(child, ["planner.cost.kind=analytic"]).planner.cost.kind == "analytic"
 
 
-@pytest.mark.parametrize(
-    ("override", "n_stages"), [("cluster.n_stages=4", 4), ("cluster.n_stages = 1", 1)]
-)
-def test_an_override_wins_over_the_file(complete: Path, override: str, n_stages: int) -> None:
-    assert load_config(complete, [override]).cluster.n_stages == n_stages
-
-
 @pytest.mark.parametrize("family", [[], ["model.family=t5", "model.head_size=4"]])
 def test_rows_are_as_long_as_the_longest_sample(complete: Path, family: list[str]) -> None:
     assert load_config(complete, [*family, "model.max_tokens=64"]).data.max_tokens == 64
     with pytest.raises(InputError, match="needs rows of 64 tokens, padded to a multiple of 8"):
         load_config(complete, [*family, "model.max_tokens=63"])
-
-
-def test_rows_are_as_long_as_a_multiple_that_is_asked_for(complete: Path) -> None:
-    overrides = ["planner.batch={rule='dynamic', token_multiple=48}", "data.max_tokens=60"]
-    assert load_config(complete, [*overrides, "model.max_tokens=96"]).planner.token_multiple == 48
-    with pytest.raises(InputError, match="needs rows of 96 tokens, padded to a multiple of 48"):
-        load_config(complete, [*overrides, "model.max_tokens=95"])
-    with pytest.raises(InputError, match="token_multiple"):
-        load_config(complete, ["planner.batch={rule='dynamic', token_multiple=12}"])
 
 
 def test_what_fills_packed_rows_up_needs_few_positions(complete: Path) -> None:

@@ -105,12 +105,6 @@ def test_a_run_that_outlasts_all_datasets_is_refused(tmp_path: Path) -> None:
         check_run(Experiment(config_of(tmp_path, *limits, iterations=50)), 1)
 
 
-def test_an_epoch_of_a_mixture_is_as_many_samples_as_it_has(tmp_path: Path) -> None:
-    files = Experiment(config_of(tmp_path, iterations=None, epochs=3))
-    drawn = [len(files.sampler.iteration(k)) for k in range(files.training.n_iterations)]
-    assert sum(drawn[:-1]) < 3 * (40 + 10) <= sum(drawn)
-
-
 def test_training_continues_with_the_same_mixture_only(tmp_path: Path) -> None:
     weights = {"weight": 3.0}, {"weight": 1.0}
     variants = [

@@ -78,10 +78,3 @@ def test_named_layers_stay_where_they_are(tmp_path: Path, counts: tuple[int, ...
     assert files.placement == Placement(counts)
     assert files.placement_for([[(20, 1)]]) == Placement(counts)
     assert any_placement(files.config) == Placement(counts)
-
-
-def test_layers_that_no_placement_can_run_have_equal_shares(tmp_path: Path) -> None:
-    config = with_large_head(tmp_path)
-    cluster = config.cluster.model_copy(update={"device_memory_bytes": 1000})
-    config = config.model_copy(update={"cluster": cluster})
-    assert Experiment(config).placement == Placement((4, 4))

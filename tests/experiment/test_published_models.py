@@ -16,7 +16,6 @@ MODELS = (
     *("gpt2", "gpt2_xl", "llama_3_8b", "llama_3.2_1b", "mistral_7b"),
     *("qwen2.5_7b", "qwen2.5_0.5b", "qwen3_8b"),
 )
-TUNED = ("byt5_base", "flan_t5_xxl", "gpt2", "llama_3_8b")
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +48,3 @@ def test_a_published_model_is_planned_from_estimates(
 ) -> None:
     assert main(["plan", str(config)]) == 0
     assert "estimated from peak rates" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("config", TUNED, indirect=True)
-def test_so_it_is_tuned(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["tune", str(config), "--batches", "1", "--set", "cluster.n_stages=2"]) == 0
-    assert "dynamic 1 x 2 x 1" in " ".join(capsys.readouterr().out.split())

@@ -14,7 +14,6 @@ from mpi4py import MPI
 from tests.jobs.lock_processes import HELD, holding, start_ready, tell
 
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.experiment import run_lock
 from dynapipe_hpc.experiment.run_lock import RunLock, locked
 from dynapipe_hpc.job.job import Job
 
@@ -82,16 +81,6 @@ def test_the_lock_of_a_process_that_was_killed_is_taken_over_at_once(tmp_path: P
     assert took_s < 1
 
 
-def test_a_zombie_holds_no_lock(tmp_path: Path) -> None:
-    with holding(tmp_path) as process:
-        process.kill()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, and not forgotten
-        lock = take(tmp_path)
-        lock.check()
-        lock.release()
-    assert not (tmp_path / ".lock").exists()
-
-
 def test_another_process_with_the_number_of_the_first_holds_no_lock(tmp_path: Path) -> None:
     with holding(tmp_path) as process:
         (path,) = (tmp_path / ".lock").iterdir()
@@ -125,16 +114,6 @@ def test_a_holder_out_of_sight_without_a_sign_of_life_is_gone(
     take(tmp_path).release()
     assert time.monotonic() - started_s > PATIENCE_S
     assert not path.exists()
-
-
-def test_whoever_waits_says_for_whom(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_lock, "BEAT_S", 0.01)
-    leave_lock(tmp_path)
-    take(tmp_path).release()
-    told = "process 12 on n9, Slurm job 7, since 2026-01-02 03:04:05 UTC, gives no sign of life; "
-    assert f"{tmp_path}: {told}waiting up to 0.3 s for one" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", "[" * 4000, "9" * 5000])
@@ -187,14 +166,6 @@ ALONE = Job(MPI.COMM_SELF)
 
 def lock_files(folder: Path) -> int:
     return len(list(folder.glob(".lock/*.json")))
-
-
-def test_ranks_that_end_together_give_back_the_lock(tmp_path: Path) -> None:
-    with locked(ALONE, tmp_path):
-        assert lock_files(tmp_path) == 1
-    with pytest.raises(SystemExit), locked(ALONE, tmp_path):
-        raise SystemExit(2)
-    assert lock_files(tmp_path) == 0
 
 
 def test_the_lock_stays_while_the_error_of_one_rank_ends_the_others(tmp_path: Path) -> None:

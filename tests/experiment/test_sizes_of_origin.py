@@ -10,7 +10,7 @@ from tests.experiment.test_load import COMPLETE
 from tests.jobs.refused_packages import run_without
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.load import load_config, to_toml
+from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.counters import Counters
 
@@ -60,13 +60,6 @@ def test_sizes_are_those_of_the_model(tmp_path: Path) -> None:
         "tied_head": True,
         "dropout": 0.1,
     }
-
-
-def test_the_stored_configuration_is_complete(tmp_path: Path) -> None:
-    config = load_config(config_for(tmp_path, T5))
-    (tmp_path / "stored.toml").write_text(to_toml(config))
-    assert load_config(tmp_path / "stored.toml") == config
-    assert "hidden_size = 24" in (tmp_path / "stored.toml").read_text()
 
 
 def test_sizes_that_differ_are_all_named(tmp_path: Path) -> None:

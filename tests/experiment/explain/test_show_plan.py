@@ -6,11 +6,10 @@ from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.explain.show_plan import prediction_text, show_plan
+from dynapipe_hpc.experiment.explain.show_plan import show_plan
 from dynapipe_hpc.planner.baselines.config import NaivePaddingConfig
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.schedule.lower_bound import LowerBound
 
 
 def on_samples(folder: Path) -> ExperimentConfig:
@@ -28,12 +27,6 @@ def measured(config: ExperimentConfig, path: Path) -> ExperimentConfig:
 
 def shown_plan(config: ExperimentConfig) -> str:
     return show_plan(Experiment(config).open(), iteration=0)
-
-
-def test_a_prediction_says_what_its_bound_rests_on() -> None:
-    text = prediction_text(105.0, LowerBound(100.0, 42.0))
-    bound = "predicted 105.0 ms, lower bound 100.0 ms, gap 5.0 %"
-    assert text == f"{bound}, longest sample's own trip 40 %"
 
 
 def test_a_plan_says_how_many_shapes_its_micro_batches_have(tmp_path: Path) -> None:
@@ -62,15 +55,6 @@ def test_a_plan_says_how_many_shapes_packed_rows_have_at_most(tmp_path: Path) ->
     assert packed.model_copy(update={"planner": planner}).most_shapes is None
     t5 = tiny_t5_experiment().model
     assert packed.model_copy(update={"model": t5}).most_shapes is None
-
-
-def test_a_plan_says_which_ranks_are_its_shards(tmp_path: Path) -> None:
-    config = on_samples(tmp_path)
-    cluster = config.cluster.model_copy(update={"n_shards": 2})
-    shown = shown_plan(config.model_copy(update={"cluster": cluster}))
-    assert "\nrank 1 (replica 0, stage 1, on ranks 2 to 3 of the job): " in shown
-    assert "\nrank 1 | " in shown
-    assert "rank 2" not in shown.replace("ranks 2", "")
 
 
 def test_a_plan_is_drawn_in_letters_and_as_a_file(tmp_path: Path) -> None:

@@ -54,13 +54,6 @@ def test_packed_rows_that_are_filled_up_by_much_lie_between_measured_ones() -> N
     assert grid.rows[-1] * grid.row_tokens[0] == 1024
 
 
-@pytest.mark.parametrize(("n_stages", "n_replicas", "limit"), [(1, 1, 128), (2, 1, 64), (2, 4, 32)])
-def test_the_largest_micro_batch_leaves_two_per_stage_and_replica(
-    n_stages: int, n_replicas: int, limit: int
-) -> None:
-    assert ProfileGrid.from_config(tiny_experiment(n_stages, n_replicas)).max_tokens == limit
-
-
 def test_packed_rows_hold_the_same_samples_end_to_end() -> None:
     grid = ProfileGrid.from_config(tiny_experiment(), max_tokens=64)
     for rows, row in zip(grid.microbatches(), grid.packed(), strict=True):

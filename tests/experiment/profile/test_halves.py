@@ -176,17 +176,6 @@ def test_only_stacks_with_layers_run_twice_and_only_where_something_is_deferred(
     assert clock.split_stacks == in_turn * len(GRID.microbatches()) * n_rounds
 
 
-def test_passes_are_timed_with_two_microbatches_in_flight(clock: Clock) -> None:
-    config = config_of("none", split=True)
-    with tokens_on_disk([(8, 8)], config.model.vocab_size) as tokens:
-        measured = Stack(config, StackShape(n_layers=1), tokens)
-        measured.halves_ms(PaddedRows((0,), 16))
-        assert clock.passes == ["F0", "F1", "B0", "W0", "B1", "W1"]
-        clock.passes.clear()
-        measured.memory(PaddedRows((0,), 16))
-        assert clock.passes == ["F0", "B0"]
-
-
 @pytest.mark.usefixtures("clock")
 def test_a_table_without_halves_gets_them_where_plans_may_split() -> None:
     whole = tables_of(config_of("none", "full", split=False))

@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,6 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import (
     ExecutionMode,
     Layout,
-    MicroBatch,
     PackedRow,
     PaddedRows,
     Recompute,
@@ -26,7 +25,7 @@ from dynapipe_hpc.data.microbatch import (
 )
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.profile.agreeing_shards import OutOfMemoryError
-from dynapipe_hpc.experiment.profile.bench import has_slices, measure_rounds, typical_costs
+from dynapipe_hpc.experiment.profile.bench import has_slices, typical_costs
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import begun_table, modes_to_measure, profile
 from dynapipe_hpc.experiment.profile.stack import (
@@ -38,10 +37,9 @@ from dynapipe_hpc.experiment.profile.stack import (
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
-from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerKey, ProfileTable
+from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, ProfileTable
 
 ALONE = Job(MPI.COMM_SELF)
 CONFIG = tiny_experiment(n_stages=2)
@@ -216,12 +214,6 @@ def test_the_typical_time_is_the_median_of_rounds_and_ranks() -> None:
     assert typical_costs(np.ones((3, 1, 1, 3)), times_ms)[0, 0].tolist() == [6, 6, 1, 1, 1]
 
 
-def all_rounds(stacks: list[Stack], microbatches: Sequence[MicroBatch]) -> FloatArray:
-    return measure_rounds(
-        ALONE, stacks, microbatches, repetition_s=0.0, on_progress=lambda _: None
-    ).costs
-
-
 @contextmanager
 def large_backward_passes_run_out_of_memory(rows: int) -> Iterator[None]:
     """Asks for memory that no machine has, in the backward pass of so many rows or more."""
@@ -246,33 +238,3 @@ def test_after_an_out_of_memory_a_stack_measures_as_a_new_one_does() -> None:
             stack.memory(large)
         assert stack.memory(small).stored_bytes == stored_bytes
         assert stack.memory(large).stored_bytes == 2 * stored_bytes
-
-
-def test_a_fault_of_the_device_is_no_lack_of_memory() -> None:
-    fault = "CUDA error: an illegal memory access was encountered"
-
-    def fail(*_: object) -> None:
-        raise RuntimeError(fault)
-
-    handle = register_module_full_backward_hook(fail)
-    try:
-        with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
-            stack = Stack(CONFIG, StackShape(n_layers=1), tokens)
-            with pytest.raises(RuntimeError, match=fault) as raised:
-                stack.memory(PaddedRows((0,), 16))
-    finally:
-        handle.remove()
-    assert not isinstance(raised.value, OutOfMemoryError)
-
-
-def test_an_out_of_memory_in_one_round_leaves_the_others_right() -> None:
-    small, large = (PaddedRows((0,) * n, 16) for n in (2, 4))
-    with tokens_on_disk([(8, 8)], CONFIG.model.vocab_size) as tokens:
-        stacks = [Stack(CONFIG, StackShape(n_layers=n), tokens) for n in (1, 2)]
-        stored_bytes = [stack.memory(small).stored_bytes for stack in stacks]
-        with large_backward_passes_run_out_of_memory(rows=4):
-            found = all_rounds(stacks, [small, large])
-    assert found.shape == (1, 2, 5)
-    stored = QUANTITIES.index("stored_bytes")
-    assert found[..., stored].tolist() == [stored_bytes]
-    assert (found[..., : stored + 1] > 0).all()

@@ -54,15 +54,6 @@ def test_a_run_that_could_not_stop_in_time_is_ended() -> None:
         time.check(20, checkpoint_s=41)
 
 
-def test_one_long_iteration_does_not_end_a_run() -> None:
-    time = CheckpointTime(CheckpointConfig(every=10, grace_s=60))
-    for iteration_s in (20, 20, 300, 20):
-        time.check(iteration_s, checkpoint_s=39)
-    time.check(300, checkpoint_s=38)
-    with pytest.raises(RunError, match=r"an iteration takes 20\.0 s and a checkpoint 50"):
-        time.check(20, checkpoint_s=50)
-
-
 ASKED_TWICE = """
 import os, signal, time
 from dynapipe_hpc.job.ending import Ending
@@ -85,17 +76,3 @@ def test_a_request_that_comes_twice_does_not_end_a_run_that_stops() -> None:
         [sys.executable, "-c", ASKED_TWICE], capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stdout) == (0, "goes on\n"), ended.stderr
-
-
-def test_checkpoints_that_training_waits_for_are_told_of_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    time = CheckpointTime(CheckpointConfig(every=2))
-    time.check(10, checkpoint_s=19)
-    assert capsys.readouterr().err == ""
-    time.check(10, checkpoint_s=21)
-    time.check(10, checkpoint_s=30)
-    assert capsys.readouterr().err == (
-        "dynapipe-hpc: warning: a checkpoint takes 21.0 s, but checkpoint.every = 2 iterations "
-        "take only 20.0 s, so training waits; raise checkpoint.every\n"
-    )

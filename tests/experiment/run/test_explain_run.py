@@ -149,14 +149,6 @@ def test_a_lock_file_that_goes_while_it_is_looked_at_is_no_error(run: Path) -> N
     assert explain_run(run).startswith("killed: ")
 
 
-def test_a_run_without_checkpoints_starts_again(tmp_path: Path) -> None:
-    RunFolder.create(tmp_path, "", {})
-    assert explain_run(tmp_path).splitlines()[-2:] == [
-        "last iteration: none was completed",
-        "newest checkpoint: none; the run starts again from the beginning",
-    ]
-
-
 def test_a_resumed_run_has_not_ended(run: Path) -> None:
     ended(run, JobOutcome.STOPPED, 75, "stopped by SIGTERM")
     RunFolder.resume(run, "", {}, 4)

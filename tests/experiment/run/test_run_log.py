@@ -23,7 +23,6 @@ from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.report.config import ReportConfig
 from dynapipe_hpc.report.run_folder import RunFolder
 
-PLACEMENT = Placement((4,))
 SAMPLES = [Sample(i, 7, 5) for i in (2, 4, 7)]
 Output = pytest.CaptureFixture[str]
 
@@ -35,21 +34,28 @@ def trained_for(iterations: int, decay: int | None = None) -> ExperimentConfig:
     return config.model_copy(update={"training": training})
 
 
-def continued_text(folder: Path, config: ExperimentConfig, capsys: Output) -> str:
-    lock = RunLock(folder, "")
-    RunLog(
-        trained_for(10),
-        PLACEMENT,
+def log_in(
+    config: ExperimentConfig,
+    folder: Path,
+    lock: RunLock | None = None,
+    n_done: int = 0,
+    placement: Placement = Placement((4,)),  # noqa: B008 - it is frozen
+) -> RunLog:
+    return RunLog(
+        config,
+        placement,
         folder,
         machine={},
-        n_done=0,
-        lock=lock,
+        n_done=n_done,
+        lock=lock or RunLock(folder, ""),
         quiet_period=QuietPeriod(),
-    ).close()
+    )
+
+
+def continued_text(folder: Path, config: ExperimentConfig, capsys: Output) -> str:
+    log_in(trained_for(10), folder).close()
     capsys.readouterr()
-    RunLog(
-        config, PLACEMENT, folder, machine={}, n_done=10, lock=lock, quiet_period=QuietPeriod()
-    ).close()
+    log_in(config, folder, n_done=10).close()
     return capsys.readouterr().out
 
 
@@ -89,15 +95,7 @@ def log_of(folder: Path) -> Iterator[RunLog]:
     lock = RunLock(folder, "")
     lock.acquire()
     try:
-        yield RunLog(
-            trained_for(10),
-            Placement((2, 2)),
-            folder,
-            machine={},
-            n_done=0,
-            lock=lock,
-            quiet_period=QuietPeriod(),
-        )
+        yield log_in(trained_for(10), folder, lock, placement=Placement((2, 2)))
     finally:
         lock.release()
 
@@ -133,16 +131,7 @@ def test_metrics_count_tokens_and_estimate_what_is_left(tmp_path: Path) -> None:
     assert (first.tokens, last.tokens) == (36, 108)
     assert first.seconds_left == pytest.approx(9 * 0.5, abs=0.1)
     assert datetime.fromisoformat(first.time).utcoffset() is not None
-    lock = RunLock(tmp_path / "run")
-    resumed = RunLog(
-        trained_for(10),
-        PLACEMENT,
-        tmp_path / "run",
-        machine={},
-        n_done=2,
-        lock=lock,
-        quiet_period=QuietPeriod(),
-    )
+    resumed = log_in(trained_for(10), tmp_path / "run", n_done=2)
     resumed.close()
     assert resumed._pace.record(record(2), 500.0).tokens == 72 + 1000
 
@@ -152,9 +141,7 @@ def printed(folder: Path, capsys: Output, **report: int) -> list[str]:
     config = trained_for(10).model_copy(update={"report": ReportConfig(**report)})
     lock = RunLock(folder, "")
     lock.acquire()
-    log = RunLog(
-        config, PLACEMENT, folder, machine={}, n_done=0, lock=lock, quiet_period=QuietPeriod()
-    )
+    log = log_in(config, folder, lock)
     for iteration in range(10):
         norm = math.inf if iteration == 4 else 1.0
         log.add(iteration_result(iteration, gradient_norm=norm), SAMPLES, (), 500.0)

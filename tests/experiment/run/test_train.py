@@ -83,10 +83,6 @@ def test_an_evaluation_that_is_made_up_for_may_end_training() -> None:
     assert is_complete(4, 6, history)
 
 
-def test_a_run_that_is_asked_to_stop_before_its_first_iteration_makes_none() -> None:
-    assert end_of(0, LossHistory(1), {0: SIGTERM}) == (SIGTERM, [end(0, stopped=True)])
-
-
 def test_the_best_has_the_lowest_loss_since_training_began() -> None:
     history = LossHistory(patience=0)
     losses = {0: 0.5, 10: 3.0, 20: 2.0, 30: 2.0, 40: math.nan, 50: 1.0}

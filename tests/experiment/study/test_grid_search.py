@@ -14,7 +14,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config, to_toml
-from dynapipe_hpc.experiment.study.grid_search import check_runs, grid_search, write_runs
+from dynapipe_hpc.experiment.study.grid_search import grid_search, write_runs
 from dynapipe_hpc.experiment.study.predict import Pruned, Refusal, VariantPrediction, predict
 from dynapipe_hpc.experiment.study.variants import ROWS, grid
 from dynapipe_hpc.job.ranks import Alone
@@ -53,13 +53,6 @@ def test_a_tuned_baseline_is_tried_with_every_size_in_every_mode() -> None:
     budget = {"name": "budget", "planner": {"batch": {"rule": "token_budget"}}}
     settings = [v.setting for v in grid(study(budget))[0]]
     assert settings == 2 * [8, 16, 32, 64, 128, 256]
-
-
-def test_other_numbers_of_ranks_have_no_grid() -> None:
-    config = study(OURS)
-    three = config.model_copy(update={"cluster": config.cluster.model_copy(update={"n_stages": 3})})
-    with pytest.raises(InputError, match=r"\[cluster\] has 3 ranks .* use dynapipe-hpc tune"):
-        grid(three)
 
 
 @pytest.mark.parametrize(
@@ -138,17 +131,6 @@ def test_the_best_points_become_configurations_for_a_job_array(tmp_path: Path) -
         ]
     with pytest.raises(InputError, match="already exists"):
         write_runs(folder, config, outcomes, 2)
-
-
-def test_what_cannot_run_is_said_before_the_search(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tmp_path / "study.toml"
-    config.write_text(to_toml(study(OURS)))
-    assert main(["grid-search", str(config), "--runs", str(tmp_path / "runs")]) == 2
-    assert "data.lengths: draws lengths of samples that have no tokens" in capsys.readouterr().err
-    with pytest.raises(InputError, match="has spaces, at which"):
-        check_runs(Path("my runs"), tiny_experiment())
 
 
 def test_a_number_of_runs_without_a_folder_for_them_is_refused(

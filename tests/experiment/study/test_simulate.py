@@ -19,7 +19,7 @@ from dynapipe_hpc.cli.open_ranks import open_ranks
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.load import ConfigError, to_toml
+from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.run_lock import locked
 from dynapipe_hpc.experiment.study.predict import PlannedIteration
 from dynapipe_hpc.experiment.study.simulate import simulate
@@ -125,14 +125,6 @@ def test_a_killed_simulation_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert (killed / "planning.jsonl").read_text().startswith("".join(whole_lines[:-1]))
 
 
-def test_an_iteration_without_a_plan_has_the_reason(tmp_path: Path) -> None:
-    large = {"name": "too large", "planner": {"batch": {"rule": "naive_padding"}},
-             "cluster": {"device_memory_bytes": 1000}}  # fmt: skip
-    record = simulated(study(large), tmp_path)["too large", 0]
-    assert "memory" in record.reason
-    assert (record.iteration_ms, record.row_tokens) == (0, 0)
-
-
 def test_the_table_compares_real_tokens_per_predicted_second(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,21 +152,6 @@ def test_another_folder_or_configuration_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").touch()
     with pytest.raises(InputError, match="holds files that no simulation wrote"):
         simulated(study(METHODS[0]), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("method", "told"),
-    [
-        ({"planner": {"bath": {}}}, r"'a': unknown key 'planner\.bath'; did you mean 'batch'\?"),
-        ({"cluster": {"n_stages": 9}}, r"'a'.*cluster\.n_stages \(9\) exceeds model\.n_layers"),
-    ],
-)
-def test_a_method_that_cannot_be_is_named(
-    method: Mapping[str, object], told: str, tmp_path: Path
-) -> None:
-    with pytest.raises(ConfigError, match=told):
-        simulated(study({"name": "a", **method}), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def by_table(path: Path, state_factor: float) -> ExperimentConfig:

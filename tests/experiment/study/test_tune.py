@@ -55,12 +55,6 @@ def test_all_divisions_of_the_ranks_are_tried_with_all_rules(config: ExperimentC
     assert set(found.values()) == {6}
 
 
-def test_layers_are_placed_anew_on_another_number_of_stages(config: ExperimentConfig) -> None:
-    possible = [v for v in variants(config) if v.cluster.n_shards != 4]
-    placed = {v.cluster.n_stages: v.of(config).model.layers_per_stage for v in possible}
-    assert placed == {1: None, 2: None, 4: (1, 1, 1, 1)}
-
-
 def test_a_prediction_is_that_of_the_planner_of_the_variant(config: ExperimentConfig) -> None:
     found = [p for p in tune(Experiment(config), 2) if isinstance(p, VariantPrediction)]
     cluster = config.cluster.model_copy(update={"n_stages": 2, "n_replicas": 2})
