@@ -50,59 +50,36 @@ WHOLE = "is not one piece of the file, uncompressed"
 CHANGES: dict[str, tuple[Change, str]] = {
     **NO_FILES,
     "empty": (be(""), "not a complete HDF5 file"),
-    "text": (be("no HDF5\n" * 100), "not a complete HDF5 file"),
-    "zeros": (be(bytes(10_000)), "not a complete HDF5 file"),
     "a signature and nothing else": (be(b"\x89HDF\r\n\x1a\n"), "not a complete HDF5 file"),
     "another format": (
         with_attribute("format", np.bytes_(b"x")),
         "not a dataset|neither a dataset",
     ),
-    "no format": (with_attribute("format", None), "not a dataset|neither a dataset"),
-    "a format of a number": (with_attribute("format", 7), "not a dataset|neither a dataset"),
     "a format that is no text": (
         with_attribute("format", np.bytes_(b"\xff\x1b[2J")),
         "not a dataset|neither a dataset",
     ),
     "another version": (with_attribute("schema_version", 99), "schema version 99"),
-    "a version in words": (with_attribute("schema_version", "one"), "schema version one"),
-    "versions": (with_attribute("schema_version", [1, 1]), "schema version .1 1."),
-    "no version": (with_attribute("schema_version", None), "schema version None"),
     "an older version": (
         with_attribute("schema_version", 3),
         "reads 5; make it again",
     ),
     "a header of numbers": (replaced("header", 7), r"'header' has shape \(\) and type int64"),
     "a header that is no JSON": (replaced("header", np.bytes_(b"\xff")), "damaged dataset: header"),
-    "a header of nothing": (replaced("header", np.bytes_(b"[" * 9999)), "damaged dataset: header"),
-    "two headers": (replaced("header", np.array([b"{}"] * 2)), r"'header' has shape \(2,\)"),
     "no vocab_size": (headed(vocab_size=...), "damaged dataset: .*vocab_size"),
-    "vocab_size of 0": (headed(vocab_size=0), "damaged dataset: .*vocab_size"),
-    "vocab_size below 0": (headed(vocab_size=-5), "damaged dataset: .*vocab_size"),
     "vocab_size of many digits": (headed(vocab_size=10**400), "damaged dataset: "),
-    "vocab_size of several": (headed(vocab_size=[3, 4]), "damaged dataset: "),
     "eos_id beyond the vocabulary": (headed(eos_id=50), "damaged dataset: .*eos_id"),
     "a tokenizer of a number": (headed(tokenizer_name=2**60), "damaged dataset: "),
-    "sources of numbers": (headed(sources=[1, 2]), "damaged dataset: "),
     "no inputs": (deleted("inputs"), "'inputs/.*' is missing"),
-    "no input tokens": (deleted("inputs/tokens"), "'inputs/tokens' is missing"),
     "no tasks": (deleted("task_ids"), "'task_ids' is missing"),
     "a group for a dataset": (
         in_hdf5(lambda f: (f.__delitem__("crcs"), f.create_group("crcs"))),
         "'crcs' is a group, not an array",
     ),
-    "an array for a group": (replaced("inputs", np.ones(4)), "'inputs/tokens' is missing"),
     "tokens of floats": (replaced("inputs/tokens", np.ones(4)), "'inputs/tokens' has .*float64"),
-    "tokens of four bytes": (replaced("inputs/tokens", np.ones(4, "<u4")), "has .*uint32"),
-    "tokens of another machine": (replaced("inputs/tokens", np.ones(4, ">u2")), "has .*>u2"),
     "tokens in two dimensions": (
         replaced("inputs/tokens", np.ones((2, 2), np.uint16)),
         r"'inputs/tokens' has shape \(2, 2\)",
-    ),
-    "one token alone": (replaced("inputs/tokens", np.uint16(1)), r"'inputs/tokens' has shape \(\)"),
-    "no value": (replaced("inputs/tokens", h5py.Empty("<u2")), f"'inputs/tokens' {WHOLE}"),
-    "tokens of records": (
-        replaced("inputs/tokens", np.zeros(3, [("a", "u2"), ("b", "u2")])),
-        "'inputs/tokens' has ",
     ),
     "fewer tokens than offsets say": (
         replaced("inputs/tokens", np.ones(7, np.uint16)),
@@ -112,10 +89,8 @@ CHANGES: dict[str, tuple[Change, str]] = {
         replaced("inputs/offsets", np.array([0, 2**63 - 1, -(2**63), *[5] * 10])),
         "must start at 0 and never decrease",
     ),
-    "offsets of floats": (replaced("inputs/offsets", np.arange(13) / 2), "'inputs/offsets' has "),
     "fewer tasks than samples": (replaced("task_ids", np.zeros(3, np.int32)), "different lengths"),
     "terabytes of tasks": (huge("task_ids", "i4"), f"'task_ids' {WHOLE}"),
-    "terabytes of tokens": (huge("inputs/tokens", "u2"), f"'inputs/tokens' {WHOLE}"),
     "compressed zeros": (
         replaced("crcs", np.zeros(1 << 22, np.uint32), compression=9),
         f"'crcs' {WHOLE}",
@@ -126,16 +101,8 @@ CHANGES: dict[str, tuple[Change, str]] = {
         beside_a_pipe(linked("inputs/tokens", h5py.ExternalLink("pipe.h5", "/x"))),
         "'inputs/tokens' is a link",
     ),
-    "inputs from a pipe": (
-        beside_a_pipe(linked("inputs", h5py.ExternalLink("pipe.h5", "/x"))),
-        "'inputs/.*' is a link",
-    ),
     "a soft link to nothing": (linked("crcs", h5py.SoftLink("/none")), "'crcs' is "),
     "a soft link to itself": (linked("crcs", h5py.SoftLink("/crcs")), "'crcs' is "),
-    "an external link to a device": (
-        linked("crcs", h5py.ExternalLink("/dev/zero", "/crcs")),
-        "'crcs' is ",
-    ),
     "data in another file": (
         in_hdf5(
             lambda f: (
