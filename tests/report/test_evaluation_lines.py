@@ -1,6 +1,5 @@
 """Evaluations in the table and the figure of a report."""
 
-import math
 from pathlib import Path
 
 from tests.examples.example_runs import write_run
@@ -9,17 +8,11 @@ from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.figures import figures
 from dynapipe_hpc.report.records import EvaluationRecord, TaskLoss
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.report.table import MAX_TASKS, evaluation_rows, lowest, text_table
+from dynapipe_hpc.report.table import MAX_TASKS, evaluation_rows, text_table
 
 
 def record(n_done: int, loss: float) -> EvaluationRecord:
     return EvaluationRecord(n_done, loss, 30.0, {"sorting": TaskLoss(loss, 10)})
-
-
-def test_the_lowest_loss_is_never_one_that_is_no_number() -> None:
-    run = [record(0, math.nan), record(5, 2.0), record(10, 1.5), record(15, 1.5)]
-    assert lowest(run).n_done == 10
-    assert lowest(run[:1]).n_done == 0
 
 
 def test_runs_with_and_without_evaluations_stand_side_by_side() -> None:

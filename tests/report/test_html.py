@@ -93,13 +93,6 @@ def test_links_lead_to_the_files_of_the_runs(tmp_path: Path) -> None:
     ]
 
 
-def test_the_last_iteration_that_all_runs_traced_is_shown(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / name, 9, n_traced=n) for name, n in (("a", 3), ("b", 7))]
-    page = page_of(*runs)
-    assert "a, iteration 2: planned 65.0 ms, measured 72.0 ms" in page.text
-    assert "b, iteration 2: planned 65.0 ms, measured 72.0 ms" in page.text
-
-
 def test_a_run_that_died_is_shown_as_far_as_it_got(tmp_path: Path) -> None:
     write_run(tmp_path / "x", 6, n_traced=3)
     for name in ("iterations.jsonl", "timelines.jsonl"):

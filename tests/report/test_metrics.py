@@ -3,10 +3,9 @@
 import math
 from typing import Any
 
-import pytest
 from tests.examples.example_runs import record
 
-from dynapipe_hpc.report.metrics import duration, log_line, metrics, short
+from dynapipe_hpc.report.metrics import log_line, metrics
 
 
 def test_trackers_get_every_number_in_its_unit() -> None:
@@ -40,39 +39,3 @@ def test_what_asks_for_attention_has_a_line_of_its_own() -> None:
     _, second, third = log_line(record(gradient_norm=math.inf, **outlier)).splitlines()
     assert second == "  sample 2 (1,600 tokens) adds 180 ms"
     assert third == "  update skipped: a gradient is not finite"
-
-
-@pytest.mark.parametrize(
-    ("amount", "expected"),
-    [
-        (0, "0"),
-        (0.567, "0.57"),
-        (7, "7"),
-        (999.4, "999"),
-        (999.6, "1.00k"),
-        (12_345, "12.3k"),
-        (99_960, "100k"),
-        (9_996, "10.0k"),
-        (4_560_000, "4.56M"),
-        (3e16, "30000T"),
-    ],
-)
-def test_amounts_have_three_digits(amount: float, expected: str) -> None:
-    assert short(amount) == expected
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (0.4, "0s"),
-        (59.4, "59s"),
-        (59.6, "1m00"),
-        (187, "3m07"),
-        (3599.6, "1h00"),
-        (5 * 3600 + 9 * 60 + 59, "5h09"),
-        (48 * 3600, "2d00"),
-        (12 * 86400 + 4 * 3600, "12d04"),
-    ],
-)
-def test_durations_have_two_units(seconds: float, expected: str) -> None:
-    assert duration(seconds) == expected

@@ -21,12 +21,6 @@ def test_a_run_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert found.machine == {"host": "n1", "cores": 4}
 
 
-def test_a_run_that_finished_no_iteration_can_be_started_again(tmp_path: Path) -> None:
-    RunFolder.create(tmp_path / "x", "a = 1\n", {})
-    RunFolder.create(tmp_path / "x", "a = 2\n", {}).add(record())
-    assert RunFolder.open(tmp_path / "x").config == "a = 2\n"
-
-
 UNFINISHED = f"{0xABC:016x}.partial"
 
 
@@ -103,14 +97,3 @@ def test_a_run_goes_on_behind_what_counts(tmp_path: Path, n_done: int) -> None:
     assert list(found.records()) == list(whole.records())[:n_done]
     assert found.timelines() == whole.timelines()[:n_done]
     assert (found.config, found.machine) == ("a = 2\n", {"host": "n2"})
-
-
-def test_what_follows_is_as_if_nothing_had_been_left_out(tmp_path: Path) -> None:
-    write_run(tmp_path / "whole", 3, n_traced=3)
-    write_run(tmp_path / "x", 3, n_traced=3)
-    folder = RunFolder.resume(tmp_path / "x", "", {}, 2)
-    folder.add(record(2))
-    folder.add_trace(example_plans(2), example_traces(2))
-    folder.close()
-    for name in ("iterations.jsonl", "trace.json"):
-        assert (tmp_path / "x" / name).read_text() == (tmp_path / "whole" / name).read_text()

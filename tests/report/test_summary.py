@@ -7,7 +7,7 @@ from tests.examples.example_runs import record
 
 from dynapipe_hpc.report import summary
 from dynapipe_hpc.report.records import IterationRecord
-from dynapipe_hpc.report.summary import largest_loss_difference, n_warm_up, summarise
+from dynapipe_hpc.report.summary import n_warm_up, summarise
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,6 @@ def test_the_warm_up_counts_only_in_the_totals() -> None:
     assert found.typical(lambda r: r.plans_ahead) == 2
 
 
-def test_loss_is_compared_at_equal_iterations() -> None:
-    reference = [record(0, loss=4.0), record(1, loss=2.0)]
-    run = [record(0, loss=4.0), record(1, loss=2.1), record(2, loss=1000.0)]
-    assert largest_loss_difference(run, reference) == pytest.approx(0.05)
-
-
 MOST = 100
 N_ITERATIONS = 1001
 
@@ -61,12 +55,6 @@ def test_of_a_long_run_evenly_spaced_iterations_are_kept() -> None:
     found = summarise("x", long_run())
     assert [each.iteration for each in found.kept] == list(range(0, N_ITERATIONS, 16))
     assert (found.first.iteration, found.last.iteration) == (0, N_ITERATIONS - 1)
-
-
-@pytest.mark.usefixtures("_few_are_kept")
-def test_those_kept_of_two_long_runs_are_the_same() -> None:
-    kept = [{each.iteration for each in summarise("x", long_run(first)).kept} for first in (0, 7)]
-    assert kept[0] - {0} == kept[1] - {7}  # the first of a run is always kept
 
 
 @pytest.mark.usefixtures("_few_are_kept")

@@ -10,7 +10,7 @@ from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.html import write_page
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.table import text_table
-from dynapipe_hpc.report.time_use import Use, rank_time, time_use
+from dynapipe_hpc.report.time_use import Use, rank_time
 from dynapipe_hpc.report.timeline import timeline_of
 from dynapipe_hpc.report.work_shares import PassShares, WorkShares
 
@@ -94,15 +94,6 @@ def test_only_traced_iterations_after_the_warm_up_count(tmp_path: Path) -> None:
     assert of_first is not None
     assert of_first.n_iterations == 1
     assert (found.in_warm_up, of_first.in_warm_up) == (False, True)
-
-
-def test_of_iterations_that_are_not_all_kept_those_after_the_first_few_are_steady() -> None:
-    records = [record(8 * k) for k in range(6)]
-    traced = timeline_of(example_plans(), traces(0), [[SHARES]] * 2)
-    timelines = {each.iteration: traced for each in records[:3]}
-    found = time_use(records, 3, timelines, n_stages=2)
-    assert found is not None
-    assert (found.n_iterations, found.in_warm_up) == (2, False)
 
 
 def write_traced_first(path: Path) -> RunFolder:

@@ -17,16 +17,6 @@ from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction
 from dynapipe_hpc.report.timeline import BarKind, timeline_of
 
 
-def test_planned_bars_are_the_passes_at_their_predicted_times() -> None:
-    planned = timeline_of(example_plans(), example_traces()).planned
-    assert [(b.rank, b.label, b.start_ms, b.end_ms) for b in planned] == [
-        (0, "F0", 0, 10),
-        (0, "B0", 41, 60),
-        (1, "F0", 11, 21),
-        (1, "B0", 21, 40),
-    ]
-
-
 def test_measured_bars_are_the_instructions_in_the_order_of_the_plan() -> None:
     measured = timeline_of(example_plans(), example_traces()).measured
     assert [b.label for b in measured if b.rank == 1] == [

@@ -55,35 +55,6 @@ def as_lines(path: Path) -> list[str]:
     return [f"[{line.lstrip('[,')}]" for line in lines]
 
 
-def test_transfers_and_waits_have_their_own_track(tmp_path: Path) -> None:
-    names = {e["tid"]: e["args"]["name"] for e in events(tmp_path) if e["name"] == "thread_name"}
-    tracks = {(e["cat"], names[e["tid"]]) for e in events(tmp_path) if e["ph"] == "X"}
-    assert tracks == {
-        ("iteration", "compute"),
-        ("load", "compute"),
-        ("forward", "compute"),
-        ("backward", "compute"),
-        ("update", "compute"),
-        ("transfer", "transfers and waits"),
-        ("wait", "transfers and waits"),
-    }
-
-
-def test_slices_of_a_track_nest_or_follow_each_other(tmp_path: Path) -> None:
-    by_track = defaultdict(list)
-    for event in events(tmp_path):
-        if event["ph"] == "X":
-            start_ns, length_ns = round(1e3 * event["ts"]), round(1e3 * event["dur"])
-            by_track[event["tid"]].append((start_ns, -length_ns))
-    for slices in by_track.values():
-        open_until: list[int] = []
-        for start_ns, minus_length_ns in sorted(slices):
-            while open_until and open_until[-1] <= start_ns:
-                open_until.pop()
-            assert not open_until or start_ns - minus_length_ns <= open_until[-1]
-            open_until.append(start_ns - minus_length_ns)
-
-
 def events(folder: Path) -> list[dict[str, Any]]:
     file = folder / "trace.json"
     file.unlink(missing_ok=True)
