@@ -31,24 +31,6 @@ def test_a_decoder_without_a_family_of_its_own(
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "left_out", "told"),
-    [
-        ("starcoder2", "layer_types", "windows of 6 tokens in 4 of 4 layers"),
-        ("gemma2", "layer_types", "windows of 6 tokens in 2 of 4 layers"),
-    ],
-)
-def test_windows_are_those_that_transformers_makes_of_the_settings(
-    name: str, left_out: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    saved_decoder(name, tmp_path)
-    path = tmp_path / "config.json"
-    settings = json.loads(path.read_text())
-    settings.pop(left_out, None)
-    path.write_text(json.dumps(settings))
-    assert f'family = "transformers": {told}' in inspected(tmp_path, capsys)
-
-
 def test_a_decoder_of_two_families(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved_decoder("llama", tmp_path)
     _, own, theirs = inspected(tmp_path, capsys)

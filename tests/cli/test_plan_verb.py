@@ -77,15 +77,6 @@ def planned(tmp_path: Path, config: str, lengths: str, *more: str) -> list[dict[
     return batches
 
 
-def test_every_sample_is_in_a_row_that_holds_it(tmp_path: Path, config: str, lengths: str) -> None:
-    for batch, samples in zip(planned(tmp_path, config, lengths), BATCHES, strict=True):
-        found = [m for replica in batch["replicas"] for m in replica["microbatches"]]
-        assert sorted(i for m in found for i in m["samples"]) == list(range(len(samples)))
-        for m in found:
-            assert max(samples[i] for i in m["samples"]) <= m["input_tokens"] <= 32
-            assert (m["target_tokens"], m["layout"], m["recompute"]) == (0, "padded", "none")
-
-
 def test_a_sample_whose_row_would_be_longer_than_the_model_is_refused(
     tmp_path: Path, config: str, lengths: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,21 +106,6 @@ def test_the_plans_can_be_simulated_again(tmp_path: Path, config: str, lengths: 
         assert batch["planning_ms"] > 0
 
 
-def test_rows_of_several_samples_are_called_dense_and_have_a_bound(
-    tmp_path: Path, config: str, lengths: str
-) -> None:
-    packing = [
-        f"--set=planner.batch.{setting}"
-        for setting in ("rule=dense_packing", "rows_per_microbatch=1")
-    ]
-    first, _ = planned(tmp_path, config, lengths, *packing, "--set=cluster.n_replicas=1")
-    (replica,) = first["replicas"]
-    assert [m["samples"] for m in replica["microbatches"]] == [[1], [5, 6], [3, 2, 0], [4]]
-    layouts = [m["layout"] for m in replica["microbatches"]]
-    assert layouts == ["dense"] * 4
-    assert first["lower_bound_ms"] <= first["predicted_iteration_ms"] * (1 + 1e-12)
-
-
 def test_packed_pairs_are_written_with_both_sides(tmp_path: Path) -> None:
     shared = shared_folder("lengths").parent
     config = A100.with_name("authors_t5_11b_32gpu.toml")
@@ -153,20 +129,6 @@ def test_packed_pairs_are_written_with_both_sides(tmp_path: Path) -> None:
         assert 0 < batch["lower_bound_ms"] <= batch["predicted_iteration_ms"]
 
 
-def test_a_line_is_printed_per_batch(
-    tmp_path: Path, config: str, lengths: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    planned(tmp_path, config, lengths)
-    first, second = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(
-        r"batch 0: 7 samples, predicted [\d.]+ ms, lower bound [\d.]+ ms, gap \d+\.\d %, "
-        r"longest sample's own trip \d+ %, "
-        r"planned in [\d.]+ ms",
-        first,
-    )
-    assert second.startswith("batch 1: 2 samples")
-
-
 def test_costs_come_from_the_profile_that_is_named(
     tmp_path: Path, config: str, lengths: str
 ) -> None:
@@ -179,20 +141,6 @@ def test_costs_come_from_the_profile_that_is_named(
     by_config = planned(tmp_path, config, lengths)
     plans = [[batch["replicas"] for batch in p] for p in (by_csv, by_table, by_config)]
     assert plans[0] == plans[1] != plans[2]
-
-
-def test_the_mode_of_recomputation_is_written(tmp_path: Path, config: str, lengths: str) -> None:
-    full = "".join(PROFILE.splitlines(keepends=True)[1:]).replace("1,none", "1,full")
-    (tmp_path / "a.csv").write_text(PROFILE + full)
-    (tmp_path / "a_parameters.csv").write_text(
-        f"{PARAMETERS}1,full,encoder,4\n1,full,embedding,5\n"
-    )
-    settings = ("kind=profiled", "path=replaced.h5", 'recompute=["full"]')
-    overrides = [f"--set=planner.cost.{setting}" for setting in settings]
-    profile = ["--profile", str(tmp_path / "a.csv")]
-    for batch in planned(tmp_path, config, lengths, *profile, *overrides):
-        modes = [m["recompute"] for r in batch["replicas"] for m in r["microbatches"]]
-        assert set(modes) == {"full"}
 
 
 def test_a_mode_may_admit_no_micro_batch_at_all(tmp_path: Path) -> None:
@@ -208,15 +156,6 @@ def test_a_mode_may_admit_no_micro_batch_at_all(tmp_path: Path) -> None:
     assert sorted(m["samples"] for m in found) == [[0], [1], [2]]
     assert {m["recompute"] for m in found} == {"full"}
     assert max(peak for r in batch["replicas"] for peak in r["peak_bytes"]) <= 37_820_000_000
-
-
-def test_a_plan_with_measured_costs_comes_near_its_bound(tmp_path: Path) -> None:
-    profile = shared_folder("profiles") / "a100_40gb_gpt_6.7b.csv"
-    lengths = shared_folder("lengths") / "gpt_max2048_gbs65536.json"
-    settings = ["--set=cluster.n_stages=4", "--set=model.n_layers=16", "--profile", str(profile)]
-    for batch in planned(tmp_path, str(A100), str(lengths), *settings):
-        assert batch["lower_bound_ms"] < batch["predicted_iteration_ms"]
-        assert batch["predicted_iteration_ms"] < 1.05 * batch["lower_bound_ms"]
 
 
 @pytest.mark.parametrize(

@@ -77,12 +77,3 @@ def test_all_ranks_end_soon_with_one_message(folder: Path) -> None:
     said = [line for line in job.stderr.splitlines() if line.startswith("dynapipe-hpc:")]
     assert len(said) == 1
     assert "this job has 4" in said[0]
-
-
-@pytest.mark.slow
-def test_a_broken_torch_is_one_message(folder: Path) -> None:
-    (folder / "torch.py").write_text("raise OSError('libtorch.so: damaged')")
-    ((_, _, said),) = run_program(folder, [("run", "config.toml", "-o", "run")])
-    assert said.startswith("dynapipe-hpc: torch cannot be loaded (OSError: libtorch.so")
-    assert said.count("\n") == 1
-    assert not (folder / "run").exists()

@@ -8,7 +8,6 @@ from dynapipe_hpc.job.launch import (
     check_interface,
     check_threads,
     check_world,
-    library_name,
 )
 
 OPEN_MPI = "Open MPI v5.0.11, package: Open MPI, ident: 5.0.11, Sep 16, 2026\0"
@@ -20,19 +19,6 @@ INTEL = "Intel(R) MPI Library 2021.9 for Linux* OS\n"
 
 def started(launcher: str | None, interface: str | None, size: int = 4) -> LaunchEnvironment:
     return LaunchEnvironment(launcher, interface, 0, size, 0, False, None, 1)
-
-
-@pytest.mark.parametrize(
-    ("version", "name"),
-    [
-        (OPEN_MPI, "Open MPI v5.0.11"),
-        (MPICH, "MPICH 5.0.2"),
-        (CRAY, "CRAY MPICH version 8.1.25.17 (ANL base 3.4a2)"),
-        (INTEL, "Intel(R) MPI Library 2021.9 for Linux* OS"),
-    ],
-)
-def test_a_library_is_named_briefly(version: str, name: str) -> None:
-    assert library_name(version) == name
 
 
 @pytest.mark.parametrize(

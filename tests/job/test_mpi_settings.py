@@ -78,12 +78,6 @@ def test_a_home_is_there_where_the_environment_has_none(
     assert "HOME" not in os.environ
 
 
-def test_what_a_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FILES, "mine.conf")
-    with open_mpi_settings(is_own=True):
-        assert os.environ[FILES] == "mine.conf"
-
-
 @pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="not a virtual environment")
 def test_the_settings_are_in_the_environment_where_mpiexec_reads_them() -> None:
     for settings in (OF_LAUNCHER, OF_RANKS):

@@ -1,14 +1,12 @@
 """Ranks of one host, as mpiexec starts them: nobody reaches them from outside."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests.jobs.command_line import BIN, ROOT
-from tests.jobs.listening import open_to_others
 
 from dynapipe_hpc.job.launch import read_started
 from dynapipe_hpc.job.mpi_settings import prefer_loopback, shared_memory_only
@@ -89,12 +87,3 @@ def test_nccl_takes_the_loopback_interface_on_one_host_only() -> None:
     assert environment == {"NCCL_SOCKET_IFNAME": "ib0"}
     prefer_loopback(read_started({}, 1), environment)
     assert environment == {"NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "lo"}
-
-
-def test_the_tables_of_the_system_are_read_rightly() -> None:
-    before = open_to_others(os.getpid())
-    with socket.create_server(("127.0.0.1", 0)):
-        assert open_to_others(os.getpid()) == before
-    with socket.create_server(("0.0.0.0", 0)) as server:  # noqa: S104 - what is looked for
-        port = server.getsockname()[1]
-        assert set(open_to_others(os.getpid())) - set(before) == {f"0.0.0.0 {port}"}

@@ -29,14 +29,6 @@ def test_a_task_of_an_array_is_named_by_both_numbers() -> None:
     assert read_slurm_job(task) == SlurmJob(14, 0, "12_2")
 
 
-def test_a_job_that_cannot_be_requeued_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RunError, match=r"did not requeue job 12: .*scontrol.*; submit it again"):
-        requeue(JOB)
-
-
 def test_what_slurm_answers_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "scontrol"
     program.write_text("#!/bin/sh\necho slurm_requeue: $* is not permitted >&2\nexit 1\n")
