@@ -22,8 +22,6 @@ from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.update import iteration_ms
 from dynapipe_hpc.planner.search.config import SearchConfig
 
-SAMPLES = samples_of([96, 96, 40, 8, 8, 90, 50])
-
 
 def planner_of(memory_bytes: int) -> Planner:
     """Tries three ways, all scheduled by 1F1B."""
@@ -33,18 +31,6 @@ def planner_of(memory_bytes: int) -> Planner:
         for config in (naive(1), dense(96, 1), budget(104))
     ]
     return Planner(EveryChooser(ways), cost, cluster, 8, rows_only(cluster))
-
-
-def test_a_search_without_effort_has_the_best_start_as_its_only_candidate() -> None:
-    cluster = Cluster(n_stages=2, device_memory_bytes=10_000)
-    cost, rules = linear_cost(), [RULES["adaptive"]]
-    first, *_ = (
-        BestOfSearch(rules, SearchConfig(effort=25_000), cost, cluster).choose(SAMPLES).tried
-    )
-    (only,) = BestOfSearch(rules, SearchConfig(effort=0), cost, cluster).choose(SAMPLES).candidates
-    assert isinstance(first, Candidate) and isinstance(only, Candidate)
-    assert only.way == "local search, 0 moves, padded, recompute none"
-    assert only.iteration_ms == first.iteration_ms
 
 
 def test_a_search_counts_what_stages_reduce_behind_their_last_pass() -> None:

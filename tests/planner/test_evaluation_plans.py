@@ -1,5 +1,3 @@
-"""Plans of evaluations: the same planner, without backward passes."""
-
 from collections import Counter
 
 import numpy as np

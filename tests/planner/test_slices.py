@@ -1,5 +1,3 @@
-"""Slices of long samples in plans."""
-
 import random
 from collections import defaultdict
 from collections.abc import Sequence

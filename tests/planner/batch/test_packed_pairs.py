@@ -1,5 +1,3 @@
-"""Packed micro-batches of pairs: what they cost, by sums over samples that are written out."""
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate

@@ -65,15 +65,6 @@ def test_an_order_with_a_deadlock_is_refused() -> None:
         _kernels.place_transfers(codes, end_ms, np.array([0, 1], np.uint32))
 
 
-def test_forward_passes_alone_free_slots_and_keep_two_sent_activations() -> None:
-    plans = placed(parse_schedule("F0 F1 F2 F3 \n F0 F1 F2 F3"), [[1] * 4, [2] * 4])
-    assert grid(plans).splitlines() == [
-        "rank 0 | L0 F0 a0>1 L1 F1 a1>1 a0>! L2 F2 a2>1 a1>! L3 F3 a3>1 a2>! a3>!",
-        "rank 1 | a0<0@0 a1<0@1 a2<0@2 L0 a0<! F0 a3<0@0 L1 a1<! F1 L2 a2<! F2 L3 a3<! F3",
-    ]
-    check_plans(plans)
-
-
 @given(st.data())
 def test_the_kernel_places_as_one_by_one(data: st.DataObject) -> None:
     schedule = data.draw(drawn_schedules(may_evaluate=True))

@@ -1,5 +1,3 @@
-"""Corners beyond the largest measured micro-batches, from costs that are known everywhere."""
-
 from itertools import product
 
 import numpy as np

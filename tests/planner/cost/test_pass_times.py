@@ -1,5 +1,3 @@
-"""Factors that are learnt from passes, and those of passes that were not seen."""
-
 import numpy as np
 import pytest
 

@@ -108,11 +108,6 @@ def test_where_packed_rows_were_measured_in_some_modes_only_padded_ones_are_look
     assert looked_up.table.tolist() == costs_of(3, 20, cost).table.tolist()
 
 
-def test_static_memory_is_weights_times_the_state_factor() -> None:
-    cost = profiled_cost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=CONFIG)
-    assert cost.static_bytes.tolist() == [4 * 400, 4 * 300, 4 * 400]
-
-
 @pytest.mark.parametrize(("n_replicas", "per_byte"), [(1, 0.0), (2, 0.5)])
 def test_every_stage_reduces_its_own_weights_and_waits_for_the_step_of_the_largest(
     n_replicas: int, per_byte: float

@@ -1,5 +1,3 @@
-"""Layers on stages, against every placement."""
-
 from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path

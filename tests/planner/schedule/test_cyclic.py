@@ -9,16 +9,13 @@ from hypothesis import strategies as st
 from tests.examples.stage_costs import (
     drawn_costs,
     equal_stages,
-    no_limit,
     tightest_limit,
 )
 from tests.oracles.cyclic_order import cyclic_order
 
-from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
-from dynapipe_hpc.planner.schedule.simulate import simulate
 
 
 def picture_of(stored_bytes: list[int], limit_bytes: list[float]) -> str:
@@ -37,17 +34,6 @@ def test_without_a_limit_stages_keep_work_in_store() -> None:
 def test_the_kernel_agrees_with_the_printed_algorithm(costs: StageCosts, room: list[int]) -> None:
     limit = tightest_limit(costs) + np.array(room[: costs.n_stages])
     assert cyclic(costs, limit) == cyclic_order(costs, limit)
-
-
-@given(st.integers(1, 12), st.integers(1, 6))
-def test_without_a_limit_stage_s_of_n_keeps_two_times_n_minus_s_less_one(
-    n_microbatches: int, n_stages: int
-) -> None:
-    costs = equal_stages([1] * n_microbatches, n_stages)
-    schedule = cyclic(costs, no_limit(costs))
-    peaks = simulate(schedule, costs, Link(), np.zeros(n_stages)).peak_bytes
-    in_store = [min(2 * (n_stages - s) - 1, n_microbatches) for s in range(n_stages)]
-    assert peaks.tolist() == in_store
 
 
 def test_a_microbatch_that_does_not_fit_alone_is_named() -> None:

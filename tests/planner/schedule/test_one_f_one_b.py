@@ -1,5 +1,3 @@
-"""1F1B in pictures."""
-
 from textwrap import dedent
 
 import numpy as np

@@ -94,15 +94,6 @@ def test_the_kernel_agrees_with_a_clock(case: tuple[Schedule, StageCosts, Link])
     np.testing.assert_array_equal(timeline.busy_ms, work_ms.sum(axis=0))
 
 
-@given(cases())
-def test_full_duplex_is_never_slower(case: tuple[Schedule, StageCosts, Link]) -> None:
-    schedule, costs, link = case
-    static = np.zeros(costs.n_stages)
-    full = simulate(schedule, costs, link.model_copy(update={"full_duplex": True}), static)
-    half = simulate(schedule, costs, link.model_copy(update={"full_duplex": False}), static)
-    assert full.makespan_ms <= half.makespan_ms
-
-
 def test_stages_that_wait_for_each_other_are_named() -> None:
     message = "no pass can start: stage 0 waits for the input of B1, stage 1 .* of F1"
     with pytest.raises(ScheduleDeadlockError, match=message):

@@ -1,5 +1,3 @@
-"""The spaces of a search: orders of the samples, with the layouts that each is for."""
-
 import numpy as np
 from tests.examples.equal_shares import equal_shares
 from tests.examples.length_samples import samples_of

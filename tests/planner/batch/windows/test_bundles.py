@@ -1,12 +1,9 @@
-"""Large batches are planned in bundles: what those are, and what their windows cost."""
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations, pairwise
 from unittest.mock import patch
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.linear_cost import linear_cost
@@ -68,12 +65,6 @@ def test_bundles_are_as_large_as_they_may(pairs: list[tuple[int, int]], n_replic
             if size == 1 or padded <= min(max(tokens) / 1.2, sum(tokens) / 2 / n_replicas)
         ]
         assert end - first == max(allowed)
-
-
-@pytest.mark.parametrize(("n_samples", "n_replicas"), [(2047, 1), (8191, 16), (4, 4)])
-def test_batches_that_are_not_large_are_not_bundled(n_samples: int, n_replicas: int) -> None:
-    lengths = row_lengths(drawn(n_samples), is_encoder_decoder=False)
-    np.testing.assert_array_equal(bundles(lengths, n_replicas), np.arange(n_samples + 1))
 
 
 @given(pairs=PAIRS, is_sorted=st.booleans(), has_targets=st.booleans(), room=st.integers(600, 5000))

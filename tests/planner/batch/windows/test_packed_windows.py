@@ -1,7 +1,6 @@
 """Windows of packed rows: tokens and squared lengths are added up, and nothing is padded."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from unittest.mock import patch
 
@@ -30,7 +29,6 @@ from dynapipe_hpc.planner.batch.windows.price_windows import (
     price_windows,
 )
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
-from dynapipe_hpc.planner.cost.cost_model import KnownRows
 
 COST = linear_cost(token_bytes=2.0, recomputes=True)
 LAYOUT_COST = packed_apart(
@@ -115,25 +113,6 @@ def test_windows_of_bundles_hold_all_their_samples(lengths: list[int]) -> None:
             order_samples(samples_of(lengths)), LAYOUT_COST, room(5000), BOTH, may_bundle=True
         )
     check_every_window(table, 5000)
-
-
-@given(lengths=LENGTHS, n_known=st.sampled_from([0, 2]))
-def test_sums_are_those_of_a_loop(lengths: list[int], n_known: int) -> None:
-    known = KnownRows((1, 2), 2, 8) if n_known else KnownRows()
-    cost = replace(linear_cost(), known_rows=known)
-    table = price_windows(samples_of(lengths), cost, room(10**9), [Layout.PACKED])
-    expected = []
-    for i in range(len(lengths)):
-        tokens = pairs = 0
-        for n_samples, length in enumerate(lengths[i:], start=1):
-            tokens += length
-            pairs += length**2
-            filled = -(-tokens // 8) * 8
-            most = min(n_samples, known.most, filled / known.least_tokens)
-            n_rows = max(1, min(filled**2 / pairs, most))
-            expected.append((n_rows, filled / n_rows))
-    assert table.cells.tolist() == list(range(len(expected)))
-    np.testing.assert_allclose(np.stack(table.shapes[:2], axis=1), expected, rtol=1e-12)
 
 
 def most_of(lengths: Sequence[int], launch_ms: float, multiple: int = 8) -> list[int]:
