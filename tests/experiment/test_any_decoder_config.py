@@ -1,5 +1,3 @@
-"""Configurations of decoders of `transformers`: keys from the folder, and keys that are refused."""
-
 import json
 from pathlib import Path
 from typing import Any

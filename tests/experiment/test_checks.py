@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,23 +15,12 @@ from dynapipe_hpc.experiment.checks import (
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.job.world import MPI
 
-Check = Callable[[Experiment, int], None]
-
 
 def files(dataset: Path, vocab_size: int) -> Experiment:
     config = tiny_experiment()
     data = config.data.model_copy(update={"dataset": str(dataset)})
     model = config.model.model_copy(update={"vocab_size": vocab_size})
     return Experiment(config.model_copy(update={"data": data, "model": model}))
-
-
-@pytest.mark.parametrize("check", [check_run, check_profile])
-def test_tokens_that_the_model_does_not_know_are_refused(tmp_path: Path, check: Check) -> None:
-    dataset = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")] * 40)
-    check(files(dataset, 40), 1)
-    message = "its tokenizer has .* tokens, but model.vocab_size is 3; raise it to at least"
-    with pytest.raises(InputError, match=message):
-        check(files(dataset, 3), 1)
 
 
 def test_a_decoder_of_its_own_needs_a_start_token(tmp_path: Path) -> None:

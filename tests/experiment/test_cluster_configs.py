@@ -1,5 +1,3 @@
-"""Clusters and fine-tunes of GPUs: each can be planned, before anything was measured on them."""
-
 import re
 import tomllib
 from dataclasses import dataclass
@@ -178,16 +176,3 @@ def test_a_fine_tune_trains_a_model_of_the_paper_with_measured_costs(path: Path)
     assert set(config.planner.cost.recompute) == {"none", "selective", "full"}
     names = f"configs/experiments/{path.name}", f"runs/{path.stem}"
     assert all(name in path.read_text() for name in names)
-
-
-def test_replicas_of_a_preset_without_links_are_told_what_rate_is_assumed(
-    tmp_path: Path, dataset: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = experiment_on(CONFIGS / "clusters" / "h100.toml", tmp_path)
-    named = "cluster.n_replicas=2", "cluster.n_stages=4", f"model.layers_per_stage={[8] * 4}"
-    (found,) = problems(config, dataset, *named)
-    assert found.startswith("rate of sums: planner.cost.reduction_bytes_per_ms is not set")
-    settings = (*named, f"data.dataset={dataset}", "planner.search.effort=0")
-    words = [word for setting in settings for word in ("--set", setting)]
-    assert main(["plan", str(config), *words]) == 0
-    assert "warning: planner.cost.reduction_bytes_per_ms is not set" in capsys.readouterr().out

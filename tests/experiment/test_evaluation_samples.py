@@ -1,5 +1,3 @@
-"""Samples that the [evaluation] table chooses, and tables that are refused."""
-
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +64,6 @@ def test_a_table_without_samples_or_with_useless_patience_is_refused() -> None:
         EvaluationConfig()
     with pytest.raises(ValidationError, match=r"patience \(3\) has no effect without every"):
         EvaluationConfig(held_out=0.1, patience=3)
-
-
-def test_a_best_checkpoint_needs_evaluations() -> None:
-    tables = {**tiny_experiment().model_dump(), "checkpoint": {"keep_best": True}}
-    with pytest.raises(ValidationError, match=r"keep_best is true, but there is no \[evaluation\]"):
-        ExperimentConfig.model_validate(tables)
 
 
 def test_a_share_that_leaves_nothing_to_train_on_is_refused(tmp_path: Path) -> None:

@@ -113,9 +113,6 @@ def test_what_fills_packed_rows_up_needs_few_positions(complete: Path) -> None:
     [
         ("cluster.n_stage=2", r"unknown key 'cluster.n_stage'; did you mean 'n_stages'\?"),
         ("planner.batch.token_multiples=8", "'planner.batch.token_multiples'; did you mean"),
-        ("zebra.x=1", "unknown key 'zebra'; known keys here: data, model"),
-        ("cluster.n_stages=0", "cluster.n_stages = 0: .*≥ 1"),
-        ("planner.batch.rule=pack", "planner.batch.rule = 'pack': must be .*'dense_packing'"),
         ("planner.batch.rule=dynamc", r"'packed_balanced'; did you mean 'dynamic'\?$"),
         (
             "planner.batch.recompute_choice=per_microbach",
@@ -134,40 +131,24 @@ def test_what_fills_packed_rows_up_needs_few_positions(complete: Path) -> None:
             "training.betas=[0.9]",
             r"betas = \[0.9\]: must be a list of 2 entries, each a finite number",
         ),
-        ("training.threads=true", "training.threads = true: must be an integer ≥"),
-        ("cluster.n_stages=few", r"n_stages = 'few': must be an integer .* ≤ 2\^20$"),
         ("store.timeout_s=long", "= 'long': must be a finite number > 0 .*, in s$"),
-        ("data=here", "data = 'here': must be a table"),
         (
             "cluster.device_memory_bytes=80xb",
             "= '80xb': must be an integer .*, in bytes, or text such as 80GB",
         ),
-        ("cluster.device_memory_bytes=0.3B", "'0.3B': must be an integer"),
-        (
-            "planner.batch={rule='naive_padding', rows_per_microbatch=0}",
-            "^--set planner.batch.rows_per_microbatch = 0: ",
-        ),
-        ("training.dtype=float8", "training.dtype = 'float8': .*'float32'"),
         ("data.max_tokens=128", r"data.max_tokens \(128\) needs rows of 128 .* at least 128 or"),
-        ("data.max_tokens=65", r"data.max_tokens \(65\) needs rows of 72 .* at least 72 or"),
-        ("model.max_tokens=63", r"multiple of 8, but model.max_tokens \(63\) is less; raise it to"),
-        ("cluster.n_stages=8", r"cluster.n_stages \(8\) exceeds model.n_layers \(4\)"),
         (
             "model.layers_per_stage=[1, 2]",
             r"layers_per_stage \[1, 2\] adds up to 3, but n_layers is 4",
         ),
-        ("model.layers_per_stage=[4, 0]", r"layers_per_stage.1 = 0: .*≥ 1"),
         (
             "model.layers_per_stage=[1, 1, 2]",
             r"layers_per_stage names 3 stages, but cluster.n_stages is \d; change either",
         ),
-        ("cluster.n_shards=0", "cluster.n_shards = 0: .*≥ 1"),
         (
             "cluster.n_shards=3",
             r"\(3\) does not divide model.n_heads \(\d+\): .* multiple",
         ),
-        ("model.n_heads=5", r"hidden_size \(32\) must be a multiple of n_heads \(5\)"),
-        ("nonsense", "--set nonsense: expected table.key=value"),
     ],
 )
 def test_a_wrong_value_is_named(complete: Path, override: str, message: str) -> None:
@@ -231,16 +212,9 @@ def test_any_vocabulary_goes_with_any_shards_that_all_get_ids_of_it(complete: Pa
     ("size", "n_bytes"),
     [
         ("80GB", 80 * 10**9),
-        ("80GiB", 80 * 2**30),
         ("512 MiB", 512 * 2**20),
-        ("1.5TB", 1_500 * 10**9),
-        ("'3kB'", 3000),
-        ("1_000", 1000),
         ("'1000B'", 1000),
-        ("40G", 40 * 10**9),
         ("2gb", 2 * 10**9),
-        ("40 gib", 40 * 2**30),
-        ("40Gi", 40 * 2**30),
         ("3k", 3000),
         ("1.5m", 1_500_000),
     ],

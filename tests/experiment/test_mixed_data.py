@@ -1,5 +1,3 @@
-"""Experiments on a mixture of datasets."""
-
 from itertools import pairwise
 from pathlib import Path
 from typing import Any

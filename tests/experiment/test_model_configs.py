@@ -1,5 +1,3 @@
-"""Models have as many parameters as the paper says, or whoever published them."""
-
 from dataclasses import dataclass
 from pathlib import Path
 

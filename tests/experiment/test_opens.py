@@ -1,5 +1,3 @@
-"""Dataset and cost table are opened once per process."""
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace

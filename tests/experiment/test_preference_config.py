@@ -1,5 +1,3 @@
-"""Configurations that train on preference pairs, and those that cannot."""
-
 from pathlib import Path
 from typing import Any
 

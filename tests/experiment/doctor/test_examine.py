@@ -1,5 +1,3 @@
-"""Findings of the doctor in a job of one rank; tests/mpi has those of several."""
-
 import re
 from dataclasses import replace
 from pathlib import Path

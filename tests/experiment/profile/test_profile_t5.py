@@ -6,7 +6,6 @@ from mpi4py import MPI
 from tests.jobs.tiny_experiment import tiny_t5_experiment
 
 from dynapipe_hpc.architecture.part import Boundary
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
@@ -14,7 +13,6 @@ from dynapipe_hpc.experiment.profile.profile import modes_to_measure, profile
 from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
@@ -60,22 +58,6 @@ def test_packed_rows_are_measured_where_plans_may_have_them(table: ProfileTable)
         np.testing.assert_array_equal(np.isnan(layer.forward_ms), np.isnan(rows.forward_ms))
     cost = profiled_cost(more, config.model, any_placement(config), config.cluster, config=COST)
     assert cost.describe().startswith("measured in padded and packed rows")
-
-
-def test_a_limit_without_room_for_both_sides_is_an_input_error() -> None:
-    with pytest.raises(InputError, match=r"--microbatch-tokens is 63, but one row of .* takes 64"):
-        ProfileGrid.from_config(CONFIG, max_tokens=63)
-
-
-def test_a_measured_table_is_ready_for_planning(table: ProfileTable) -> None:
-    cost = profiled_cost(table, CONFIG.model, any_placement(CONFIG), CONFIG.cluster, config=COST)
-    shapes = Shapes.padded(np.array([1, 2, 2]), np.array([32, 16, 32]), np.array([32, 16, 32]))
-    costs = cost.stage_costs(shapes)
-    assert np.isfinite(costs.work_ms[:2]).all()
-    assert (costs.work_ms[:2] > 0).all()
-    assert np.isinf(costs.work_ms[2, 1])
-    longer = cost.stage_costs(Shapes.padded(*np.array([[1, 1], [32, 32], [16, 32]])))
-    assert longer.work_ms[1, 1] >= longer.work_ms[0, 1]  # equal where noise was repaired
 
 
 def test_a_decoder_layer_stores_what_a_second_one_adds(table: ProfileTable) -> None:

@@ -1,7 +1,4 @@
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
@@ -41,11 +38,6 @@ def test_the_parts_of_exact_measurements_are_recovered() -> None:
     }
     for kind, found in separate_layers(stacks_of(parts)).items():
         np.testing.assert_allclose(found, parts[kind], rtol=1e-12, atol=1e-9)
-
-
-@given(arrays(np.float64, (5, 4, 5), elements=st.floats(0, 100)))
-def test_noise_makes_no_part_negative(stacks: FloatArray) -> None:
-    assert all((costs >= 0).all() for costs in separate_layers(stacks).values())
 
 
 def test_the_time_of_a_layer_per_pair_is_recovered_from_both_stacks() -> None:

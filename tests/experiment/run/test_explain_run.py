@@ -1,5 +1,3 @@
-"""Explanation of a run from the files that it left behind."""
-
 import json
 import os
 import pty
@@ -14,7 +12,6 @@ from pathlib import Path
 import pytest
 from tests.examples.example_runs import record, write_run
 
-from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.run.explain_run import EndRecord, explain_run, live_view, recorder_of
 from dynapipe_hpc.experiment.run_lock import LockHolder, RunLock, writer_of
@@ -177,16 +174,6 @@ def test_a_damaged_record_is_named(run: Path, text: str) -> None:
     (run / "ended.json").write_text(text)
     with pytest.raises(InputError, match=r"ended.json: not the record of an end .*remove the file"):
         explain_run(run)
-
-
-def test_the_verb_prints_no_control_characters(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ended(run, JobOutcome.FAILED, 1, "\x1b[2J: cannot be read")
-    assert main(["explain", str(run)]) == 0
-    assert "  \\x1b[2J: cannot be read\n" in capsys.readouterr().out
-    assert main(["explain", str(run.parent)]) == 2
-    assert f"it holds runs; name one: {run}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["explain", "watch"])

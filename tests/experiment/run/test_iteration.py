@@ -1,5 +1,3 @@
-"""Numbers of a rank about an iteration."""
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

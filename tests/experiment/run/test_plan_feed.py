@@ -1,5 +1,3 @@
-"""The next plan is taken, and its tokens read, as long as the device is busy with this one."""
-
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -92,15 +90,6 @@ def test_nothing_is_read_when_the_device_is_done() -> None:
     plans = plans_of(stored(1), loader)
     plans.prepare(0, busy_for(0))
     assert loader.read == []
-    assert plans.take(0).plan.iteration == 0
-
-
-def test_a_plan_that_is_not_ready_is_not_waited_for_before_it_is_due() -> None:
-    store, loader = stored(0), Loader()
-    plans = plans_of(store, loader)
-    plans.prepare(0, busy_for(9))
-    assert loader.samples == ()
-    store.put(0, RANK, encode_plans(example_plans(0))[RANK], timeout_s=1)
     assert plans.take(0).plan.iteration == 0
 
 

@@ -1,5 +1,3 @@
-"""Between iterations: what begins, and what waits for the next iteration."""
-
 import time
 from collections.abc import Callable
 from pathlib import Path

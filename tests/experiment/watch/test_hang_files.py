@@ -1,5 +1,3 @@
-"""Files of ranks that make no progress, which others read."""
-
 import os
 from dataclasses import replace
 from pathlib import Path

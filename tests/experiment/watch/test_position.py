@@ -30,19 +30,6 @@ def test_others_read_the_plan_in_execution() -> None:
         assert seen.read_plan() == plan
 
 
-def test_no_plan_is_read_where_none_is_or_it_has_no_room_or_is_being_replaced() -> None:
-    memory = memoryview(bytearray(HEAD_BYTES + 10_000))
-    own = Position(memory)
-    assert own.read_plan() is None
-    (plan, _) = encode_plans(example_plans())
-    own.start_plan(0, plan)
-    memory[HEAD_BYTES + 40] ^= 1
-    assert own.read_plan() is None
-    small, seen = shared(len(plan) - 1)
-    small.start_plan(0, plan)
-    assert seen.read_plan() is None
-
-
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=1)
 MAX_S = 5.0
 
