@@ -54,11 +54,6 @@ def test_updates_that_were_left_out_are_counted_where_there_are_any(tmp_path: Pa
     assert line.split() == ["skipped", "updates", "0", "3"]
 
 
-def test_runs_of_one_name_are_told_apart_by_their_paths(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / parent / "x", 1) for parent in ("a", "b")]
-    assert compare(runs).names == (str(tmp_path / "a" / "x"), str(tmp_path / "b" / "x"))
-
-
 def test_iterations_that_one_sample_lengthens_are_counted_and_the_worst_is_named(
     tmp_path: Path,
 ) -> None:
@@ -129,8 +124,3 @@ def test_what_differs_between_runs_is_said_below_the_table(tmp_path: Path) -> No
         "  planner.batch.rule: dynamic in a; token_budget in b, c",
         "  planner.search.effort: 0 in c",
     ]
-
-
-def test_a_run_that_does_not_say_something_differs_from_one_that_does(tmp_path: Path) -> None:
-    runs = [*unlike_runs(tmp_path)[:1], write_run(tmp_path / "old", 1)]
-    assert "ranks: 4 in a; not known in old" in compare(runs).differences

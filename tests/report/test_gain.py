@@ -49,12 +49,3 @@ def test_the_reason_is_where_time_per_token_differs(tmp_path: Path) -> None:
         "transfers (4 %), update (4 %), "
         "recomputation (2 %), rest (1 %); shares are of the time of tb"
     )
-
-
-def test_where_time_went_in_the_warm_up_is_no_reason(tmp_path: Path) -> None:
-    runs = [hand_made(tmp_path / "tb", "x", 1, measured_ms=205.0, waited_ms=104.0)]
-    runs.append(hand_made(tmp_path / "ours", "dynamic"))
-    for run in runs:
-        for k in range(1, 8):
-            run.add(record(k))
-    assert gain(*runs) == "ours processes 1.00x the real tokens per second of tb, the other run"

@@ -1,5 +1,3 @@
-"""Numbers for trackers, and the lines of the log."""
-
 import math
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Paths that are no run folders: what they are, and the way on."""
-
 from pathlib import Path
 
 import pytest

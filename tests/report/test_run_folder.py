@@ -1,5 +1,3 @@
-"""Run folders: what is written is read back, and damage is named."""
-
 import resource
 from pathlib import Path
 

@@ -101,20 +101,3 @@ def test_a_file_that_begins_anew_has_all_names(tmp_path: Path) -> None:
     trace.close()
     events = json.loads(trace.path.read_text())
     assert sum(event["name"] == "process_name" for event in events) == 4
-
-
-def test_ranks_that_join_later_have_names(tmp_path: Path) -> None:
-    path, both = tmp_path / "trace.json", example(0)
-    planned, measured = (
-        tuple(bar for bar in side if bar.rank == 0) for side in (both.planned, both.measured)
-    )
-    alone = replace(both, planned=planned, measured=measured)
-    trace = TraceFile(path)
-    trace.restart([alone])
-    trace.add(example(1))
-    trace.add(example(2))
-    trace.close()
-    named = [event for event in json.loads(path.read_text()) if event["name"] == "process_name"]
-    assert [event["args"]["name"] for event in named] == [
-        "rank 0 planned", "rank 0 measured", "rank 1 planned", "rank 1 measured",
-    ]  # fmt: skip
