@@ -38,22 +38,6 @@ forward_ms,backward_ms,stored_activation_mb,peak_activation_mb
 """
 PARAMETERS = "tensor_parallel,recompute,layer,parameter_mb\n1,none,encoder,4\n1,none,embedding,5\n"
 
-# Of layers on an A100, rounded: eight of them keep 97 GB of a sample of 8192 tokens.
-LONG_SAMPLES = {
-    "none": """\
-1,none,encoder,1,16,0,2,2,2,11
-1,none,encoder,1,8192,0,44,74,12161,15650
-1,none,postprocess,1,16,0,1,2,,
-1,none,postprocess,1,8192,0,25,31,,
-""",
-    "full": """\
-1,full,encoder,1,16,0,2,3,1,6
-1,full,encoder,1,8192,0,44,118,161,15650
-1,full,postprocess,1,16,0,1,1,,
-1,full,postprocess,1,8192,0,25,31,,
-""",
-}
-
 
 @pytest.fixture
 def config(tmp_path: Path) -> str:
@@ -141,21 +125,6 @@ def test_costs_come_from_the_profile_that_is_named(
     by_config = planned(tmp_path, config, lengths)
     plans = [[batch["replicas"] for batch in p] for p in (by_csv, by_table, by_config)]
     assert plans[0] == plans[1] != plans[2]
-
-
-def test_a_mode_may_admit_no_micro_batch_at_all(tmp_path: Path) -> None:
-    profile, lengths = tmp_path / "long.csv", tmp_path / "lengths.json"
-    profile.write_text(PROFILE.splitlines(keepends=True)[0] + "".join(LONG_SAMPLES.values()))
-    parameters = "".join(f"1,{mode},encoder,403\n1,{mode},embedding,418\n" for mode in LONG_SAMPLES)
-    (tmp_path / "long_parameters.csv").write_text(PARAMETERS.splitlines()[0] + "\n" + parameters)
-    lengths.write_text(json.dumps({"batches": [[8192, 8192, 8192]]}))
-    config = str(A100.with_name("authors_gpt_6.7b_8gpu.toml"))
-    both = '--set=planner.cost.recompute=["none", "full"]'
-    (batch,) = planned(tmp_path, config, str(lengths), "--profile", str(profile), both)
-    found = [m for replica in batch["replicas"] for m in replica["microbatches"]]
-    assert sorted(m["samples"] for m in found) == [[0], [1], [2]]
-    assert {m["recompute"] for m in found} == {"full"}
-    assert max(peak for r in batch["replicas"] for peak in r["peak_bytes"]) <= 37_820_000_000
 
 
 @pytest.mark.parametrize(

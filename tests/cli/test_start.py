@@ -1,5 +1,3 @@
-"""A start that is wrong is refused before torch is loaded."""
-
 import json
 import subprocess
 import sys
