@@ -1,5 +1,3 @@
-"""Configuration files, and what --set makes of them."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""The doctor finds all that a run refuses of its folder, and leaves it as it is."""
-
 import os
 import re
 import shutil

@@ -188,11 +188,6 @@ def test_an_output_with_the_name_of_a_source_is_refused(
     assert_refused(worker, folder, arguments, f"{name}: is the output, a dataset, but .* such as")
 
 
-def test_a_line_far_into_a_file_is_numbered(worker: Worker, folder: Path) -> None:
-    (folder / "in.jsonl").write_bytes(20_000 * GOOD + b"{}\n" + 20_000 * GOOD)
-    assert_refused(worker, folder, PREPROCESS, "in.jsonl:20001: field 'inputs' is missing")
-
-
 @pytest.mark.parametrize("line", [b'{"\\ud800": 1}', b'{"\\u001b[2J": 1}', b"[" * 200_000])
 def test_what_is_left_out_is_shown_as_text(worker: Worker, folder: Path, line: bytes) -> None:
     (folder / "in.jsonl").write_bytes(GOOD + line + b"\n")

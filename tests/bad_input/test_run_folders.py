@@ -59,11 +59,6 @@ def test_a_damaged_run_is_named(
     assert_refused(worker, folder, REPORT, words)
 
 
-@pytest.mark.parametrize("page", ["run", "in.jsonl/x.html", "run/config.toml/x/y.html"])
-def test_a_page_that_cannot_be_written_is_named(worker: Worker, folder: Path, page: str) -> None:
-    assert_refused(worker, folder, ("report", "run", "-o", page), page)
-
-
 @pytest.mark.parametrize("page", ["in.jsonl", "run/config.toml", "data.h5", "other.html"])
 def test_a_file_of_another_kind_is_never_replaced(worker: Worker, folder: Path, page: str) -> None:
     (folder / "other.html").write_text("<!doctype html>\n<title>holidays</title>\n")
