@@ -24,15 +24,7 @@ def assert_refused(
     words: str,
     start: str = "dynapipe-hpc: ",
 ) -> None:
-    """Exit code 2 and one message, nothing written.
-
-    Args:
-        worker: Runs it.
-        folder: Where.
-        arguments: Of the command.
-        words: Regular expression that the message has to match somewhere.
-        start: How the message has to begin.
-    """
+    """Exit code 2 and one message, nothing written."""
     COUNTS["tried"] += 1
     before = listing(folder)
     ended = worker.call(folder, arguments)

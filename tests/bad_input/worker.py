@@ -27,14 +27,7 @@ def environment() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """End of a verb.
-
-    Attributes:
-        exit_code: As the shell would see it.
-        stdout: What it printed.
-        stderr: The message.
-        grown_bytes: By how much the peak memory of the process grew.
-    """
+    """End of a verb."""
 
     exit_code: int
     stdout: str
@@ -44,23 +37,14 @@ class Ended:
 
 @dataclass(slots=True)
 class Worker:
-    """Runs one verb after the other in one process, which is replaced after a crash.
-
-    Attributes:
-        folder: Where the process keeps its output.
-        started_by: Command that starts the process; empty for none.
-    """
+    """Runs one verb after the other in one process, which is replaced after a crash."""
 
     folder: Path
     started_by: Sequence[str] = ()
     _process: "subprocess.Popen[str] | None" = field(default=None)
 
     def call(self, folder: Path, arguments: Sequence[str]) -> Ended:
-        """Runs a verb in a folder.
-
-        Raises:
-            AssertionError: It hangs, or takes the process with it.
-        """
+        """Runs a verb in a folder."""
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None
