@@ -1,5 +1,3 @@
-"""The one command: it does what the verbs do, and goes on where it was interrupted."""
-
 import signal
 import sys
 import tomllib

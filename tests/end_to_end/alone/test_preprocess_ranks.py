@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.jobs.command_line import call, columns, start
-from tests.jobs.job_files import write_config
+from tests.jobs.command_line import call, start
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -67,19 +66,6 @@ def test_ranks_that_have_nothing_left_to_do_stop_as_the_others(folder: Path) -> 
     assert "asked.h5: 24,000 samples in 1 shards" in call(
         folder, 3, "preprocess", "all.jsonl", "asked.h5"
     )
-
-
-def test_training_on_shards_is_training_on_one_file(folder: Path) -> None:
-    write_config(folder, {"model": {"n_layers": 2}, "cluster": {"n_stages": 1, "n_replicas": 1}})
-    call(folder, None, "preprocess", *SOURCES[:2], "whole.h5")
-    call(folder, 2, "preprocess", *SOURCES[:2], "corpus.h5")
-    losses: list[list[float]] = []
-    for dataset in ("whole", "corpus"):
-        options = "--set", f"data.dataset={dataset}.h5", "-o", f"run-{dataset}"
-        call(folder, None, "run", "config.toml", *options)
-        losses += columns(folder / f"run-{dataset}", "loss")
-    assert len(losses[0]) == 4
-    assert losses[0] == losses[1]
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
