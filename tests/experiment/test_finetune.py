@@ -1,5 +1,6 @@
 """Rules of the one command about what it refuses; tests/bad_input has the sentences."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from tests.examples.small_models import LLAMA, llama_tensors, write_model
 from tests.jobs.asked_doctor import ALONE
 
 from dynapipe_hpc.architecture.decoder import LlamaShape
+from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment import finetune as rule
 from dynapipe_hpc.experiment.finetune import Finetune
@@ -44,6 +46,19 @@ def test_a_run_is_no_folder_of_this_command(tmp_path: Path) -> None:
     for name in ("config.toml", "iterations.jsonl"):
         (asked.output / name).write_text("")
     with pytest.raises(InputError, match="out: is the folder of a run"):
+        rule._check_places(asked)
+
+
+def test_a_dataset_of_files_that_were_changed_is_not_used_again(tmp_path: Path) -> None:
+    asked = wish(tmp_path)
+    [lines] = asked.sources
+    lines.write_text('{"inputs": "a", "targets": "b"}\n')
+    asked.output.mkdir()
+    assert main(["preprocess", str(lines), str(asked.data)]) == 0
+    rule._check_places(asked)
+    made_ns = asked.data.stat().st_mtime_ns
+    os.utime(lines, ns=(made_ns + 1, made_ns + 1))
+    with pytest.raises(InputError, match=r"was made before \S+chats.jsonl was changed"):
         rule._check_places(asked)
 
 

@@ -99,6 +99,20 @@ CONFIGURATION = (
     ),
     Mutant(
         "experiment/finetune.py",
+        "st_mtime_ns > made_ns",
+        "st_mtime_ns > made_ns + 1",
+        "files that were changed are not read again",
+        BEGINNER,
+    ),
+    Mutant(
+        "experiment/study/propose.py",
+        "share = max(share, ceil(",
+        "share = min(share, ceil(",
+        "of few samples none is held out",
+        ("tests/experiment/study/test_propose.py",),
+    ),
+    Mutant(
+        "experiment/finetune.py",
         "load_config(path, wish.overrides)",
         "load_config(path)",
         "a wrong value is said when the data are made",

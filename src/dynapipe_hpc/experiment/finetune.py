@@ -210,6 +210,13 @@ def _check_places(wish: Finetune) -> None:
                 f"{wish.data}: was made of {', '.join(made_of)}; name the same files, or a new "
                 "folder: -o FOLDER"
             )
+        made_ns = wish.data.stat().st_mtime_ns
+        for source in wish.sources:
+            if source.exists() and source.stat().st_mtime_ns > made_ns:
+                raise InputError(
+                    f"{wish.data}: was made before {source} was changed; remove {wish.output} to "
+                    "begin anew, or name a new folder: -o FOLDER"
+                )
     if wish.config.exists():
         config = load_config(wish.config)
         if config.model.init_from != str(wish.model):
@@ -326,6 +333,6 @@ def _results(wish: Finetune) -> Iterator[str]:
     yield f"{tokens:,} tokens in {duration(seconds)}, {tokens / seconds:,.0f} tokens/s"
     model = wish.output / "model"
     yield f"model: {model}; report: {page}; run: {run.path}"
-    files = read_tokenizer([wish.model])
-    chat = " --chat" if files and files.templates else ""
+    with DatasetFile(wish.data) as dataset:
+        chat = " --chat" if dataset.header.turns else ""
     yield f"next: dynapipe-hpc generate {model}{chat} --prompt 'TEXT'"

@@ -8,6 +8,8 @@ from tests.examples.small_models import LLAMA, llama_tensors, write_model
 from tests.examples.tokenized import write_samples
 
 from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.study import propose as rule
 from dynapipe_hpc.plan.cluster import Cluster
 
@@ -103,3 +105,15 @@ def test_a_file_is_not_replaced(dataset: Path, capsys: pytest.CaptureFixture[str
     assert init(dataset) == 2
     assert "first.toml: already exists" in capsys.readouterr().err
     assert dataset.with_name("first.toml").read_text() == "mine"
+
+
+def test_of_few_samples_some_are_held_out_and_some_are_not(tmp_path: Path) -> None:
+    for n_samples in range(2, 9):
+        lines, data = tmp_path / f"{n_samples}.jsonl", tmp_path / f"{n_samples}.h5"
+        lines.write_text('{"inputs": "a", "targets": "b"}\n' * n_samples)
+        assert main(["preprocess", str(lines), str(data)]) == 0
+        config = data.with_suffix(".toml")
+        rule.propose(rule.Wish(data, 1, "2GB"), config)
+        evaluation = Experiment(load_config(config)).evaluation
+        assert evaluation is not None
+        assert 0 < evaluation.n_available < n_samples

@@ -52,3 +52,10 @@ def test_inputs_of_packed_pairs_attend_within_rows_of_their_own() -> None:
     shapes = Shapes(*(np.array([n], np.float64) for n in (2, 24, 16, 3)))
     pairs = Tokens.from_shapes(Side.INPUTS, shapes).times(Amount(per_pair=1))
     assert pairs.tolist() == [3 * 16**2]
+
+
+def test_a_target_attends_to_targets_of_its_row_and_to_inputs() -> None:
+    shapes = Shapes.padded(*(np.array([n]) for n in (N_ROWS, 20, 8)))
+    found = Tokens.from_shapes(Side.TARGETS, shapes)
+    n_own = N_ROWS * 8
+    assert [of.item() for of in found[:5]] == [n_own, N_ROWS * 20, n_own * 28, n_own * 8, 8**2]

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.held_out import hashes_of
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens
 from dynapipe_hpc.data.errors import InputError, escaped, quoted
 from dynapipe_hpc.data.sample import Sample
@@ -164,8 +165,8 @@ def propose(wish: Wish, output: Path) -> Cluster:
                 new.write_text(text(fastest), encoding="utf-8")
                 return fastest
         raise InputError(
-            f"no division of the model over {wish.n_ranks} ranks of {wish.memory} can be planned; "
-            f"raise --memory or --ranks. The last reason: {reasons[-1]}"
+            f"no division of the model over {wish.n_ranks} ranks of {wish.memory} can be planned. "
+            f"The last reason: {reasons[-1]}"
         )
 
 
@@ -242,6 +243,10 @@ def _text(
     batch = max(min(_TOKENS_PER_RANK * wish.n_ranks, total // n_batches), max_tokens)
     n_iterations = _ITERATIONS if wish.model is None else ceil(_EPOCHS * total / batch)
     share = min(max(_HELD_OUT, _FEWEST_HELD_OUT / len(lengths)), _MAX_HELD_OUT)
+    # Of few samples, the share may hold out none: one for each replica, but no more than half.
+    n_least = max(1, min(wish.n_ranks, len(lengths) // 2))
+    least = np.sort(hashes_of(np.arange(len(lengths))))[n_least - 1] / 2**64
+    share = max(share, ceil(100 * least + 1e-9) / 100)
     on_gpus = whole.device_memory_bytes >= _GPU_BYTES if wish.on_gpus is None else wish.on_gpus
     model = _SMALL_MODEL if wish.model is None else _MODEL
     cost = _GPU_COST if on_gpus else _CPU_COST
