@@ -30,6 +30,7 @@ from dynapipe_hpc.data.multitask_lengths import draw_lengths
 from hf_sampler import Planned, PlannedSampler, fitted_cost, padded_to_longest, step_loader
 
 ROOT = Path(__file__).parents[2]
+pytest.importorskip("accelerate")  # without which `transformers` has no trainer
 attention = pytest.importorskip("attention_per_sample")
 trainers = pytest.importorskip("planned_trainer")  # which needs transformers
 
