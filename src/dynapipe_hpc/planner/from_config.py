@@ -54,14 +54,7 @@ def read_costs(config: AnalyticConfig | ProfiledConfig, shape: ModelShape) -> Co
 def unmeasured_halves(
     costs: MeasuredCosts, config: PlannerConfig, shape: ModelShape, n_shards: int
 ) -> list[str]:
-    """Measurements that lack the halves of backward passes, of layers whose passes may be split.
-
-    Args:
-        costs: A cost table that was read.
-        config: The [planner] table.
-        shape: The model.
-        n_shards: Ranks that layers are cut over.
-    """
+    """Measurements that lack the halves of backward passes, of layers whose passes may be split."""
     if not may_split(schedule_rules(config.schedule)):
         return []
     return [
@@ -95,7 +88,6 @@ def check_halves(
 
 
 def name_of(rule: ScheduleRule) -> str:
-    """Name of a schedule rule in configurations."""
     return next(
         name for rules in (RULES, SPLIT_RULES) for name, known in rules.items() if known is rule
     )
@@ -123,13 +115,7 @@ def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens
 
 
 def evaluation_chooser(batch: DynamicConfig, cost: CostModel, cluster: Cluster) -> Chooser:
-    """Dynamic micro-batches for evaluation, whatever rule training follows.
-
-    Args:
-        batch: Layouts and lengths of rows, and whether samples may be cut into slices.
-        cost: Cost model of the forward passes.
-        cluster: The cluster that plans are for.
-    """
+    """Dynamic micro-batches for evaluation, whatever rule training follows."""
     slice_rule = SliceRule(batch.slices, batch.token_multiple)
     return ForwardWindows(cost, cluster, batch.layouts_to_choose, slice_rule)
 
@@ -142,15 +128,7 @@ def dynamic_chooser(
     cost: CostModel,
     cluster: Cluster,
 ) -> Chooser:
-    """Dynamic micro-batches.
-
-    Args:
-        batch: The [planner.batch] table.
-        search: The [planner.search] table.
-        rules: Schedule rules to try.
-        cost: Predicts time and memory.
-        cluster: What plans are for.
-    """
+    """Dynamic micro-batches."""
 
     def choose_with(cost: CostModel) -> Chooser:
         return BestOfSearch(

@@ -184,13 +184,7 @@ def rank_plans(
 ) -> list[RankPlan]:
     """Writes one plan per stage of every replica, by rank; all shards of a stage execute it.
 
-    Args:
-        iteration: Number of the iteration.
-        pipelines: Pipelines, one per replica.
-        cluster: The cluster, with numbering of ranks and memory limit.
-        cost: Cost model that the pipelines were scheduled with.
-        hidden_size: Width of the tensors between stages.
-        boundaries: Boundary after each stage, see `Placement.boundaries`.
+    `pipelines`: Pipelines, one per replica.
     """
     entering = (Boundary.ROWS, *boundaries[:-1])
     predicted_ms = iteration_ms([pipeline.timeline for pipeline in pipelines], cost)
@@ -235,7 +229,6 @@ def _memory(costs: StageCosts, cluster: Cluster, static_bytes: FloatArray) -> It
 
 
 def _passes_ms(timeline: Timeline) -> Iterator[PassSpans]:
-    """Start and end of the passes of each stage."""
     return map(PassSpans, np.stack((timeline.start_ms, timeline.end_ms), axis=2))
 
 
@@ -249,12 +242,10 @@ def place_transfers(
     come as late as possible, and a receive takes the lowest free slot. For details see
     cpp/include/dynapipe/plan/place_transfers.hpp.
 
-    Returns:
-        Instructions of each stage, which end with ReduceGradients and StepOptimizer, unless the
-        schedule has forward passes only.
+    Returns instructions of each stage, which end with ReduceGradients and StepOptimizer, unless the
+    schedule has forward passes only.
 
-    Source:
-        Paper, section "Communication Planning".
+    Source: Paper, section "Communication Planning".
     """
     rows = _kernels.place_transfers(schedule.codes, timeline.end_ms, np.array(peers, np.uint32))
     return list(map(InstructionRows, rows))

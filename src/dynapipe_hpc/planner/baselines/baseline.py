@@ -48,8 +48,7 @@ def packed_next_fit(
     A longer sample has a row of its own. Replicas take rows in turns. Single samples are split off
     the last rows until every replica has as many.
 
-    Source:
-        The packing scheduler `dp_balanced` of Megatron-Core (`core/datasets/data_schedule.py`).
+    Source: The packing scheduler `dp_balanced` of Megatron-Core (`core/datasets/data_schedule.py`).
     """
     rows = next_fit(packed_tokens(samples, cost).tolist(), tokens_per_microbatch)
     return _packed(samples, deal(rows, cluster.n_replicas), cost, cluster)
@@ -65,9 +64,8 @@ def packed_balanced(
     the middle: the pipeline fills and drains with small ones. The projects run it with 1F1B, here
     planner.schedule.rules = ["1f1b"].
 
-    Source:
-        verl (`utils/seqlen_balancing.py`: number, differencing and order), slime
-        (`balance_by_flops`) and prime-rl (swaps).
+    Source: verl (`utils/seqlen_balancing.py`: number, differencing and order), slime
+    (`balance_by_flops`) and prime-rl (swaps).
     """
     tokens = packed_tokens(samples, cost)
     work = pair_work(samples, cost) if cost.is_encoder_decoder else packed_work(samples, cost)
@@ -87,7 +85,6 @@ def packed_tokens(samples: Sequence[Sample], cost: CostModel) -> IntArray:
 def _packed(
     samples: Sequence[Sample], replicas: Sequence[Groups], cost: CostModel, cluster: Cluster
 ) -> list[list[MicroBatch]]:
-    """Packed micro-batches of all replicas that fit, in the order of the groups."""
     mode = cost.recompute_modes[0]
     rows: list[list[MicroBatch]] = [
         [
@@ -103,15 +100,9 @@ def _packed(
 def next_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
     """Puts items into bins in the order given; only the last bin is ever open.
 
-    Args:
-        sizes: Sizes of items, >= 1; one larger than `capacity` is alone in its bin.
-        capacity: Size of a bin.
+    `sizes`: Sizes of items, >= 1; one larger than `capacity` is alone in its bin.
 
-    Returns:
-        Per bin its items.
-
-    Source:
-        Johnson, "Near-optimal bin packing algorithms", MIT 1973.
+    Source: Johnson, "Near-optimal bin packing algorithms", MIT 1973.
     """
     bins: list[list[int]] = []
     room = 0
@@ -130,11 +121,9 @@ def deal(rows: Groups, n_replicas: int) -> list[list[list[int]]]:
     The last item of the last row becomes a row of its own at the end, until the number of rows is
     a multiple of the replicas; a row gives all but one of its items, then the one before it.
 
-    Returns:
-        Rows per replica, in the given order.
+    Returns rows per replica, in the given order.
 
-    Raises:
-        TooFewMicroBatchesError: A replica would have nothing to do.
+    Raises `TooFewMicroBatchesError`: A replica would have nothing to do.
     """
     hands = [list(row) for row in rows]
     for donor in reversed(range(len(rows))):
@@ -195,7 +184,6 @@ def small_at_both_ends(work: FloatArray) -> list[int]:
 
 
 def _ordered_groups(work: FloatArray, items: IntArray, n_groups: int) -> list[list[int]]:
-    """Groups of some of the items, in the order in which they enter the pipeline."""
     groups = balanced_groups(work[items], min(n_groups, len(items)))
     of_all = [items[group].tolist() for group in groups]
     order = small_at_both_ends(np.array([work[group].sum() for group in of_all]))
@@ -205,14 +193,11 @@ def _ordered_groups(work: FloatArray, items: IntArray, n_groups: int) -> list[li
 def balanced_groups(work: FloatArray, n_groups: int) -> list[list[int]]:
     """Groups items by the largest differencing method, and exchanges items to improve on that.
 
-    Returns:
-        Per group its items, ascending.
+    Returns per group its items, ascending.
 
-    Raises:
-        TooFewMicroBatchesError: There are fewer items than groups.
+    Raises `TooFewMicroBatchesError`: There are fewer items than groups.
 
-    Source:
-        `planner.batch.replicas.balance`; the refinement by swaps as in prime-rl.
+    Source: `planner.batch.replicas.balance`; the refinement by swaps as in prime-rl.
     """
     return lower_by_swaps(work, balance(work, n_groups))
 
@@ -253,10 +238,7 @@ Settings = Callable[[Sequence[Sample], CostModel, Cluster], Iterable[int]]
 class Baseline:
     """Plans an iteration by a baseline with each of its settings, in every mode.
 
-    Attributes:
-        config: The [planner.batch] table.
-        schedule_rules: Ways to order passes, all of which are tried.
-        cluster: What the plans are for.
+    `schedule_rules`: Ways to order passes, all of which are tried.
     """
 
     config: BaselineConfig
@@ -267,9 +249,8 @@ class Baseline:
     def choose(self, samples: Sequence[Sample]) -> Choice:
         """The plans of all modes, and all settings whose micro-batches fit, see `Chooser`.
 
-        Raises:
-            DoesNotFitError, NotMeasuredError: There is none; the error is that of the smallest
-                setting in the last mode.
+        Raises `DoesNotFitError` or `NotMeasuredError`: There is none; the error is that of the
+        smallest setting in the last mode.
         """
         return in_every_mode(self.cost, lambda cost: self._choose_in_mode(samples, cost))
 
@@ -302,7 +283,6 @@ class Baseline:
 
 
 def describe(config: BaselineConfig, setting: int) -> str:
-    """A baseline and its settings."""
     unit = "rows" if isinstance(config, RowCountConfig) else "tokens"
     text = f"{config.rule.replace('_', ' ')}, {setting} {unit}"
     if isinstance(config, DensePackingConfig):
@@ -339,7 +319,6 @@ def packed_budgets(samples: Sequence[Sample], cost: CostModel, cluster: Cluster)
 
 
 def _rising(longest: int, most: int) -> Iterator[int]:
-    """Numbers of tokens a fourth root of 2 apart, from a share of the longest sample on."""
     last = 0
     for k in count():
         budget = min(int(MIN_BUDGET * longest * 2 ** (k / 4)), most)

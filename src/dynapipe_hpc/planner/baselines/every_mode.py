@@ -17,14 +17,10 @@ def in_every_mode(
 ) -> Choice:
     """Plans an iteration in every mode separately, least recomputation first.
 
-    Args:
-        cost: Cost model, whose modes are tried.
-        choose: Function that plans by the costs of one mode.
-        only_first: Whether to stop at the first mode with a plan that keeps within memory.
+    `only_first`: Whether to stop at the first mode with a plan that keeps within memory.
 
-    Raises:
-        DoesNotFitError, NotMeasuredError, InfeasibleScheduleError: There is no plan in any mode;
-            the error is that of the last one, which keeps least.
+    Raises `DoesNotFitError` or `NotMeasuredError` or `InfeasibleScheduleError`: There is no plan in
+    any mode; the error is that of the last one, which keeps least.
     """
     tried: list[Candidate | Infeasible] = []
     failures: list[InputError] = []
@@ -46,10 +42,7 @@ def in_every_mode(
 class OneModeSearch:
     """A search in every mode, see `in_every_mode`, for `planner.batch.recompute_choice`.
 
-    Attributes:
-        chooser_of: Makes the chooser for the costs of a mode.
-        cost: Cost model, whose modes are tried.
-        only_first: Whether to stop at the first mode with a plan that keeps within memory.
+    `only_first`: Whether to stop at the first mode with a plan that keeps within memory.
     """
 
     chooser_of: Callable[[CostModel], Chooser]

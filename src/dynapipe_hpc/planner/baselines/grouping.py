@@ -42,8 +42,7 @@ def check_fit(
 ) -> None:
     """Checks that micro-batches fit into memory.
 
-    Raises:
-        DoesNotFitError, NotMeasuredError: One does not; the message ends with the remedy.
+    Raises `DoesNotFitError` or `NotMeasuredError`: One does not; the message ends with the remedy.
     """
     costs = microbatch_costs(microbatches, cost)
     misfits = np.flatnonzero(~fits(costs, activation_room_bytes(cost, cluster)))

@@ -53,18 +53,12 @@ def dense_packing(
     model, inputs and targets have rows of their own, and a sample needs room in both. The rule
     that the paper calls MLM+DS, which fills rows of the longest sample of all.
 
-    Args:
-        samples: Samples of all replicas.
-        cost: Cost model, of whose modes the first is used.
-        cluster: The cluster that runs them.
-        rows_per_microbatch: Rows of every micro-batch but the last, which has what is left, and
-            of fewer where replicas would have none.
-        row_tokens: Length of every row; rows of an iteration with a longer sample are as long
-            as that.
-        target_tokens: Length of a target's row in the same way, in an encoder-decoder model.
+    `cost`: Cost model, of whose modes the first is used. `rows_per_microbatch`: Rows of every
+    micro-batch but the last, which has what is left, and of fewer where replicas would have none.
+    `row_tokens`: Length of every row; rows of an iteration with a longer sample are as long as
+    that. `target_tokens`: Length of a target's row in the same way, in an encoder-decoder model.
 
-    Source:
-        Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, evaluation.
+    Source: Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, evaluation.
     """
     least = RowSize(padded(row_tokens), padded(target_tokens) if cost.is_encoder_decoder else 0)
     size = RowSize(*map(max, least, _longest_rows(samples, cost)))
@@ -121,15 +115,10 @@ def first_fit_decreasing(needed: IntArray, capacity: IntArray) -> list[list[int]
     Items come in decreasing order of the largest share that they take of any dimension; items
     of the same share in the order given.
 
-    Args:
-        needed: Sizes of items, at most `capacity`, shape (n_items, n_dimensions).
-        capacity: Sizes of a bin, >= 1, shape (n_dimensions,).
+    `needed`: Sizes of items, at most `capacity`, shape (n_items, n_dimensions). `capacity`: Sizes
+    of a bin, >= 1, shape (n_dimensions,).
 
-    Returns:
-        Per bin its items, as they were put in.
-
-    Source:
-        Johnson, "Near-optimal bin packing algorithms", MIT 1973.
+    Source: Johnson, "Near-optimal bin packing algorithms", MIT 1973.
     """
     free = np.tile(capacity, (len(needed), 1))
     bins: list[list[int]] = []
@@ -149,9 +138,7 @@ def split_for_replicas(groups: Sequence[Group], n_replicas: int) -> list[Group]:
     Groups of one row are halved between its samples. With fewer samples than replicas, every
     sample ends up alone.
 
-    Args:
-        groups: Rows of sample ids of every micro-batch.
-        n_replicas: Number of groups wanted at least.
+    `n_replicas`: Number of groups wanted at least.
     """
     parts = list(groups)
     while len(parts) < n_replicas:
@@ -183,7 +170,6 @@ def check_row_tokens(config: DensePackingConfig, max_tokens: int) -> None:
 
 
 def _longest_rows(samples: Sequence[Sample], cost: CostModel) -> RowSize:
-    """The row that the longest sample needs, on either side."""
     return RowSize(*(int(n.max()) for n in row_lengths(samples, cost.is_encoder_decoder)))
 
 

@@ -25,17 +25,9 @@ def longest_row(
 ) -> int:
     """Length in tokens of the longest padded row that fits on every stage as a micro-batch alone.
 
-    Args:
-        cost: Cost model.
-        cluster: The cluster, with its memory limit.
-        recompute: Mode of recomputation, one of those of `cost`.
-        max_tokens: Longest row to consider.
-        side: Side of the row in an encoder-decoder model; otherwise row_tokens.
-        other_tokens: Length of the row on the other side of an encoder-decoder model.
-        multiple: Multiple that rows are padded to.
-
-    Returns:
-        A multiple of `multiple`, at most `max_tokens`; 0 if none fits.
+    `recompute`: Mode of recomputation, one of those of `cost`. `side`: Side of the row in an
+    encoder-decoder model; otherwise row_tokens. Returns a multiple of `multiple`, at most
+    `max_tokens`; 0 if none fits.
     """
     tokens = np.arange(multiple, max_tokens + 1, multiple)
     other = np.full_like(tokens, other_tokens)

@@ -56,7 +56,6 @@ def misfit_error(
 
 
 def _more_modes(cost: CostModel) -> str:
-    """Advice to recompute more, if there is a mode that recomputes more."""
     if cost.recompute_modes[-1] is Recompute.FULL:
         return ""
     return ', allow "full" in planner.cost.recompute'

@@ -67,15 +67,11 @@ def with_slice_memory(
     pass they begin in. The slices follow each other, and have the transient memory of the one that
     needs most.
 
-    Args:
-        table: Costs of slices as if they were rows, shape (n_slices, n_stages, len(Cost)), or with
-            kinds of stages in their place.
-        parts: Begin, end and number of tokens of the sample of each, shape (n_slices, 3); those of
-            a sample follow each other.
-        later: Number of slices of its sample that follow each.
-        memory: What tokens of slices keep, of the same stages or kinds.
-        cache_cost: What their keys and values count to.
-        keeps_all: Whether nothing of a slice is recomputed, shape (n_slices,).
+    `table`: Costs of slices as if they were rows, shape (n_slices, n_stages, len(Cost)), or with
+    kinds of stages in their place. `parts`: Begin, end and number of tokens of the sample of each,
+    shape (n_slices, 3); those of a sample follow each other. `memory`: What tokens of slices keep,
+    of the same stages or kinds. `keeps_all`: Whether nothing of a slice is recomputed, shape
+    (n_slices,).
     """
     table = table.copy()
     begin, end, n_tokens = parts.T[..., None]
@@ -95,8 +91,7 @@ def with_slice_memory(
 def later_slices(microbatches: Sequence[MicroBatch]) -> Counts | None:
     """Number of slices of its sample that follow each micro-batch; None if there are no slices.
 
-    Raises:
-        ValueError: The slices of a sample do not follow each other.
+    Raises `ValueError`: The slices of a sample do not follow each other.
     """
     if not any(microbatch.slice for microbatch in microbatches):
         return None

@@ -15,9 +15,8 @@ TOUR_WORK = 1_000_000  # approximate number of pairs of points that a round of i
 def tour(x: IntArray, y: IntArray) -> IntArray:
     """A short path through all points, beginning at the greatest.
 
-    Source:
-        Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, orders samples of an
-        encoder-decoder model by a travelling salesman's tour.
+    Source: Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, orders samples of
+    an encoder-decoder model by a travelling salesman's tour.
     """
     points, of_point = np.unique(np.stack([x, y], axis=1), axis=0, return_inverse=True)
     xs, ys = np.ascontiguousarray(points.T)
@@ -28,15 +27,10 @@ def tour(x: IntArray, y: IntArray) -> IntArray:
 def orders(samples: Sequence[Sample], is_encoder_decoder: bool) -> list[list[Sample]]:
     """Orders in which neighbours need little padding; only plans show which is best.
 
-    Args:
-        samples: Samples in any order, at least one.
-        is_encoder_decoder: Whether inputs and targets are padded separately.
+    `samples`: Samples in any order, at least one. Returns the samples in every order, the plainest
+    first.
 
-    Returns:
-        The samples in every order, the plainest first.
-
-    Source:
-        DynaPipe, section "Micro-batch Construction".
+    Source: DynaPipe, section "Micro-batch Construction".
     """
     if not is_encoder_decoder:
         return [order_samples(samples)]
@@ -67,8 +61,7 @@ def halved(samples: Sequence[Sample]) -> list[Sample]:
 
     Packed rows need no neighbours of like lengths.
 
-    Source:
-        `balance_work`: Karmarkar and Karp, "The differencing method of set partitioning", 1982.
+    Source: `balance_work`: Karmarkar and Karp, "The differencing method of set partitioning", 1982.
     """
     if len(samples) < 3:
         return list(samples)

@@ -18,12 +18,8 @@ def packed_microbatch(
 ) -> PackedRow:
     """Samples laid end to end in one row, or in one of inputs and one of targets.
 
-    Args:
-        samples: The samples, in order.
-        recompute: Activation checkpointing mode.
-        is_encoder_decoder: Whether there is a row of targets.
-        row_tokens: Least length of the row, which is filled up to the next multiple of 8 anyway.
-        target_tokens: Least length of the row of targets.
+    `samples`: The samples, in order. `row_tokens`: Least length of the row, which is filled up to
+    the next multiple of 8 anyway.
     """
     lengths = [sample.tokens for sample in samples]
     target_offsets: tuple[int, ...] = ()

@@ -19,11 +19,9 @@ def sliced_shapes(
     As causal attention counts as all pairs of a sample, a slice has those up to its end less those
     up to its begin.
 
-    Args:
-        row_tokens: Length of every packed row, fill included, shape (n_slices,).
-        spans: Begin and end of every slice in its sample, shape (n_slices, 2).
-        other_pairs: Pairs of tokens of one sample behind the slice in its row.
-        known: Rows that the cost model knows.
+    `row_tokens`: Length of every packed row, fill included, shape (n_slices,). `spans`: Begin and
+    end of every slice in its sample, shape (n_slices, 2). `other_pairs`: Pairs of tokens of one
+    sample behind the slice in its row.
     """
     begin, end = spans.T
     tokens = row_tokens.astype(np.float64)
@@ -82,12 +80,9 @@ def packed_rows(
 ) -> tuple[float, ...]:
     """Entries of `Shapes` of a packed micro-batch, see equal_rows.hpp.
 
-    Args:
-        row_tokens: Length of the row, or of that of inputs, fill included.
-        target_tokens: Length of the row of targets; 0 if there is none.
-        sums: Texts that attend to themselves only, inputs, pairs of inputs of one text, targets,
-            pairs of a target and what it attends to.
-        known: Rows that the cost model knows.
+    `target_tokens`: Length of the row of targets; 0 if there is none. `sums`: Texts that attend to
+    themselves only, inputs, pairs of inputs of one text, targets, pairs of a target and what it
+    attends to.
     """
     limits = (known.most, known.least_tokens, known.longest_tokens)
     return _kernels.equal_rows(row_tokens, target_tokens, sums, limits)

@@ -21,9 +21,8 @@ ROW_MULTIPLE = 8
 class RowLengths(NamedTuple):
     """Lengths of the rows that samples need. Arrays of shape (n_samples,).
 
-    Attributes:
-        row_tokens: Tokens of the row; in an encoder-decoder model, of the row of the input.
-        target_tokens: Tokens of the row on the decoder side; 0 in a decoder-only model.
+    `row_tokens`: Tokens of the row; in an encoder-decoder model, of the row of the input.
+    `target_tokens`: Tokens of the row on the decoder side; 0 in a decoder-only model.
     """
 
     row_tokens: npt.NDArray[np.int64]
@@ -33,9 +32,7 @@ class RowLengths(NamedTuple):
 class Preferences(NamedTuple):
     """Numbers of samples of which some are preference pairs. Arrays of shape (n_samples,).
 
-    Attributes:
-        n_documents: Number of texts that attend to themselves only: two of a pair.
-        pairs: Pairs of tokens, see `Sample.attention_pairs`.
+    `pairs`: Pairs of tokens, see `Sample.attention_pairs`.
     """
 
     n_documents: npt.NDArray[np.int64]

@@ -44,9 +44,7 @@ SPARE_SHARE = 0.01
 class Cut(NamedTuple):
     """Slices of a sample.
 
-    Attributes:
-        sample: The sample.
-        slices: The slices of it, in order; at least two.
+    `slices`: The slices of it, in order; at least two.
     """
 
     sample: Sample
@@ -80,9 +78,7 @@ class SliceRule:
     longer than their tokens should. It also cuts samples that do not fit whole. Or it cuts all
     longer samples into parts of so many tokens, as it is told.
 
-    Attributes:
-        setting: What samples are cut into.
-        token_multiple: Multiple that rows are filled up to.
+    `token_multiple`: Multiple that rows are filled up to.
     """
 
     setting: SliceSetting = "auto"
@@ -93,15 +89,10 @@ class SliceRule:
     ) -> list[list[Cut]]:
         """Ways to cut the longest samples; nothing if none is worth it.
 
-        Args:
-            samples: Samples, the longest first.
-            cost: Cost model; if its model keeps no keys and values, no sample is cut, nor is a
-                preference pair.
-            cluster: The cluster.
-            n_misfits: Number of the first samples that cannot run whole.
-
-        Returns:
-            For the first samples, as many as are cut, cuts into fewer and into more slices.
+        `samples`: Samples, the longest first. `cost`: Cost model; if its model keeps no keys and
+        values, no sample is cut, nor is a preference pair. `n_misfits`: Number of the first samples
+        that cannot run whole. Returns for the first samples, as many as are cut, cuts into fewer
+        and into more slices.
         """
         cannot_be_cut = samples[0].is_pair or not cost.slice_memory.kept.any()
         if self.setting == "off" or cannot_be_cut:
@@ -153,13 +144,7 @@ class SliceRule:
 
 
 class _Times(NamedTuple):
-    """Time of both passes on the slowest stage.
-
-    Attributes:
-        per_token: Time per token of a sample.
-        per_pair: Time per pair of its tokens.
-        overheads_ms: What rows of `SLICE_TOKENS` take longer than their tokens and pairs.
-    """
+    """Time of both passes on the slowest stage."""
 
     per_token: float
     per_pair: float
@@ -167,12 +152,7 @@ class _Times(NamedTuple):
 
     @classmethod
     def from_cost(cls, cost: CostModel, longest_tokens: int) -> "_Times":
-        """Times by rows of the packed layout, recomputed as much as is possible.
-
-        Args:
-            cost: Cost model.
-            longest_tokens: Tokens of the longest sample.
-        """
+        """Times by rows of the packed layout, recomputed as much as is possible."""
         per_token, per_pair = _slopes(cost, longest_tokens)
         times = cls(per_token, per_pair)
         took_ms = _rows_ms(cost, np.ones(len(SLICE_TOKENS)), SLICE_TOKENS)
@@ -203,7 +183,6 @@ class _Times(NamedTuple):
 
 
 def _memory_holds_one_per_stage(sample: Sample, cost: CostModel, cluster: Cluster) -> bool:
-    """Whether memory holds as many whole samples as there are stages, with least recomputation."""
     alone = Shapes.padded(np.ones(1), np.full(1, float(sample.tokens)), np.zeros(1))
     costs = cost.of_layout(Layout.PACKED).stage_costs(alone, cost.recompute_modes[0])
     needed_bytes = cluster.n_stages * costs.stored_bytes[0]

@@ -42,14 +42,8 @@ class BestOfSearch:
 
     The plans that less effort would have found are among those that more effort compares.
 
-    Attributes:
-        schedule_rules: Ways to order passes, all of which are tried.
-        config: How hard a plan is looked for.
-        cluster: What the plans are for.
-        layouts: Layouts of micro-batches to choose from.
-        token_multiple: Multiple that rows are padded to.
-        slices: What long samples are cut into, if schedules may be adaptive: in a fixed order of
-            passes slices cannot run.
+    `schedule_rules`: Ways to order passes, all of which are tried. `slices`: What long samples are
+    cut into, if schedules may be adaptive: in a fixed order of passes slices cannot run.
     """
 
     schedule_rules: Sequence[ScheduleRule]
@@ -140,17 +134,10 @@ def search_spaces(
     come first; they are the only ones if these samples cannot run whole, or are to be slices of so
     many tokens.
 
-    Args:
-        samples: Samples of the iteration, in any order.
-        cost: Cost model.
-        cluster: The cluster, with memory limit and link.
-        layouts: Layouts of micro-batches to choose from, see `price_windows`.
-        token_multiple: Multiple that rows are padded to.
-        slices: What long samples are cut into, see `SliceRule`.
+    `samples`: Samples of the iteration, in any order.
 
-    Raises:
-        DoesNotFitError, NotMeasuredError: A sample cannot run.
-        TooFewMicroBatchesError: There are fewer samples than replicas.
+    Raises `DoesNotFitError` or `NotMeasuredError`: A sample cannot run. Raises
+    `TooFewMicroBatchesError`: There are fewer samples than replicas.
     """
     if len(samples) < cluster.n_replicas:
         raise TooFewMicroBatchesError.from_counts(len(samples), cluster.n_replicas)

@@ -13,10 +13,7 @@ from dynapipe_hpc.planner.schedule.update import iteration_ms
 class Candidate:
     """A plan of an iteration.
 
-    Attributes:
-        way: Human-readable origin of its micro-batches.
-        pipelines: One per replica.
-        cost: The cost model by which they were scheduled.
+    `pipelines`: One per replica.
     """
 
     way: str
@@ -36,12 +33,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Infeasible:
-    """Micro-batches that no schedule rule keeps within memory.
-
-    Attributes:
-        way: Human-readable origin of the micro-batches.
-        reason: What every schedule rule says.
-    """
+    """Micro-batches that no schedule rule keeps within memory."""
 
     way: str
     reason: str
@@ -51,9 +43,7 @@ class Infeasible:
 class Choice:
     """Candidates for an iteration's plan, and the best of them.
 
-    Attributes:
-        tried: Plans, and attempts that gave none, in the order in which they were made; at least
-            one.
+    `tried`: Plans, and attempts that gave none, in the order in which they were made; at least one.
     """
 
     tried: tuple[Candidate | Infeasible, ...]
@@ -67,8 +57,7 @@ class Choice:
     def best(self) -> Candidate:
         """The plan whose iteration ends first in the simulation; the first of equals.
 
-        Raises:
-            InfeasibleScheduleError: There is no plan; the reason is that of the first attempt.
+        Raises `InfeasibleScheduleError`: There is no plan; the reason is that of the first attempt.
         """
         if not self.candidates:
             reason, *_ = (each.reason for each in self.tried if isinstance(each, Infeasible))
@@ -79,7 +68,6 @@ class Choice:
     def pipelines(self) -> Sequence[Pipeline]:
         """The pipelines of the best plan, one per replica.
 
-        Raises:
-            InfeasibleScheduleError: There is no plan.
+        Raises `InfeasibleScheduleError`: There is no plan.
         """
         return self.best.pipelines

@@ -29,11 +29,7 @@ class ForwardWindows:
     A micro-batch keeps nothing, so that one at a time may take all memory. Where samples do not fit
     whole, long ones run as slices if they may. Preference pairs lie in packed rows only.
 
-    Attributes:
-        cost: Predicts time and memory of forward passes.
-        cluster: What the plans are for.
-        layouts: Layouts of micro-batches to choose from.
-        slice_rule: Rule by which samples are cut where some do not fit whole.
+    `slice_rule`: Rule by which samples are cut where some do not fit whole.
     """
 
     cost: CostModel
@@ -78,12 +74,10 @@ def forward_only(
 ) -> Schedule:
     """Forward passes of all micro-batches on every stage, in the order in which they enter.
 
-    Args:
-        costs: Costs of the replica's micro-batches, which keep nothing after their forward pass.
-        activation_limit_bytes: Device memory less static memory, shape (n_stages,).
+    `costs`: Costs of the replica's micro-batches, which keep nothing after their forward pass.
+    `activation_limit_bytes`: Device memory less static memory, shape (n_stages,).
 
-    Raises:
-        InfeasibleScheduleError: A micro-batch does not fit on a stage.
+    Raises `InfeasibleScheduleError`: A micro-batch does not fit on a stage.
     """
     check_each_fits(costs, activation_limit_bytes, may_slice=True)
     codes = len(PassKind) * np.arange(costs.n_microbatches, dtype=np.int32) + PassKind.FORWARD

@@ -26,10 +26,6 @@ class ReplicaScheduler:
     """Schedules each replica by the rule whose gradients are reduced first.
 
     Equal replicas are scheduled once: plans that a search finds share most of theirs.
-
-    Attributes:
-        cost: Cost model, for what the model itself takes.
-        cluster: The cluster, with memory limits and the link that slows a schedule.
     """
 
     cost: CostModel
@@ -42,10 +38,7 @@ class ReplicaScheduler:
     ) -> Candidate | Infeasible:
         """Schedules the replicas of a plan.
 
-        Args:
-            way: Human-readable description of how the micro-batches were made.
-            replicas: Micro-batches of every replica, in the order in which they enter the pipeline.
-            costs: Costs of the micro-batches of every replica.
+        `replicas`: Micro-batches of every replica, in the order in which they enter the pipeline.
         """
         try:
             pipelines = [

@@ -43,12 +43,9 @@ from dynapipe_hpc.planner.cost.stage_parts import StageKinds, boundary_sizes, pa
 class LayerEstimate(NamedTuple):
     """Needs of one part of a kind, on one shard, in the order of estimate_costs.hpp.
 
-    Attributes:
-        window: Number of tokens that attention with a window sees, see `Part.window`.
-        needs: What depends on tokens.
-        own_bytes: What does not: weights that every pass reads, gradients that W writes, the
-            largest gradient before it is added to those of others, and limits on transient
-            activations and on masks of dropout.
+    `own_bytes`: What does not: weights that every pass reads, gradients that W writes, the largest
+    gradient before it is added to those of others, and limits on transient activations and on masks
+    of dropout.
     """
 
     side: Side
@@ -65,15 +62,7 @@ def layer_estimates(
     n_shards: int = 1,
     recompute: Recompute = Recompute.NONE,
 ) -> dict[str, LayerEstimate]:
-    """Estimates by kind of part.
-
-    Args:
-        parts: Parts of a model on one shard, by kind.
-        hidden_size: Width of the residual stream.
-        element_bytes: Size of one number of an activation or weight.
-        n_shards: Ranks over which heads, inner widths and the vocabulary are cut.
-        recompute: What backward passes compute again.
-    """
+    """Estimates by kind of part."""
     token_bytes = element_bytes * hidden_size
     estimates = {}
     for kind, part in parts.items():

@@ -18,10 +18,8 @@ def tokens_of_points(axes: Axes) -> IntArray:
 def most_tokens(axes: Axes, points: FloatArray) -> FloatArray:
     """Tokens of the largest feasible point of every kind of stage, shape (n_kinds,).
 
-    Args:
-        axes: Numbers of rows, tokens per row and target tokens, each ascending.
-        points: Costs, infinite where infeasible, shape
-            (n_rows, n_lengths, n_target_lengths, n_kinds, len(Cost)).
+    `axes`: Numbers of rows, tokens per row and target tokens, each ascending. `points`: Costs,
+    infinite where infeasible, shape (n_rows, n_lengths, n_target_lengths, n_kinds, len(Cost)).
     """
     feasible = np.isfinite(points).all(axis=-1)
     most: FloatArray = np.where(feasible, tokens_of_points(axes)[..., None], 0.0).max(
@@ -39,13 +37,8 @@ def with_corners(axes: Axes, points: FloatArray) -> FloatArray:
     constant. Without it, micro-batches of more than half as many tokens could often not be planned.
     It serves interpolation alone, as the micro-batch in the corner is too large.
 
-    Args:
-        axes: Axes of `most_tokens`.
-        points: Costs of `most_tokens`, of which none is a part of another.
-
-    Returns:
-        The points with costs in these corners. A point that is infeasible though it has no more
-        tokens than the largest feasible one, as memory ran out there, remains infeasible.
+    Returns the points with costs in these corners. A point that is infeasible though it has no more
+    tokens than the largest feasible one, as memory ran out there, remains infeasible.
     """
     is_beyond = tokens_of_points(axes)[..., None] > most_tokens(axes, points)
     points = points.copy()

@@ -27,11 +27,9 @@ class Timed(IntEnum):
 class Corrections:
     """Factors by which passes take longer than a cost model says.
 
-    Attributes:
-        factors: Factors of the fastest replica, shape (len(Layout), len(Recompute), n_stages,
-            len(Timed)).
-        slowness: Factors of every rank on top of these, shape (n_replicas, n_stages); None if all
-            replicas are equally fast.
+    `factors`: Factors of the fastest replica, shape (len(Layout), len(Recompute), n_stages,
+    len(Timed)). `slowness`: Factors of every rank on top of these, shape (n_replicas, n_stages);
+    None if all replicas are equally fast.
     """
 
     factors: FloatArray

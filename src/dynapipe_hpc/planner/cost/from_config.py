@@ -19,11 +19,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredCosts:
-    """A cost table that was read.
-
-    Attributes:
-        config: How its numbers are used.
-    """
+    """A cost table that was read."""
 
     config: ProfiledConfig
     table: ProfileTable
@@ -31,11 +27,7 @@ class MeasuredCosts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EstimatedCosts:
-    """Rates of a machine, and a model whose family has no closed forms.
-
-    Attributes:
-        parts: Parts of the model by kind.
-    """
+    """Rates of a machine, and a model whose family has no closed forms."""
 
     config: AnalyticConfig
     parts: Mapping[str, Part]

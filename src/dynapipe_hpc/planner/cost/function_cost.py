@@ -141,7 +141,6 @@ class FunctionCost:
 
 
 def _values(name: str, function: OfRows, sizes: FloatArray, limits: Limits) -> FloatArray:
-    """Results of a cost function for distinct sizes, which ascend by rows, then by length."""
     values = np.array([_value(name, function, size, limits) for size in sizes.tolist()])
     by_rows = np.arange(len(sizes))
     for same, order in ((0, by_rows), (1, np.lexsort(sizes.T))):

@@ -80,9 +80,7 @@ class Interpolator:
 class PairedCosts:
     """Costs of packed micro-batches of pairs, whose two sides count as different rows.
 
-    Attributes:
-        inputs: Costs of the parts that only inputs pass through, without boundaries.
-        targets: Costs of all others, with boundaries.
+    `inputs`: Costs of the parts that only inputs pass through, without boundaries.
     """
 
     inputs: Interpolator

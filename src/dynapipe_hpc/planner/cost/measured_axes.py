@@ -47,7 +47,6 @@ def depends_on_targets(kind: str, layers: Mapping[str, LayerProfile]) -> bool:
 
 
 def _places(kind: str, layers: Mapping[str, LayerProfile]) -> tuple[int, ...]:
-    """Indices of the axes of a kind of layer among the three axes."""
     if kind in OF_PAIRS:
         return (ROWS, ROW_TOKENS, TARGET_TOKENS)
     return (ROWS, TARGET_TOKENS if kind == HEAD and DECODER in layers else ROW_TOKENS)

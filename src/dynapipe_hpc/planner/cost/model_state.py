@@ -31,13 +31,9 @@ def state_factor_of_rank(state_factor: float, element_bytes: int, cluster: Clust
     With `cluster.zero_stage` 1, replicas partition the optimizer state, float32 copies of 16-bit
     weights included; weights and gradients are on all of them.
 
-    Args:
-        state_factor: The same without ZeRO.
-        element_bytes: Bytes per number of a weight.
-        cluster: The replicas.
+    `state_factor`: The same without ZeRO. `element_bytes`: Bytes per number of a weight.
 
-    Source:
-        Rajbhandari et al., "ZeRO", SC 2020, section 5.1.
+    Source: Rajbhandari et al., "ZeRO", SC 2020, section 5.1.
     """
     if cluster.zero_stage == 0:
         return state_factor
@@ -53,10 +49,7 @@ def factor_of_copies(element_bytes: int) -> float:
 class HeldWeights(NamedTuple):
     """Bytes of weights on a shard of every stage, shape (n_stages,).
 
-    Attributes:
-        own: Weights that the stage updates.
-        copied: Copies of tied weights that another stage updates.
-        frozen: Weights that are not trained.
+    `frozen`: Weights that are not trained.
     """
 
     own: FloatArray
@@ -75,12 +68,8 @@ def held_weights(
     A tied weight belongs to the first stage that holds it. A stage holds it once, however many of
     its parts use it (docs/decisions/0011).
 
-    Args:
-        parameter_bytes: Bytes of the weights of one part by kind; the head's include those of the
-            embedding.
-        shape: The model.
-        placement: The layers of every stage.
-        n_shards: Shards over which weights are cut.
+    `parameter_bytes`: Bytes of the weights of one part by kind; the head's include those of the
+    embedding.
     """
     weights = shape.weights(n_shards)
     frozen_bytes = {

@@ -10,9 +10,8 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray
 class Repaired(NamedTuple):
     """Measurements after the repair.
 
-    Attributes:
-        grid: The measurements, nowhere decreasing; infinite where infeasible.
-        n_changed: Number of feasible points whose value was changed by more than 0.1 %.
+    `grid`: The measurements, nowhere decreasing; infinite where infeasible. `n_changed`: Number of
+    feasible points whose value was changed by more than 0.1 %.
     """
 
     grid: FloatArray

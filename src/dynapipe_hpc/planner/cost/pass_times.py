@@ -34,12 +34,10 @@ class PassTimes:
 
     A whole backward pass counts for both of its parts, as it does not show how long either took.
 
-    Attributes:
-        predicted_ms: Times that an uncorrected cost model predicts, shape `shape_of`.
-        measured_ms: Times that the same passes took, of the same shape.
-        expected_ms: Times that each rank was expected to take for its passes by the factors so far,
-            shape (n_replicas, n_stages).
-        taken_ms: Times that it took for them, of the same shape.
+    `predicted_ms`: Times that an uncorrected cost model predicts, shape `shape_of`. `measured_ms`:
+    Times that the same passes took, of the same shape. `expected_ms`: Times that each rank was
+    expected to take for its passes by the factors so far, shape (n_replicas, n_stages). `taken_ms`:
+    Times that it took for them, of the same shape.
     """
 
     predicted_ms: FloatArray
@@ -66,7 +64,6 @@ class PassTimes:
 
     @property
     def numbers(self) -> list[float]:
-        """All numbers in one list."""
         values: list[float] = np.concatenate([sums.ravel() for sums in self._sums]).tolist()
         return values
 

@@ -60,14 +60,8 @@ def profiled_cost(
     padded ones; in an encoder-decoder model parts that only inputs pass through apart from the
     others, as the two sides of packed rows count as different numbers of rows.
 
-    Args:
-        table: The measurements.
-        shape: The model, which must be the one measured (its number of layers aside).
-        placement: The layers of every stage.
-        cluster: The ranks.
-        config: Which of the table's layers to use.
-        is_smoothed: Whether noise is repaired, and times between lengths lie on curves; if not,
-            costs are linear between the measurements, to compare with other simulators.
+    `is_smoothed`: Whether noise is repaired, and times between lengths lie on curves; if not, costs
+    are linear between the measurements, to compare with other simulators.
     """
     check_model(table.model, shape, config.path)
     counts = parts_of_stages(shape, placement)
@@ -175,11 +169,7 @@ class _Measured(NamedTuple):
 
 
 class _Selection(NamedTuple):
-    """Which measurements of a table are used.
-
-    Attributes:
-        n_shards: Ranks that layers are cut over.
-    """
+    """Which measurements of a table are used."""
 
     table: ProfileTable
     config: ProfiledConfig

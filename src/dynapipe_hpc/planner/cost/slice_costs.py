@@ -14,10 +14,8 @@ PAIR_COLUMNS = [Cost.FORWARD_MS, Cost.BACKWARD_MS]
 class PairTimes(NamedTuple):
     """Times per pair of a token and one before its slice, shape (n_kinds, 2) each.
 
-    Attributes:
-        pair_ms: Time in layers in which tokens see all before them.
-        near_pair_ms: Time in layers with a window, of the pairs within it.
-        window: Number of tokens that these see.
+    `pair_ms`: Time in layers in which tokens see all before them. `near_pair_ms`: Time in layers
+    with a window, of the pairs within it.
     """
 
     pair_ms: FloatArray
@@ -32,12 +30,6 @@ def costs_of_slices(
 
     A slice of T tokens takes what a row of T tokens does, and the time of the pairs that it has
     more.
-
-    Args:
-        costs: Costs of whole rows of a decoder-only model.
-        shapes: Sizes of the micro-batches.
-        times: Times of pairs.
-        out: Table to write the costs to.
     """
     n_rows, row_tokens = (np.asarray(sizes, np.float64) for sizes in shapes[:2])
     is_slice = n_rows < 1
@@ -58,10 +50,8 @@ def costs_of_slices(
 def near_pairs(tokens: FloatArray, before: FloatArray, window: float) -> FloatArray:
     """Pairs of a token of a slice and one before the slice that it sees through a window.
 
-    Args:
-        tokens: Tokens of slices.
-        before: Tokens before them, of the same shape.
-        window: Number of tokens that a token sees, itself included; may be infinite.
+    `before`: Tokens before them, of the same shape. `window`: Number of tokens that a token sees,
+    itself included; may be infinite.
     """
     if np.isinf(window):
         return tokens * before

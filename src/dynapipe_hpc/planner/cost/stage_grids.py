@@ -34,11 +34,9 @@ class StageMeasurements:
 
     Costs are made of them when they are first asked for: many plans need those of few ways.
 
-    Attributes:
-        measured: Measured layers by kind.
-        axes: Numbers of rows, tokens per row and target tokens, each ascending.
-        plain: Backward passes without recomputation.
-        is_smoothed: Whether noise is repaired, and points are added where costs are curved.
+    `axes`: Numbers of rows, tokens per row and target tokens, each ascending. `plain`: Backward
+    passes without recomputation. `is_smoothed`: Whether noise is repaired, and points are added
+    where costs are curved.
     """
 
     mode: Recompute
@@ -129,10 +127,8 @@ class StageMeasurements:
 class StageGrids(NamedTuple):
     """Costs of stages on the points of a grid.
 
-    Attributes:
-        points: Shape (n_rows, n_lengths, n_target_lengths, n_stages, len(Cost)), without
-            boundaries; infinite where a layer of the stage cannot run.
-        repaired: Fraction of the measurements that were repaired.
+    `points`: Shape (n_rows, n_lengths, n_target_lengths, n_stages, len(Cost)), without boundaries;
+    infinite where a layer of the stage cannot run.
     """
 
     points: FloatArray
@@ -147,11 +143,8 @@ def stage_grids(
 ) -> StageGrids:
     """Sums of the layers of every stage, after repair of their measurements.
 
-    Args:
-        layers: Measured layers by kind, on three axes.
-        splits: Times of split backward passes by kind, on the same axes.
-        counts: Numbers of layers on every stage by kind, shape (n_stages,).
-        repair: Function that removes the noise from the measurements of one kind and quantity.
+    `counts`: Numbers of layers on every stage by kind, shape (n_stages,). `repair`: Function that
+    removes the noise from the measurements of one kind and quantity.
     """
     repaired = {
         (kind, quantity): repair(layer.grid(quantity))
@@ -179,7 +172,6 @@ def stage_grids(
 def _on_stages(
     grids: Mapping[str, FloatArray], counts: Mapping[str, FloatArray], quantity: str
 ) -> FloatArray:
-    """All kinds of layers together, with the stages as last axis."""
     parts = [_part(grid, counts[kind], quantity) for kind, grid in grids.items()]
     together = np.maximum if _is_shared(quantity) else np.add
     total = parts[0]
@@ -208,15 +200,11 @@ def with_finer_lengths(axes: Axes, points: FloatArray) -> tuple[Axes, FloatArray
     is up to 11 % above a square, and above the parabola through three measured lengths up to 3 %
     once the middle is on it. Costs grow linearly with rows.
 
-    Args:
-        axes: Numbers of rows, tokens per row and target tokens, each ascending.
-        points: Costs at the points of the axes, infinite where infeasible, shape
-            (n_rows, n_lengths, n_target_lengths, n_stages, len(Cost)).
-
-    Returns:
-        Axes and points with more lengths. A point between feasible ones is feasible, more rows or
-        longer rows never cost less, `weight_ms` stays within `backward_ms` if it did so before, and
-        that and `splitting_ms` may fall as they did.
+    `axes`: Numbers of rows, tokens per row and target tokens, each ascending. `points`: Costs at
+    the points of the axes, infinite where infeasible, shape (n_rows, n_lengths, n_target_lengths,
+    n_stages, len(Cost)). Returns axes and points with more lengths. A point between feasible ones
+    is feasible, more rows or longer rows never cost less, `weight_ms` stays within `backward_ms` if
+    it did so before, and that and `splitting_ms` may fall as they did.
     """
     rows, row_tokens, target_tokens = axes
     lengths = row_tokens, target_tokens
@@ -242,7 +230,6 @@ def _with_middle_lengths(axis: IntArray) -> IntArray:
 
 
 def _with_middles(axis: IntArray, grid: FloatArray) -> FloatArray:
-    """The grid at the lengths of `_with_middle_lengths`, which are its first axis."""
     middles = (axis[1:] + axis[:-1]) // 2
     between = [_middle(axis, grid, i, int(x)) for i, x in enumerate(middles)]
     _, order = np.unique(np.concatenate([axis, middles]), return_index=True)

@@ -18,8 +18,7 @@ STAGE = "stage"
 def parts_of_stages(shape: ModelShape, placement: Placement) -> dict[str, FloatArray]:
     """Number of parts of every kind on every stage; `STAGE` is once on each.
 
-    Returns:
-        By kind, an array of shape (n_stages,).
+    Returns by kind, an array of shape (n_stages,).
     """
     held = placement.parts(shape)
     counts = {kind: np.array([float(parts[kind]) for parts in held]) for kind in held[0]}
@@ -29,9 +28,7 @@ def parts_of_stages(shape: ModelShape, placement: Placement) -> dict[str, FloatA
 def boundary_sizes(shape: ModelShape, placement: Placement, n_stream_shards: int = 1) -> FloatArray:
     """Numbers per token that a shard of a stage hands to the next one.
 
-    Returns:
-        Shape (n_stages, 2): per input token (or token of a decoder-only model), and per target
-        token.
+    Shape (n_stages, 2): per input token (or token of a decoder-only model), and per target token.
     """
     of_pairs = [each is Boundary.PAIR for each in placement.boundaries(shape)]
     width = shape.hidden_size / n_stream_shards
@@ -43,10 +40,7 @@ def boundary_sizes(shape: ModelShape, placement: Placement, n_stream_shards: int
 class StageKinds(NamedTuple):
     """The stages, of which many are alike.
 
-    Attributes:
-        counts: Per kind of stage, how many it holds of every kind of layer.
-        kind_of_stage: Shape (n_stages,).
-        boundaries: Per kind, bytes per token that a stage hands over, shape (n_kinds, 2).
+    `boundaries`: Per kind, bytes per token that a stage hands over, shape (n_kinds, 2).
     """
 
     counts: Mapping[str, FloatArray]
@@ -57,9 +51,8 @@ class StageKinds(NamedTuple):
     def from_counts(cls, counts: Mapping[str, FloatArray], boundaries: FloatArray) -> Self:
         """Finds the stages that hold the same and hand over as much.
 
-        Args:
-            counts: Number of layers on every stage by kind, shape (n_stages,).
-            boundaries: Bytes per token that a stage hands over, shape (n_stages, 2).
+        `counts`: Number of layers on every stage by kind, shape (n_stages,). `boundaries`: Bytes
+        per token that a stage hands over, shape (n_stages, 2).
         """
         held = np.stack([*counts.values(), *boundaries.T])
         distinct, kinds = np.unique(held, axis=1, return_inverse=True)

@@ -12,8 +12,6 @@ class Tokens(NamedTuple):
     """Tokens of micro-batches, padding included; arrays that broadcast to one shape.
 
     Attributes:
-        own_tokens: Tokens that pass through a part.
-        source: Tokens of the other side, to which their own attend as well.
         pairs: Pairs of an own token and one that it attends to.
         own_pairs: Pairs of own tokens of the same row.
         square: Pairs of own tokens of one row.

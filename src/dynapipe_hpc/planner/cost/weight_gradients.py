@@ -32,9 +32,7 @@ class PlainBackward(NamedTuple):
     def from_layers(cls, layers: Mapping[str, LayerProfile], path: Path) -> Self:
         """The passes of measured layers by kind, possibly none.
 
-        Args:
-            layers: Measurements without recomputation.
-            path: File that they come from.
+        `layers`: Measurements without recomputation.
         """
         if not layers:
             return cls((NO_POINTS, NO_POINTS, NO_POINTS), {})
@@ -82,17 +80,10 @@ def split_times(
     Maps of a block that is recomputed do not defer, nor do embedding and head. Where the pass
     without recomputation was not measured, the forward pass is taken for what was recomputed.
 
-    Args:
-        kind: What the layer is.
-        layer: Measurements on three axes.
-        plain_ms: Time of its backward pass without recomputation, on the same grid; NaN where that
-            was not measured.
-        shape: The model.
-        axes: Axes of the measurements.
-        recompute: Mode of the pass.
+    `plain_ms`: Time of its backward pass without recomputation, on the same grid; NaN where that
+    was not measured.
 
-    Returns:
-        Weights take no more than its backward_ms; NaN where that is.
+    Gradients of weights take no more than its backward_ms; NaN where that is.
     """
     weight_ms = layer.weight_ms
     if weight_ms is None:
@@ -105,7 +96,6 @@ def split_times(
 
 
 def _measured(*measured: FloatArray) -> SplitTimes:
-    """Split times by those measured of the whole pass, of B and of W."""
     whole_ms, input_ms, weight_ms = (
         np.where(np.isnan(measured[0]), np.nan, make_monotone(times).grid) for times in measured
     )

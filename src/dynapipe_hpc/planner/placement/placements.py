@@ -24,11 +24,9 @@ class PartCosts:
     """Costs of the parts of a stage, which add up: times, or bytes.
 
     Attributes:
-        n_first_side: Number of layers of the encoder, or of a decoder-only model.
         first_layer: Cost of one of these layers.
         second_layer: Cost of a layer of a decoder that follows an encoder; 0 without one.
         first_side: Cost of having any layers of the first kind on a stage.
-        second_side: Cost of having any layers of the second kind on a stage.
         first: Additional cost of the first stage.
         turn: Additional cost of the stage where a decoder that follows an encoder begins.
         last: Additional cost of the last stage.
@@ -60,9 +58,8 @@ class PartCosts:
     def on_stages(self, n_layers: int, n_stages: int, impossible: float = np.inf) -> FloatArray:
         """Cost of every stage, if it held the layers i to j - 1 of all `n_layers`.
 
-        Returns:
-            Shape (n_stages, n_layers + 1, n_layers + 1), by stage, i and j; `impossible` where
-            the stage would hold no layer.
+        Shape (n_stages, n_layers + 1, n_layers + 1), by stage, i and j; `impossible` where the
+        stage would hold no layer.
         """
         edges = np.arange(n_layers + 1)
         of_first_side = np.minimum(edges, self.n_first_side)
@@ -114,15 +111,8 @@ def placements(
 
     Equal shares are the only placement for a model whose costs are not known at these sizes.
 
-    Args:
-        source: Estimates or measurements.
-        shape: The model.
-        cluster: The stages.
-        sizes: Micro-batches that the model is placed for, the most common sizes first.
-        layout: Layout of these micro-batches.
-
-    Returns:
-        The placements without duplicates, equal shares first.
+    `sizes`: Micro-batches that the model is placed for, the most common sizes first. Returns the
+    placements without duplicates, equal shares first.
     """
     equal = Placement.equal_shares(shape.n_all_layers, cluster.n_stages)
     if cluster.n_stages == 1:
@@ -172,10 +162,9 @@ class _Probe:
 def best_placement(work_ms: FloatArray, over_bytes: FloatArray) -> Placement:
     """The balanced placement, see `placements`, by dynamic programming.
 
-    Args:
-        work_ms: Time of stage s with the layers i to j - 1, shape (n_stages, n_layers + 1,
-            n_layers + 1); infinite where the stage must not hold them.
-        over_bytes: Memory that the stage needs with these layers beyond what it has; same shape.
+    `work_ms`: Time of stage s with the layers i to j - 1, shape (n_stages, n_layers + 1, n_layers +
+    1); infinite where the stage must not hold them. `over_bytes`: Memory that the stage needs with
+    these layers beyond what it has; same shape.
     """
     possible = np.isfinite(work_ms)
     for table in (over_bytes, work_ms):
@@ -203,7 +192,6 @@ def _least_to_come(
 
 
 def _known(size: Shapes, cost: CostModel, mode: Recompute) -> Shapes:
-    """The size with its rows halved until its costs are known."""
     while size.n_rows[0] > 1 and not np.isfinite(cost.stage_costs(size, mode).table).all():
         size = Shapes.padded(size.n_rows // 2, size.row_tokens, size.target_tokens)
     return size

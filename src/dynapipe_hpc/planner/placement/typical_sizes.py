@@ -19,9 +19,7 @@ micro-batches take hardly longer than small ones, except in the head.
 class TypicalSizes(NamedTuple):
     """A common and a large micro-batch.
 
-    Attributes:
-        common: Micro-batch with as many rows of common length as a typical one has.
-        longest: Micro-batch of one row, as long as the longest on each side.
+    `longest`: Micro-batch of one row, as long as the longest on each side.
     """
 
     common: Shapes
@@ -37,10 +35,7 @@ def typical_sizes(
     micro-batch has an equal share of a global batch: there are so many of `MICROBATCHES_PER_STAGE`
     for every stage of every replica.
 
-    Args:
-        lengths: Row lengths of all samples, at least one.
-        tokens_per_batch: Number of tokens of a global batch.
-        cluster: The replicas and stages.
+    `lengths`: Row lengths of all samples, at least one.
     """
     common = [_of_half_the_tokens(side) for side in lengths]
     longest = _one(1, *(int(side.max()) for side in lengths))

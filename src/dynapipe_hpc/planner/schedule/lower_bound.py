@@ -27,12 +27,9 @@ class PathTimes:
 
     Arrays have shape (n_microbatches, n_stages) unless stated otherwise.
 
-    Attributes:
-        gradient_ms: Time of B, without what splitting takes.
-        weight_ms: Time of W; 0 if backward passes are not split.
-        transfer_ms: Time of a transfer between a stage and the next, in either direction.
-        reduce_ms: Time from each stage's last pass until its gradients are reduced, shape
-            (n_stages,).
+    `gradient_ms`: Time of B, without what splitting takes. `weight_ms`: Time of W; 0 if backward
+    passes are not split. `reduce_ms`: Time from each stage's last pass until its gradients are
+    reduced, shape (n_stages,).
     """
 
     forward_ms: FloatArray
@@ -94,7 +91,6 @@ class PathTimes:
 
 
 def _before(stages: FloatArray) -> FloatArray:
-    """Sums over the stages before each stage (exclusive cumulative sum)."""
     sums = np.cumsum(stages, axis=1)
     return np.concatenate([np.zeros_like(sums[:, :1]), sums[:, :-1]], axis=1)
 
@@ -108,11 +104,10 @@ N_PRICES = 65
 class LowerBound(NamedTuple):
     """Times that no plan of a kind can beat.
 
-    Attributes:
-        iteration_ms: Lower bound on the time of an iteration, the update at its end included.
-        longest_trip_ms: Round trip of the longest sample through the stages, which is part of that
-            bound. For a plan with slices, it is the longest round trip of a micro-batch, and no
-            part of the bound.
+    `iteration_ms`: Lower bound on the time of an iteration, the update at its end included.
+    `longest_trip_ms`: Round trip of the longest sample through the stages, which is part of that
+    bound. For a plan with slices, it is the longest round trip of a micro-batch, and no part of the
+    bound.
     """
 
     iteration_ms: float
@@ -139,12 +134,8 @@ def lower_bound(
     partition of the samples into micro-batches: of padded rows if the plan has no others, else in
     any layout; in an encoder-decoder model with packed rows only for the micro-batches of the plan.
 
-    Args:
-        pipelines: Pipelines of the plan, one per replica.
-        samples: Samples of the plan, in any order.
-        cost: Cost model of the plan, in which more or longer rows never cost less.
-        cluster: Cluster of the plan.
-        may_split: Whether backward passes may be split.
+    `pipelines`: Pipelines of the plan, one per replica. `samples`: Samples of the plan, in any
+    order.
     """
     trip_ms = longest_trip_ms(pipelines, samples, cost, cluster, may_split=may_split)
     sliced = _have_slices(pipelines)
@@ -199,13 +190,7 @@ def longest_trip_ms(
 
 
 class _StageWork(NamedTuple):
-    """Least times of the stages of a replica. Arrays of shape (n_stages,).
-
-    Attributes:
-        head_ms: Time until a micro-batch can have reached a stage.
-        tail_ms: Time from the end of its B there to the end of what follows, see `PathTimes`.
-        through_ms: Work before W.
-    """
+    """Least times of the stages of a replica. Arrays of shape (n_stages,)."""
 
     head_ms: FloatArray
     tail_ms: FloatArray
@@ -334,7 +319,6 @@ def _decoder_rows(n_rows: FloatArray, row_tokens: FloatArray) -> Shapes:
 
 
 def _ways(cost: CostModel, layouts: Sequence[Layout]) -> Iterator[tuple[CostModel, Recompute]]:
-    """Costs of layouts, once where they are the same, in every mode of recomputation."""
     of_layouts = {each.layout: each for each in map(cost.of_layout, layouts)}
     return product(of_layouts.values(), cost.recompute_modes)
 

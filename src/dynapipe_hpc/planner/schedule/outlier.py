@@ -22,9 +22,7 @@ MIN_SHARE = 0.05
 class Outlier:
     """An outlier: a sample whose way through the pipeline takes longer than all ranks are busy.
 
-    Attributes:
-        chain_ms: Time of its passes through all stages, one after the other, alone in a pipeline.
-        busy_ms: Time that the average rank computes in the iteration's plan.
+    `chain_ms`: Time of its passes through all stages, one after the other, alone in a pipeline.
     """
 
     sample_id: int
@@ -43,11 +41,7 @@ def find_outlier(
 ) -> Outlier | None:
     """The sample with the longest passes, if it adds at least `MIN_SHARE` of the iteration.
 
-    Args:
-        pipelines: Pipelines of an iteration, one per replica.
-        samples: Global batch.
-        cost: Cost model that the pipelines were scheduled with.
-        link: Link between neighbouring stages.
+    `pipelines`: Pipelines of an iteration, one per replica.
     """
     layouts = sorted({m.layout for pipeline in pipelines for m in pipeline.microbatches})
     longest, costs = _longest(samples, [cost.of_layout(layout) for layout in layouts])
@@ -69,7 +63,6 @@ def find_outlier(
 def _longest(
     samples: Sequence[Sample], of_layouts: Sequence[CostModel]
 ) -> tuple[Sample, StageCosts]:
-    """The sample with the longest passes in its fastest mode, and its costs in a row of its own."""
     row_tokens, target_tokens = row_lengths(samples, of_layouts[0].is_encoder_decoder)
     n_rows = np.ones(len(samples))
     if preferences := preferences_of(samples):

@@ -22,10 +22,8 @@ from dynapipe_hpc.planner.schedule.update import extra_reduce_ms, reduced_ms
 class Pipeline:
     """One replica's iteration, without the update at its end.
 
-    Attributes:
-        microbatches: Micro-batches in the order in which they enter the pipeline.
-        rule: Rule that made the schedule.
-        schedule: The order of passes on every stage.
+    `microbatches`: Micro-batches in the order in which they enter the pipeline. `schedule`: The
+    order of passes on every stage.
     """
 
     microbatches: tuple[MicroBatch, ...]
@@ -43,14 +41,10 @@ def schedule_pipeline(
 ) -> Pipeline:
     """Schedules micro-batches by the rule whose gradients are reduced first in the simulation.
 
-    Args:
-        microbatches: Micro-batches of one replica, in the order in which they enter the pipeline.
-        cost: Cost model of the micro-batches.
-        cluster: The cluster, with memory limit and link.
-        rules: Rules to try, at least one; ties go to the first.
+    `microbatches`: Micro-batches of one replica, in the order in which they enter the pipeline.
+    `rules`: Rules to try, at least one; ties go to the first.
 
-    Raises:
-        InfeasibleScheduleError: No rule keeps within memory; gives the reason for each.
+    Raises `InfeasibleScheduleError`: No rule keeps within memory; gives the reason for each.
     """
     return schedule_priced(
         microbatches, microbatch_costs(microbatches, cost), cost, cluster, rules=rules
@@ -67,15 +61,10 @@ def schedule_priced(
 ) -> Pipeline:
     """Schedules micro-batches whose costs are known, see `schedule_pipeline`.
 
-    Args:
-        microbatches: Micro-batches of one replica, in the order in which they enter the pipeline.
-        costs: Costs of the micro-batches.
-        cost: Cost model, for static memory and the gradient all-reduce.
-        cluster: The cluster, with memory limit and link.
-        rules: Rules to try, at least one; ties go to the first.
+    `microbatches`: Micro-batches of one replica, in the order in which they enter the pipeline.
+    `rules`: Rules to try, at least one; ties go to the first.
 
-    Raises:
-        InfeasibleScheduleError: No rule keeps within memory; gives the reason for each.
+    Raises `InfeasibleScheduleError`: No rule keeps within memory; gives the reason for each.
     """
     room_bytes = activation_room_bytes(cost, cluster)
     costs = replace(costs, reduce_ms=extra_reduce_ms(cost))

@@ -28,7 +28,6 @@ def extra_reduce_ms(cost: CostModel) -> FloatArray:
 
     Only these differences matter to the choice of a plan: what all stages take comes after any.
 
-    Returns:
-        Times in ms, shape (n_stages,).
+    Returns times in ms, shape (n_stages,).
     """
     return np.ascontiguousarray(cost.reduce_ms - cost.reduce_ms.min(), np.float64)

@@ -36,13 +36,8 @@ def bundles(
     of the longest sample, or a 512th of all, and a small fraction of the work of a replica. It
     therefore takes little memory and little time, and every replica has many.
 
-    Args:
-        lengths: Row lengths of the samples in their order.
-        n_replicas: Number of replicas that share the work.
-        layouts: Layouts of windows.
-
-    Returns:
-        Indices of samples, ascending from 0 to the number of samples, shape (n_bundles + 1,).
+    `lengths`: Row lengths of the samples in their order. Returns indices of samples, ascending from
+    0 to the number of samples, shape (n_bundles + 1,).
     """
     n_samples, may_pack = len(lengths.row_tokens), Layout.PACKED in layouts
     fewest = max(FEWEST_SAMPLES, FEWEST_PER_REPLICA * n_replicas)
@@ -56,7 +51,6 @@ def bundles(
 
 
 def _sizes(lengths: RowLengths, most_tokens: float) -> IntArray:
-    """Number of samples of the bundle that would begin with each sample."""
     sizes = np.ones_like(lengths.row_tokens)
     row_tokens, target_tokens = lengths
     size = 1

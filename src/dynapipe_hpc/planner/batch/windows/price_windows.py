@@ -59,19 +59,13 @@ def price_windows(
 ) -> WindowTable:
     """Costs of every micro-batch of neighbouring samples, looked up once for all uses.
 
-    Args:
-        samples: Samples in the order to be cut, at least one.
-        cost: Cost model of micro-batches.
-        cluster: The cluster, with its memory limit.
-        layouts: Layouts of windows, padded or packed.
-        token_multiple: Multiple that rows are padded to, itself one of 8.
-        may_misfit: Whether there may be samples that cannot run whole.
-        may_bundle: Whether neighbours of large batches may stay together, see `bundles`. If memory
-            is so scarce that some bundle cannot run where its samples could, they do not.
+    `samples`: Samples in the order to be cut, at least one. `token_multiple`: Multiple that rows
+    are padded to, itself one of 8. `may_misfit`: Whether there may be samples that cannot run
+    whole. `may_bundle`: Whether neighbours of large batches may stay together, see `bundles`. If
+    memory is so scarce that some bundle cannot run where its samples could, they do not.
 
-    Raises:
-        DoesNotFitError: A sample alone needs more memory than a stage has.
-        NotMeasuredError: The cost model does not know what a sample alone costs.
+    Raises `DoesNotFitError`: A sample alone needs more memory than a stage has. Raises
+    `NotMeasuredError`: The cost model does not know what a sample alone costs.
     """
     lengths = document_lengths(samples, cost.is_encoder_decoder)
     price = partial(
@@ -94,7 +88,6 @@ def price_windows(
 
 
 def _every_bundle_runs(table: WindowTable) -> bool:
-    """Whether each runs, in all modes in which those of one sample do."""
     runs = table.runs_alone[:, table.row_of_sample]
     may_all_run = runs[:, np.diff(table.begin) == 1].all(axis=1)
     return bool(runs.any(axis=0).all() and runs[may_all_run].all())

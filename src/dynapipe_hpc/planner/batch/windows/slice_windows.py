@@ -35,14 +35,8 @@ def with_slices(
 ) -> WindowTable | None:
     """The table with modes in which the longest samples run as slices, and only so.
 
-    Args:
-        table: Windows of samples, the longest first, in packed rows among others.
-        cost: Cost model of micro-batches.
-        cluster: The cluster.
-        rule: Rule by which samples are cut.
-
-    Returns:
-        The windows; None if no sample is cut, or one that is cannot run so.
+    `table`: Windows of samples, the longest first, in packed rows among others. Returns the
+    windows; None if no sample is cut, or one that is cannot run so.
     """
     if not any(mode.layout is Layout.PACKED for mode in table.modes):
         return None
@@ -65,13 +59,6 @@ class _Slices(NamedTuple):
     """Cuts of the longest samples in every mode of recomputation, and costs of their slices.
 
     Samples may be recomputed in part, too, see `KEPT_SHARES`.
-
-    Attributes:
-        first: The sample of every cut, by its place among all, shape (n_cuts,).
-        begins: Place of its first slice, shape (n_cuts + 1,), with the number of slices.
-        later: Number of slices that follow each slice in its sample.
-        shapes: Sizes of the rows of slices.
-        together: Costs of the cuts: those of their slices, added up.
     """
 
     first: IntArray
@@ -152,7 +139,6 @@ class _Slices(NamedTuple):
 
 
 def _recomputations(modes: Sequence[Recompute]) -> Iterator[tuple[Recompute, float]]:
-    """Modes of slices, each with the share of them of which nothing is recomputed all the same."""
     yield from ((mode, 0.0) for mode in modes)
     if len(modes) > 1 and modes[0] is Recompute.NONE:
         yield from ((modes[-1], share) for share in KEPT_SHARES)
@@ -161,7 +147,6 @@ def _recomputations(modes: Sequence[Recompute]) -> Iterator[tuple[Recompute, flo
 def _joined(
     table: WindowTable, slices: _Slices, usable: BoolArray, token_multiple: int
 ) -> WindowTable:
-    """One table with the windows of another, less those of samples that are cut, and of slices."""
     n_costs, n_cells, n_rows = table.costs.n_microbatches, len(table.cells), table.spans.shape[1]
     row_of_cut, modes = table.row_of_sample[slices.first], sorted(set(slices.modes))
     mode_of_cut = np.array([modes.index(mode) for mode in slices.modes])
@@ -194,5 +179,4 @@ def _joined(
 
 
 def _chained(tables: Iterable[Shapes]) -> list[FloatArray]:
-    """Columns of several tables, one table after the other."""
     return [np.concatenate(columns) for columns in zip(*tables, strict=True)]

@@ -23,11 +23,8 @@ Cells = npt.NDArray[np.int32]
 class SliceCells(NamedTuple):
     """Slices of the samples that run as such.
 
-    Attributes:
-        first: The first slice of every micro-batch of the costs, or itself if it has none.
-        later: Number of slices behind every micro-batch in its sample.
-        cuts: The slices of a sample, by its bundle and the index of a mode.
-        token_multiple: Multiple that their rows are filled up to.
+    `first`: The first slice of every micro-batch of the costs, or itself if it has none.
+    `token_multiple`: Multiple that their rows are filled up to.
     """
 
     first: Cells
@@ -53,7 +50,6 @@ class WindowTable:
         samples: Samples in the order to be cut.
         begin: Beginnings of bundles in `samples`, ascending, and the end of the last bundle; in
             small batches each bundle has one sample.
-        modes: Modes in which a window may run: a layout and recomputation each.
         row_of_sample: Row of each bundle in the tables, shape (n_bundles,).
         cells: Indices into `costs` of windows of 1, 2, ... samples, for every mode and row; -1
             where they may not be used.

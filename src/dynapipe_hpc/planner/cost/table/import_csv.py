@@ -54,13 +54,10 @@ def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTa
     three layers. Weights and logits of the head, all costs of the embedding but its weights,
     transient memory of backward passes, and the update take nothing.
 
-    Args:
-        profiles: Times and memory per layer, micro-batch size and lengths.
-        parameters: Megabytes of weights per layer.
-        shape: The model that was measured.
+    `profiles`: Times and memory per layer, micro-batch size and lengths. `parameters`: Megabytes of
+    weights per layer.
 
-    Raises:
-        InputError: A file cannot be read; names file and line.
+    Raises `InputError`: A file cannot be read; names file and line.
     """
     measured = _read(profiles, _measurement)
     sizes = dict(_read(parameters, _weight_bytes))
@@ -170,7 +167,6 @@ def _size_of(key: LayerKey, sizes: dict[LayerKey, float], path: Path) -> float:
 
 
 def _profile(points: list[Measurement], weight_bytes: float) -> LayerProfile:
-    """Profile of a layer whose points form a grid."""
     sizes = np.array([point.size for point in points]).T
     used = [size for size in sizes if size.any()]
     axes = tuple(np.unique(size) for size in used)

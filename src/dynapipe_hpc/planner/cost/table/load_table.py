@@ -11,8 +11,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 def load_table(path: Path, shape: ModelShape) -> ProfileTable:
     """A cost table (HDF5), or measurements as CSV with their parameters beside them.
 
-    Raises:
-        InputError: A file cannot be read; or it is HDF5 and h5py is not installed.
+    Raises `InputError`: A file cannot be read; or it is HDF5 and h5py is not installed.
     """
     if path.suffix.lower() == ".csv":
         return import_csv(path, parameters_beside(path), shape)

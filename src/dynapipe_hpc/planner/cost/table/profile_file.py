@@ -43,8 +43,7 @@ _AXES = ("rows", "row_tokens", "target_tokens")
 def check_table(table: ProfileTable) -> None:
     """Refuses numbers that cannot have been measured: kernels and plans rely on the others.
 
-    Raises:
-        InputError: Names the layer, the quantity and the value.
+    Raises `InputError`: Names the layer, the quantity and the value.
     """
     for name, value, least in _numbers(table):
         if not isinstance(value, int | float) or not least <= value <= LARGEST:
@@ -59,7 +58,6 @@ def check_table(table: ProfileTable) -> None:
 
 
 def _numbers(table: ProfileTable) -> Iterator[tuple[str, object, float]]:
-    """Names and values, and the least each may be."""
     yield "element_bytes", table.element_bytes, 1
     yield "state_factor", table.state_factor, 1
     for name, value in table.update._asdict().items():
@@ -110,9 +108,8 @@ class NotATableError(InputError):
 def write_table(table: ProfileTable, path: Path) -> None:
     """Writes a table, whole or not at all.
 
-    Raises:
-        InputError: There is no folder to write it into.
-        RunError: The file system refuses, as when the disk is full.
+    Raises `InputError`: There is no folder to write it into. Raises `RunError`: The file system
+    refuses, as when the disk is full.
     """
     # In memory first: HDF5 does not survive a disk that is full when it closes the file.
     image = BytesIO()
@@ -151,8 +148,7 @@ def _put(group: h5py.Group, **attributes: Any) -> None:
 def read_table(path: Path) -> ProfileTable:
     """Reads a table.
 
-    Raises:
-        InputError: The file is missing, is not a table of this version, or is damaged.
+    Raises `InputError`: The file is missing, is not a table of this version, or is damaged.
     """
     with _open(path) as file:
         try:
@@ -175,8 +171,7 @@ def read_table(path: Path) -> ProfileTable:
 def verify_table(path: Path) -> str:
     """Reads a table that has a checksum, and returns that.
 
-    Raises:
-        InputError: As `read_table`, or it has none.
+    Raises `InputError`: As `read_table`, or it has none.
     """
     table = read_table(path)
     with _open(path) as file:

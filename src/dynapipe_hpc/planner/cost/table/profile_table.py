@@ -47,8 +47,7 @@ def fingerprint_of(shape: ModelShape) -> ModelFingerprint:
 def check_model(measured: ModelFingerprint, shape: ModelShape, path: Path) -> None:
     """Refuses a table of another model.
 
-    Raises:
-        InputError: Names every size that differs, with both values.
+    Raises `InputError`: Names every size that differs, with both values.
     """
     configured = fingerprint_of(shape)
     differing: list[str] = []
@@ -85,13 +84,9 @@ def _differing_settings(measured: ModelFingerprint, configured: ModelFingerprint
 class LayerKey(NamedTuple):
     """Which layer, and how it was run.
 
-    Attributes:
-        tensor_parallel: Ranks that the layer is cut over.
-        recompute: What its backward pass recomputes: none, selective or full.
-        kind: layer, embedding, head (with the loss) or stage (what its passes take besides);
-            encoder or decoder of a T5.
-        layout: How samples lay in rows: padded, or packed; then a micro-batch of n rows is one row
-            of n samples as long as they.
+    `kind`: layer, embedding, head (with the loss) or stage (what its passes take besides); encoder
+    or decoder of a T5. `layout`: How samples lay in rows: padded, or packed; then a micro-batch of
+    n rows is one row of n samples as long as they.
     """
 
     tensor_parallel: int
@@ -100,7 +95,6 @@ class LayerKey(NamedTuple):
     layout: str = PADDED
 
     def __str__(self) -> str:
-        """Place of the layer in a file."""
         layout = "" if self.layout == PADDED else f",layout={self.layout}"
         way = f"recompute={self.recompute}{layout}"
         return f"tensor_parallel={self.tensor_parallel}/{way}/{self.kind}"
@@ -145,7 +139,6 @@ class LayerProfile:
         return {name: times for name, times in named.items() if times is not None}
 
     def grid(self, quantity: str) -> FloatArray:
-        """One of `QUANTITIES`."""
         measured: FloatArray = getattr(self, quantity)
         return measured
 
@@ -159,9 +152,8 @@ class LayerProfile:
 class UpdateProfile(NamedTuple):
     """Measurements of the end of an iteration.
 
-    Attributes:
-        reduce_ms_per_byte: Adding up gradients over replicas, per byte of weights.
-        optimizer_ms_per_byte: The optimizer's step, per byte of weights.
+    `reduce_ms_per_byte`: Adding up gradients over replicas, per byte of weights.
+    `optimizer_ms_per_byte`: The optimizer's step, per byte of weights.
     """
 
     reduce_ms_per_byte: float = 0.0
@@ -172,13 +164,8 @@ class UpdateProfile(NamedTuple):
 class ProfileTable:
     """Measurements of a machine, per kind of layer.
 
-    Attributes:
-        model: Fingerprint of the model whose layers were measured.
-        element_bytes: Size of one number of the tensors between stages.
-        state_factor: Bytes of weights, gradients and optimizer state per byte of weights.
-        update: The end of an iteration.
-        link: Connection between neighbouring ranks; None if it was not measured.
-        provenance: Machine, versions, time and source of the measurements, as text.
+    `state_factor`: Bytes of weights, gradients and optimizer state per byte of weights. `link`:
+    Connection between neighbouring ranks; None if it was not measured.
     """
 
     model: ModelFingerprint
