@@ -78,7 +78,6 @@ def _check_start(config: ExperimentConfig, dataset: Dataset) -> None:
 
 
 def _check_tokenizer(origin: Origin, dataset: Dataset) -> None:
-    """A model without files of a tokenizer is not compared."""
     if origin.small_files is None or (of_model := read_vocabulary(origin.small_files)) is None:
         return
     for file in dataset.files:

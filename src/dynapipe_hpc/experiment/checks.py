@@ -36,13 +36,9 @@ _AGAIN = "measure again with 'dynapipe-hpc profile CONFIG -o TABLE.h5'"
 def check_costs(costs: CostSource, here: Mapping[str, str]) -> str:
     """Compares the circumstances in which a cost table was measured with those of its use.
 
-    Args:
-        costs: The cost table, or estimates, which are valid everywhere.
-        here: Circumstances of use as far as they are known, at least `configured`. Circumstances
-            that the table lacks, for example an imported one, are not compared.
-
-    Returns:
-        A warning that names the differences; empty if there are none.
+    `here`: Circumstances of use as far as they are known, at least `configured`. Circumstances that
+    the table lacks, for example an imported one, are not compared. Returns a warning that names the
+    differences; empty if there are none.
     """
     if not isinstance(costs, MeasuredCosts):
         return ""
@@ -211,7 +207,6 @@ RUN_CHECKS: Mapping[str, Check] = {
 
 
 def check_run(files: Experiment, n_ranks: int) -> None:
-    """Makes all checks of a run."""
     for check in RUN_CHECKS.values():
         check(files, n_ranks)
 

@@ -89,7 +89,6 @@ def key_tables() -> tuple[KeyTable, ...]:
 
 
 def _tables(path: str, schema: Schema) -> Iterator[KeyTable]:
-    """The tables that a value is or may be, or that are entries of its list, and those inside."""
     schema = _resolved(schema)
     entry = _resolved(_entry(schema))
     is_list = "properties" in entry
@@ -121,7 +120,6 @@ def _key(name: str, schema: Schema, *, is_required: bool) -> ConfigKey:
 
 
 def _resolved(schema: Schema) -> Schema:
-    """The schema without references, and without null for keys that may be left out."""
     members = list(_members(schema))
     return {**schema, **members[0]} if len(members) == 1 else schema
 
@@ -144,7 +142,6 @@ def _entry(schema: Schema) -> Schema:
 
 
 def _described(schema: Schema) -> str:
-    """The values that a key, or an entry of its list, may have."""
     schema = _resolved(schema)
     members = list(_members(schema))
     if len(members) > 1:
@@ -179,7 +176,6 @@ def one_of(values: Sequence[object]) -> str:
 
 
 def _short(number: int) -> str:
-    """A large limit as a power, where it is one or is one less."""
     for rest, end in ((0, ""), (1, " - 1")):
         if (number + rest).bit_count() == 1:
             return f"2^{(number + rest).bit_length() - 1}{end}"

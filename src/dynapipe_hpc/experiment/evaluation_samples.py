@@ -92,7 +92,6 @@ def without_held_out(used: UsedTokens, held_out: float, dataset: Dataset) -> Use
 
 
 def _other_dataset(path: str, trained: Dataset) -> Dataset:
-    """A dataset with the same tokens as the one that is trained on."""
     from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 
     dataset = DatasetFile(Path(path))

@@ -228,12 +228,10 @@ class Experiment:
 
     @property
     def _is_packed(self) -> bool:
-        """Whether all micro-batches of plans are packed."""
         return self.config.planner.plainest_layout is Layout.PACKED
 
     @property
     def _cost_config(self) -> AnalyticConfig | ProfiledConfig:
-        """The [planner.cost] table, with the dtype of the run."""
         cost, training = self.config.planner.cost, self.config.training
         if isinstance(cost, ProfiledConfig):
             return cost
@@ -263,7 +261,6 @@ class Experiment:
         return self._fastest(rows, [samples_of_lengths(batch) for batch in batches[:N_PLACED]])
 
     def _fastest(self, rows: RowLengths, first: Sequence[Sequence[Sample]]) -> Placement:
-        """The best placement for the rows of all samples and the first batches."""
         config = self.config
         sizes = typical_sizes(rows, config.data.tokens_per_batch, config.cluster)
         layout = config.planner.plainest_layout
@@ -319,7 +316,6 @@ class Experiment:
         return other
 
     def _has_parts_of(self, other: Self) -> bool:
-        """Whether estimates look at the same parts of a model."""
         dtypes = [each.config.training.dtype for each in (self, other)]
         sizes = [each.config.model.sizes for each in (self, other)]
         layouts = [each._is_packed for each in (self, other)]
@@ -335,6 +331,5 @@ def _predicted_ms(planner: Planner, batches: Sequence[Sequence[Sample]]) -> floa
 
 
 def _given(training: TrainingConfig) -> str:
-    """The key that says how long training takes, and its value."""
     [(name, value)] = [(n, v) for n in LENGTHS if (v := getattr(training, n)) is not None]
     return f"training.{name} = {value:,}"

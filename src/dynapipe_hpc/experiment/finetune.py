@@ -62,13 +62,8 @@ epochs = 3
 class Finetune:
     """A wish to tune a model, and the places of what that leaves.
 
-    Attributes:
-        sources: Files of text, or one dataset.
-        output: Folder of all that is made, new or of the same wish.
-        memory: Memory that a rank may use; None to tell by the device.
-        lora: Rank of adapters; None to train all weights.
-        sets: Texts `table.key=value` that become lines of the configuration.
-        measures: Whether costs are measured, where ranks are GPUs.
+    `output`: Folder of all that is made, new or of the same wish. `memory`: Memory that a rank may
+    use; None to tell by the device. `lora`: Rank of adapters; None to train all weights.
     """
 
     model: Path
@@ -91,7 +86,6 @@ class Finetune:
 
     @property
     def config(self) -> Path:
-        """The configuration."""
         return self.output / "config.toml"
 
     @property
@@ -118,13 +112,7 @@ def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
     All ranks together. What cannot work is said before anything is written, and the same call goes
     on after an interruption.
 
-    Args:
-        job: The ranks.
-        wish: What to make of what.
-        progress_of: Makes the progress of a step, by its title.
-
-    Returns:
-        The exit code: 0, or 75 if the run was asked to stop.
+    Returns the exit code: 0, or 75 if the run was asked to stop.
     """
     with job.fail_together():
         origin = find_origin(wish.model)
@@ -269,7 +257,6 @@ def _check_memory(shape: ModelShape, wish: Wish) -> None:
 
 @contextmanager
 def _nothing_left(job: Job, output: Path) -> Iterator[None]:
-    """Removes what was begun if the block fails for its input, which would have to change."""
     try:
         yield
     except SystemExit as end:
@@ -281,7 +268,6 @@ def _nothing_left(job: Job, output: Path) -> Iterator[None]:
 
 
 def _checked_config(wish: Finetune) -> ExperimentConfig:
-    """The configuration in the folder, which the command line must not contradict."""
     config = load_config(wish.config)
     for override in wish.overrides:
         if load_config(wish.config, [override]) != config:
@@ -318,7 +304,6 @@ def _export(wish: Finetune) -> None:
 
 
 def _results(wish: Finetune) -> Iterator[str]:
-    """Loss before and after, speed, time, where things are, and what to try next."""
     run = RunFolder.open(wish.run)
     page = wish.output / "report.html"
     comparison = compare([run], None)

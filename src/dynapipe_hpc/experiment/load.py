@@ -41,9 +41,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     `evaluation.held_out`. Sizes of the model that no file gives are those of the model that
     `model.init_from` names.
 
-    Args:
-        path: The file.
-        overrides: Texts `table.key=value`, with the value in TOML; they take precedence.
+    `overrides`: Texts `table.key=value`, with the value in TOML; they take precedence.
     """
     sources = [*_read(path), *(Source("--set", _parse_override(each)) for each in overrides)]
     tables: Tables = {}
@@ -115,7 +113,6 @@ def _objective(tables: Tables) -> Any:
 
 
 def _read(path: Path, parents: tuple[Path, ...] = ()) -> list[Source]:
-    """The files that a file extends, then the file itself."""
     tables = _parse(path)
     parent = tables.pop("extends", None)
     source = Source(f"{path}:", tables)
@@ -139,7 +136,6 @@ def _parse(path: Path) -> Tables:
 
 
 def _forget_alternatives(below: Tables, above: Tables) -> None:
-    """Removes keys that another key above replaces."""
     for table, keys in ALTERNATIVES.items():
         lower, upper = below.get(table), above.get(table)
         if isinstance(lower, dict) and isinstance(upper, dict) and any(k in upper for k in keys):
@@ -161,7 +157,6 @@ def _merge(below: Tables, above: Tables) -> None:
 
 
 def _differs(inherited: Tables, table: Tables) -> bool:
-    """Whether two tables are different variants of a tagged union."""
     return any(tag in table and inherited.get(tag) != table[tag] for tag in ("kind", "rule"))
 
 

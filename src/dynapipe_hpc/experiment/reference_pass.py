@@ -158,7 +158,6 @@ def describe_reference(experiment: Experiment, output: Path | None) -> str:
 
 
 def ids_of(samples: Sequence[Sample]) -> list[int]:
-    """Ids of samples."""
     return [sample.sample_id for sample in samples]
 
 
@@ -193,7 +192,6 @@ def _file(
 
 
 def _settings(config: ExperimentConfig, dataset: Dataset) -> list[object]:
-    """Settings that change log-probabilities, beside weights and numbers of tokens."""
     contents = [file.content_sha256 for file in dataset.files]
     sizes = {k: v for k, v in config.model.sizes.items() if k != "lora"}
     return [

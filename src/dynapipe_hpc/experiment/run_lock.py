@@ -240,7 +240,6 @@ class RunLock:
         other.unlink(missing_ok=True)
 
     def _beat(self) -> None:
-        """Touches the lock file regularly, and ends the process if the lock was lost."""
         while not self._released.wait(BEAT_S):
             # A failed touch does not matter by itself, only whether the lock is still held.
             with suppress(OSError):

@@ -86,7 +86,6 @@ def _longest(experiment: Experiment, rows: RowLengths) -> str:
 
 
 def _memory(experiment: Experiment, rows: RowLengths) -> Iterator[Finding]:
-    """Memory that each stage needs on its device, and the longest rows that fit."""
     yield _checked("longest", partial(_longest, experiment, rows))
     planner, cluster = experiment.config.planner, experiment.config.cluster
     cost = experiment.planner.cost.of_layout(planner.plainest_layout)

@@ -105,7 +105,6 @@ def _size_of_ours(file: Path) -> int | None:
 
 
 def _mapped_files() -> set[Path]:
-    """Files in shared memory that processes of this user have mapped."""
     mapped: set[Path] = set()
     for maps in _PROCESSES.glob("[0-9]*/maps"):
         try:
@@ -190,7 +189,6 @@ def _median_us(access: Callable[[], object]) -> float:
 
 
 def _progress(job: Job, memory: MpiMemory, name: str, compute: Callable[[], object]) -> Finding:
-    """Progress of one-sided access to the first rank while that computes."""
     alone_ms = _waited_ms(job, memory, compute)
     if alone_ms < _LATE_MS:
         return Finding(name, f"answered in {alone_ms:.2g} ms")

@@ -51,7 +51,6 @@ def check_launch(case: Case) -> Iterator[Finding]:
 
 
 def _mpiexec() -> Finding:
-    """Settings of the environment's own mpiexec, which may refuse to start before any rank runs."""
     own_mpi, installed = Path(sys.prefix) / "bin" / "mpiexec", Path(sys.prefix) / "etc"
     if not has_settings(installed / OF_LAUNCHER.name):
         advice = f"cp {OF_LAUNCHER} {installed}"
@@ -94,7 +93,6 @@ def check_mpi(case: Case) -> Iterator[Finding]:  # noqa: ARG001 - as all looks
 
 
 def _ucx() -> Iterator[Finding]:
-    """Advice on a warning that Open MPI prints where it finds no InfiniBand."""
     if "Open MPI" in MPI.Get_library_version() and not _INFINIBAND.exists():
         remedy = "set OMPI_MCA_pml=ob1 and OMPI_MCA_osc=^ucx"
         yield Finding("UCX", f"no InfiniBand here: if Open MPI warns about UCX, {remedy}")

@@ -56,8 +56,6 @@ def _verdict(levels: Counter[Level]) -> str:
 
 @contextmanager
 def _ending(case: Case, heading: str) -> Iterator[None]:
-    """Aborts the job if a section hangs, for example on a broken network."""
-
     def end() -> None:
         print_error(
             f"{heading}: PROBLEM: did not end within {_MAX_S:.0f} s on rank "

@@ -118,7 +118,6 @@ def _page_row(key: ConfigKey) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text without what Markdown takes for markup, outside of code."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(p if p.startswith("`") else re.sub(r"([*\[\]|<])", r"\\\1", p) for p in parts)
 

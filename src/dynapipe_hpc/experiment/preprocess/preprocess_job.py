@@ -179,7 +179,6 @@ def _is_intact(path: Path) -> bool:
 
 
 def _sum(shards: Iterable[Shard], made_by_rank: Iterable[Made]) -> PreprocessTotals:
-    """Sum in the order of the shards, so that the first bad line is the first in the text."""
     made = {name: totals for of_rank in made_by_rank for name, totals in of_rank.items()}
     total = PreprocessTotals()
     for shard in shards:

@@ -84,7 +84,6 @@ class AgreeingShards:
             ) from error
 
     def _check_room(self, values: Tensor, n_tensors: int) -> None:
-        """Within `fail_together`, makes sure that all shards have memory for a result."""
         if self._is_agreeing:
             # A shard without memory fails here, before the others wait for it.
             values.new_empty((n_tensors, *values.shape))

@@ -100,10 +100,9 @@ def typical_costs(memory: FloatArray, times_ms: FloatArray) -> FloatArray:
     The median over rounds is typical: a run is disturbed as often as its profile. What a forward
     pass takes longer before a split backward pass counts with that.
 
-    Args:
-        memory: Fields of `StackMemory`, shape (n_ranks, n_microbatches, n_stacks, 3).
-        times_ms: Fields of `StackTimes`, shape (n_ranks, n_rounds, n_microbatches, n_stacks, 2),
-            or 5 with those of `StackHalves`.
+    `memory`: Fields of `StackMemory`, shape (n_ranks, n_microbatches, n_stacks, 3). `times_ms`:
+    Fields of `StackTimes`, shape (n_ranks, n_rounds, n_microbatches, n_stacks, 2), or 5 with those
+    of `StackHalves`.
     """
     by_rank = np.median(times_ms, axis=1)
     # The last three are of split passes, if these were measured.
@@ -229,7 +228,6 @@ class Bench:
         }
 
     def _longest_sample(self, n_microbatches: int, grid: ProfileGrid) -> PackedRow | None:
-        """The longest sample that ran alone, if it is long enough for slices."""
         alone = [row for row in grid.packed()[:n_microbatches] if len(row.sample_ids) == 1]
         return alone[-1] if alone[-1].row_tokens >= _min_sliced_tokens(self.config) else None
 

@@ -49,12 +49,8 @@ def separate_layers(stacks: FloatArray) -> dict[str, FloatArray]:
     stacks by least squares. Bytes are exact, so they are subtracted. Transient bytes do not add
     up: a stage needs as much as the largest of its parts.
 
-    Args:
-        stacks: `MEASURED` of the `STACKS`, shape (n_points, 4, 5 or 7), smallest micro-batches
-            first.
-
-    Returns:
-        Arrays by kind, shape (n_points, 5 or 7), nowhere negative.
+    `stacks`: `MEASURED` of the `STACKS`, shape (n_points, 4, 5 or 7), smallest micro-batches first.
+    Returns arrays by kind, shape (n_points, 5 or 7), nowhere negative.
     """
     one, two, embedding, head = np.moveaxis(stacks, 1, 0)
     stage = 2 * one - two
@@ -86,13 +82,9 @@ def separate_sides(
     grows with the square of a row's tokens, so a stack of n layers costs stage + side + n x
     layer. The activations received from the previous stage count with the side.
 
-    Args:
-        encoder: Costs of the `ENCODER_STACKS`, shape (n_points, 4, 5 or 7).
-        decoder: Costs of the `DECODER_STACKS`, shape (n_pairs, 2, 5 or 7).
-        boundary_bytes: Bytes that a stage of the encoder receives, shape (n_points,).
-
-    Returns:
-        Arrays by kind, of the shapes of a stack's.
+    `encoder`: Costs of the `ENCODER_STACKS`, shape (n_points, 4, 5 or 7). `decoder`: Costs of the
+    `DECODER_STACKS`, shape (n_pairs, 2, 5 or 7). `boundary_bytes`: Bytes that a stage of the
+    encoder receives, shape (n_points,).
     """
     one, two, embedding, head = np.moveaxis(encoder, 1, 0)
     stage = np.zeros_like(one)
@@ -113,7 +105,6 @@ def separate_sides(
 
 
 def _times_of(costs: FloatArray) -> list[int]:
-    """Columns that are times, among those that were measured."""
     return [column for column in TIMES if column < costs.shape[-1]]
 
 
@@ -188,7 +179,6 @@ def _rows_of(grid: ProfileGrid) -> tuple[tuple[IntArray, ...], IntArray]:
 
 
 def _pairs_of(grid: ProfileGrid) -> tuple[tuple[IntArray, ...], IntArray]:
-    """Axes and positions like `_rows_of`, with a third axis for target lengths."""
     axes = (np.array(grid.rows), np.array(grid.row_tokens), np.array(grid.row_tokens))
     sizes = [(m.n_rows, m.row_tokens, m.target_tokens) for m in grid.pairs()]
     return axes, _places(axes, sizes)

@@ -84,13 +84,7 @@ def write_costs(
 ) -> None:
     """Measures costs, and writes them after every mode, or completes a table; all ranks together.
 
-    Args:
-        job: The ranks, after `check_profile`.
-        config: The configuration of the run.
-        grid: The micro-batches to measure.
-        output: The table.
-        on_progress: Callback that takes the share done, from 0 to 1.
-        force: Whether to measure everything again.
+    `on_progress`: Callback that takes the share done, from 0 to 1.
     """
     begun, obstacle = None, ""
     with job.fail_together():
@@ -125,18 +119,11 @@ def profile(
     All ranks measure the same micro-batch at the same time, so that they compete for cores
     and memory as they do in a run; the shards of a stage measure together.
 
-    Args:
-        job: The ranks, after `check_profile`.
-        config: The configuration of the run.
-        grid: The micro-batches to measure.
-        repetition_s: Time, per layout and mode of recomputation, for the rounds over the grid after
-            the first, which warms up.
-        on_progress: Callback that takes the share done, from 0 to 1.
-        begun: Table to add to, on the first rank; None to begin one.
-
-    Yields:
-        The table so far on the first rank, None elsewhere: a new table first without layers, then
-        each time after a layout and mode of recomputation.
+    `repetition_s`: Time, per layout and mode of recomputation, for the rounds over the grid after
+    the first, which warms up. `on_progress`: Callback that takes the share done, from 0 to 1.
+    `begun`: Table to add to, on the first rank; None to begin one. Returns the table so far on the
+    first rank, None elsewhere: a new table first without layers, then each time after a layout and
+    mode of recomputation.
     """
     torch.set_num_threads(config.training.threads)
     keep_freed_memory()
@@ -336,7 +323,6 @@ def transfer_ms(
 
 
 def _bounce(transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor) -> None:
-    """One round trip, begun by the lower rank."""
     out, back = Payload.ACTIVATION, Payload.GRADIENT
     if rank > peer:
         out, back = back, out

@@ -255,14 +255,12 @@ class Stack:
         return kept_bytes + (0 if activation is None else activation.nbytes)
 
     def _new_stage(self) -> ModuleStage[Any]:
-        """A stage without the remains of a micro-batch that ran out of memory."""
         load = partial(self._module.collate, tokens=self._tokens)
         stage: ModuleStage[Any] = ModuleStage(self._module, load, self._optimizer)
         self._optimizer.parameters.gradients.zero_()
         return stage
 
     def _received(self, microbatch: MicroBatch) -> tuple[Tensor | None, Tensor | None]:
-        """The activation and the gradient that the neighbours of a stage would send."""
         shape = self._shape.boundary.shape(microbatch, self._width, self._n_stream_shards)
         activation = None if self._shape.first else self._random(shape)
         return activation, None if self._shape.last else self._random(shape)

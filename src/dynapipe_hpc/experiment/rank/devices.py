@@ -91,7 +91,6 @@ def dtype_of(config: ExperimentConfig) -> torch.dtype:
 
 
 def clock_of(device: torch.device) -> Clock[Any]:
-    """The clock of a device."""
     return HostClock() if device.type == "cpu" else CudaClock()
 
 
@@ -118,6 +117,5 @@ def _visible() -> str:
 
 
 def _identity(device: torch.device) -> int:
-    """A number that identifies a GPU of the host, whatever index a rank sees it under."""
     name = str(torch.cuda.get_device_properties(device).uuid)
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])

@@ -69,7 +69,6 @@ class Evaluator:
     def _preferences(
         self, log_probs: FloatArray, reference: FloatArray
     ) -> tuple[FloatArray, PreferenceMeans | None]:
-        """Losses of preference pairs, and means over them, from log-probabilities of answers."""
         config = self._training.preference_loss
         assert config is not None  # noqa: S101 - types
         ids = [sample.sample_id for sample in self._samples]

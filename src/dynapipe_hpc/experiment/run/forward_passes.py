@@ -114,13 +114,11 @@ def find_reference(
     They are read from a file. What is missing there is computed by plans of forward passes and
     written to it, if the run `begins`, so that an interrupted one continues from there.
 
-    Returns:
-        Shape (samples of the dataset, 2), NaN for others; or the signal if the run was asked to
-        stop meanwhile.
+    Shape (samples of the dataset, 2), NaN for others; or the signal if the run was asked to stop
+    meanwhile.
 
-    Raises:
-        SystemExit: The file cannot be used, or a batch cannot be planned; the first rank has said
-            why.
+    Raises `SystemExit`: The file cannot be used, or a batch cannot be planned; the first rank has
+    said why.
     """
     job = rank.job
     file = reference.file

@@ -65,7 +65,6 @@ def run_largest_first(rank: Rank, plans: Plans, config: ExperimentConfig) -> str
 
 
 def _largest(plans: list[TakenPlan]) -> list[_Candidate]:
-    """The micro-batches with the most memory, one of each shape, the largest first."""
     candidates = [
         _Candidate(taken, index)
         for taken in plans

@@ -135,8 +135,7 @@ class OnlineCosts:
     def planner(self, iteration: int) -> Planner:
         """The planner of an iteration, whose costs are corrected; waits until they are known.
 
-        Raises:
-            StoppedError: No more iterations will be added.
+        Raises `StoppedError`: No more iterations will be added.
         """
         n_done = iteration - self._look_ahead
         with self._changed:

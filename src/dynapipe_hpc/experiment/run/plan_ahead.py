@@ -138,7 +138,6 @@ class PlanAhead:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stops planning after the current iteration."""
         self._stopped.set()
         self._thread.join()
 
@@ -186,7 +185,6 @@ class PlanAhead:
     def _retry_until_room(
         self, store: Callable[[int, int, T, float], None], iteration: int, rank: int, what: T
     ) -> None:
-        """Retries until the store has room or planning is stopped."""
         while not self._stopped.is_set():
             with suppress(PlanStoreTimeoutError):
                 return store(iteration, rank, what, _POLL_S)

@@ -79,8 +79,7 @@ class Plans:
     def take(self, iteration: int) -> TakenPlan:
         """The plan of an iteration, for which this waits; the loader serves its global batch.
 
-        Raises:
-            PlanStoreError: There is none, see `PlanStore.take`.
+        Raises `PlanStoreError`: There is none, see `PlanStore.take`.
         """
         taken = self._ahead.popleft().result() if self._ahead else self._take(iteration, None)
         self.serve(taken)
@@ -193,8 +192,7 @@ def check_same_plans(job: Job, iteration: int, plans_hash: int) -> None:
     wrong. So this is called before the first instruction, by all ranks together. It costs one small
     all-reduce, whatever their number; only a difference makes them ask who differs.
 
-    Raises:
-        SystemExit: On every rank, if any two differ; the first has named one such rank.
+    Raises `SystemExit`: On every rank, if any two differ; the first has named one such rank.
     """
     if job.is_same_on_all(plans_hash):
         return

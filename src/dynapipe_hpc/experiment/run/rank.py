@@ -198,7 +198,6 @@ class Rank:
         return trace
 
     def _progress_in(self, plan: RankPlan) -> Progress:
-        """Record of the instructions of a plan, which profilers see if that is configured."""
         if not self._experiment.config.report.ranges:
             return self.progress
         on_gpu = not isinstance(self.clock, HostClock)

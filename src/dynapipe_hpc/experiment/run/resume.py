@@ -93,8 +93,8 @@ def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | N
 def together(job: Job, look: Callable[[], T]) -> T:
     """The first rank's result of `look`, on all ranks (all call it together).
 
-    Raises:
-        InputError, RunError, OSError: That of any rank, on all; damage only if there is no other.
+    Raises `InputError` or `RunError` or `OSError`: That of any rank, on all; damage only if there
+    is no other.
     """
     own_error: Exception | None = None
     try:
@@ -112,9 +112,8 @@ def newest_undamaged(job: Job, folder: CheckpointFolder, facts: Facts) -> Resume
 
     `facts` must be the same, see `facts_of_run`.
 
-    Raises:
-        InputError, OSError: The checkpoint belongs to another experiment, all are damaged, or one
-            cannot be read now or by this version; raised on all ranks.
+    Raises `InputError` or `OSError`: The checkpoint belongs to another experiment, all are damaged,
+    or one cannot be read now or by this version; raised on all ranks.
     """
     damaged: dict[Path, str] = {}
     for path in together(job, folder.complete):

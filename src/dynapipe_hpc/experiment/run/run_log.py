@@ -132,13 +132,11 @@ class RunLog:
         print(f"{line}\n", end="", flush=True)
 
     def _is_printed(self, record: IterationRecord) -> bool:
-        """Whether it is one of every `log_every`, the first or the last, or skips its update."""
         is_end = record.iteration in (self._n_done, record.n_iterations - 1)
         is_skipped = not math.isfinite(record.gradient_norm)
         return is_end or is_skipped or (record.iteration + 1) % self._log_every == 0
 
     def add_evaluation(self, record: EvaluationRecord, *, is_best: bool) -> None:
-        """Adds an evaluation."""
         self.flush()
         self._lock.check()
         self._folder.add_evaluation(record)
@@ -185,7 +183,6 @@ def _line_of(record: EvaluationRecord) -> str:
 
 
 def _changes(output: Path, config: ExperimentConfig, n_done: int) -> str:
-    """Notes on the learning rate of the next step and on settings, if they have changed."""
     try:
         earlier = load_config(output / "config.toml").training
     except InputError:

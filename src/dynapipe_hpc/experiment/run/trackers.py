@@ -144,7 +144,6 @@ def _tensorboard(output: Path, n_done: int) -> Tracker | None:
 
 
 def _weights_and_biases(output: Path, project: str, run_id: str, text: str) -> Tracker:
-    """The folder `wandb` of a run keeps what is to be sent."""
     import wandb
 
     try:

@@ -127,10 +127,8 @@ every = {every}
 class Wish:
     """Facts that a user knows before there is a configuration; no model is a small new one.
 
-    Attributes:
-        lora: Rank of adapters; None to train all weights.
-        on_gpus: Whether ranks are GPUs; None to tell by their memory.
-        sets: Texts `table.key=value`, which become lines of the configuration.
+    `lora`: Rank of adapters; None to train all weights. `on_gpus`: Whether ranks are GPUs; None to
+    tell by their memory.
     """
 
     dataset: Path
@@ -171,7 +169,6 @@ def propose(wish: Wish, output: Path) -> Cluster:
 
 
 def _tried(files: Experiment, whole: Cluster) -> tuple[list[tuple[Cluster, float]], list[str]]:
-    """The divisions that can run with their predicted times, and why others cannot."""
     times: list[tuple[Cluster, float]] = []
     reasons: list[str] = []
     planner = files.config.planner.model_copy(update={"search": SearchConfig(effort=0)})
@@ -190,7 +187,6 @@ def _tried(files: Experiment, whole: Cluster) -> tuple[list[tuple[Cluster, float
 
 @contextmanager
 def _named(new: Path, output: Path) -> Iterator[None]:
-    """Lets errors name the file that is to be."""
     try:
         yield
     except InputError as error:
@@ -233,7 +229,6 @@ def _text(
     whole: Cluster,
     output: Path,
 ) -> Callable[[Cluster], str]:
-    """The configuration, by the division of the model over ranks."""
     lengths = dataset.input_lengths + dataset.target_lengths + dataset.rejected_lengths
     max_tokens = max(1, int(np.quantile(lengths, uncut, method="higher")))
     if origin is not None:
@@ -283,7 +278,6 @@ def _text(
 
 
 def _training(wish: Wish, has_pairs: bool, n_iterations: int, *, on_gpus: bool) -> Iterator[str]:
-    """Lines of the [training] table."""
     if has_pairs:
         yield 'objective = "dpo"'
     if on_gpus:
@@ -299,7 +293,6 @@ def _training(wish: Wish, has_pairs: bool, n_iterations: int, *, on_gpus: bool) 
 
 
 def _with_value(text: str, override: str) -> str:
-    """The configuration with a line of one more `table.key=value`, or with another value."""
     name, _, value = override.partition("=")
     table, _, key = name.strip().rpartition(".")
     heading, line = f"[{table}]", f"{key} = {value.strip()}"

@@ -121,7 +121,6 @@ def _placed(ranks: Ranks, variants: Mapping[str, Experiment]) -> dict[str, Place
 
 
 def _inputs_of(files: Experiment, variants: Iterable[Experiment]) -> dict[str, str]:
-    """Checksums of the lengths of samples, and of the cost table of every method."""
     lengths = hashlib.blake2b(digest_size=8)
     for numbers in files.trained:
         lengths.update(np.ascontiguousarray(numbers, "<i8").data)

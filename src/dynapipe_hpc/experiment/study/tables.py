@@ -133,7 +133,6 @@ def _aligned(rows: Sequence[Sequence[str]], *, n_left: int) -> Iterator[str]:
 
 
 def _setting_text(variant: Variant) -> str:
-    """Rows or tokens of a micro-batch and modes of recomputation, where a variant sets them."""
     if variant.setting is None:
         return ""
     what = "rows" if hasattr(variant.batch, "rows_per_microbatch") else "tokens"

@@ -114,7 +114,6 @@ class DeviceProgress:
         self._thread = threading.Thread(target=self._follow, name="device progress", daemon=True)
 
     def __enter__(self) -> Self:
-        """Starts looking."""
         self._thread.start()
         return self
 

@@ -185,7 +185,6 @@ def _ranges(numbers: Sequence[int], most: int = _MAX_RANGES) -> str:
 
 
 def _names(hosts: Iterable[str]) -> str:
-    """Names of hosts, those with consecutive numbers as "n[1-4]", which Slurm expands."""
     names = sorted(set(hosts), key=lambda name: (len(name), name))
     alike = defaultdict[tuple[str, str, int], list[int]](list)
     parts = list[str]()
@@ -203,7 +202,6 @@ def _names(hosts: Iterable[str]) -> str:
 
 
 def _runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """First and last of each run of consecutive numbers."""
     breaks = [i for i, (a, b) in enumerate(pairwise(numbers), 1) if b != a + 1]
     for start, end in pairwise([0, *breaks, len(numbers)]):
         if start < end:

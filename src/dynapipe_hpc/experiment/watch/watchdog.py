@@ -61,7 +61,6 @@ class HostPositions:
         self.own = self._positions[job.rank]
 
     def __getitem__(self, rank: int) -> Position:
-        """The position of a rank of this host."""
         return self._positions[rank]
 
     def close(self) -> None:
@@ -157,7 +156,6 @@ class Watchdog:
         _within(_MAX_WRITE_S, lambda: write_hang(self._run, [*own_status, *silent]))
 
     def _here(self) -> list[RankStatus]:
-        """Status of the ranks of this host."""
         return [self._whereabouts(neighbour) for neighbour in self._positions.neighbours]
 
     def _whereabouts(self, neighbour: Neighbour) -> RankStatus:
