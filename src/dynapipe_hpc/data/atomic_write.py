@@ -27,12 +27,7 @@ def atomic_write(path: Path, *, lasting: bool = True) -> Iterator[Path]:
     before. The temporary file is new, has a random name, and is written through its descriptor:
     no link that somebody puts into the folder is followed.
 
-    Args:
-        path: The file.
-        lasting: Whether to wait until file and folder are on disk, to survive a power cut.
-
-    Yields:
-        Path of the open temporary file, valid in this process only.
+    `lasting`: Whether to wait until file and folder are on disk, to survive a power cut.
     """
     check_replaceable(path)
     with writing(path):
@@ -54,9 +49,6 @@ def new_folder(path: Path) -> Iterator[Path]:
     """Makes a folder in which to write, and renames it to `path` at the end.
 
     After an exception or an interruption nothing is left.
-
-    Yields:
-        Path of the folder until then, beside `path`.
     """
     if os.path.lexists(path):
         raise InputError(f"{path}: already exists; name another output, or remove it first")
@@ -93,9 +85,7 @@ def remove_left_over(path: Path) -> None:
 def remove_unfinished(folder: Path, *names: str) -> None:
     """Removes temporary files in a folder that a lock keeps other writers from.
 
-    Args:
-        folder: The folder, which need not exist.
-        names: Names or patterns (`fnmatch`) of the files that were to be written.
+    `folder`: The folder, which need not exist.
     """
     with writing(folder):
         paths = unfinished(folder, *names)
@@ -111,7 +101,6 @@ def unfinished(folder: Path, *names: str) -> list[Path]:
 
 
 def _now_s(path: Path) -> float:
-    """Time in s by the clock that stamps files in the folder of `path`."""
     descriptor, probe = _create_beside(path)
     try:
         return os.fstat(descriptor).st_mtime

@@ -27,8 +27,7 @@ def open_input(path: Path) -> BinaryIO:
     Reading a pipe could block, and a device may have no end, so both are refused, even if one
     replaces the file while it is being opened.
 
-    Raises:
-        OSError: The file cannot be opened; `strerror` says why.
+    Raises `OSError`: The file cannot be opened; `strerror` says why.
     """
     _check_regular(path.stat().st_mode)  # to open a device may already do something
     try:

@@ -29,9 +29,7 @@ def read_lengths(path: Path, *, needs_targets: bool = False) -> list[Lengths]:
     target. With `dec_batches`, `batches` holds the lengths of inputs and `dec_batches` those of
     targets. Other keys are ignored.
 
-    Args:
-        path: The file.
-        needs_targets: Whether `dec_batches` is required, as for encoder-decoder models.
+    `needs_targets`: Whether `dec_batches` is required, as for encoder-decoder models.
     """
     try:
         content = _Content.model_validate_json(read_input(path))

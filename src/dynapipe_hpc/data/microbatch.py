@@ -56,11 +56,8 @@ class Layout(IntEnum):
 class ExecutionMode(NamedTuple):
     """Mode in which the samples of a micro-batch are run.
 
-    Attributes:
-        layout: Arrangement of the samples in rows.
-        recompute: Activation checkpointing mode.
-        n_slices: Number of slices that a sample is cut into; 1 if it is whole.
-        n_kept: Number of its last slices of which nothing is recomputed, whatever `recompute` says.
+    `n_slices`: Number of slices that a sample is cut into; 1 if it is whole. `n_kept`: Number of
+    its last slices of which nothing is recomputed, whatever `recompute` says.
     """
 
     layout: Layout
@@ -85,10 +82,7 @@ class Slice(NamedTuple):
     in ascending order, as each attends to the keys and values of those before it, and their
     backward passes in descending order.
 
-    Attributes:
-        begin: Token of the sample with which it begins.
-        end: Token after its last.
-        n_tokens: Number of tokens of the sample.
+    `begin`: Token of the sample with which it begins. `end`: Token after its last.
     """
 
     begin: int
@@ -102,9 +96,8 @@ class Branch(NamedTuple):
     It lies behind the prompt and the chosen answer, and attends to the prompt and to itself, as if
     it followed the prompt.
 
-    Attributes:
-        begin: Position in the row at which it begins.
-        prompt_tokens: Number of tokens of the prompt, with which the sample begins.
+    `begin`: Position in the row at which it begins. `prompt_tokens`: Number of tokens of the
+    prompt, with which the sample begins.
     """
 
     begin: int
@@ -227,13 +220,7 @@ MicroBatch = PaddedRows | DenseRows | PackedRow
 
 
 def tokens_held(microbatch: MicroBatch, sample_id: int, n_tokens: int) -> range:
-    """Tokens of a sample that a micro-batch holds: all, or those of a slice.
-
-    Args:
-        microbatch: A micro-batch with the sample.
-        sample_id: The sample.
-        n_tokens: Number of tokens of the sample.
-    """
+    """Tokens of a sample that a micro-batch holds: all, or those of a slice."""
     part = microbatch.slice
     if part is None or sample_id != microbatch.sample_ids[0]:
         return range(n_tokens)

@@ -17,13 +17,9 @@ _WORDS = 13  # random words per sample: one for its kind, six each for input and
 class TaskKind(NamedTuple):
     """A kind of task, whose lengths are distributed log-normally.
 
-    Attributes:
-        name: Name of the kind.
-        share: Number of its samples in 1,000 samples.
-        input_median: Median number of input tokens.
-        input_octaves: Standard deviation of the base-2 logarithm of that number.
-        target_median: Median number of target tokens.
-        target_octaves: Standard deviation of the base-2 logarithm of that number.
+    `share`: Number of its samples in 1,000 samples. `input_octaves`: Standard deviation of the
+    base-2 logarithm of that number. `target_octaves`: Standard deviation of the base-2 logarithm of
+    that number.
     """
 
     name: str
@@ -56,13 +52,7 @@ Source:
 
 
 class MultitaskLengths(NamedTuple):
-    """Lengths of samples, arrays of shape (n_samples,).
-
-    Attributes:
-        inputs: Number of input tokens of every sample.
-        targets: Number of target tokens of every sample.
-        task_ids: Index in `TASK_KINDS` of the kind of every sample.
-    """
+    """Lengths of samples, arrays of shape (n_samples,)."""
 
     inputs: Tokens
     targets: Tokens
@@ -76,9 +66,7 @@ def draw_lengths(n_samples: int, seed: int) -> MultitaskLengths:
     754 defines are used, so neither the machine's logarithms and exponentials nor NumPy's
     distributions, which change between versions.
 
-    Args:
-        n_samples: Number of samples.
-        seed: Seed, from 0 on.
+    `seed`: Seed, from 0 on.
     """
     entropy = np.random.SeedSequence([seed % 2**32, seed // 2**32])
     words = np.random.Philox(entropy).random_raw(_WORDS * n_samples).reshape(n_samples, _WORDS)

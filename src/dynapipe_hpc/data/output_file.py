@@ -10,12 +10,7 @@ from dynapipe_hpc.data.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of output file.
-
-    Attributes:
-        name: Name of the kind in messages, with its article.
-        describes: Function that tells whether a file is of this kind.
-    """
+    """A kind of output file."""
 
     name: str
     describes: Callable[[Path], bool]
@@ -24,11 +19,8 @@ class FileKind:
 def check_output(path: Path, inputs: Sequence[Path], kind: FileKind, force: bool) -> None:
     """Checks, before the work starts, that an output file can be written and may be.
 
-    Args:
-        path: The file.
-        inputs: Existing files that it must not replace.
-        kind: Kind of the file; one of another kind is never replaced.
-        force: Whether an existing file of this kind may be replaced.
+    `inputs`: Existing files that it must not replace. `kind`: Kind of the file; one of another kind
+    is never replaced. `force`: Whether an existing file of this kind may be replaced.
     """
     check_replaceable(path)
     if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):

@@ -15,11 +15,9 @@ Span = tuple[int, int]
 class Spans:
     """Spans of trained tokens of consecutive samples; a sample without any trains its target.
 
-    Attributes:
-        offsets: Spans of sample *i* are those from `offsets[i]` to `offsets[i + 1]`, int64, shape
-            (n_samples + 1,).
-        bounds: First position of every span in its sample, and that after the last, int32, shape
-            (n_spans, 2).
+    `offsets`: Spans of sample *i* are those from `offsets[i]` to `offsets[i + 1]`, int64, shape
+    (n_samples + 1,). `bounds`: First position of every span in its sample, and that after the last,
+    int32, shape (n_spans, 2).
     """
 
     offsets: npt.NDArray[np.int64]
@@ -32,7 +30,6 @@ class Spans:
 
     @classmethod
     def from_samples(cls, samples: Sequence[Sequence[Span]]) -> Self:
-        """Spans, sample by sample."""
         bounds = np.array([span for spans in samples for span in spans], np.int32).reshape(-1, 2)
         return cls(np.cumsum([0, *map(len, samples)], dtype=np.int64), bounds)
 

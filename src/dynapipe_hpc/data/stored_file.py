@@ -18,8 +18,7 @@ MAX_TEXTS = 64
 def open_stored(path: Path) -> h5py.File:
     """Opens an HDF5 file for reading.
 
-    Raises:
-        OSError: The file cannot be opened, or is not a complete HDF5 file.
+    Raises `OSError`: The file cannot be opened, or is not a complete HDF5 file.
     """
     with open_input(path) as file:
         return stored_in(file)
@@ -31,12 +30,7 @@ def stored_in(file: BinaryIO) -> h5py.File:
 
 
 def stored_array(file: h5py.Group, name: str) -> h5py.Dataset:
-    """An array whose values are one piece of this file, so that none takes more memory than that.
-
-    Args:
-        file: The file, or a group of it.
-        name: Name of the array.
-    """
+    """An array whose values are one piece of this file: none takes more memory than that."""
     item = stored_object(file, name)
     if not isinstance(item, h5py.Dataset):
         raise InputError(f"'{name}' is a group, not an array")
@@ -48,7 +42,6 @@ def stored_array(file: h5py.Group, name: str) -> h5py.Dataset:
 
 
 def stored_group(file: h5py.Group, name: str) -> h5py.Group:
-    """A group of this file."""
     item = stored_object(file, name)
     if not isinstance(item, h5py.Group):
         raise InputError(f"'{name}' is not a group")
@@ -88,12 +81,6 @@ class StoredAttributes(Mapping[str, Any]):
         self._owner = owner
 
     def __getitem__(self, name: str) -> Any:
-        """The value of an attribute.
-
-        Raises:
-            KeyError: There is no such attribute.
-            InputError: Its text is not UTF-8, or it holds too many texts.
-        """
         kept = self._owner.attrs.get_id(name)
         is_variable = h5py.check_vlen_dtype(kept.dtype) or kept.dtype.kind == "O"
         if is_variable and (n := prod(kept.shape or ())) > MAX_TEXTS:
@@ -108,7 +95,6 @@ class StoredAttributes(Mapping[str, Any]):
         return iter(self._owner.attrs)
 
     def __len__(self) -> int:
-        """Number of attributes."""
         return len(self._owner.attrs)
 
 

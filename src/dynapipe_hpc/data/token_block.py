@@ -38,13 +38,9 @@ def crc_of(lengths: bytes, spans: bytes, task: bytes, parts: Iterable[TokenArray
 class TokenBlock:
     """Some consecutive samples of a dataset.
 
-    Attributes:
-        tokens: Tokens of all samples, by part; targets end with the end-of-sequence token.
-        lengths: Number of tokens of the parts of every sample, int32, shape (n_samples, n_parts).
-        tasks: Task names of the samples.
-        spans: Spans of trained tokens of the samples.
-        crcs: `crc_of` every sample, uint32, shape (n_samples,).
-        turn_end_ids: Ids of the tokens that end trained turns of conversations.
+    `tokens`: Tokens of all samples, by part; targets end with the end-of-sequence token. `lengths`:
+    Number of tokens of the parts of every sample, int32, shape (n_samples, n_parts). `crcs`:
+    `crc_of` every sample, uint32, shape (n_samples,).
     """
 
     tokens: tuple[TokenArray, ...]
@@ -71,12 +67,8 @@ class TokenBlock:
     ) -> Self:
         """Makes a block of (input tokens, target tokens, task) triples.
 
-        Args:
-            samples: The triples.
-            vocab_size: Number of token ids.
-            spans: Spans of trained tokens of every sample; empty if all train their targets.
-            turn_end_ids: Ids of the tokens that end trained turns of conversations.
-            rejected: Tokens of the rejected answer of every sample, if they are preference pairs.
+        `spans`: Spans of trained tokens of every sample; empty if all train their targets.
+        `rejected`: Tokens of the rejected answer of every sample, if they are preference pairs.
         """
         parts = [[inputs for inputs, _, _ in samples], [targets for _, targets, _ in samples]]
         if rejected is not None:
@@ -118,7 +110,6 @@ def _crcs(
 
 
 def _slices(values: npt.NDArray[Any], counts: npt.NDArray[np.integer]) -> list[memoryview]:
-    """Bytes of consecutive values, so many of each sample."""
     data = memoryview(values.tobytes())
     ends = np.cumsum(counts * values.itemsize, dtype=np.int64).tolist()
     return [data[start:end] for start, end in pairwise([0, *ends])]

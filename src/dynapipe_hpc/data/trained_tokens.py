@@ -49,11 +49,8 @@ class AllTokens:
 class MarkedTokens:
     """The tokens in the spans that a dataset marks; targets of samples without spans.
 
-    Attributes:
-        spans: Spans of all samples.
-        input_lengths: Number of input tokens of every sample, before any is cut.
-        keeps_end: Whether inputs that are cut lose their start instead of their end.
-        predicts_inputs: Whether the model predicts tokens of inputs, as decoder-only models do.
+    `keeps_end`: Whether inputs that are cut lose their start instead of their end.
+    `predicts_inputs`: Whether the model predicts tokens of inputs, as decoder-only models do.
     """
 
     spans: Spans

@@ -57,18 +57,12 @@ class DatasetFile:
     for, each sample complete, because its checksum is compared whenever it is read.
 
     Attributes:
-        path: The file.
-        header: Tokenizer, sources and time of creation.
-        vocab_size: Number of token ids.
-        eos_id: Id of the token that ends every target.
         end_ids: Ids of the tokens that end what is trained: turns of conversations, or all targets.
         start_id: Id of the token that is read before every sample; None if that is its first token.
             Then the first token of a sample does not count in lengths, and is not read with the
             others: a sample of n tokens is one of n - 1 with a start token of its own.
         has_pairs: Whether the samples are preference pairs, whose target is the chosen answer.
-        task_names: Task names by id.
         task_ids: Task id of every sample, shape (n_samples,).
-        spans: Spans of trained tokens of every sample.
         crcs: `crc_of` every sample, as it was written, shape (n_samples,).
         places: Position of the tokens of each part in the file, and their size, in bytes.
     """
@@ -126,7 +120,6 @@ class DatasetFile:
         self._check_samples()
 
     def _checked_offsets(self, name: str, arrays: dict[str, h5py.Dataset], total: int) -> Lengths:
-        """Positions at which something begins of every sample, and the end of the last."""
         offsets: Lengths = arrays[name][...]
         if len(offsets) != self.n_samples + 1:
             raise InputError(
@@ -143,7 +136,6 @@ class DatasetFile:
         return offsets
 
     def _check_samples(self) -> None:
-        """Checks that there is something to predict in every sample, and where its spans are."""
         ids, n_tasks = self.task_ids, len(self.task_names)
         if len(ids) and not 0 <= ids.min() <= ids.max() < n_tasks:
             raise InputError(f"'task_ids' points past the {n_tasks} names of tasks")
@@ -161,7 +153,6 @@ class DatasetFile:
         check_spans(self.spans, inputs + self._n_read_only(1), inputs + targets)
 
     def __enter__(self) -> Self:
-        """Keeps the file open until the end of the block."""
         return self
 
     def __exit__(
@@ -170,7 +161,6 @@ class DatasetFile:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Closes the file."""
         self.close()
 
     def close(self) -> None:
@@ -212,7 +202,6 @@ class DatasetFile:
         return np.diff(self._offsets[:, 2])
 
     def _n_read_only(self, part: int) -> Lengths:
-        """Number of tokens, 0 or 1, that are only read of the input (0) or target of a sample."""
         begins_here = (np.diff(self._offsets[:, 0]) > 0) == (part == 0)
         n_tokens: Lengths = begins_here.astype(np.int64) * (self.start_id is None)
         return n_tokens
@@ -242,16 +231,12 @@ class DatasetFile:
     ) -> tuple[TokenArray, TokenArray]:
         """Reads the first tokens of a sample's input and target.
 
-        Args:
-            sample_id: Id of the sample.
-            input_tokens: Number of input tokens to read, at most the input's length.
-            target_tokens: Number of target tokens to read, at most the target's length.
+        `input_tokens`: Number of input tokens to read, at most the input's length. `target_tokens`:
+        Number of target tokens to read, at most the target's length.
 
-        Returns:
-            Input, shape (input_tokens,), and target, shape (target_tokens,).
+        Input, shape (input_tokens,), and target, shape (target_tokens,).
 
-        Raises:
-            InputError: The sample is damaged, or cannot be read.
+        Raises `InputError`: The sample is damaged, or cannot be read.
         """
         inputs, targets, *_ = self.parts(sample_id)
         if self.start_id is None and len(inputs):
@@ -275,8 +260,7 @@ class DatasetFile:
     def parts(self, sample_id: int) -> list[TokenArray]:
         """All tokens of an undamaged sample, part by part, those that are only read included.
 
-        Raises:
-            InputError: The sample is damaged, or cannot be read.
+        Raises `InputError`: The sample is damaged, or cannot be read.
         """
         recent, parts = self._recent  # whoever reads one part reads the others next
         if recent == sample_id:
@@ -319,11 +303,9 @@ class DamagedSampleError(InputError):
 def verify_dataset(path: Path) -> str:
     """Reads all samples of a dataset, and compares them with their checksums.
 
-    Returns:
-        The `content_sha256` of the dataset.
+    Returns the `content_sha256` of the dataset.
 
-    Raises:
-        InputError: Names all samples that differ, or the first that cannot be read.
+    Raises `InputError`: Names all samples that differ, or the first that cannot be read.
     """
     with DatasetFile(path) as dataset:
         damaged = list(dataset.damaged_samples())
@@ -371,7 +353,6 @@ def _header_of(file: h5py.File) -> h5py.Dataset:
 
 
 def _mapped(file: BinaryIO, array: h5py.Dataset) -> TokenArray:
-    """An array as a part of its file that is in memory only where it is looked at."""
     if not array.size:  # which has no place in the file
         return np.zeros(0, array.dtype)
     place = array.id.get_offset()
@@ -390,10 +371,7 @@ def check_spans(spans: Spans, first_target: Lengths, n_tokens: Lengths) -> None:
 
     However a sample is cut, it keeps the first token of its target, so something is trained.
 
-    Args:
-        spans: The spans.
-        first_target: Position of the first token to predict of every target.
-        n_tokens: Number of tokens of every sample.
+    `first_target`: Position of the first token to predict of every target.
     """
     if not len(spans.bounds):
         return

@@ -20,15 +20,10 @@ class DatasetHeader:
     """Facts about all samples of a dataset.
 
     Attributes:
-        tokenizer_name: Name of the tokenizer or of its files.
         tokenizer_sha256: SHA-256 of the tokenizer, in hexadecimal.
-        vocab_size: Number of token ids.
-        eos_id: Id of the token that ends every target.
         start_id: Id of the token that a model reads before every sample; None if the first token of
             a sample is that token, so that it is only read.
-        sources: Names of the files that the samples were read from.
         created: Time when the dataset was made, ISO 8601 in UTC; empty for "now" when writing.
-        special_tokens: Whether text could become special tokens.
         turns: How turns of conversations became samples, see `--turns`; empty if no chat template
             was used.
         vocabulary_sha256: SHA-256 of the tokens and ids in the tokenizer's files, in hexadecimal;
@@ -36,7 +31,6 @@ class DatasetHeader:
         transformers: Version of `transformers` that made the tokenizer of files; empty for none.
         turn_end_ids: Ids of the tokens that end trained turns of conversations, ascending.
         has_pairs: Whether the samples are preference pairs: an input with two answers.
-        task_names: Names of the samples' tasks, by id.
     """
 
     tokenizer_name: str

@@ -72,13 +72,7 @@ class DatasetWriter:
     @classmethod
     @contextmanager
     def create(cls, path: Path, header: DatasetHeader, *, lasting: bool = True) -> Iterator[Self]:
-        """Writes a temporary file, renamed to `path` at the end; on an error nothing remains.
-
-        Args:
-            path: The dataset.
-            header: Header of the dataset, to which the writer adds what only samples tell.
-            lasting: Whether the file must survive a power cut.
-        """
+        """Writes a temporary file, renamed to `path` at the end; on an error nothing remains."""
         with atomic_write(path, lasting=lasting) as temporary, ExitStack() as stack:
             streams = {
                 name: stack.enter_context(TemporaryFile(dir=path.parent, buffering=0))

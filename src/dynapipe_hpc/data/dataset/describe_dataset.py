@@ -50,7 +50,6 @@ def _summary(dataset: DatasetFile) -> Iterator[str]:
 
 
 def _stored(dataset: DatasetFile) -> dict[str, Lengths]:
-    """Number of tokens in the file of every sample, by what they are."""
     of_pairs = ("prompts", "chosen answers", "rejected answers")
     names = of_pairs if dataset.has_pairs else ("inputs", "targets")
     return dict(zip(names, dataset.lengths.T, strict=True))

@@ -15,8 +15,7 @@ Hashes = npt.NDArray[np.uint64]
 def hashes_of(sample_ids: Integers) -> Hashes:
     """Hash of every id: SplitMix64 with the id as its state, shape (n,).
 
-    Source:
-        Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+    Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
     """
     state = sample_ids.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -28,9 +27,8 @@ def hashes_of(sample_ids: Integers) -> Hashes:
 def are_held_out(sample_ids: Integers, share: float) -> npt.NDArray[np.bool_]:
     """Whether each sample is held out, shape (n,); a larger share holds out the same and more.
 
-    Args:
-        sample_ids: Ids of samples, shape (n,).
-        share: Expected share of held-out samples, 0 <= share < 1.
+    `sample_ids`: Ids of samples, shape (n,). `share`: Expected share of held-out samples, 0 <=
+    share < 1.
     """
     held: npt.NDArray[np.bool_] = hashes_of(sample_ids) < np.uint64(int(share * 2**64))
     return held
@@ -41,12 +39,7 @@ def evaluated_samples(
 ) -> list[Sample]:
     """The samples of an evaluation, in the order of the hashes of their ids.
 
-    Args:
-        used: Tokens used of every sample of the dataset.
-        sample_ids: Ids of the samples to choose from.
-        task_ids: Task id of every sample of the dataset.
-        most_tokens: Most tokens of all samples together.
-        n_least: Number of samples that are taken even if they have more tokens.
+    `n_least`: Number of samples that are taken even if they have more tokens.
     """
     ordered = sample_ids[np.argsort(hashes_of(sample_ids), kind="stable")]
     tokens = used.lengths[ordered]

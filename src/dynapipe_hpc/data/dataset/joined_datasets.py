@@ -17,15 +17,11 @@ class JoinedDatasets:
     """Datasets of the same tokenizer, read as one: ids of samples and tasks go through all of them.
 
     Attributes:
-        files: The datasets.
         starts: Id of the first sample of every dataset, then the number of samples.
         input_lengths: Number of input tokens of every sample, shape (n_samples,).
         target_lengths: Number of target tokens of every sample, >= 1, shape (n_samples,).
         rejected_lengths: Number of tokens of every rejected answer, 0 where there is none.
         task_ids: Task id of every sample, shape (n_samples,).
-        task_names: Task names by id: name of the dataset, a slash, name of its task.
-        spans: Spans of trained tokens of every sample, as in the files.
-        predicted_spans: The same at positions among the tokens that count in lengths.
     """
 
     def __init__(self, files: Mapping[str, DatasetFile]) -> None:
@@ -96,7 +92,6 @@ class JoinedDatasets:
         return file.read_rejected(local_id, n_tokens)
 
     def _find(self, sample_id: int) -> tuple[DatasetFile, int]:
-        """The dataset of a sample, and the sample's id in it."""
         index = bisect_right(self.starts, sample_id) - 1
         return self.files[index], sample_id - self.starts[index]
 

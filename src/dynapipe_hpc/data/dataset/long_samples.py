@@ -28,12 +28,10 @@ Tokens = npt.NDArray[np.int64]
 class UsedTokens(NamedTuple):
     """The samples and tokens of a dataset that training uses.
 
-    Attributes:
-        kept: Ids of the samples that are not left out, ascending, shape (n_kept,).
-        inputs: Number of input tokens used of every sample, shape (n_samples,).
-        targets: Number of target tokens used of every sample, shape (n_samples,).
-        rejected: Number of tokens used of every rejected answer, shape (n_samples,); 0 where
-            samples are no preference pairs.
+    `kept`: Ids of the samples that are not left out, ascending, shape (n_kept,). `inputs`: Number
+    of input tokens used of every sample, shape (n_samples,). `targets`: Number of target tokens
+    used of every sample, shape (n_samples,). `rejected`: Number of tokens used of every rejected
+    answer, shape (n_samples,); 0 where samples are no preference pairs.
     """
 
     kept: Tokens
@@ -47,7 +45,6 @@ class UsedTokens(NamedTuple):
         return self.inputs + self.targets + self.rejected
 
     def sample(self, sample_id: int, task_id: int) -> Sample:
-        """A sample, with the tokens that are used of it."""
         used = (int(of[sample_id]) for of in (self.inputs, self.targets, self.rejected))
         n_inputs, n_targets, n_rejected = used
         return Sample(sample_id, n_inputs, n_targets, task_id, n_rejected)
@@ -64,7 +61,6 @@ def used_of(dataset: Dataset, config: DataConfig) -> UsedTokens:
 
 
 def used_of_file(dataset: DatasetFile, config: DataConfig) -> UsedTokens:
-    """The samples and tokens used of one dataset."""
     return used_tokens(
         dataset.input_lengths,
         dataset.target_lengths,
@@ -88,12 +84,10 @@ def used_tokens(
     kept, or a quarter of the longest sample if that is less. Where targets are cut, the longer of
     its answers is cut first, to no less than the shorter one.
 
-    Args:
-        input_lengths: Number of input tokens of every sample, shape (n_samples,).
-        target_lengths: Number of target tokens of every sample, shape (n_samples,).
-        config: The longest sample, and the treatment of longer ones.
-        spans: Spans of trained tokens, the turns of conversations; None if there are none.
-        rejected_lengths: Number of tokens of every rejected answer; None if there are none.
+    `input_lengths`: Number of input tokens of every sample, shape (n_samples,). `target_lengths`:
+    Number of target tokens of every sample, shape (n_samples,). `spans`: Spans of trained tokens,
+    the turns of conversations; None if there are none. `rejected_lengths`: Number of tokens of
+    every rejected answer; None if there are none.
     """
     if rejected_lengths is None:
         rejected_lengths = np.zeros_like(target_lengths)
@@ -127,7 +121,6 @@ def used_tokens(
 def _cut_answers(
     targets: Integers, rejected: Integers, max_tokens: Integers
 ) -> tuple[Tokens, Tokens]:
-    """Most tokens of targets and rejected answers that fit together, the longer cut first."""
     half = np.maximum(max_tokens // 2, 1)
     of_targets = np.minimum(targets, np.maximum(max_tokens - np.minimum(rejected, half), 1))
     of_rejected = np.minimum(rejected, np.maximum(max_tokens - of_targets, np.minimum(rejected, 1)))
@@ -137,10 +130,8 @@ def _cut_answers(
 def inputs_after_turns(room: Tokens, input_lengths: Integers, spans: Spans) -> Tokens:
     """Most input tokens of every sample that begin right after a turn; 0 where none do.
 
-    Args:
-        room: Most input tokens that fit, shape (n_samples,).
-        input_lengths: Number of input tokens of every sample, shape (n_samples,).
-        spans: Spans of trained tokens: the turns.
+    `room`: Most input tokens that fit, shape (n_samples,). `input_lengths`: Number of input tokens
+    of every sample, shape (n_samples,).
     """
     owners = np.repeat(np.arange(len(room)), spans.lengths)
     after_turn = input_lengths[owners] - spans.ends  # negative after the last, which is the target
@@ -198,10 +189,7 @@ def trained_tokens_of(
 ) -> TrainedTokens:
     """The tokens of a dataset that count in the loss; see `DataConfig.loss_on`.
 
-    Args:
-        dataset: The dataset.
-        config: Choice of tokens, and of the end that long inputs lose.
-        predicts_inputs: Whether the model predicts tokens of inputs, as decoder-only models do.
+    `predicts_inputs`: Whether the model predicts tokens of inputs, as decoder-only models do.
     """
     match config.loss_on:
         case "all" if predicts_inputs:

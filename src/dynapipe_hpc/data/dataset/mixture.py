@@ -28,16 +28,11 @@ class Mixture:
     dataset with a limit of epochs is no longer drawn from once it has reached it; the others take
     its place in proportion to their rates.
 
-    Attributes:
-        names: Names of the datasets.
-        n_samples: Number of samples of every dataset that training uses.
-        n_tokens: Number of tokens of these samples, as they are used.
-        rates: Share of the draws that each dataset has, > 0, together 1.
-        epochs: Most epochs of each dataset; None for no limit.
+    `rates`: Share of the draws that each dataset has, > 0, together 1. `epochs`: Most epochs of
+    each dataset; None for no limit.
 
-    Source:
-        Webster's method of apportionment, seat by seat; in scheduling: Waldspurger and Weihl,
-        "Stride Scheduling: Deterministic Proportional-Share Resource Management", MIT, 1995.
+    Source: Webster's method of apportionment, seat by seat; in scheduling: Waldspurger and Weihl,
+    "Stride Scheduling: Deterministic Proportional-Share Resource Management", MIT, 1995.
     """
 
     names: tuple[str, ...]
@@ -52,9 +47,8 @@ class Mixture:
     ) -> Self:
         """The mixture of a configuration, whose datasets have these usable samples and tokens.
 
-        Source:
-            Raffel et al., "Exploring the Limits of Transfer Learning" (T5), JMLR 2020, section
-            3.5.2: examples-proportional mixing with a limit, and a temperature after it.
+        Source: Raffel et al., "Exploring the Limits of Transfer Learning" (T5), JMLR 2020, section
+        3.5.2: examples-proportional mixing with a limit, and a temperature after it.
         """
         mixed = config.mixture or ()
         sizes = zip(mixed, n_samples, strict=True)
@@ -127,9 +121,8 @@ class Mixture:
     def draws_after(self, counts: Sequence[int], n_draws: int) -> Integers:
         """The dataset of each of the next draws; about `n_draws`, at least one if there is one.
 
-        Args:
-            counts: Number of draws from each dataset before them.
-            n_draws: Number of draws, > 0, that the rates would give.
+        `counts`: Number of draws from each dataset before them. `n_draws`: Number of draws, > 0,
+        that the rates would give.
         """
         active = [d for d, count in enumerate(counts) if count < self.ends[d]]
         if not active:
@@ -148,7 +141,6 @@ class Mixture:
         return due[: np.searchsorted(due, time)]
 
     def _counts_before(self, time: float) -> list[int]:
-        """Number of draws from each dataset that are due before a time."""
         counts = []
         for dataset, (rate, end) in enumerate(zip(self.rates, self.ends, strict=True)):
             # All draws before this one are due, and a few may be from it on.
@@ -178,13 +170,7 @@ class MixtureBatches:
     """
 
     def __init__(self, mixture: Mixture, used: UsedTokens, config: DataConfig) -> None:
-        """Takes the samples.
-
-        Args:
-            mixture: Rates and limits of the datasets.
-            used: The samples of all datasets, one dataset after the other.
-            config: Token budget and seed.
-        """
+        """Takes the samples."""
         self.samples_of_epoch = sum(mixture.n_samples)
         self._mixture, self._lengths = mixture, used.lengths
         kept = np.split(used.kept, np.cumsum(mixture.n_samples)[:-1])

@@ -22,9 +22,8 @@ Tokens = npt.NDArray[np.int64]
 class BatchBlock:
     """Consecutive global batches: batch i is `samples[starts[i]:starts[i + 1]]`.
 
-    Attributes:
-        samples: Ids of the samples, in the order in which they are drawn.
-        starts: Index at which each batch starts, and at which the last one ends.
+    `samples`: Ids of the samples, in the order in which they are drawn. `starts`: Index at which
+    each batch starts, and at which the last one ends.
     """
 
     samples: Tokens
@@ -102,15 +101,11 @@ def batch_starts(
 ) -> tuple[list[int], bool]:
     """Cuts samples into batches that are as large as the budget allows.
 
-    Args:
-        lengths: Number of tokens of every sample, in the order of drawing.
-        budget: Most tokens of a batch.
-        earlier: Largest index at which a sample, or one before it, was drawn already, for every
-            sample; -1 if none was. A batch ends before a sample that it has. None if none repeats.
-
-    Returns:
-        Index where each batch starts, and where the last one ends, which is the end of all samples;
-        and whether that batch has no room left.
+    `lengths`: Number of tokens of every sample, in the order of drawing. `earlier`: Largest index
+    at which a sample, or one before it, was drawn already, for every sample; -1 if none was. A
+    batch ends before a sample that it has. None if none repeats. Returns index where each batch
+    starts, and where the last one ends, which is the end of all samples; and whether that batch has
+    no room left.
     """
     ends = np.concatenate(([0], np.cumsum(lengths)))
     starts = [0]
@@ -140,19 +135,12 @@ class TokenBudgetSampler:
     without communication. Any thread may ask for any iteration: the latest blocks are kept, and
     an earlier one is recomputed when it is asked for.
 
-    Source:
-        Jiang et al., "DynaPipe", EuroSys 2024 (Evaluation), whose global batches hold a
-        fixed number of tokens rather than of samples.
+    Source: Jiang et al., "DynaPipe", EuroSys 2024 (Evaluation), whose global batches hold a fixed
+    number of tokens rather than of samples.
     """
 
     def __init__(self, used: UsedTokens, task_ids: Integers, batches: Batches) -> None:
-        """Takes the samples and their batches.
-
-        Args:
-            used: Number of tokens used of every sample.
-            task_ids: Task id of every sample, shape (n_samples,).
-            batches: Global batches of these samples.
-        """
+        """Takes the samples and their batches."""
         self._used, self._task_ids = used, task_ids
         self._batches = batches
         self._first_iterations = [0]  # of every block whose predecessor is known
@@ -214,7 +202,6 @@ class TokenBudgetSampler:
         return self._iterations_until(tokens, self._used.lengths, most)
 
     def _iterations_until(self, total: int, amounts: Tokens, most: int) -> int:
-        """Least number of iterations whose samples have a total amount, but at most `most`."""
         n, number, n_samples, done = 0, 0, 0, 0
         while n < most:
             if n_samples > MAX_COUNTED_SAMPLES:
@@ -230,7 +217,6 @@ class TokenBudgetSampler:
         return most
 
     def _find(self, k: int) -> None:
-        """Goes through the blocks to the one with iteration k."""
         while k >= (n_known := self._first_iterations[-1]):
             n_batches = self._block(len(self._first_iterations) - 1).n_batches
             if not n_batches:

@@ -187,7 +187,6 @@ def summarise(rng: Random, n_bytes: int) -> Text:
 
 
 def _report(rng: Random) -> Iterator[tuple[bool, str]]:
-    """Pairs of whether a sentence opens a paragraph, and the sentence."""
     for i in count():
         if i % HEADLINE_EVERY == 0:
             yield True, f"{rng.choice(NAMES)} went to the {rng.choice(PLACES)}."
@@ -281,11 +280,8 @@ MIN_MAX_BYTES = 256
 class Family:
     """Tasks of one kind.
 
-    Attributes:
-        name: Name of the task in the dataset.
-        shortest: Least length that is asked of it, in bytes.
-        longest: Length in bytes from which it is no longer used.
-        make: Function that makes an input and a target of about a given length.
+    `shortest`: Least length that is asked of it, in bytes. `longest`: Length in bytes from which it
+    is no longer used.
     """
 
     name: str
@@ -312,7 +308,6 @@ MAX_LINE_BYTES = 1 << 20
 
 
 def _is_demo_corpus(path: Path) -> bool:
-    """Whether the first line looks like one of these samples."""
     try:
         with path.open("rb") as file:
             first = json.loads(file.readline(MAX_LINE_BYTES))
@@ -356,13 +351,10 @@ def write_demo_corpus(
 ) -> None:
     """Writes samples as JSONL; the file appears when it is complete.
 
-    Args:
-        path: The file, replaced if it exists.
-        n_samples: Number of samples.
-        seed: Seed of the corpus; each seed gives another one.
-        max_bytes: Longest sample, in bytes of input, target and end of sequence.
-        chat: Whether to write conversations instead of tasks; all of these are short.
-        preferences: Whether to write conversations with two last answers.
+    `path`: The file, replaced if it exists. `seed`: Seed of the corpus; each seed gives another
+    one. `max_bytes`: Longest sample, in bytes of input, target and end of sequence. `chat`: Whether
+    to write conversations instead of tasks; all of these are short. `preferences`: Whether to write
+    conversations with two last answers.
     """
     if n_samples < 1:
         raise InputError(f"--samples {n_samples}: must be at least 1")

@@ -60,10 +60,7 @@ class RefusalError(InputError):
 class Rendered(NamedTuple):
     """A conversation as text.
 
-    Attributes:
-        text: The text.
-        spans: Spans of characters that the assistant wrote.
-        turn_ends: Positions where turns of the assistant end, those that are only read included.
+    `turn_ends`: Positions where turns of the assistant end, those that are only read included.
     """
 
     text: str
@@ -75,12 +72,7 @@ class Rendered(NamedTuple):
 class ChatText:
     """A conversation in the form that a template takes.
 
-    Attributes:
-        name: Name of the template.
-        source: The template.
-        values: What it is given beside the messages.
-        messages: The messages.
-        rendered: Texts so far, by number of messages and whether the generation prompt is there.
+    `rendered`: Texts so far, by number of messages and whether the generation prompt is there.
     """
 
     name: str
@@ -97,12 +89,7 @@ class ChatText:
     def until(self, n_messages: int, *, asks: bool = False) -> Rendered:
         """Text of the first messages, with the spans that the template marks.
 
-        Args:
-            n_messages: Number of messages.
-            asks: Whether the generation prompt comes after them.
-
-        Raises:
-            RefusalError: The template refuses them.
+        Raises `RefusalError`: The template refuses them.
         """
         if (n_messages, asks) not in self.rendered:
             self.rendered[n_messages, asks] = self._render(n_messages, asks)
@@ -131,11 +118,9 @@ class ChatText:
 class ChatTemplate:
     """A Jinja template of the kind that Hugging Face's tokenizers have.
 
-    Attributes:
-        name: Name of the file that it is from.
-        source: The template; empty if there are only others of a name.
-        tokens: Special tokens that it may name, such as `bos_token`.
-        named: Templates of a name beside it, of which `tool_use` is for conversations with tools.
+    `source`: The template; empty if there are only others of a name. `tokens`: Special tokens that
+    it may name, such as `bos_token`. `named`: Templates of a name beside it, of which `tool_use` is
+    for conversations with tools.
     """
 
     name: str

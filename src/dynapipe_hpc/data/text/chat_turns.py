@@ -17,9 +17,8 @@ _PROBE = "\ue000"
 class TurnStart(NamedTuple):
     """Start of a turn in the text up to it.
 
-    Attributes:
-        position: Position of its first character.
-        unasked: End of the generation prompt that the turn does not begin with; empty if it does.
+    `position`: Position of its first character. `unasked`: End of the generation prompt that the
+    turn does not begin with; empty if it does.
     """
 
     position: int
@@ -45,9 +44,8 @@ def start_of_turn(chat: ChatText, k: int) -> TurnStart:
     It is after the generation prompt. A template may ask with more than it writes before an answer,
     such as the begin of reasoning that the answer lacks: then after what it writes before any.
 
-    Raises:
-        RefusalError: The template refuses the messages up to the turn.
-        InputError: The template changes the messages before it.
+    Raises `RefusalError`: The template refuses the messages up to the turn. Raises `InputError`:
+    The template changes the messages before it.
     """
     text = chat.until(k + 1).text
     try:
@@ -113,9 +111,7 @@ class Turns(StrEnum):
 class TurnSamples(NamedTuple):
     """Samples of one conversation, and what is to be said of them.
 
-    Attributes:
-        samples: Texts of the samples, each with a trained span at least.
-        notes: What the user should know, in the same words for every conversation.
+    `samples`: Texts of the samples, each with a trained span at least.
     """
 
     samples: list[Rendered]
@@ -128,11 +124,6 @@ def turn_samples(conversation: Conversation, chat: ChatText, turns: Turns) -> Tu
     What the assistant wrote is in the `{% generation %}` blocks of the template. In one without
     such blocks, it is what a turn adds to the text of the messages before it with the generation
     prompt.
-
-    Args:
-        conversation: The conversation.
-        chat: The same as a template takes it.
-        turns: What becomes of turns that change.
     """
     made = _each(conversation, chat) if turns is Turns.EACH else _one(conversation, chat, turns)
     samples = [sample for sample in made.samples if sample.spans]
@@ -169,7 +160,6 @@ def _each(conversation: Conversation, chat: ChatText) -> TurnSamples:
 
 
 def _add(samples: list[Rendered], longer: Rendered) -> None:
-    """Adds a text to the last sample, if that stays as it is in it, or else as another sample."""
     last = samples[-1]
     if not stays(last.text, longer.text):
         samples.append(longer)
@@ -181,14 +171,12 @@ def _add(samples: list[Rendered], longer: Rendered) -> None:
 
 
 def _trained(chat: ChatText, answer: Rendered, start: int) -> list[Span]:
-    """The trained spans of the turn that a text ends with."""
     if chat.has_marks:
         return [span for span in answer.spans if span[1] > start]
     return [(start, len(answer.text))] if start < len(answer.text) else []
 
 
 def _one(conversation: Conversation, chat: ChatText, turns: Turns) -> TurnSamples:
-    """One sample of the whole text."""
     trained = [k for k in conversation.turns if k not in conversation.untrained]
     whole = chat.whole()
     if chat.has_marks and turns is Turns.WHOLE and not conversation.untrained:

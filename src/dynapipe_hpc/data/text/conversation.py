@@ -30,11 +30,7 @@ Fields = dict[str, Any]
 class Conversation:
     """Messages as a chat template takes them, and what else it is given.
 
-    Attributes:
-        messages: The messages.
-        tools: Tools that they may call; None without any.
-        values: Other values for the template, by name.
-        untrained: Indices of the turns of the assistant that are only read.
+    `tools`: Tools that they may call; None without any.
     """
 
     messages: list[Fields]
@@ -56,10 +52,7 @@ class Conversation:
 def conversation_from(record: Mapping[str, Any], prompt: str, completion: str) -> Conversation:
     """The conversation in a record.
 
-    Args:
-        record: The record.
-        prompt: Name of the field of messages that are only read, in records without `messages`.
-        completion: Name of the field of the messages after them.
+    `prompt`: Name of the field of messages that are only read, in records without `messages`.
     """
     name = CONVERSATIONS if CONVERSATIONS in record else "messages"
     if name in record:
@@ -144,7 +137,6 @@ def _check_turns(messages: list[Message], name: str) -> None:
 
 
 def _without_system(context: Conversation, system: Fields) -> Conversation:
-    """The context with `system` as its first message, replacing an equal one if it has one."""
     before = context.messages
     if before[0]["role"] == SYSTEM:
         if before[0]["content"] != system.get("content"):

@@ -14,12 +14,7 @@ Place = Literal["record", "message"]
 class KnownField:
     """A field that has a meaning for whoever wrote it.
 
-    Attributes:
-        place: Part that it is a field of: the record, or a message of it.
-        name: Name of the field.
-        origin: The formats that have it.
-        use: What becomes of it; of a refused one, why.
-        is_refused: Whether a record that has it is refused.
+    `use`: What becomes of it; of a refused one, why.
     """
 
     place: Place
@@ -90,13 +85,7 @@ _REFUSED = {(known.place, known.name): known for known in KNOWN_FIELDS if known.
 
 
 def check_known_fields(fields: Mapping[str, Any], place: Place, prefix: str = "") -> None:
-    """Refuses a record or message with a field that training cannot honour.
-
-    Args:
-        fields: The record, or the message.
-        place: Which of both it is.
-        prefix: What stands before the name of a field in a message about it.
-    """
+    """Refuses a record or message with a field that training cannot honour."""
     for name, value in fields.items():
         known = _REFUSED.get((place, name))
         if known is None or is_empty(value):

@@ -51,11 +51,7 @@ class Parts(list[Any]):
 
 
 class Arguments(dict[str, Any]):
-    """Arguments of a call, which a template must write as JSON.
-
-    Attributes:
-        as_json_text: The same as JSON, for templates that take a text.
-    """
+    """Arguments of a call, which a template must write as JSON."""
 
     def __init__(self, arguments: Mapping[str, Any], as_json_text: str) -> None:
         """Takes the arguments, and their text."""
@@ -70,12 +66,9 @@ class Arguments(dict[str, Any]):
 class Message(NamedTuple):
     """A message as a template takes it.
 
-    Attributes:
-        fields: Fields of the message.
-        is_trained: Whether a turn of the assistant is trained.
-        is_call: Whether a role of its own said that it is a call; several in a row are one message.
-        has_known_role: Whether its role is known, as one of ShareGPT must be; a template would
-            write any other as it is.
+    `is_call`: Whether a role of its own said that it is a call; several in a row are one message.
+    `has_known_role`: Whether its role is known, as one of ShareGPT must be; a template would write
+    any other as it is.
     """
 
     fields: Fields
@@ -184,7 +177,6 @@ def _tool_calls(message: Fields, name: str) -> list[Any]:
 
 
 def _with_arguments(call: Fields) -> Fields:
-    """A call whose arguments are an object, where JSON in a string holds one."""
     if isinstance(function := call.get("function"), dict):
         return {**call, "function": _with_arguments(function)}
     arguments = value = call.get("arguments")

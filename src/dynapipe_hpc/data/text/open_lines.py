@@ -42,9 +42,8 @@ class LineFile(Protocol):
 def open_lines(path: Path) -> Iterator[LineFile]:
     """Opens a source, whose kind its first bytes say.
 
-    Raises:
-        OSError: The source cannot be read.
-        InputError: It is compressed or a table, and damaged; or reading it needs another package.
+    Raises `OSError`: The source cannot be read. Raises `InputError`: It is compressed or a table,
+    and damaged; or reading it needs another package.
     """
     if path == STDIN:
         yield from _lines_of(path, sys.stdin.buffer)
@@ -56,8 +55,7 @@ def open_lines(path: Path) -> Iterator[LineFile]:
 def can_be_cut(path: Path) -> bool:
     """Whether a regular file is plain text, of which several processes can each read a part.
 
-    Raises:
-        OSError: The file cannot be read.
+    Raises `OSError`: The file cannot be read.
     """
     with path.open("rb") as file:
         return not file.read(_PEEKED).startswith((_GZIP, *_ZSTD, *_TABLES))

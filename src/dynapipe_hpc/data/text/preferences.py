@@ -43,11 +43,7 @@ _LIKE_PROMPTS = ("question", "query", "input")
 class TextPreference:
     """A prompt and two answers as texts; the prompt may be empty.
 
-    Attributes:
-        prompt: What both answers follow.
-        chosen: The better answer.
-        rejected: The other one.
-        context: What is before them if they are messages, and what else their template is given.
+    `context`: What is before them if they are messages, and what else their template is given.
     """
 
     prompt: str
@@ -69,12 +65,7 @@ class TextPreference:
 
 @dataclass(frozen=True, slots=True)
 class ChatPreference:
-    """Two conversations that begin alike, and differ from a message of the assistant on.
-
-    Attributes:
-        chosen: The conversation with the better answer, of one or several messages.
-        rejected: The one with the other answer.
-    """
+    """Two conversations that begin alike, and differ from a message of the assistant on."""
 
     chosen: Conversation
     rejected: Conversation
@@ -259,7 +250,6 @@ def _check_no_other_prompt(record: Mapping[str, Any]) -> None:
 
 
 def _shared(chosen: str, rejected: str) -> str:
-    """Common beginning of two texts, up to the last blank before they differ."""
     n = min(len(chosen), len(rejected))
     n = next((i for i in range(n) if chosen[i] != rejected[i]), n)
     while n and not chosen[n - 1].isspace():
@@ -268,7 +258,6 @@ def _shared(chosen: str, rejected: str) -> str:
 
 
 def _best_and_worst(completions: object) -> tuple[str, str]:
-    """The texts of the best and of the worst rated answer."""
     if not isinstance(completions, list) or len(completions) < len(ANSWERS):
         raise InputError(f"field '{COMPLETIONS}' is {kind_of(completions)}, not a list of answers")
     rated: list[tuple[float, str]] = []
@@ -291,7 +280,6 @@ def _best_and_worst(completions: object) -> tuple[str, str]:
 
 
 def _messages_before(record: Mapping[str, Any]) -> list[Any]:
-    """Messages before the answers, in a field of their own."""
     for name in (PROMPT, CONVERSATIONS, "messages"):
         value = record.get(name)
         if isinstance(value, list):
@@ -302,7 +290,6 @@ def _messages_before(record: Mapping[str, Any]) -> list[Any]:
 
 
 def _chat(record: Mapping[str, Any], name: str, before: Sequence[Any]) -> Conversation:
-    """The conversation with one of the answers."""
     answer = record[name]
     if isinstance(answer, str):
         answer = [{"role": ASSISTANT, "content": text_of(record, name)}]

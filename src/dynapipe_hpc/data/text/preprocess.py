@@ -30,10 +30,9 @@ SOURCE_SUFFIXES = frozenset(
 class PreprocessOptions:
     """Options of preprocessing.
 
-    Attributes:
-        skip_bad: Whether to leave out bad lines instead of stopping at the first.
-        force: Whether to replace the output if it is a dataset.
-        n_workers: Number of worker processes, which tokenize; 0 for one per core.
+    `skip_bad`: Whether to leave out bad lines instead of stopping at the first. `force`: Whether to
+    replace the output if it is a dataset. `n_workers`: Number of worker processes, which tokenize;
+    0 for one per core.
     """
 
     skip_bad: bool = False
@@ -50,14 +49,7 @@ class PreprocessOptions:
 class PreprocessTotals:
     """Counts of what preprocessing has done so far.
 
-    Attributes:
-        n_bytes: Bytes of text read.
-        n_records: Records of which samples were written.
-        n_samples: Samples written, of which a conversation may make several.
-        n_tokens: Input and target tokens written.
-        n_skipped: Bad lines left out.
-        first_skipped: File, line number and reason of the first bad line; empty if none is bad.
-        notes: Number of records of which each note is true.
+    `first_skipped`: File, line number and reason of the first bad line; empty if none is bad.
     """
 
     n_bytes: int = 0
@@ -107,12 +99,7 @@ def preprocess(
     Memory does not grow with the sources: a few blocks of about 128 KiB are under way at a
     time. The samples do not depend on the number of worker processes.
 
-    Args:
-        sources: Files of records, as `Recipe` takes them; `-` for standard input.
-        output: The dataset to write. It appears when it is complete.
-        recipe: Recipe of inputs and targets.
-        options: Treatment of bad lines and an existing output, and number of processes.
-        on_progress: Function called after every block.
+    `sources`: Files of records, as `Recipe` takes them; `-` for standard input.
     """
     total_bytes(sources)  # all must exist before work on the first starts
     check_dataset_output(output, sources, options.force)

@@ -19,12 +19,8 @@ from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
 class Recipe:
     """Rules by which lines become samples; the same for all lines of all sources.
 
-    Attributes:
-        tokenizer: Tokenizer of inputs and targets.
-        format: Shape of the records.
-        fields: Names of the fields of pairs.
-        template: Chat template of conversations; None for pairs that are tokenized as they are.
-        turns: Samples of conversations whose turns are written otherwise when others follow.
+    `template`: Chat template of conversations; None for pairs that are tokenized as they are.
+    `turns`: Samples of conversations whose turns are written otherwise when others follow.
     """
 
     tokenizer: Tokenizer
@@ -68,14 +64,9 @@ def recipe_of(
     Rendered text begins with what its template writes, so no other token comes before it, unless
     one is named, or the tokenizer is that of an encoder-decoder model.
 
-    Args:
-        tokenizer: The tokenizer.
-        files: Files of the tokenizer; None for bytes.
-        record_format: Shape of the records.
-        fields: Names of the fields of pairs.
-        template: File of a chat template.
-        turns: Samples of conversations whose turns are written otherwise when others follow.
-        names_start: Whether the start token was named rather than derived.
+    `files`: Files of the tokenizer; None for bytes. `turns`: Samples of conversations whose turns
+    are written otherwise when others follow. `names_start`: Whether the start token was named
+    rather than derived.
     """
     chat = _template(files, template)
     if record_format is RecordFormat.TEXT and template is not None:
@@ -139,11 +130,8 @@ def prompt_tokens(
 ) -> tuple[Tokenizer, list[int]]:
     """A tokenizer, and the tokens of a text without a start token.
 
-    Args:
-        text: The text.
-        tokenizer_files: Folder or files of the tokenizer, see `read_tokenizer`.
-        chat: Whether the text is a message of the user that the assistant is to answer, as the
-            tokenizer's chat template renders it.
+    `chat`: Whether the text is a message of the user that the assistant is to answer, as the
+    tokenizer's chat template renders it.
     """
     files = read_tokenizer(tokenizer_files)
     tokenizer = load_tokenizer(files)

@@ -12,7 +12,6 @@ MAX_NAMES = 8
 
 
 def text_of(record: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """The text in a field."""
     if name not in record and default is None:
         raise InputError(f"field '{name}' is missing (found {listed(record)})")
     value = record.get(name, default)

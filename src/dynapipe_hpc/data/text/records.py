@@ -50,10 +50,7 @@ PROMPT_FIELDS = PairFields("prompt", "completion")
 class Pair:
     """An input and the target that a model learns to give; the input may be empty.
 
-    Attributes:
-        inputs: The input.
-        targets: The target.
-        context: What is before both if they are messages, and what else their template is given.
+    `context`: What is before both if they are messages, and what else their template is given.
     """
 
     inputs: str
@@ -94,7 +91,6 @@ def _is_rated(record: Record) -> bool:
 
 
 def _has_prompt(record: Record, fields: PairFields) -> bool:
-    """Whether a pair has the names of TRL, and not ours."""
     names = {PROMPT_FIELDS.inputs, PROMPT_FIELDS.targets}
     return fields == PAIR_FIELDS and names <= record.keys() - {PAIR_FIELDS.inputs}
 
@@ -213,14 +209,7 @@ class FormatError(InputError):
 
 
 def check_first_line(path: Path, line: bytes, expected: RecordFormat, fields: PairFields) -> None:
-    """Recognizes files of another format than expected by their first line that is not blank.
-
-    Args:
-        path: The file, whose name tells tables and texts apart.
-        line: The line.
-        expected: Shape of the records.
-        fields: Names of the fields of pairs.
-    """
+    """Recognizes files of another format than expected by their first line that is not blank."""
     for signature, what in _SIGNATURES.items():
         if line.startswith(signature):
             raise FormatError(f"the file {what}")

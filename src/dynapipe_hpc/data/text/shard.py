@@ -25,12 +25,9 @@ _ALONE = "run dynapipe-hpc preprocess without mpiexec or srun"
 class Shard:
     """A dataset made of one part of a text file.
 
-    Attributes:
-        part: The part of the text file.
-        n_bytes: Size of the part in bytes, give or take a line.
-        source_stamp: Size in bytes and modification time in ns of the complete text file.
-        fingerprint: 32 hexadecimal digits that change with the text file, the part, the tokenizer
-            or the settings.
+    `n_bytes`: Size of the part in bytes, give or take a line. `source_stamp`: Size in bytes and
+    modification time in ns of the complete text file. `fingerprint`: 32 hexadecimal digits that
+    change with the text file, the part, the tokenizer or the settings.
     """
 
     part: TextPart

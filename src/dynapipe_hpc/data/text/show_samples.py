@@ -62,7 +62,6 @@ def _first(pair: tuple[int, int]) -> int:
 
 
 def _samples(dataset: DatasetFile) -> Iterator[_Shown]:
-    """All samples, in order."""
     starts_itself = dataset.start_id is None
     for i, task_id in enumerate(dataset.task_ids.tolist()):
         parts = dataset.parts(i)

@@ -16,10 +16,7 @@ MAX_LINE_BYTES = 1 << 24
 class TextPart:
     """The lines of a file that begin in a range of bytes.
 
-    Attributes:
-        path: The file.
-        start: First byte of the range.
-        end: First byte after the range; None for the end of the file, wherever that is.
+    `end`: First byte after the range; None for the end of the file, wherever that is.
     """
 
     path: Path
@@ -45,10 +42,7 @@ class TextPart:
 class Lines:
     """Some consecutive lines of a part.
 
-    Attributes:
-        part: The part that they are from.
-        first: Number of the first line in the part, from 1.
-        lines: Lines as bytes, not decoded.
+    `first`: Number of the first line in the part, from 1. `lines`: Lines as bytes, not decoded.
     """
 
     part: TextPart

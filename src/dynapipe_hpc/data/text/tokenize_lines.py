@@ -178,11 +178,8 @@ _SPELLED = "a special token is spelled, and stays text; --special-tokens makes i
 class BadLine:
     """A line that is not a valid sample.
 
-    Attributes:
-        part: The part that it is from.
-        number: Number of the line in the part, from 1.
-        reason: What is wrong with it.
-        is_format: Whether the complete file is of another format, and the reason names the remedy.
+    `number`: Number of the line in the part, from 1. `is_format`: Whether the complete file is of
+    another format, and the reason names the remedy.
     """
 
     part: TextPart
@@ -199,12 +196,8 @@ class BadLine:
 class TokenizedLines:
     """The result of tokenizing some lines.
 
-    Attributes:
-        block: Samples of the good lines.
-        n_bytes: Size in bytes of all lines in the file.
-        n_records: Number of the good lines; a conversation may make several samples.
-        bad: The bad lines.
-        notes: Number of records of which each note is true.
+    `n_bytes`: Size in bytes of all lines in the file. `n_records`: Number of the good lines; a
+    conversation may make several samples.
     """
 
     block: TokenBlock
@@ -286,7 +279,6 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
 
 
 def _spells_special_token(content: object, tokenizer: Tokenizer) -> bool:
-    """Whether texts that no template renders spell a special token, which is not to be one."""
     match content:
         case Pair(inputs=inputs, targets=targets):
             texts = [inputs, targets]

@@ -101,7 +101,6 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def _socket_in_short_folder() -> Iterator[None]:
-    """Puts the socket through which workers are started where its path is not too long."""
     before = tempfile.tempdir
     try:
         if len(os.fsencode(tempfile.gettempdir())) > MAX_TMPDIR_BYTES:
@@ -133,7 +132,6 @@ def _tokenize_with_one_thread() -> None:
 
 
 def _end_with_the_first_process() -> None:
-    """Ends this worker process when the first process ends, which cannot end it if it is killed."""
     first = parent_process()
     if first is not None:
         first.join()

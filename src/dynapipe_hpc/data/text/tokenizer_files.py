@@ -27,12 +27,8 @@ class TokenizerFiles:
     """A tokenizer as its files define it.
 
     Attributes:
-        name: Name of the folder, or of the files.
         sha256: SHA-256 of the bytes of the files that decide which tokens text becomes.
         vocabulary_sha256: SHA-256 of the tokens and ids in these files; empty if it is not known.
-        model: Tokenizer of the library, which neither truncates nor pads.
-        names: Texts of special tokens by the names under which templates know them.
-        templates: Chat templates by name, of which "default" is the usual one.
         is_decoder_only: Whether its model is known to have no encoder.
         has_no_start: Whether the files say that there is no token before text (Qwen).
         adds_start: Whether they say that a token comes before text; None if they do not say.
@@ -54,12 +50,9 @@ class TokenizerFiles:
 def read_tokenizer(paths: Sequence[Path]) -> TokenizerFiles | None:
     """Reads a tokenizer.
 
-    Args:
-        paths: The folder of a Hugging Face model; a file of the `tokenizers` library; the
-            vocabulary (JSON) and the merges (text) of a byte-level BPE like that of GPT-2; or none.
-
-    Returns:
-        The files, or None if there are no paths.
+    `paths`: The folder of a Hugging Face model; a file of the `tokenizers` library; the vocabulary
+    (JSON) and the merges (text) of a byte-level BPE like that of GPT-2; or none. Returns the files,
+    or None if there are no paths.
     """
     match paths:
         case []:
@@ -138,7 +131,6 @@ def _load(auto: Any, folder: Path) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps `transformers` from printing advice to programmers."""
     from transformers.utils import logging
 
     before = logging.get_verbosity()
@@ -176,7 +168,6 @@ def _templates_in(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """The object in a file that may be missing."""
     content = _read_json(path) if path.exists() else {}
     if not isinstance(content, dict):
         raise InputError(f"{path}: not a JSON object")
@@ -215,7 +206,6 @@ def _load_byte_level_bpe(vocabulary: Path, merges: Path) -> tokenizers.Tokenizer
 
 
 def _plain(model: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """A tokenizer without settings that it was saved with for one model."""
     model.no_truncation()
     model.no_padding()
     return model

@@ -150,17 +150,13 @@ class VocabularyTokenizer:
     """A tokenizer read from files.
 
     Attributes:
-        name: Names of the files.
         sha256: SHA-256 of the files' bytes, in the order in which they were named.
         vocabulary_sha256: SHA-256 of the tokens and ids in these files; empty if it is not known.
         transformers: Version of `transformers` that made the tokenizer; empty for none.
         vocab_size: Largest token id + 1, added tokens included.
-        eos_id: Id of the token that ends every target.
         start_id: Id of the token that models read before every sample; None for no such token.
         input_end_id: Id of the token that ends every input; None for no such token.
-        model: Tokenizer of the library, which neither truncates nor pads.
         special_tokens: Whether text that spells the name of a special token becomes that token.
-        special_texts: Names of the special tokens.
         added_ids: Ids of the added tokens, which are names rather than pieces of text, by name.
     """
 
@@ -226,13 +222,12 @@ def load_tokenizer(
 ) -> Tokenizer:
     """Loads a tokenizer.
 
-    Args:
-        files: The tokenizer's files; None for bytes.
-        end_token: Text of the token that ends a sequence; by default a well-known one.
-        start_token: Text of the token that models read before every sample, or "none"; by default
-            the one that a model was trained to read, see `_default_ends`.
-        input_end_token: Text of the token that ends every input, or "none"; likewise.
-        special_tokens: Whether text that spells the name of a special token becomes that token.
+    `files`: The tokenizer's files; None for bytes. `end_token`: Text of the token that ends a
+    sequence; by default a well-known one. `start_token`: Text of the token that models read before
+    every sample, or "none"; by default the one that a model was trained to read, see
+    `_default_ends`. `input_end_token`: Text of the token that ends every input, or "none";
+    likewise. `special_tokens`: Whether text that spells the name of a special token becomes that
+    token.
     """
     if files is None:
         return _bytes(end_token, start_token, input_end_token, special_tokens=special_tokens)
@@ -322,7 +317,6 @@ def encode_answers(
 
 
 def _with_end_token(ids: Sequence[int], start: int, end: int) -> tuple[Sequence[int], int]:
-    """An answer that ends with the end token, once, in tokens that it begins in at `start`."""
     return (ids if start < len(ids) and ids[-1] == end else [*ids, end]), start
 
 

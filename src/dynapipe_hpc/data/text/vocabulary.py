@@ -34,10 +34,8 @@ def files_sha256(paths: Iterable[Path]) -> str:
 class FolderVocabulary:
     """Tokenizer in the folder of a model, as far as datasets are compared with it.
 
-    Attributes:
-        name: Name of its main file.
-        sha256: SHA-256 of its files' bytes, as datasets record it.
-        ids: Ids of tokens; empty if they are not known.
+    `sha256`: SHA-256 of its files' bytes, as datasets record it. `ids`: Ids of tokens; empty if
+    they are not known.
     """
 
     name: str
