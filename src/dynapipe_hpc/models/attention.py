@@ -26,15 +26,12 @@ def attention(
 ) -> Tensor:
     """Values weighted by the softmax of scores, of the shape of `query`.
 
-    Args:
-        query: What attends, shape (rows, heads, tokens, head size).
-        key: What is attended to, shape (rows, key heads, source tokens, head size); every key head
-            is for as many neighbouring heads (grouped queries).
-        value: What is weighted, of the shape of `key`.
-        bias: Numbers added to scores, shape (rows or 1, heads or 1, tokens or 1, source tokens);
-            minus infinity where nothing may be seen.
-        is_causal: Whether a position sees only itself and earlier positions.
-        scale: Factor of scores; None for one over the root of the head size.
+    `query`: What attends, shape (rows, heads, tokens, head size). `key`: What is attended to, shape
+    (rows, key heads, source tokens, head size); every key head is for as many neighbouring heads
+    (grouped queries). `bias`: Numbers added to scores, shape (rows or 1, heads or 1, tokens or 1,
+    source tokens); minus infinity where nothing may be seen. `is_causal`: Whether a position sees
+    only itself and earlier positions. `scale`: Factor of scores; None for one over the root of the
+    head size.
     """
     n_heads = query.shape[1] // key.shape[1]
     if n_heads > 1 and not _takes_groups(query, key, bias, is_causal=is_causal):
@@ -56,15 +53,11 @@ def causal_attention(
 ) -> Tensor:
     """Attention of every position to itself and to those before it, see `attention`.
 
-    Args:
-        query: What attends, shape (rows, heads, tokens, head size).
-        key: What is attended to, shape (rows, key heads, tokens, head size).
-        value: What is weighted, of the shape of `key`.
-        documents: Documents of a packed row, which attend to themselves only; None for attention
-            over whole rows.
-        scale: Factor of scores; None for one over the root of the head size.
-        window: Number of keys that a query sees at most, itself included; None for all. Where no
-            kernel knows windows, they are a mask.
+    `query`: What attends, shape (rows, heads, tokens, head size). `key`: What is attended to, shape
+    (rows, key heads, tokens, head size). `documents`: Documents of a packed row, which attend to
+    themselves only; None for attention over whole rows. `scale`: Factor of scores; None for one
+    over the root of the head size. `window`: Number of keys that a query sees at most, itself
+    included; None for all. Where no kernel knows windows, they are a mask.
     """
     longest = query.shape[2] if documents is None else documents.longest
     if window is not None and window >= longest:
@@ -115,16 +108,12 @@ def attention_in_groups(
 ) -> Tensor:
     """Attention of documents of packed rows, one call for all of like length, see `attention`.
 
-    Args:
-        query: What attends, shape (1, heads, tokens, head size).
-        key: What is attended to, shape (1, key heads, source tokens, head size).
-        value: What is weighted, of the shape of `key`.
-        groups: The documents. Their padding is attended to, unless it comes later and attention is
-            causal, or a bias keeps attention off it.
-        biases: Numbers added to scores of each group; None adds nothing.
-        is_causal: Whether a position sees only itself and earlier positions.
-        scale: Factor of scores; None for one over the root of the head size.
-        attend: Attention of rows, called as `attention`; None for that.
+    `query`: What attends, shape (1, heads, tokens, head size). `key`: What is attended to, shape
+    (1, key heads, source tokens, head size). `groups`: The documents. Their padding is attended to,
+    unless it comes later and attention is causal, or a bias keeps attention off it. `biases`:
+    Numbers added to scores of each group; None adds nothing. `is_causal`: Whether a position sees
+    only itself and earlier positions. `scale`: Factor of scores; None for one over the root of the
+    head size. `attend`: Attention of rows, called as `attention`; None for that.
     """
     # Heads come first, so that a row lies in memory in the same way among others and alone:
     # products of matrices that lie in other ways have other bits. Groups need rows first.

@@ -21,10 +21,7 @@ from dynapipe_hpc.models.rotary import Angles
 class SliceDocuments(OnDevice):
     """A slice of a sample, and the documents behind it in its row.
 
-    Attributes:
-        begin: Number of the sample's tokens before the slice.
-        queries: The slice as a document.
-        others: The documents behind it; None if there are none.
+    `others`: The documents behind it; None if there are none.
     """
 
     begin: int
@@ -79,9 +76,6 @@ def cached_attention(
 
     The gradients of keys and values are complete if passes over all later tokens have gone back
     before: so backward passes run in descending order.
-
-    Returns:
-        Attended values, of the shape of `query`.
     """
     attended: Tensor = _CachedAttention.apply(  # type: ignore[no-untyped-call]
         query, key, value, cache, part, window
@@ -213,11 +207,10 @@ class Branches(OnDevice):
     A prompt with its chosen answer attends to itself. A rejected answer attends to the prompt and
     to itself, at the positions that it has behind a copy of the prompt.
 
-    Attributes:
-        texts: Documents of the row: prompts with chosen answers, rejected answers, and fill.
-        sources: Documents that they attend to: themselves, with the prompt before a rejected one.
-        source_tokens: Position in the row of every token of `sources`, int64.
-        positions: Position of every token in its text, shape (row_tokens,), int64.
+    `texts`: Documents of the row: prompts with chosen answers, rejected answers, and fill.
+    `sources`: Documents that they attend to: themselves, with the prompt before a rejected one.
+    `source_tokens`: Position in the row of every token of `sources`, int64. `positions`: Position
+    of every token in its text, shape (row_tokens,), int64.
     """
 
     texts: Documents
@@ -317,7 +310,6 @@ class _BranchedAttention(torch.autograd.Function):
 
 
 def _sources(key: Tensor, value: Tensor, branches: Branches) -> tuple[Tensor, Tensor]:
-    """Keys and values of all sources, those of prompts once more."""
     tokens = branches.source_tokens
     return key.index_select(0, tokens), value.index_select(0, tokens)
 
@@ -325,7 +317,6 @@ def _sources(key: Tensor, value: Tensor, branches: Branches) -> tuple[Tensor, Te
 def _split(
     query: Tensor, sources: Sequence[Tensor], branches: Branches
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Queries, keys and values of every text."""
     keys, values = (torch.split(side, branches.sources.lengths) for side in sources)
     return zip(torch.split(query, branches.texts.lengths), keys, values, strict=True)
 
@@ -338,7 +329,6 @@ class AttentionContext(OnDevice):
         documents: Documents of a packed row, which attend to themselves only; None for attention
             over whole rows.
         slice: Slice of a sample that is the row's first document; None if that is a whole one.
-        kv_cache: Keys and values of the sliced sample.
         angles: Angles of rotary positions; None where embeddings tell positions.
         layer: Index in the stage of the layer that attends; only slices need it.
         branches: Rejected answers of the preference pairs of a packed row, which take the place of
@@ -383,8 +373,7 @@ class AttentionContext(OnDevice):
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attention of (rows, tokens, heads, head size) to itself, see `causal_attention`.
 
-        Returns:
-            Attended values, shape (rows, tokens, heads x head size).
+        Returns attended values, shape (rows, tokens, heads x head size).
         """
         if self.angles is not None:
             query, key = self.angles.turn(query), self.angles.turn(key)
@@ -399,11 +388,7 @@ class AttentionContext(OnDevice):
         scale: float | None = None,
         window: int | None = None,
     ) -> Tensor:
-        """Attention as `attend` has it, of queries and keys that are turned already.
-
-        Returns:
-            Attended values, of the shape of `query`.
-        """
+        """Attention as `attend` has it, of queries and keys that are turned already."""
         if self.branches is not None:
             return self.branches.attend(scaled(query, scale), key, value, window)
         if self.slice is None:

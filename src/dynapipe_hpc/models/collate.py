@@ -49,7 +49,6 @@ class IterationTokens:
         weights: Weight in the loss of each trained token of a sample, by sample id; of a preference
             pair, its own.
         start_id: Token before the first of every sample; None if each has its own.
-        trained: The tokens that are trained.
         iteration: Iteration of training, on which dropout depends; None to drop nothing.
         rejected: Gives the tokens of rejected answers; None if no sample is a preference pair.
     """
@@ -98,8 +97,7 @@ def dropout_keys(
 ) -> Tensor:
     """Key of every token of a micro-batch's rows: of iteration, sample and position in it.
 
-    Returns:
-        Shape (rows, row_tokens), int64; 0 at padding.
+    Shape (rows, row_tokens), int64; 0 at padding.
     """
     keys = np.zeros((len(rows), row_tokens), dtype=np.uint64)
     for row, sample_ids in enumerate(rows):
@@ -119,7 +117,6 @@ def _keys(iteration: int, sample_id: int, positions: range) -> npt.NDArray[np.ui
 
 
 def _hashed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """SplitMix64 of each number (Steele et al., OOPSLA 2014)."""
     numbers = numbers + np.uint64(STEP)
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -133,11 +130,9 @@ NO_SAMPLE = -1
 class PreferencePairs(OnDevice):
     """Preference pairs of a micro-batch.
 
-    Attributes:
-        answers: Answer of each prediction, shape (rows, row_tokens): 2k for the chosen one of
-            pair k, 2k + 1 for the rejected one; 0 at tokens that are not trained.
-        sample_ids: Sample of each pair, shape (n_pairs,).
-        weights: Weight of each pair in the loss, float64, shape (n_pairs,).
+    `answers`: Answer of each prediction, shape (rows, row_tokens): 2k for the chosen one of pair k,
+    2k + 1 for the rejected one; 0 at tokens that are not trained. `sample_ids`: Sample of each
+    pair, shape (n_pairs,). `weights`: Weight of each pair in the loss, float64, shape (n_pairs,).
     """
 
     answers: Tensor
@@ -149,13 +144,10 @@ class PreferencePairs(OnDevice):
 class TokenBatch(OnDevice):
     """The tokens of a micro-batch. Tensors of shape (rows, row_tokens).
 
-    Attributes:
-        tokens: What the model reads: every sample one position late, after its start token.
-        labels: What it is to predict: the samples themselves.
-        weights: Weight of each prediction in the loss, float64; zero on tokens that are not
-            trained, and on padding.
-        sample_ids: Sample of each prediction; `NO_SAMPLE` on padding.
-        pairs: Preference pairs; None if the samples are none.
+    `tokens`: What the model reads: every sample one position late, after its start token.
+    `weights`: Weight of each prediction in the loss, float64; zero on tokens that are not trained,
+    and on padding. `sample_ids`: Sample of each prediction; `NO_SAMPLE` on padding. `pairs`:
+    Preference pairs; None if the samples are none.
     """
 
     tokens: Tensor
@@ -172,9 +164,8 @@ def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
     slice reads begins with the token before it. The rejected answer of a preference pair begins
     with the last token of the prompt, as the chosen one does.
 
-    Raises:
-        ValueError: The samples of a row are longer than the row, or those of a packed row do not
-            begin where its offsets and branches say.
+    Raises `ValueError`: The samples of a row are longer than the row, or those of a packed row do
+    not begin where its offsets and branches say.
     """
     if isinstance(microbatch, PackedRow):
         lengths = [len(_held(microbatch, tokens.samples[i])) for i in microbatch.sample_ids]
@@ -200,7 +191,6 @@ def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
 
 
 def _texts(sample: Sample, tokens: IterationTokens) -> tuple[IntegerArray, IntegerArray]:
-    """Tokens read of a sample, and tokens predicted, position by position."""
     inputs, targets = tokens.read(sample)
     text = np.concatenate([[tokens.start(sample)], inputs, targets])
     if not sample.is_pair:
@@ -260,7 +250,6 @@ class EncoderDecoderBatch(OnDevice):
         inputs: What the encoder reads, shape (rows, row_tokens).
         lengths: How many positions of each of these rows are not padding, shape (rows,); at
             least one, so that there is something to attend to.
-        tokens: What the decoder reads and is to predict: the targets of samples.
         keys: Keys for dropout of inputs and of targets, of their shapes; None without.
     """
 
@@ -295,9 +284,8 @@ def collate_both_sides(
 
     A side that is not read is laid out as padding.
 
-    Raises:
-        ValueError: The samples of a row are longer than the row, or those of a packed row do not
-            begin where its offsets say.
+    Raises `ValueError`: The samples of a row are longer than the row, or those of a packed row do
+    not begin where its offsets say.
     """
     documents = EncoderDecoderDocuments.from_microbatch(microbatch)
     if isinstance(microbatch, PackedRow):

@@ -35,8 +35,7 @@ class SelfAttention(nn.Module):
     Every shard has its own heads of queries and those of keys and values, each of which several
     heads of queries may share (grouped queries).
 
-    Source:
-        Ainslie et al., "GQA", arXiv:2305.13245.
+    Source: Ainslie et al., "GQA", arXiv:2305.13245.
     """
 
     def __init__(self, shape: DecoderShape, shards: Shards) -> None:
@@ -95,7 +94,6 @@ def norm_of(shape: DecoderShape) -> nn.Module:
 
 
 def layer_of(shape: DecoderShape, shards: Shards) -> TransformerLayer:
-    """A layer of a decoder."""
     settings = shape.layer_settings
     return TransformerLayer(
         attention_norm=norm_of(shape),
@@ -110,10 +108,7 @@ def layer_of(shape: DecoderShape, shards: Shards) -> TransformerLayer:
 class Embedding(nn.Module):
     """Embedding: learned vectors of tokens and, in some families, of their positions.
 
-    Args:
-        shape: The model.
-        shards: The shards of the stage.
-        n_positions: Number of positions in row or document that have a vector; 0 for none.
+    `n_positions`: Number of positions in row or document that have a vector; 0 for none.
     """
 
     def __init__(self, shape: ModelShape, shards: Shards, n_positions: int = 0) -> None:
@@ -138,11 +133,9 @@ class Embedding(nn.Module):
 class DecoderBatch(OnDevice):
     """Inputs of a stage of a decoder-only model besides hidden states.
 
-    Attributes:
-        size: Numbers of rows and of tokens per row.
-        context: Documents of a packed row; whole rows in other layouts.
-        tokens: Tokens; None on a stage that neither embeds nor predicts them.
-        keys: Keys for dropout, shape (rows, tokens); None without.
+    `size`: Numbers of rows and of tokens per row. `context`: Documents of a packed row; whole rows
+    in other layouts. `tokens`: Tokens; None on a stage that neither embeds nor predicts them.
+    `keys`: Keys for dropout, shape (rows, tokens); None without.
     """
 
     size: tuple[int, int]
@@ -205,19 +198,13 @@ class DecoderStage(StageOfFamily):
     ) -> Tensor:
         """Runs the stage.
 
-        Args:
-            inputs: Token ids (rows, tokens) on the first stage, elsewhere the activation of the
-                previous stage, in the form in which shards hold the residual stream.
-            labels: Token ids to predict, (rows, tokens); the last stage needs them.
-            recompute: Activation checkpointing mode of every layer.
-            context: Documents of a packed row, each with positions and attention of its own; or
-                positions of and attention over whole rows.
-            size: Numbers of rows and of tokens per row; None for those of `inputs`.
-            keys: Keys of tokens for dropout, (rows, tokens); None to drop nothing.
-
-        Returns:
-            The activation, in the same form; on the last stage the losses of predictions, (rows,
-            tokens).
+        `inputs`: Token ids (rows, tokens) on the first stage, elsewhere the activation of the
+        previous stage, in the form in which shards hold the residual stream. `labels`: Token ids to
+        predict, (rows, tokens); the last stage needs them. `context`: Documents of a packed row,
+        each with positions and attention of its own; or positions of and attention over whole rows.
+        `size`: Numbers of rows and of tokens per row; None for those of `inputs`. `keys`: Keys of
+        tokens for dropout, (rows, tokens); None to drop nothing. Returns the activation, in the
+        same form; on the last stage the losses of predictions, (rows, tokens).
         """
         size = size or (inputs.shape[0], inputs.shape[1])
         stream = residual_stream(self._shards, *size, keys)
@@ -246,7 +233,6 @@ class DecoderStage(StageOfFamily):
     def _with_angles(
         self, context: AttentionContext, n_tokens: int, like: Tensor
     ) -> AttentionContext:
-        """The context with angles of positions in documents or rows."""
         positions = context.positions
         if positions is None:
             positions = torch.arange(n_tokens, device=like.device)

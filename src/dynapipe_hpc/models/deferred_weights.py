@@ -65,9 +65,8 @@ def run_backward(output: Tensor, gradient: Tensor | None) -> None:
     `torch.autograd.backward` does so too, but given a gradient it imports torch's symbolic shapes,
     a second of processor time at the start of every rank.
 
-    Raises:
-        ValueError: The gradient has another shape. Where it could be summed to the output's, torch
-            would do so.
+    Raises `ValueError`: The gradient has another shape. Where it could be summed to the output's,
+    torch would do so.
     """
     if gradient is not None and gradient.shape != output.shape:
         raise ValueError(f"gradient of shape {gradient.shape} for output of {output.shape}")

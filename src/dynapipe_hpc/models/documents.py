@@ -59,13 +59,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 class GroupSize(NamedTuple):
-    """Size of a group of documents.
-
-    Attributes:
-        n_rows: Number of documents, each of which is a row.
-        tokens: Padded length of the documents.
-        source_tokens: Padded length of the documents that they attend to.
-    """
+    """Size of a group of documents."""
 
     n_rows: int
     tokens: int
@@ -81,12 +75,10 @@ class LengthGroups:
     own length only, so that what a kernel computes of it has the same bits whatever its neighbours
     are.
 
-    Attributes:
-        tokens: Position in the packed row that each token of all rows is copied from, int64;
-            padding repeats the last token of its document.
-        source_tokens: The same for the documents that are attended to.
-        source_lengths: Length of each of these without padding, shape (n_documents,), int64.
-        places: Where each token of the packed row is among those of all rows, int64.
+    `tokens`: Position in the packed row that each token of all rows is copied from, int64; padding
+    repeats the last token of its document. `source_lengths`: Length of each of these without
+    padding, shape (n_documents,), int64. `places`: Where each token of the packed row is among
+    those of all rows, int64.
     """
 
     sizes: tuple[GroupSize, ...]
@@ -104,12 +96,10 @@ class LengthGroups:
     ) -> Self:
         """Groups of the documents between offsets, copied to a device.
 
-        Args:
-            offsets: Beginnings of the documents in their row, and the end of the last.
-            device: Device that computes.
-            source_offsets: Offsets of the documents of another row that are attended to, in the
-                same order; those that have none there attend to the shortest. None if documents
-                attend to themselves.
+        `offsets`: Beginnings of the documents in their row, and the end of the last.
+        `source_offsets`: Offsets of the documents of another row that are attended to, in the same
+        order; those that have none there attend to the shortest. None if documents attend to
+        themselves.
         """
         documents = sources = _Documents.between(offsets)
         if source_offsets is not None:
@@ -178,9 +168,8 @@ def padded_lengths(lengths: IntArray) -> IntArray:
 class Documents(OnDevice):
     """Documents of a packed row: its samples end to end, and behind them what fills it up.
 
-    Attributes:
-        offsets: Position at which each begins, and the end of the last, which is the row's.
-        cu_seqlens: The same on a device, int32, shape (documents + 1,).
+    `offsets`: Position at which each begins, and the end of the last, which is the row's.
+    `cu_seqlens`: The same on a device, int32, shape (documents + 1,).
     """
 
     offsets: tuple[int, ...]
@@ -237,9 +226,7 @@ class Documents(OnDevice):
 class EncoderDecoderDocuments(OnDevice):
     """Documents of a packed micro-batch of an encoder-decoder model.
 
-    Attributes:
-        inputs: Documents of the encoder's row.
-        targets: Documents of the decoder's row, in the same order.
+    `targets`: Documents of the decoder's row, in the same order.
     """
 
     inputs: Documents
@@ -271,8 +258,7 @@ def check_offsets(
 ) -> None:
     """Checks that the samples of a packed row are as long as its offsets say.
 
-    Raises:
-        ValueError: A sample is longer or shorter.
+    Raises `ValueError`: A sample is longer or shorter.
     """
     for sample_id, n, (start, end) in zip(sample_ids, n_tokens, pairwise(offsets), strict=True):
         if n != end - start:

@@ -40,10 +40,8 @@ class Dropout(nn.Module):
 
         Backward makes the mask again; nothing is kept for it.
 
-        Args:
-            values: Shape (..., columns).
-            keys: Keys of the tokens, shape (...); None to drop nothing.
-            first_column: Number of the first column, where shards divide columns.
+        `keys`: Keys of the tokens, shape (...); None to drop nothing. `first_column`: Number of the
+        first column, where shards divide columns.
         """
         if keys is None or not self._rate:
             return values
@@ -88,7 +86,6 @@ def _masked(values: Tensor, mask: tuple[Tensor, int, float, int]) -> Tensor:
 
 
 def _hash_64(numbers: Tensor) -> Tensor:
-    """Finalizer of SplitMix64, of int64 numbers."""
     numbers = (numbers ^ ((numbers >> 30) & (2**34 - 1))) * (0xBF58476D1CE4E5B9 - 2**64)
     numbers = (numbers ^ ((numbers >> 27) & (2**37 - 1))) * (0x94D049BB133111EB - 2**64)
     return numbers ^ ((numbers >> 31) & (2**33 - 1))

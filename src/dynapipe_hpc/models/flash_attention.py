@@ -25,10 +25,8 @@ _MAX_PROBE_ERROR = 0.05
 class FlashSizes(NamedTuple):
     """Sizes that the operators are told of.
 
-    Attributes:
-        offsets: Offsets of the documents of queries and of keys, int32, on the device.
-        longest: Lengths of the longest of each.
-        window: Number of keys that a query sees at most, itself included; None for all.
+    `offsets`: Offsets of the documents of queries and of keys, int32, on the device. `window`:
+    Number of keys that a query sees at most, itself included; None for all.
     """
 
     offsets: tuple[Tensor, Tensor]
@@ -141,7 +139,6 @@ def flash_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) -> 
 
 
 def _probe_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) -> str:
-    """Reason why the kernel fails two small documents, one of which has earlier keys."""
     stream = torch.Generator().manual_seed(1)
     drawn = [
         torch.randn(n, heads, head_size, generator=stream).to(device, dtype)
@@ -165,7 +162,6 @@ def _probe_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) ->
 
 
 def _with_gradients(inputs: list[Tensor], attend: Any) -> list[Tensor]:
-    """The result, and the gradients of the sum of its squares."""
     with torch.enable_grad():
         leaves = [each.detach().requires_grad_() for each in inputs]
         attended = attend(*leaves)
@@ -173,7 +169,6 @@ def _with_gradients(inputs: list[Tensor], attend: Any) -> list[Tensor]:
 
 
 def _written_out(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Attention of the documents of the probe by its formula, in float32."""
     n_heads = query.shape[1] // key.shape[1]
     attended = []
     lengths = zip((query, key, value), (_PROBE_QUERIES, _PROBE_KEYS, _PROBE_KEYS), strict=True)

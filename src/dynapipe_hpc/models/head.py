@@ -35,8 +35,7 @@ _KEPT: ContextVar[list[Tensor] | None] = ContextVar("logits that are kept", defa
 def keeping_logits() -> Iterator[list[Tensor]]:
     """Block in which the logits of every loss are kept whole, of this shard's ids.
 
-    Yields:
-        Logits, of shape (..., ids of a shard), of each loss computed so far.
+    Logits, of shape (..., ids of a shard), of each loss computed so far.
     """
     kept: list[Tensor] = []
     token = _KEPT.set(kept)
@@ -55,9 +54,7 @@ def keep_logits(logits: Callable[[], Tensor]) -> None:
 class Vocabulary(NamedTuple):
     """Ids of which a shard computes logits, and the chunks in which it does.
 
-    Attributes:
-        size: Number of ids on all shards.
-        shards: The shards of the stage; each has a range of ids, equally long.
+    `shards`: The shards of the stage; each has a range of ids, equally long.
     """
 
     size: int
@@ -91,11 +88,7 @@ def linear_cross_entropy(
     They are computed in float32, or in the type of `hidden` if that is wider, and are the same on
     all shards. Each shard's gradient of `hidden` is the part that its own ids contribute.
 
-    Args:
-        hidden: Shape (..., width), the same on all shards.
-        vectors: This shard's, shape (ids of a shard, width).
-        labels: Ids to predict, shape (...).
-        vocabulary: The ids, and the shards over which they are divided.
+    `vectors`: This shard's, shape (ids of a shard, width). `labels`: Ids to predict, shape (...).
     """
     keep_logits(lambda: functional.linear(hidden, vectors))
     flat = hidden.flatten(0, -2), vectors, labels.flatten()
@@ -163,20 +156,17 @@ def _of_labels(logits: Tensor, own_labels: Tensor, chunk: range) -> Tensor:
 
 
 def _subtract_ones(probabilities: Tensor, own_labels: Tensor, chunk: range) -> None:
-    """Subtracts one from the probability of every label that is in a chunk."""
     columns, is_here = _columns(own_labels, chunk)
     ones = is_here.to(probabilities.dtype).unsqueeze(1)
     probabilities.scatter_add_(1, columns.unsqueeze(1), -ones)
 
 
 def _columns(own_labels: Tensor, chunk: range) -> tuple[Tensor, Tensor]:
-    """Columns of labels in a chunk (arbitrary if outside it), and which labels are in it."""
     is_here = (own_labels >= chunk.start) & (own_labels < chunk.stop)
     return (own_labels - chunk.start) * is_here, is_here
 
 
 def _of_all_shards(log_sums: Tensor, of_labels: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
-    """Both numbers over the whole vocabulary, from those over this shard's ids."""
     if shards.n_shards == 1:
         return log_sums, of_labels
     of_shard = torch.stack([log_sums, of_labels]).unsqueeze(0)
@@ -189,11 +179,8 @@ def _of_all_shards(log_sums: Tensor, of_labels: Tensor, shards: Shards) -> tuple
 class Head(nn.Module):
     """Logits, and their losses.
 
-    Args:
-        shape: The model; a tied head has no weights of its own.
-        shards: The shards of the stage.
-        norm: The final norm; None if what comes in is normalised.
-        divisor: Number by which logits are divided.
+    `shape`: The model; a tied head has no weights of its own. `norm`: The final norm; None if what
+    comes in is normalised.
     """
 
     def __init__(

@@ -27,11 +27,6 @@ def initialize(module: nn.Module, seed: int, deviation_of: Deviation) -> None:
     over shards, each of them draws its part from a stream of its own, so that no rank draws what
     another one holds. Weights are normal; biases start at zero, scales of norms at one. Adapters
     start with the same bits on any number of shards, too, as each draws the whole A; B is zero.
-
-    Args:
-        module: Module whose parameters are named as in the unsplit model.
-        seed: Seed of the complete model.
-        deviation_of: The standard deviation of a weight, by its name and shape.
     """
     splits = splits_of(module)
     with torch.no_grad():
@@ -87,9 +82,8 @@ def _blocks(values: Tensor) -> Sequence[Tensor]:
 def _draw_adapter(first: Tensor, split: Split, stream: torch.Generator) -> None:
     """Draws the shard of the matrix A of an adapter, uniform up to 1 / sqrt(inputs).
 
-    Source:
-        He et al., "Delving Deep into Rectifiers", ICCV 2015, arXiv:1502.01852, with the slope
-        sqrt(5), as in `torch.nn.Linear` and `peft`.
+    Source: He et al., "Delving Deep into Rectifiers", ICCV 2015, arXiv:1502.01852, with the slope
+    sqrt(5), as in `torch.nn.Linear` and `peft`.
     """
     shape = split.whole_shape(first.shape)
     drawn = torch.rand(shape, generator=stream, dtype=torch.float32)

@@ -12,9 +12,8 @@ class LayerCache:
     gradients of earlier keys and values waits in float32, as sums of many 16-bit numbers would
     lose what is small.
 
-    Attributes:
-        tensors: The tensors held, of shape (tokens, key heads, head size): keys, values, and sums
-            of gradients while there are some.
+    `tensors`: The tensors held, of shape (tokens, key heads, head size): keys, values, and sums of
+    gradients while there are some.
     """
 
     def __init__(self, n_tokens: int) -> None:
@@ -69,7 +68,6 @@ class LayerCache:
 
 
 def _widened(gradient: Tensor, n_before: int) -> Tensor:
-    """The gradient in float32 at least, behind zeros for the tokens before."""
     wide = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
     return torch.cat([wide.new_zeros(n_before, *wide.shape[1:]), wide]) if n_before else wide
 
@@ -77,8 +75,7 @@ def _widened(gradient: Tensor, n_before: int) -> Tensor:
 class KeyValueCache:
     """Keys and values of a sample's tokens so far, of all layers of a stage.
 
-    Attributes:
-        n_tokens: Number of tokens read, where they are read in order and never go back.
+    `n_tokens`: Number of tokens read, where they are read in order and never go back.
     """
 
     def __init__(self, n_tokens: int = 0) -> None:

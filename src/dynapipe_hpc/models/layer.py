@@ -29,12 +29,8 @@ class Visible(Protocol):
 class TransformerLayer(nn.Module):
     """Attention and feed-forward, each normalised at its entrance and added to the stream.
 
-    Args:
-        attention_norm: Norm before attention; like the other norm it maps (..., width).
-        attention: Maps a tensor of the stream to another one, given stream and context.
-        feed_forward_norm: Norm before feed-forward.
-        feed_forward: Maps a tensor of the stream to another one, given the stream.
-        between: Modules of what else a layer does between the two.
+    `attention_norm`: Norm before attention; like the other norm it maps (..., width). `between`:
+    Modules of what else a layer does between the two.
     """
 
     def __init__(
@@ -140,8 +136,7 @@ class GatedFeedForward(nn.Module):
     The weight of `inner` has the outputs of the map that the function takes (the gate), then those
     of the other one. Backward computes the function again, and keeps its input and the product.
 
-    Source:
-        Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202, section 2.
+    Source: Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202, section 2.
     """
 
     def __init__(

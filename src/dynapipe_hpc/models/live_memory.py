@@ -15,9 +15,8 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     A storage counts once, however many tensors share it. Tensors from before the block and memory
     inside kernels do not count. It is slow: use it to measure memory, not time.
 
-    Attributes:
-        live_bytes: Size of the tensors alive now, in bytes.
-        peak_bytes: Peak since the last `restart`, in bytes.
+    `live_bytes`: Size of the tensors alive now, in bytes. `peak_bytes`: Peak since the last
+    `restart`, in bytes.
     """
 
     def __init__(self) -> None:

@@ -66,7 +66,6 @@ class _Turn(torch.autograd.Function):
 
 
 def _turned(vectors: Tensor, cosines: Tensor, sines: Tensor, sign: int) -> Tensor:
-    """Vectors turned by angles, or by the opposite ones if the sign is negative."""
     turned = torch.empty_like(vectors, memory_format=torch.contiguous_format)
     first, second = vectors.chunk(2, -1)
     for half, along, across, by in zip(

@@ -37,8 +37,7 @@ class RelativeBias(nn.Module):
 
     Every shard has those of its own heads.
 
-    Source:
-        Raffel et al., "T5", JMLR 2020, section 2.1.
+    Source: Raffel et al., "T5", JMLR 2020, section 2.1.
     """
 
     def __init__(self, shape: T5Shape, shards: Shards, *, causal: bool) -> None:
@@ -83,11 +82,10 @@ def buckets(distances: Tensor, n_buckets: int, max_distance: int, *, causal: boo
 class AttentionMasks:
     """Masks of one side's positions over the same or the other side.
 
-    Attributes:
-        biases: Numbers added to scores, (rows or 1, heads or 1, tokens or 1, source tokens), minus
-            infinity where nothing may be seen; one tensor for whole rows, or one for each group of
-            documents. None adds nothing.
-        groups: Documents of packed rows; None if attention is over whole rows.
+    `biases`: Numbers added to scores, (rows or 1, heads or 1, tokens or 1, source tokens), minus
+    infinity where nothing may be seen; one tensor for whole rows, or one for each group of
+    documents. None adds nothing. `groups`: Documents of packed rows; None if attention is over
+    whole rows.
     """
 
     biases: Sequence[Tensor | None]
@@ -123,10 +121,8 @@ class AttentionMasks:
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attention to what is seen, of the shape of `query`; scores are not scaled.
 
-        Args:
-            query: What attends, shape (rows, heads, tokens, head size).
-            key: What is attended to, shape (rows, heads, source tokens, head size).
-            value: What is weighted, of the shape of `key`.
+        `query`: What attends, shape (rows, heads, tokens, head size). `key`: What is attended to,
+        shape (rows, heads, source tokens, head size).
         """
         if self.groups is None:
             (bias,) = self.biases
@@ -193,7 +189,6 @@ class BothMasks(NamedTuple):
 
     @property
     def biases(self) -> Sequence[Tensor | None]:
-        """The biases of both."""
         return (*self.masks.biases, *self.cross_masks.biases)
 
 
@@ -319,7 +314,6 @@ class T5Stage(StageOfFamily):
         *,
         recompute: Recompute,
     ) -> Tensor:
-        """The encoder's output with the decoder's activation, or the losses of predictions."""
         tokens = batch.tokens.tokens
         stream = self._stream(tokens, batch.keys and batch.keys[1])
         hidden = received

@@ -11,10 +11,9 @@ from dynapipe_hpc.architecture.placement import Placement
 class TiedWeight(NamedTuple):
     """A weight of which several stages hold a copy.
 
-    Attributes:
-        stages: Stages that hold it, ascending.
-        in_pairs: Whether the stages exchange it in pairs: the embedding, which is large and on few
-            stages. Otherwise it is small, and all stages of a replica sum it.
+    `stages`: Stages that hold it, ascending. `in_pairs`: Whether the stages exchange it in pairs:
+    the embedding, which is large and on few stages. Otherwise it is small, and all stages of a
+    replica sum it.
     """
 
     stages: tuple[int, ...]

@@ -33,11 +33,8 @@ class ResidualStream:
     Tensors "of the stream" have the form in which shards hold it, here (rows, tokens, width); other
     tensors have the shape (rows, tokens, ...).
 
-    Attributes:
-        token_dimension: Dimension of a tensor of the stream that counts tokens.
-        n_own: Size of that dimension.
-        keys: Keys of all tokens for dropout, shape (rows, tokens); None to drop nothing.
-        own_keys: Keys of the tokens of a tensor of the stream, of its shape without the width.
+    `keys`: Keys of all tokens for dropout, shape (rows, tokens); None to drop nothing. `own_keys`:
+    Keys of the tokens of a tensor of the stream, of its shape without the width.
     """
 
     token_dimension = 1
@@ -72,10 +69,8 @@ class ResidualStream:
     def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
         """Row i of a table, shape (positions, width), for every token at position i.
 
-        Args:
-            table: Shape (positions, width).
-            positions: Positions of the tokens of a packed row, shape (tokens,); None if they count
-                from the start of each row.
+        `positions`: Positions of the tokens of a packed row, shape (tokens,); None if they count
+        from the start of each row.
         """
         if positions is None:
             return table[: self.n_own]
@@ -92,7 +87,6 @@ class SpreadStream(ResidualStream):
     token_dimension = 0
 
     def __init__(self, shards: Shards, rows: int, tokens: int, keys: Tensor | None = None) -> None:
-        """Takes the shards of a stage, the size of a micro-batch, and keys for dropout."""
         self._shards = shards
         self._rows, self._tokens = rows, tokens
         self.n_own = -(-rows * tokens // shards.n_shards)
@@ -164,7 +158,6 @@ def _filled_up(tokens: Tensor, n_tokens: int) -> Tensor:
 def _passed(
     values: Tensor, forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """A tensor passed between shards in one way, its gradient in another."""
     output: Tensor = _Passed.apply(values, forward, backward)  # type: ignore[no-untyped-call]
     return output
 
@@ -230,11 +223,8 @@ class Adapter(nn.Module):
     One of the two is cut as the map is; every shard holds the whole of the other one, but computes
     only its own part of that one's gradient, as it sees some inputs or outputs of the map only.
 
-    Args:
-        n_inputs: Numbers per token that go into the map on this shard.
-        n_outputs: Numbers per token that come out on this shard.
-        split: How the weight of the map, or of the block, is cut.
-        lora: Rank and scale.
+    `n_inputs`: Numbers per token that go into the map on this shard. `n_outputs`: Numbers per token
+    that come out on this shard.
     """
 
     def __init__(self, n_inputs: int, n_outputs: int, split: Split, lora: Lora) -> None:
@@ -274,8 +264,7 @@ class Adapters(nn.ModuleDict):
     def added(self, lows: Sequence[Tensor]) -> Tensor:
         """Sum that the adapters, of which there are some, add to the outputs of the map.
 
-        Args:
-            lows: Product of each A and the inputs, each of shape (..., rank).
+        `lows`: Product of each A and the inputs, each of shape (..., rank).
         """
         added: dict[str, Tensor] = {
             name: self[name](low) for name, low in zip(self, lows, strict=True)
@@ -297,13 +286,10 @@ def has_adapters(module: nn.Module) -> bool:
 class ColumnLinear(nn.Module):
     """A linear map of which each shard computes a part of the outputs.
 
-    Args:
-        n_inputs: Numbers per token that go in, the same on all shards.
-        n_outputs: Numbers per token that come out of all shards together, a multiple of
-            `n_blocks` x shards; of one block any number, with zeros after the last.
-        shards: The shards of the stage.
-        n_blocks: Number of blocks of outputs, of each of which every shard computes its part.
-        bias: Whether there is one.
+    `n_inputs`: Numbers per token that go in, the same on all shards. `n_outputs`: Numbers per token
+    that come out of all shards together, a multiple of `n_blocks` x shards; of one block any
+    number, with zeros after the last. `n_blocks`: Number of blocks of outputs, of each of which
+    every shard computes its part.
     """
 
     def __init__(
@@ -321,10 +307,8 @@ class ColumnLinear(nn.Module):
     def adapt(self, blocks: Sequence[str], lora: Lora) -> None:
         """Adds adapters, without values.
 
-        Args:
-            blocks: Names of the blocks of outputs, if each may have an adapter of its own;
-                otherwise one name for all outputs.
-            lora: Rank, scale, and names of those that have adapters.
+        `blocks`: Names of the blocks of outputs, if each may have an adapter of its own; otherwise
+        one name for all outputs.
         """
         (n_own, n_inputs), split = self.weight.shape, self.splits["weight"]
         if len(blocks) > 1:
@@ -343,11 +327,9 @@ class ColumnLinear(nn.Module):
 class RowLinear(nn.Module):
     """A linear map of which each shard has a part of the inputs, and all get the outputs.
 
-    Args:
-        n_inputs: Numbers per token that go into all shards together, a multiple of shards.
-        n_outputs: Numbers per token that come out, the same on all shards.
-        shards: The shards of the stage.
-        bias: Whether there is one; every shard holds the whole of it.
+    `n_inputs`: Numbers per token that go into all shards together, a multiple of shards.
+    `n_outputs`: Numbers per token that come out, the same on all shards. `bias`: Whether there is
+    one; every shard holds the whole of it.
     """
 
     def __init__(self, n_inputs: int, n_outputs: int, shards: Shards, *, bias: bool = True) -> None:

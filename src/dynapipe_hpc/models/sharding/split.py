@@ -12,13 +12,10 @@ from torch import Tensor, nn
 class Split:
     """Division of a weight into equal shards.
 
-    Attributes:
-        dimension: The one that is cut.
-        n_blocks: Equal blocks along it, of each of which a shard gets a part: the queries, keys
-            and values of a shard's heads, for example.
-        n_shards: Into how many shards the weight is cut.
-        whole_size: Size of the whole weight in that dimension, of one block; the last shards are
-            filled up with zeros where the weight ends. None if shards divide it.
+    `n_blocks`: Equal blocks along it, of each of which a shard gets a part: the queries, keys and
+    values of a shard's heads, for example. `whole_size`: Size of the whole weight in that
+    dimension, of one block; the last shards are filled up with zeros where the weight ends. None if
+    shards divide it.
     """
 
     dimension: int

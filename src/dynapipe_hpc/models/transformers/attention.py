@@ -31,9 +31,8 @@ _CONTEXT: ContextVar[AttentionContext] = ContextVar("context of attention", defa
 class AttentionReached(Exception):  # noqa: N818 - no error
     """A layer has called attention, with options that are supported.
 
-    Attributes:
-        window: Number of keys that a query is to see at most; None for all.
-        cap: Soft cap of scores; None for none.
+    `window`: Number of keys that a query is to see at most; None for all. `cap`: Soft cap of
+    scores; None for none.
     """
 
     def __init__(self, window: int | None, cap: float | None) -> None:
@@ -90,12 +89,10 @@ def attention_interface(
 ) -> tuple[Tensor, None]:
     """Attention as `transformers` calls it, in the context of `attending_within`.
 
-    Returns:
-        Attended values, shape (rows, tokens, heads, head size), and no weights of attention.
+    Returns attended values, shape (rows, tokens, heads, head size), and no weights of attention.
 
-    Raises:
-        InputError: An option is not among them.
-        AttentionReached: Inside `reached_attention`.
+    Raises `InputError`: An option is not among them. Raises `AttentionReached`: Inside
+    `reached_attention`.
     """
     scale, window, cap = (options.pop(n, None) for n in ("scaling", "sliding_window", "softcap"))
     wanted = {
@@ -125,7 +122,6 @@ def _attended(
     window: int | None = None,
     cap: float | None = None,
 ) -> Tensor:
-    """Attention in the context of `attending_within`, see `capped_attention`."""
     if stand_in := _STAND_IN.get():
         return stand_in(projections, window, cap)
     query, key, value = projections

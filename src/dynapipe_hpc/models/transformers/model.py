@@ -44,12 +44,8 @@ FULL = "full_attention"
 class BuiltModel:
     """A causal language model of `transformers`, and where its parts are.
 
-    Attributes:
-        decoder: Decoder of the model: embedding, layers and norm.
-        layers_name: Name in the decoder of the list of layers.
-        calls_sdpa: Whether its attention calls torch's, not the attention interface.
-        last_modules: Modules with weights that the decoder runs behind its layers.
-        returns_tuples: Whether it takes the first of several results of a layer.
+    `calls_sdpa`: Whether its attention calls torch's, not the attention interface.
+    `returns_tuples`: Whether it takes the first of several results of a layer.
     """
 
     whole: Any
@@ -180,7 +176,6 @@ def layer_kinds(shape: TransformersShape) -> list[tuple[TransformersShape, float
 
 
 def _lists_of_layers(values: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Settings with an entry per layer."""
     return {
         key: value
         for key, value in values.items()
@@ -250,7 +245,6 @@ class _Around(NamedTuple):
 def _run_without_layers(
     model: Any, decoder: Any, layers: list[nn.Module], *, layers_name: str, width: int
 ) -> _Around:
-    """Runs a decoder on two vectors, past layers that return tensors, or else tuples, and looks."""
     order: list[str | int] = []
 
     def passed(index: int, hidden: Tensor, *_: Any, **__: Any) -> Tensor:
@@ -340,7 +334,6 @@ def check_attention(
 
 
 def _check_weights(model: BuiltModel, shape: TransformersShape) -> None:
-    """Compares the weights with those of the files, by which costs are counted."""
     built: dict[str, tuple[int, ...]] = {}
     differing = []
     prefix = f"{model.whole.base_model_prefix}.{model.layers_name}."
@@ -449,7 +442,6 @@ def head_alone(model: BuiltModel) -> Any:
         """Decoder that computes nothing."""
 
         def forward(self, *_: None, inputs_embeds: Tensor, **__: Any) -> Any:
-            """The inputs."""
             return MoeModelOutputWithPast(last_hidden_state=inputs_embeds)
 
     alone = copy.copy(model.whole)

@@ -88,12 +88,7 @@ def decoder_parts(shape: TransformersShape, dtype: str, *, is_packed: bool) -> M
 
 
 class _Needs(NamedTuple):
-    """Needs of a layer, in numbers of the traced type.
-
-    Attributes:
-        transient: Numbers on top while the forward pass runs.
-        window: Number of tokens that attention sees at most.
-    """
+    """Needs of a layer, in numbers of the traced type."""
 
     work: Work
     kept: Amount
@@ -102,12 +97,7 @@ class _Needs(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Kind of the micro-batches that layers run.
-
-    Attributes:
-        dtype: Type of weights and activations.
-        is_packed: Whether they are packed rows.
-    """
+    """Kind of the micro-batches that layers run."""
 
     dtype: torch.dtype
     is_packed: bool
@@ -129,15 +119,7 @@ class _Rows(NamedTuple):
 
 @dataclass
 class _Calls:
-    """Stand-ins of attention and of the products of experts, with what they were called for.
-
-    Attributes:
-        documents: Documents to which attention keeps that has no kernel for packed rows.
-        has_flash: Whether it has one, which computes only what a window sees.
-        max_tokens: Length of the longest sample. Windows that hold it change nothing.
-        scores_flops: Operations of fused attention per pair of tokens.
-        expert_flops: Operations of products of experts.
-    """
+    """Stand-ins of attention and of the products of experts, with what they were called for."""
 
     documents: Documents | None
     has_flash: bool
@@ -173,7 +155,6 @@ class _Calls:
 
 
 def _mask(n_tokens: int, window: int | None, like: Tensor) -> Tensor | None:
-    """The mask of a window, also of one that is longer than rows."""
     return None if window is None else visible_bias(n_tokens, n_tokens, window, like)
 
 
@@ -230,15 +211,7 @@ class _ExpertProducts(TorchFunctionMode):
 
 
 class _Stack(NamedTuple):
-    """Needs of a stack of layers for a micro-batch.
-
-    Attributes:
-        flops: Operations, but for those of fused attention.
-        scores_flops: Operations of fused attention per pair of tokens.
-        kept_bytes: Memory after the forward pass.
-        transient_bytes: Memory on top while it ran.
-        window: Number of tokens that attention sees at most.
-    """
+    """Needs of a stack of layers for a micro-batch."""
 
     flops: float
     scores_flops: float
@@ -250,7 +223,6 @@ class _Stack(NamedTuple):
 def _run(
     shape: TransformersShape, rows: _Rows, size: tuple[int, int], n_layers: int, *, last: bool
 ) -> _Stack:
-    """Runs layers, or the head, on the device `meta`."""
     # One layer comes before, and one after, so that the stage is neither the first nor the last.
     model, dtype = shape.with_layers(n_layers + 2), rows.dtype
     layers = range(n_layers + 2, n_layers + 2) if last else range(1, 1 + n_layers)
@@ -281,7 +253,6 @@ def _run(
 
 
 def _layer_needs(shape: TransformersShape, rows: _Rows) -> _Needs:
-    """Needs of a layer of a model whose layers are all alike."""
     shallow, deep = (
         [_run(shape, rows, size, depth, last=False) for size in _SIZES] for depth in _DEPTHS
     )

@@ -45,14 +45,7 @@ from dynapipe_hpc.models.transformers.model import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pass:
-    """A forward pass.
-
-    Attributes:
-        activation: Output of the previous stage; None on the first.
-        context: Documents of a packed row, and what tokens before a slice have left.
-        recompute: What backward computes again in every layer.
-        probed: The model, if layers only ask for attention, to see whether it has what they need.
-    """
+    """A forward pass."""
 
     activation: Tensor | None
     context: AttentionContext
@@ -123,7 +116,6 @@ class TransformersStage(StageOfFamily):
             return self._head[0].losses(hidden, tokens.labels)
 
     def _take_over(self, model: BuiltModel) -> None:
-        """Makes the parts of a model the stage's, by their names there."""
         for name, child in model.whole.named_children():
             self.add_module(name, child)
         calls = [
@@ -147,7 +139,6 @@ class TransformersStage(StageOfFamily):
         self._decoded(ids if self.is_first else hidden, current)
 
     def _decoded(self, inputs: Tensor, current: _Pass) -> Tensor:
-        """Hidden states after the stage's layers and, on the last stage, the norm."""
         positions = current.context.positions
         if positions is None:
             positions = torch.arange(inputs.shape[1], device=inputs.device)
@@ -211,7 +202,6 @@ def _run(function: Any, hidden: Tensor, recompute: Recompute) -> Tensor:
 
 @contextmanager
 def _refusing_errors(shape: TransformersShape) -> Iterator[None]:
-    """Block in which whatever classes of `transformers` raise is a refusal of their model."""
     try:
         yield
     except InputError:
