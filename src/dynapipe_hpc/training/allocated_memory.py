@@ -23,8 +23,7 @@ class AllocatedMemory:
     It includes memory that passes need only while they run, and buffers of transfers, and costs no
     time.
 
-    Attributes:
-        has_transient: True; see `ActivationMemory`.
+    `has_transient`: True; see `ActivationMemory`.
     """
 
     has_transient = True
@@ -64,7 +63,6 @@ class LiveAllocations:
         self._before = 0
 
     def __enter__(self) -> Self:
-        """Starts the account at the memory allocated now."""
         self._before = torch.cuda.memory_allocated(self._device)
         self.restart()
         return self
@@ -98,12 +96,7 @@ def reserve(device: torch.device, limit_bytes: int) -> None:
     A block of all memory up to the limit is allocated and freed. It stays with the allocator,
     which later cuts allocations from it and joins them again when they are freed.
 
-    Args:
-        device: A GPU.
-        limit_bytes: Memory that the process may use, including weights.
-
-    Raises:
-        MemoryError: The device has less free memory.
+    Raises `MemoryError`: The device has less free memory.
     """
     # Building the model leaves pieces in the cache that are too small for large tensors.
     torch.cuda.empty_cache()

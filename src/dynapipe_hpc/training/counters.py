@@ -7,12 +7,8 @@ from dataclasses import dataclass
 class Counters:
     """Counters of the optimizer: the part of the state that is not per weight.
 
-    Attributes:
-        n_steps: Number of steps so far, which determines the learning rate.
-        n_updates: Number of steps that were not skipped, as AdamW counts them.
-        n_scaled_steps: Number of steps since the loss scale changed.
-        n_skipped_steps: Number of consecutive skipped steps that a smaller scale would not have
-            helped.
+    `n_updates`: Number of steps that were not skipped, as AdamW counts them. `n_skipped_steps`:
+    Number of consecutive skipped steps that a smaller scale would not have helped.
     """
 
     n_steps: int

@@ -17,11 +17,7 @@ ALIGNMENT = 64
 class FlatView:
     """Location of a weight of this rank in the flat buffer.
 
-    Attributes:
-        name: Name of the weight in the unsplit model.
-        start: Index of its first number in the flat buffer.
-        shape: Shape of this rank's shard of it.
-        split: Split of the weight over shards.
+    `start`: Index of its first number in the flat buffer.
     """
 
     name: str
@@ -34,9 +30,7 @@ class FlatView:
 class Segment:
     """Numbers that belong to consecutive weights in `FlatParameters`.
 
-    Attributes:
-        start: Index of the first of those weights.
-        values: Numbers, shape (n,), not a copy.
+    `start`: Index of the first of those weights. `values`: Numbers, shape (n,), not a copy.
     """
 
     start: int
@@ -56,14 +50,10 @@ class FlatParameters:
 
     Matrices decay; vectors, norms and relative biases do not, as in the trainer of `transformers`.
 
-    Attributes:
-        weights: Weights, shape (n,), of the type of the parameters.
-        gradients: Gradients, shape (n,), of the same type, or float32 if that has 16 bits.
-        n_decaying: Index of the end of the weights that decay, rounded up to `ALIGNMENT`.
-        n_weights: Number of elements that belong to a parameter.
-        unsplit: Slice of the weights that all shards hold.
-        gradient_of: View of the gradient, in the shape of its parameter, by parameter.
-        views: Locations of the weights, in the order of the module.
+    `weights`: Weights, shape (n,), of the type of the parameters. `gradients`: Gradients, shape
+    (n,), of the same type, or float32 if that has 16 bits. `n_decaying`: Index of the end of the
+    weights that decay, rounded up to `ALIGNMENT`. `views`: Locations of the weights, in the order
+    of the module.
     """
 
     def __init__(
@@ -124,7 +114,6 @@ def _matrices(module: nn.Module) -> set[str]:
 def _by_decay(
     parameters: Mapping[str, nn.Parameter], matrices: Collection[str]
 ) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Parameters that decay, and parameters that do not."""
     return (
         [p for name, p in parameters.items() if name in matrices],
         [p for name, p in parameters.items() if name not in matrices],
@@ -141,7 +130,6 @@ def _move(parameter: nn.Parameter, view: Tensor) -> None:
 
 
 def _accumulate(parameter: nn.Parameter, view: Tensor) -> None:
-    """Makes backward passes accumulate a parameter's gradient in `view`."""
     if view.dtype == parameter.dtype:
         parameter.grad = view
         return

@@ -50,12 +50,9 @@ def logits_of(
 ) -> Tensor:
     """Logits after each token, shape (tokens, vocabulary).
 
-    Args:
-        stage: The whole model, on one stage and one shard.
-        tokens: Ids of a decoder's row, the start token included; at least one.
-        source: Ids that an encoder reads; None for a model without one.
-        kv_cache: Tokens before these, of a model without an encoder, to which these are added;
-            None if there are none and none will follow.
+    `tokens`: Ids of a decoder's row, the start token included; at least one. `source`: Ids that an
+    encoder reads; None for a model without one. `kv_cache`: Tokens before these, of a model without
+    an encoder, to which these are added; None if there are none and none will follow.
     """
     start, *rest = tokens
     if source is None:
@@ -88,14 +85,10 @@ Choose = Callable[[Tensor], int]
 class Sampling:
     """Choice of the next token.
 
-    Attributes:
-        temperature: Divisor of logits; 0 for the likeliest token.
-        top_p: Share of the probability that the tokens to choose from have together, the likeliest
-            first (nucleus sampling).
-        seed: Seed of the random numbers.
+    `temperature`: Divisor of logits; 0 for the likeliest token. `top_p`: Share of the probability
+    that the tokens to choose from have together, the likeliest first (nucleus sampling).
 
-    Source:
-        Holtzman et al., "The Curious Case of Neural Text Degeneration", arXiv:1904.09751.
+    Source: Holtzman et al., "The Curious Case of Neural Text Degeneration", arXiv:1904.09751.
     """
 
     temperature: float = 0.0
@@ -127,13 +120,9 @@ def generate(
 ) -> str:
     """Text that a model writes after a prompt.
 
-    Args:
-        path: A checkpoint, a run (its newest checkpoint) or a Hugging Face model.
-        prompt: Text before; what the encoder reads if there is one.
-        n_tokens: Most tokens to write.
-        sampling: Choice of tokens.
-        tokenizer_files: Files of the tokenizer; none for those that belong to the model.
-        chat: Whether the prompt is a message that the assistant is to answer.
+    `prompt`: Text before; what the encoder reads if there is one. `tokenizer_files`: Files of the
+    tokenizer; none for those that belong to the model. `chat`: Whether the prompt is a message that
+    the assistant is to answer.
     """
     origin = find_origin(path)
     if origin.shape.lora is not None:
@@ -181,12 +170,8 @@ def continued(
     Models whose samples may be cut into slices keep keys and values of earlier tokens; in others
     every token takes a pass over all before it.
 
-    Args:
-        stage: The whole model.
-        tokens: Tokens before, the start token included.
-        source: Tokens that an encoder reads; None for a model without one.
-        choose: Choice of the next token.
-        end_ids: Tokens after which nothing follows; they are not among those that are written.
+    `source`: Tokens that an encoder reads; None for a model without one. `end_ids`: Tokens after
+    which nothing follows; they are not among those that are written.
     """
     read, kv_cache = list(tokens), KeyValueCache() if stage.has_kv_cache else None
     while (token := choose(logits_of(stage, read, source, kv_cache)[-1])) not in end_ids:

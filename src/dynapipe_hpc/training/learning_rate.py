@@ -22,8 +22,7 @@ def learning_rate(step: int, config: TrainingConfig) -> float:
     `config.min_learning_rate_ratio` of that at the last step of the decay, where it stays. The
     plateau of "cosine" and "linear" is what `config.decay_length` leaves between warm-up and decay.
 
-    Source:
-        The plateau: Hu et al., "MiniCPM", arXiv:2404.06395, section 4 (warmup-stable-decay).
+    Source: The plateau: Hu et al., "MiniCPM", arXiv:2404.06395, section 4 (warmup-stable-decay).
     """
     if step < config.warmup_iterations:
         return config.learning_rate * (step + 1) / config.warmup_iterations
@@ -62,7 +61,6 @@ def describe_change(step: int, earlier: TrainingConfig, config: TrainingConfig) 
 
 
 def _keeps(config: TrainingConfig, decay_iterations: int, *, step: int, rate: float) -> bool:
-    """Whether a step has the rate if the decay ends there, which must be possible."""
     values = config.model_dump() | {"decay_iterations": decay_iterations}
     try:
         return learning_rate(step, TrainingConfig.model_validate(values)) == rate

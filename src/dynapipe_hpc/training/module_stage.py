@@ -25,10 +25,9 @@ class ActivationMemory:
     A storage counts once, however many tensors share it; weights do not count. Memory that a pass
     needs only while it runs is not included.
 
-    Attributes:
-        live_bytes: Memory kept now, in bytes.
-        peak_bytes: Peak of the kept memory since the last `restart`, in bytes.
-        has_transient: Whether the peak includes memory that passes need only while they run.
+    `live_bytes`: Memory kept now, in bytes. `peak_bytes`: Peak of the kept memory since the last
+    `restart`, in bytes. `has_transient`: Whether the peak includes memory that passes need only
+    while they run.
     """
 
     has_transient = False
@@ -169,9 +168,8 @@ class ModuleStage(Generic[BatchT]):
 
         Forward passes then keep nothing, and nothing of training changes.
 
-        Yields:
-            The table of `SampleLosses`, or of `AnswerLogProbs` if samples are preference pairs,
-            where the stage is the last; zeros elsewhere.
+        Returns the table of `SampleLosses`, or of `AnswerLogProbs` if samples are preference pairs,
+        where the stage is the last; zeros elsewhere.
         """
         outer = self._load_tokens, self._objective
         of_pairs = any(sample.is_pair for sample in samples)
@@ -224,7 +222,6 @@ class ModuleStage(Generic[BatchT]):
     def _evaluate(
         self, activation: Tensor | None, batch: BatchT, evaluated: Tensor
     ) -> Tensor | None:
-        """Runs the layers, keeps nothing, and adds up losses on the last stage."""
         output = self._run(activation, batch, Recompute.NONE)
         if not self._module.is_last:
             return output
@@ -262,7 +259,6 @@ class ModuleStage(Generic[BatchT]):
         return activation.grad.contiguous()
 
     def _keep_caches(self) -> None:
-        """Charges keys and values of sliced samples to their first slices, which go back last."""
         for first, tensor in self._sliced.tensors:
             self._memory.keep(first, tensor)
 
@@ -287,17 +283,12 @@ class ModuleStage(Generic[BatchT]):
     ) -> int:
         """Runs a micro-batch forward and backward between iterations; weights stay as they are.
 
-        Args:
-            microbatch: The micro-batch, which is no slice.
-            shape: Shape of the activation that the stage before sends, in place of which it gets
-                zeros; None on the first stage.
-            split_backward: Whether gradients of weights have a pass of their own.
+        `microbatch`: The micro-batch, which is no slice. `shape`: Shape of the activation that the
+        stage before sends, in place of which it gets zeros; None on the first stage.
+        `split_backward`: Whether gradients of weights have a pass of their own. Returns the peak of
+        its memory in bytes, see `ActivationMemory`.
 
-        Returns:
-            The peak of its memory in bytes, see `ActivationMemory`.
-
-        Raises:
-            MemoryError: The device lacks the memory.
+        Raises `MemoryError`: The device lacks the memory.
         """
         weights = self._optimizer.parameters.weights
         try:
@@ -315,8 +306,8 @@ class ModuleStage(Generic[BatchT]):
     def finish_iteration(self) -> ModuleReport:
         """Reports an iteration and starts the next account; waits for the device.
 
-        Raises:
-            DivergedError: A gradient is not a finite number, and no smaller loss scale can help.
+        Raises `DivergedError`: A gradient is not a finite number, and no smaller loss scale can
+        help.
         """
         step = self._step.read() if self._step else NO_STEP
         report = ModuleReport(

@@ -24,12 +24,10 @@ from dynapipe_hpc.training.tied_copies import NOTHING_TIED, TiedCopies, borrowed
 class ZeroPartition:
     """Part of flat buffers that a replica updates: one of equal parts with ZeRO-1, otherwise all.
 
-    Attributes:
-        is_part: Whether replicas divide the state among them (ZeRO-1).
-        n_parts: Number of equal parts into which flat buffers can be divided, one per replica.
+    `is_part`: Whether replicas divide the state among them (ZeRO-1). `n_parts`: Number of equal
+    parts into which flat buffers can be divided, one per replica.
 
-    Source:
-        Rajbhandari et al., "ZeRO", SC 2020: optimizer state partitioning.
+    Source: Rajbhandari et al., "ZeRO", SC 2020: optimizer state partitioning.
     """
 
     def __init__(self, collectives: Collectives, *, is_part: bool) -> None:
@@ -65,12 +63,8 @@ class ZeroPartition:
         The order of the sum is the same with and without ZeRO, so dividing the state changes no
         bit.
 
-        Args:
-            values: The flat buffer.
-            number_of: Function that computes the number (float64 scalar) of one part of it.
-
-        Returns:
-            The sum, shape (1,), float64.
+        `number_of`: Function that computes the number (float64 scalar) of one part of it. Returns
+        the sum, shape (1,), float64.
         """
         n = len(values) // self.n_parts
         own_parts = [self._collectives.replica] if self.is_part else range(self.n_parts)
@@ -98,10 +92,9 @@ class LossScale:
     halved when a gradient overflows, and doubled after many steps without overflow; with other
     types it is one. All ranks see the same norms, so they hold the same scale.
 
-    Attributes:
-        value: Current scale, a power of two, so that scaling does not round.
-        n_steps: Number of steps since it last changed.
-        n_skipped: Number of consecutive skipped steps that a smaller scale would not have helped.
+    `value`: Current scale, a power of two, so that scaling does not round. `n_steps`: Number of
+    steps since it last changed. `n_skipped`: Number of consecutive skipped steps that a smaller
+    scale would not have helped.
     """
 
     def __init__(self, dtype: torch.dtype, may_skip: int = 0) -> None:
@@ -115,8 +108,7 @@ class LossScale:
     def shrink(self, norm: float, step: int) -> None:
         """Reacts to a gradient that is not finite, whose step is skipped.
 
-        Raises:
-            DivergedError: A smaller scale would not help, and no further step may be skipped.
+        Raises `DivergedError`: A smaller scale would not help, and no further step may be skipped.
         """
         if self.value > 1:
             self.value /= FACTOR
@@ -148,10 +140,9 @@ class LossScale:
 class Step:
     """Result of an optimizer step.
 
-    Attributes:
-        gradient_norm: Norm of the complete model's gradient, before clipping; infinite or NaN if a
-            gradient overflowed and the update was skipped.
-        learning_rate: Learning rate of the update; 0 if it was skipped.
+    `gradient_norm`: Norm of the complete model's gradient, before clipping; infinite or NaN if a
+    gradient overflowed and the update was skipped. `learning_rate`: Learning rate of the update; 0
+    if it was skipped.
     """
 
     gradient_norm: float
@@ -162,10 +153,8 @@ class Step:
 class PendingStep:
     """Handle of an optimizer step that was started.
 
-    Attributes:
-        norm: Norm of the complete model's gradient, before clipping; a scalar on the device.
-        learning_rate: Learning rate, unless the update is skipped.
-        loss_scale: Loss scale, which depends on whether updates are skipped.
+    `norm`: Norm of the complete model's gradient, before clipping; a scalar on the device.
+    `learning_rate`: Learning rate, unless the update is skipped.
     """
 
     number: int
@@ -176,9 +165,8 @@ class PendingStep:
     def read(self) -> Step:
         """The result, for which this waits; to be called once, before the next backward pass.
 
-        Raises:
-            DivergedError: A gradient is not a finite number, no smaller loss scale can help, and
-                no further update may be skipped.
+        Raises `DivergedError`: A gradient is not a finite number, no smaller loss scale can help,
+        and no further update may be skipped.
         """
         norm = self.norm.item()
         if not math.isfinite(norm):
@@ -231,7 +219,6 @@ class AdamW:
 
     @cached_property
     def _groups(self) -> list[tuple[Tensor, ...]]:
-        """Gradients, weights, moments and number of updates of matrices, and of the rest."""
         pieces = (torch.split(each, self._sizes) for each in (self._gradients, *self._state))
         return list(zip(*pieces, self._n_updates, strict=True))
 
@@ -304,9 +291,6 @@ class Optimizer:
     16-bit weights are rounded from float32 weights that it keeps. Its state may be divided among
     replicas (ZeRO-1): each of them then updates its share of the weights, and an all-gather
     distributes the results.
-
-    Attributes:
-        loss_scale: Loss scale, by which gradients are multiplied.
     """
 
     def __init__(
@@ -415,7 +399,6 @@ class Optimizer:
 
     @property
     def _first(self) -> int:
-        """Index in a flat buffer of the first number that this rank updates."""
         return self._share.first(self.parameters.gradients)
 
 

@@ -15,13 +15,7 @@ BUCKET_BYTES = 32 << 20
 
 @dataclass(slots=True)
 class _Bucket:
-    """Bucket of neighbouring matrices.
-
-    Attributes:
-        start: Index of their first number in the buffer of all gradients.
-        gradients: Gradients of all of them, shape (n,).
-        missing: Identities of those whose gradient of the last backward pass is missing.
-    """
+    """Bucket of neighbouring matrices."""
 
     start: int
     gradients: Tensor
@@ -70,9 +64,8 @@ class OverlappedGradientReduce:
     def expect_last_backward(self, adds_to: Iterable[Tensor]) -> None:
         """Announces that the next backward pass completes the gradients.
 
-        Args:
-            adds_to: Parameters to whose gradients it adds; those of others are complete. It is not
-                all of them if the pass is the second half of a split one.
+        `adds_to`: Parameters to whose gradients it adds; those of others are complete. It is not
+        all of them if the pass is the second half of a split one.
         """
         self._is_last = True
         missing = {id(parameter) for parameter in adds_to}
@@ -109,7 +102,6 @@ class OverlappedGradientReduce:
 def _buckets(
     own_parameters: FlatParameters, tied: Collection[nn.Parameter], bucket_bytes: int
 ) -> list[tuple[_Bucket, list[nn.Parameter]]]:
-    """Buckets and their matrices, from the end of the matrices back to the last tied one."""
     buckets: list[tuple[_Bucket, list[nn.Parameter]]] = []
     parameters: list[nn.Parameter] = []
     end = own_parameters.n_decaying

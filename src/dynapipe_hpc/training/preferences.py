@@ -25,13 +25,9 @@ FloatArray = npt.NDArray[np.float64]
 class PreferenceNumbers(NamedTuple):
     """Sums over preference pairs.
 
-    Attributes:
-        chosen_reward: Reward of chosen answers: beta times the log-ratio of model and reference.
-        rejected_reward: The same of rejected answers.
-        accuracy: Number of pairs whose chosen answer has the larger reward.
-        rejected_log_prob: The same of rejected answers.
-        kl: Half of the mean of both squared log-ratios: an estimate of the divergence from the
-            reference, for answers drawn from the model.
+    `chosen_reward`: Reward of chosen answers: beta times the log-ratio of model and reference.
+    `kl`: Half of the mean of both squared log-ratios: an estimate of the divergence from the
+    reference, for answers drawn from the model.
     """
 
     chosen_reward: float = 0.0
@@ -56,9 +52,8 @@ class PreferenceNumbers(NamedTuple):
 class PairLosses(NamedTuple):
     """Losses of preference pairs, and the number of these pairs.
 
-    Attributes:
-        losses: Loss of each pair, shape (n_pairs,).
-        numbers: `PreferenceNumbers` as a tensor, without a gradient.
+    `losses`: Loss of each pair, shape (n_pairs,). `numbers`: `PreferenceNumbers` as a tensor,
+    without a gradient.
     """
 
     losses: Tensor
@@ -70,11 +65,8 @@ class PairLosses(NamedTuple):
     ) -> Self:
         """Losses from log-probabilities.
 
-        Args:
-            log_probs: Log-probabilities of chosen and rejected answers, shape (n_pairs, 2).
-            references: Log-probabilities by the reference model.
-            lengths: Number of tokens of the answers, of the same shape.
-            config: Kind and settings of the loss.
+        `log_probs`: Log-probabilities of chosen and rejected answers, shape (n_pairs, 2).
+        `lengths`: Number of tokens of the answers, of the same shape.
         """
         ratios = log_probs - references
         compared = ratios / lengths if config.per_token else ratios

@@ -25,15 +25,8 @@ def token_weights(
     only, so the loss does not depend on how the batch is split. A preference pair counts as one
     token, as its loss is one number.
 
-    Args:
-        samples: Samples of the global batch.
-        weighting: Unit of equal weight. "token": all trained tokens. "sample": all samples, and
-            all tokens within a sample. "task": all tasks in the batch, and all tokens within a
-            task.
-        trained: The tokens that are trained.
-
-    Returns:
-        Weight of each trained token of a sample, or of a preference pair, by sample id.
+    `weighting`: Unit of equal weight. "token": all trained tokens. "sample": all samples, and all
+    tokens within a sample. "task": all tasks in the batch, and all tokens within a task.
     """
     counts = {s.sample_id: 1 if s.is_pair else trained.count(s) for s in samples}
     match weighting:

@@ -45,9 +45,8 @@ def write_fields(path: Path, kind: str, version: int, fields: Fields) -> str:
 def read_fields(path: Path, kind: str, version: int) -> dict[str, Any]:
     """Reads what `write_fields` wrote, including `checksum`.
 
-    Raises:
-        DamagedError: The file is missing or damaged.
-        InputError: The file cannot be read for another reason, or is of another version.
+    Raises `DamagedError`: The file is missing or damaged. Raises `InputError`: The file cannot be
+    read for another reason, or is of another version.
     """
     check_there(path)
     try:
@@ -73,9 +72,8 @@ def read_fields(path: Path, kind: str, version: int) -> dict[str, Any]:
 def check_there(path: Path) -> None:
     """Checks that a file exists and can be read.
 
-    Raises:
-        DamagedError: There is no such file.
-        InputError: The file exists, but cannot be read now.
+    Raises `DamagedError`: There is no such file. Raises `InputError`: The file exists, but cannot
+    be read now.
     """
     reason = why_unreadable(path)
     if not reason:
@@ -91,9 +89,8 @@ def check_there(path: Path) -> None:
 def checksum_of(path: Path) -> str:
     """Checksum of a file's bytes.
 
-    Raises:
-        DamagedError: The storage has lost some of them.
-        InputError: The file cannot be read now.
+    Raises `DamagedError`: The storage has lost some of them. Raises `InputError`: The file cannot
+    be read now.
     """
     checksum = new_checksum()
     try:
@@ -125,12 +122,10 @@ Facts = Mapping[str, str | int | float | bool | None]
 class Description:
     """Description of a complete checkpoint.
 
-    Attributes:
-        n_done: Number of finished iterations, which is the number of the next one.
-        counters: Counters of the optimizer, which are equal on all ranks.
-        facts: Settings by name that must not change when training resumes.
-        part_checksums: Checksums of the parts, by the rank that wrote them.
-        online: Measured times that the next plans depend on; none if costs are not corrected.
+    `n_done`: Number of finished iterations, which is the number of the next one. `counters`:
+    Counters of the optimizer, which are equal on all ranks. `facts`: Settings by name that must not
+    change when training resumes. `online`: Measured times that the next plans depend on; none if
+    costs are not corrected.
     """
 
     n_done: int
@@ -147,8 +142,7 @@ class Description:
     def read(cls, folder: Path) -> Self:
         """Reads the description of a complete checkpoint.
 
-        Raises:
-            DamagedError: The checkpoint is incomplete or damaged.
+        Raises `DamagedError`: The checkpoint is incomplete or damaged.
         """
         path = folder / NAME
         fields = read_fields(path, KIND, VERSION)
@@ -210,9 +204,7 @@ class CheckpointFolder:
 
     A checkpoint that is being written has a hidden name, and is renamed when it is on disk.
 
-    Attributes:
-        path: Folder that holds the checkpoints.
-        best: Number of iterations of the checkpoint that is kept as the best; None for none.
+    `best`: Number of iterations of the checkpoint that is kept as the best; None for none.
     """
 
     def __init__(self, path: Path, config: CheckpointConfig) -> None:

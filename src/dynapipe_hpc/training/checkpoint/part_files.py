@@ -21,9 +21,7 @@ from dynapipe_hpc.training.checkpoint.folder import (
 class Box:
     """Rectangular block of a tensor.
 
-    Attributes:
-        offsets: First index of the block, per dimension.
-        sizes: Shape of the block.
+    `offsets`: First index of the block, per dimension.
     """
 
     offsets: tuple[int, ...]
@@ -87,9 +85,7 @@ MAX_NUMBERS = 1 << 48
 class StoredBlock:
     """Block of a tensor in a file of numbers.
 
-    Attributes:
-        box: Box of the tensor that the block holds.
-        start: Offset of the block in the file, in bytes.
+    `start`: Offset of the block in the file, in bytes.
     """
 
     box: Box
@@ -100,10 +96,8 @@ class StoredBlock:
 class StoredTensor:
     """Blocks of a tensor in a file of numbers.
 
-    Attributes:
-        dtype: Type of its numbers, one of `ITEM_BYTES`.
-        shape: Shape of the complete tensor.
-        blocks: Blocks in the file, none of which reaches beyond the tensor.
+    `dtype`: Type of its numbers, one of `ITEM_BYTES`. `blocks`: Blocks in the file, none of which
+    reaches beyond the tensor.
     """
 
     dtype: str
@@ -193,12 +187,7 @@ KIND, VERSION = "checkpoint part", 1
 
 @dataclass(frozen=True, slots=True)
 class PartIndex:
-    """Index of the numbers that a rank wrote.
-
-    Attributes:
-        checksum: Checksum of the index itself.
-        tensors: Blocks of tensors, by name.
-    """
+    """Index of the numbers that a rank wrote."""
 
     checksum: str
     data_checksum: str
@@ -224,8 +213,7 @@ def write_index(folder: Path, rank: int, tensors: Fields, data_checksum: str) ->
 def read_index(folder: Path, rank: int) -> PartIndex:
     """Reads what `write_index` wrote.
 
-    Raises:
-        DamagedError: The index is missing, damaged or invalid.
+    Raises `DamagedError`: The index is missing, damaged or invalid.
     """
     path = index_path(folder, rank)
     fields = read_fields(path, KIND, VERSION)
@@ -241,8 +229,7 @@ def read_index(folder: Path, rank: int) -> PartIndex:
 def read_tensors(folder: Path, n_parts: int) -> dict[str, dict[int, StoredTensor]]:
     """Blocks that all ranks wrote: by tensor, then by rank.
 
-    Raises:
-        DamagedError: A file is damaged, or the parts are no whole tensors.
+    Raises `DamagedError`: A file is damaged, or the parts are no whole tensors.
     """
     blocks: dict[str, dict[int, StoredTensor]] = {}
     for rank in range(n_parts):
@@ -259,8 +246,7 @@ def read_tensors(folder: Path, n_parts: int) -> dict[str, dict[int, StoredTensor
 def check_part(folder: Path, rank: int, checksum: str) -> None:
     """Reads and checks both files of a rank.
 
-    Raises:
-        DamagedError: A file is missing or damaged, or belongs to another checkpoint.
+    Raises `DamagedError`: A file is missing or damaged, or belongs to another checkpoint.
     """
     index = read_index(folder, rank)
     if index.checksum != checksum:

@@ -34,11 +34,7 @@ from dynapipe_hpc.training.optimizer import Optimizer
 class StatePart:
     """A block of a tensor of the unsplit model.
 
-    Attributes:
-        name: Kind of state and name of the weight, as in `weight/head.norm.bias`.
-        tensor_shape: Shape of the unsplit tensor.
-        offsets: First index of the block, per dimension.
-        values: Values of the block; a view.
+    `offsets`: First index of the block, per dimension. `values`: Values of the block; a view.
     """
 
     name: str
@@ -84,7 +80,6 @@ def whole_parts(module: nn.Module, *, frozen_only: bool = False) -> list[StatePa
 
 
 def parts_of(views: Sequence[FlatView], state: FlatState) -> list[StatePart]:
-    """All parts of a state."""
     return [
         part
         for kind, segment in state.items()
@@ -119,7 +114,6 @@ def placed(box: Box, split: Split, shape: Sequence[int]) -> Iterator[BoxPair]:
 
 
 def _along(box: Box, dimension: int, offset: int, size: int) -> Box:
-    """The box with another extent along a dimension."""
     offsets, sizes = list(box.offsets), list(box.sizes)
     offsets[dimension], sizes[dimension] = offset, size
     return Box(tuple(offsets), tuple(sizes))
@@ -132,11 +126,7 @@ class CheckpointReader:
     """Reader of the numbers of a checkpoint, which have been verified before (`check_part`)."""
 
     def __init__(self, folder: Path, n_parts: int) -> None:
-        """Reads the indices of all parts.
-
-        Raises:
-            DamagedError: An index is damaged.
-        """
+        """Reads the indices of all parts."""
         self._folder = folder
         self._tensors = read_tensors(folder, n_parts)
 
@@ -147,12 +137,9 @@ class CheckpointReader:
     def fill(self, parts: Sequence[StatePart], *, converting: bool = False) -> None:
         """Overwrites parts with what all ranks wrote, even if they had cut the model otherwise.
 
-        Args:
-            parts: Blocks of tensors of the unsplit model.
-            converting: Whether the checkpoint may hold them in another type.
+        `converting`: Whether the checkpoint may hold them in another type.
 
-        Raises:
-            DamagedError: Another model wrote the checkpoint.
+        Raises `DamagedError`: Another model wrote the checkpoint.
         """
         of_rank: dict[int, list[_Piece]] = {}
         for part in parts:
@@ -169,8 +156,7 @@ class CheckpointReader:
     def rows(self, name: str, start: int, stop: int) -> Tensor:
         """Rows `start` to `stop` of an unsplit tensor, by its kind and name.
 
-        Raises:
-            DamagedError: The checkpoint lacks the tensor.
+        Raises `DamagedError`: The checkpoint lacks the tensor.
         """
         if not self.has(name):
             raise DamagedError(f"{name} is missing in the checkpoint")
@@ -215,7 +201,6 @@ class _Piece:
 def _stored(
     tensors: Mapping[str, Mapping[int, StoredTensor]], part: StatePart, *, converting: bool
 ) -> Mapping[int, StoredTensor]:
-    """Blocks of a part's tensor, by the rank that wrote them."""
     if part.name not in tensors:
         raise DamagedError(f"{part.name} is missing in the checkpoint")
     by_rank = tensors[part.name]
@@ -231,7 +216,6 @@ def _stored(
 
 
 def _pieces(part: StatePart, by_rank: Mapping[int, StoredTensor]) -> Iterator[tuple[int, _Piece]]:
-    """Pieces of a part, with the ranks that wrote them."""
     box = Box(tuple(part.offsets), tuple(part.values.shape))
     for rank, stored in by_rank.items():
         for block in stored.blocks:
@@ -347,7 +331,6 @@ def _share_of(segment: Segment, share: range) -> Segment:
 
 
 def _like(state: FlatState) -> FlatState:
-    """Room on the host for a state."""
     return {kind: Segment(each.start, _room(each.values)) for kind, each in state.items()}
 
 

@@ -21,13 +21,7 @@ from dynapipe_hpc.training.huggingface.mapping import (
 
 
 class _Names(NamedTuple):
-    """Names of tensors of Hugging Face, in each of which a layer's come behind its number.
-
-    Attributes:
-        ends: Names of embedding, positions, layers and last norm.
-        of_layer: Names of the tensors that make up a weight of a layer, by that of the weight.
-        has_columns: Whether linear maps are stored as columns (`Conv1D`).
-    """
+    """Names of tensors of Hugging Face, in each of which a layer's come behind its number."""
 
     ends: tuple[str, str, str, str]
     of_layer: Mapping[str, tuple[str, ...]]
@@ -65,7 +59,6 @@ _HEAD = "lm_head.weight"
 
 
 def _tensors(shape: DecoderShape, names: _Names) -> Iterator[TensorMap]:
-    """All weights of a model."""
     tokens, positions, layers, norm = names.ends
     vocabulary, width = (shape.vocab_size, shape.hidden_size), shape.hidden_size
     kinds = ("weight", "bias") if shape.layer_settings.has_layer_norms else ("weight",)
@@ -87,7 +80,6 @@ def _tensors(shape: DecoderShape, names: _Names) -> Iterator[TensorMap]:
 
 
 def _weights_of_layer(shape: DecoderShape) -> Iterator[tuple[str, tuple[int, ...], bool]]:
-    """Name and shape of the weights of a layer, and whether each has a bias."""
     settings, width, inner = shape.layer_settings, shape.hidden_size, shape.ffn_size
     heads, sources = shape.attention_size, settings.n_kv_heads * shape.head_width
     yield "attention_norm", (width,), settings.has_layer_norms
@@ -224,7 +216,6 @@ def rope_config(shape: LlamaShape) -> Values:
 
 
 def _original_max_tokens(settings: Settings, complete: Settings) -> int:
-    """Rows of the pretraining, where `transformers` looks for them, one place after the other."""
     name = "original_max_position_embeddings"
     if settings.get(name) is not None:
         return settings.integer(name)
@@ -306,8 +297,6 @@ def _llama(
     qk_norm: bool = False,
     takes_any_width: bool = True,
 ) -> ModelTypeMapping:
-    """Mapping of a class of `transformers`."""
-
     def fits(shape: LlamaShape) -> bool:
         if shape.output_bias and not may_have_biases:
             return False

@@ -53,13 +53,7 @@ _TASKS = {True: "SEQ_2_SEQ_LM", False: "CAUSAL_LM"}
 class AdapterMap(NamedTuple):
     """Adapter of a weight, and the linear layer of Hugging Face that it belongs to.
 
-    Attributes:
-        name: Name of the adapter, before those of its matrices.
-        weight: Name of the weight that it adds to.
-        start: Index of the first row of that weight that it adds to.
-        n_rows: Number of rows that it adds to.
-        module: Name of the linear layer.
-        is_trained: Whether the model has the adapter.
+    `start`: Index of the first row of that weight that it adds to.
     """
 
     name: str
@@ -137,7 +131,6 @@ def _matrices(each: AdapterMap, lora: Lora, read: ReadRows) -> tuple[Tensor, Ten
 
 
 def _target_modules(maps: list[AdapterMap]) -> set[str]:
-    """Name suffixes that only layers with adapters have."""
     others = {each.module.rpartition(".")[2] for each in maps if not each.is_trained}
     names = set()
     for each in maps:
@@ -151,11 +144,7 @@ _ROWS = "max_position_embeddings"
 
 
 class Exported(NamedTuple):
-    """Export of a model.
-
-    Attributes:
-        dtype: Type of the weights that were written.
-    """
+    """Export of a model."""
 
     origin: Origin
     dtype: str
@@ -183,11 +172,9 @@ def export_model(
     Of a model with adapters, a checkpoint holds these only. They are written as `peft` does, or
     added to the weights beside which they were trained.
 
-    Args:
-        source: A checkpoint, or a run, whose newest checkpoint is taken.
-        output: The folder, which must not exist.
-        dtype: Type of the weights there; None for that in the model's `config.json`, or float32.
-        base: Model with the weights that adapters are added to; None to write adapters alone.
+    `output`: The folder, which must not exist. `dtype`: Type of the weights there; None for that in
+    the model's `config.json`, or float32. `base`: Model with the weights that adapters are added
+    to; None to write adapters alone.
     """
     origin = find_origin(source)
     if origin.description is None:
@@ -236,7 +223,6 @@ def write_model(folder: Path, origin: Origin, read: ReadRows, dtype: str | None 
 
 
 def _base_of(origin: Origin) -> str | None:
-    """The model that a run began with, by its path or by the name in its `config.json`."""
     name, path = origin.settings.get("_name_or_path"), ""
     config = origin.folder.parent.parent / "config.toml"
     if origin.folder.parent.name == CHECKPOINTS and config.exists():
@@ -263,7 +249,6 @@ def _longer_rows(origin: Origin) -> Values:
 
 
 def _reader(origin: Origin) -> ReadRows:
-    """Reader of the weights of a checkpoint, or of a folder of Hugging Face."""
     if origin.description is not None:
         reader = CheckpointReader(origin.folder, len(origin.description.part_checksums))
         return lambda name, start, stop: reader.rows(f"weight/{name}", start, stop)
@@ -279,7 +264,6 @@ def _reader(origin: Origin) -> ReadRows:
 
 
 def _same_model(base: Origin, adapted: Origin) -> Origin:
-    """The model with the frozen weights, trained as the one with adapters, if it has all of it."""
     shapes, expected = (
         {each.name: each.shape for each in origin.mapping.tensors(origin.shape)}
         for origin in (base, adapted)

@@ -25,8 +25,7 @@ DTYPE_KEYS = ("dtype", "torch_dtype")
 class Settings:
     """Settings of a model, as `config.json` names them.
 
-    Attributes:
-        values: Values by name; a value of null counts as absent.
+    `values`: Values by name; a value of null counts as absent.
     """
 
     path: Path
@@ -103,9 +102,8 @@ class Settings:
 class Piece(NamedTuple):
     """Rows of a weight that come from one tensor of Hugging Face.
 
-    Attributes:
-        start: Index of the first of these rows in the tensor.
-        at: Index of the first of these rows in the weight.
+    `start`: Index of the first of these rows in the tensor. `at`: Index of the first of these rows
+    in the weight.
     """
 
     source: str
@@ -118,14 +116,11 @@ class Piece(NamedTuple):
 class TensorMap:
     """A weight of an unsplit model, and the tensors of Hugging Face that it consists of.
 
-    Attributes:
-        name: Name of the weight in our model.
-        shape: Shape of the weight.
-        sources: Number of rows of the weight in each tensor of Hugging Face, by the name of the
-            tensor; they are joined along the first dimension, in this order.
-        transposed: Whether Hugging Face stores (inputs, outputs), as its `Conv1D` does.
-        is_stack: Whether the weight is a stack of matrices, whose rows count as those of one
-            matrix, one after the other: the experts of a layer.
+    `sources`: Number of rows of the weight in each tensor of Hugging Face, by the name of the
+    tensor; they are joined along the first dimension, in this order. `transposed`: Whether Hugging
+    Face stores (inputs, outputs), as its `Conv1D` does. `is_stack`: Whether the weight is a stack
+    of matrices, whose rows count as those of one matrix, one after the other: the experts of a
+    layer.
     """
 
     name: str
@@ -180,9 +175,6 @@ class ModelTypeMapping:
     """Mapping of a `model_type` of Hugging Face.
 
     Attributes:
-        model_type: Name of the type in `config.json`.
-        architecture: Class of `transformers` that computes logits.
-        family: Our family of these models.
         prefix: Prefix of names of tensors that files of the model without a head leave out.
         model: Function that turns settings into values of the [model] table; it refuses settings
             that the family does not compute.
@@ -190,8 +182,6 @@ class ModelTypeMapping:
             takes shapes of the family.
         dropout: Function that turns a model into those values of `config.json` that say what
             training drops; a run may have others than the model that it began with.
-        fits: Function that tells whether `config` can describe a model.
-        tensors: Function that lists all weights of a model.
         copies: Function that lists tensors that a file may hold although they are copies of
             others, by name, with the name of the other.
         ignored: Pattern of the names of tensors that may be in files and are not weights.

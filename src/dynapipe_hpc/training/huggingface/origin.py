@@ -94,15 +94,10 @@ def mapping_for(shape: ModelShape) -> ModelTypeMapping:
 class Origin:
     """A model on disk.
 
-    Attributes:
-        folder: Folder of Hugging Face files, or a checkpoint.
-        description: Description of the checkpoint; None for a folder of Hugging Face files.
-        small_files: Folder with the small files of Hugging Face that belong to it; None if there
-            are none.
-        mapping: Mapping of the model's type.
-        settings: Settings of Hugging Face; if the model has no `config.json`, those that it would
-            be exported with.
-        shape: The model.
+    `description`: Description of the checkpoint; None for a folder of Hugging Face files.
+    `small_files`: Folder with the small files of Hugging Face that belong to it; None if there are
+    none. `settings`: Settings of Hugging Face; if the model has no `config.json`, those that it
+    would be exported with.
     """
 
     folder: Path
@@ -135,7 +130,6 @@ class Origin:
         )
 
     def __str__(self) -> str:
-        """Path and kind."""
         if self.description is None:
             return f"{self.folder} ({self.mapping.model_type} of Hugging Face)"
         return f"{self.folder} (checkpoint after {self.description.n_done} iterations)"
@@ -144,9 +138,7 @@ class Origin:
 def find_origin(path: Path, family: str | None = None) -> Origin:
     """The model of a Hugging Face folder, a checkpoint, or a run's newest checkpoint.
 
-    Args:
-        path: The folder.
-        family: Family that is to train a Hugging Face model; None for the first that can.
+    `family`: Family that is to train a Hugging Face model; None for the first that can.
     """
     if not path.is_dir():
         raise InputError(
@@ -192,7 +184,6 @@ def _adapter_error(folder: Path) -> InputError:
 
 
 def shape_of(checkpoint: Path, facts: Facts) -> ModelShape:
-    """The model of a checkpoint."""
     facts_of_model = {
         key.removeprefix(FACT): value for key, value in facts.items() if key.startswith(FACT)
     }

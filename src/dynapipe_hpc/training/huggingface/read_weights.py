@@ -25,11 +25,7 @@ ROWS_BYTES = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class OriginWeights:
-    """Weights of a model on disk, whose index has been read.
-
-    Attributes:
-        source: Tensors of a folder of Hugging Face, or the reader of a checkpoint.
-    """
+    """Weights of a model on disk, whose index has been read."""
 
     source: ModelTensors | CheckpointReader
 
@@ -55,11 +51,8 @@ def open_weights(
 ) -> OriginWeights:
     """Opens the weights of a model on disk.
 
-    Args:
-        origin: The model; a checkpoint has been verified before (`check_part`).
-        shape: The model in memory, whose rows may have other lengths.
-        compares_copies: Whether tensors that a folder of Hugging Face has twice are compared,
-            which reads them.
+    `origin`: The model; a checkpoint has been verified before (`check_part`). `compares_copies`:
+    Whether tensors that a folder of Hugging Face has twice are compared, which reads them.
     """
     if origin.description is not None:
         checksums = origin.description.part_checksums
@@ -92,7 +85,6 @@ def read_part(tensors: ModelTensors, part: StatePart) -> None:
 
 
 def _read_stack(tensors: ModelTensors, part: StatePart, tensor_map: TensorMap) -> None:
-    """Overwrites a block of a stack of matrices, one matrix after another."""
     (first, row, *others), n_rows = part.offsets, tensor_map.shape[1]
     matrix = tensor_map.as_matrix
     for i, values in enumerate(part.values, first):

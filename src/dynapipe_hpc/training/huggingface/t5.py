@@ -110,7 +110,6 @@ def _tensors(shape: T5Shape) -> Iterator[TensorMap]:
 
 
 def _layer(shape: T5Shape, ours: str, theirs: str) -> Iterator[TensorMap]:
-    """Weights of a layer, whose blocks Hugging Face numbers."""
     width, inner = shape.hidden_size, shape.ffn_size
     blocks = [("attention", "SelfAttention")]
     if ours.startswith("decoder"):

@@ -127,10 +127,7 @@ def _check_names(folder: Path, names: Collection[str]) -> None:
 class ModelTensors:
     """Tensors of a folder, of which each weight of a model is there with its shape.
 
-    Attributes:
-        maps: Weights of the model, by name.
-        tensors: Tensors, by the name that the mapping gives them.
-        copies: Tensors that are there twice: the second by the name of the first.
+    `copies`: Tensors that are there twice: the second by the name of the first.
     """
 
     folder: Path
@@ -177,7 +174,6 @@ def _with_prefix(
 def _with_any_copy(
     tensors: dict[str, SafetensorsEntry], copies: Mapping[str, str]
 ) -> dict[str, SafetensorsEntry]:
-    """Tensors of which files may hold only a copy, also by the name of the original."""
     for copy, name in copies.items():
         if copy in tensors and name not in tensors:
             tensors[name] = tensors.pop(copy)

@@ -37,13 +37,7 @@ _EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsil
 
 
 class _Experts(NamedTuple):
-    """Names of the weights of experts, of which `transformers` makes one tensor for all experts.
-
-    Attributes:
-        block: Name of the block that has experts: in files, and in the module.
-        joined: Names in files of the maps that make up `gate_up_proj`.
-        down: Name in files of the map `down_proj`.
-    """
+    """Names of the weights of experts, of which `transformers` makes one tensor for all experts."""
 
     block: tuple[str, str] = ("mlp", "mlp")
     joined: tuple[str, str] = ("gate_proj", "up_proj")
@@ -191,7 +185,6 @@ def _model(settings: Settings) -> Values:
 
 
 def _check_ends(settings: Settings, tensors: dict[str, tuple[int, ...]], *, is_tied: bool) -> None:
-    """Names the embedding of files that hold it only as the head, to which it is tied."""
     size = (settings.integer("vocab_size"), settings.integer("hidden_size"))
     matrices = {n: s for n, s in tensors.items() if len(s) == 2 and f".{NUMBER}." not in n}
     heads = {n: s for n, s in matrices.items() if n == LOGITS}
@@ -221,7 +214,6 @@ def _check_ends(settings: Settings, tensors: dict[str, tuple[int, ...]], *, is_t
 
 
 def _weights(settings: Settings) -> dict[str, tuple[int, ...]]:
-    """Shapes of the weights that `transformers` makes of the files beside the settings."""
     model_type = str(settings.get("model_type"))
     experts = _EXPERTS.get(model_type, _Experts())
     shapes: dict[str, tuple[int, ...]] = {}
@@ -266,7 +258,6 @@ def _weights(settings: Settings) -> dict[str, tuple[int, ...]]:
 def _joined(
     shapes: Mapping[str, tuple[int, ...]], n_experts: Mapping[str, set[str]], experts: _Experts
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Shapes with one tensor for all experts of a layer."""
     for name, shape in shapes.items():
         if name not in n_experts:
             yield name, shape
