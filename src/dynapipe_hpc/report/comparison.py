@@ -146,7 +146,6 @@ def gain(
 
 
 def _why(subject_use: TimeUse, other: TimeUse, other_name: str) -> str:
-    """Uses on which a real token takes less or more time than in the other run."""
     scale = other.real_tokens / subject_use.real_tokens / other.iteration_ms
     changes = {use: subject_use.times_ms[use] * scale - other.share(use) for use in Use}
     by_sign = {"less": _large(changes, -1), "more": _large(changes, 1)}
@@ -162,7 +161,6 @@ def _why(subject_use: TimeUse, other: TimeUse, other_name: str) -> str:
 
 
 def _large(changes: Mapping[Use, float], sign: int) -> list[tuple[Use, float]]:
-    """Uses with a change of this sign that is large enough to be told, the largest first."""
     sizes = [(use, sign * change) for use, change in changes.items()]
     large = [(use, size) for use, size in sizes if size >= MIN_SHARE]
     return sorted(large, key=lambda each: -each[1])
@@ -243,6 +241,5 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
 
 
 def _names(runs: Sequence[RunFolder]) -> tuple[str, ...]:
-    """Folder names, or paths if two folders have the same name."""
     count = Counter(run.name for run in runs)
     return tuple(run.name if count[run.name] == 1 else str(run.path) for run in runs)

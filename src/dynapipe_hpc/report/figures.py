@@ -163,7 +163,6 @@ def _curves(
     x: Sequence[Values],
     y: Callable[[IterationRecord], float],
 ) -> None:
-    """One line per run, dashed from the second on, so that equal curves remain visible."""
     for i, run in enumerate(comparison.runs):
         axes.plot(
             x[i],
@@ -204,7 +203,6 @@ def _width(index: int, n_points: int) -> float:
 def _dots(
     axes: Axes, comparison: Comparison, point: Callable[[IterationRecord], tuple[float, float]]
 ) -> None:
-    """One dot per steady iteration, on the diagonal if the prediction is right."""
     for i, run in enumerate(comparison.runs):
         steady = run.kept[n_warm_up(len(run.kept)) :]
         shown = steady[:: -(-len(steady) // MAX_DOTS)]

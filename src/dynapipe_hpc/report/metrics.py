@@ -87,6 +87,5 @@ def percent(share: float) -> str:
 
 
 def _exponent(number: float) -> str:
-    """A number as in 3.0e-4, without the zero that Python puts before the 4."""
     digits, _, power = f"{number:.1e}".partition("e")
     return f"{digits}e{int(power)}" if power else digits

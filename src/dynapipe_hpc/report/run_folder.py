@@ -241,7 +241,6 @@ def _remove_plans(path: Path, n_kept: int) -> None:
 
 
 def _prepare(path: Path, n_repeatable: int) -> None:
-    """Creates the folder, or checks that a run in it finished too few iterations to matter."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -252,7 +251,6 @@ def _prepare(path: Path, n_repeatable: int) -> None:
 
 
 def _parsed(path: Path, parse: Callable[[str], object], kind: str) -> tuple[str, object]:
-    """Text of a file, and what is in it."""
     text = read_text(path)
     try:
         return text, parse(text)

@@ -209,7 +209,6 @@ def _difference(comparison: Comparison, index: int) -> str:
 
 
 def _number(value: float) -> str:
-    """A number with three or more significant digits."""
     decimals = 0 if value >= 100 else 1 if value >= 10 else 2
     return f"{value:,.{decimals}f}"
 

@@ -88,7 +88,6 @@ def _uses(bars: Sequence[Bar], until_ms: float, n_stages: int) -> Iterator[tuple
 
 
 def _divided(bar: Bar, ready_ms: float, use: Use) -> Iterator[tuple[Use, float]]:
-    """A bubble until another rank is ready, then a use."""
     idle_until_ms = min(max(bar.start_ms, ready_ms), bar.end_ms)
     yield Use.BUBBLE, idle_until_ms - bar.start_ms
     yield use, bar.end_ms - idle_until_ms

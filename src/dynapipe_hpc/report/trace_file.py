@@ -64,7 +64,6 @@ def _process(rank: int, *, measured: bool) -> int:
 
 
 def _track(pid: int, kind: BarKind = BarKind.FORWARD) -> int:
-    """Thread id, which no other process has."""
     return N_TRACKS * pid + TRACKS.get(kind, 0)
 
 
@@ -109,7 +108,6 @@ def _events(timeline: IterationTimeline, offset_ms: float) -> list[Event]:
 
 
 def _counter(bar: Bar, offset_ms: float, *, measured: bool) -> Iterator[Event]:
-    """The activations that a rank keeps from now on."""
     if bar.kept_bytes is not None:
         at_ms = bar.start_ms if bar.kind is BarKind.FORWARD else bar.end_ms
         pid, kept = _process(bar.rank, measured=measured), {"bytes": bar.kept_bytes}
@@ -135,7 +133,6 @@ def _arrows(timeline: IterationTimeline, offset_ms: float) -> Iterator[Event]:
 
 
 def _arrow(phase: str, rank: int, number: int, at_us: float) -> Event:
-    """Begin or end of an arrow, in the slice of the second track that is there."""
     pid = _process(rank, measured=True)
     event = {"name": "transfer", "cat": "arrow", "ph": phase, "id": number, "bp": "e"}
     return event | {"pid": pid, "tid": _track(pid, BarKind.TRANSFER), "ts": round(at_us, 3)}

@@ -27,11 +27,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class WorkShares(NamedTuple):
     """Fractions of the operations of a pass; they add up to 1.
 
-    Attributes:
-        real: Operations that the samples need, each attending to itself only.
-        padding: Operations on positions that hold no token, and on pairs with such a position.
-        across_documents: Attention between samples that share a row, in dense packing.
-        recomputed: Operations of the forward pass that the backward pass repeats.
+    `padding`: Operations on positions that hold no token, and on pairs with such a position.
     """
 
     real: Share
@@ -82,7 +78,6 @@ class PassWork:
         by_id: Mapping[int, Sample],
         parts: Mapping[str, Part],
     ) -> "Mapping[Side, _Tokens]":
-        """Tokens of micro-batches, by the sides that parts are on."""
         samples = [by_id[sample_id] for m in microbatches for sample_id in m.sample_ids]
         inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "answer_tokens"))
         lengths = positions(inputs, targets, self.shape.has_target_rows)
