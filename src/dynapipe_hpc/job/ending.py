@@ -154,7 +154,6 @@ class Ending:
 
 
 def _first_ranks_of_two_hosts(world: MPI.Intracomm) -> list[int]:
-    """Rank 0 and the first rank that is not on its host, if there is one."""
     on_host = world.Split_type(MPI.COMM_TYPE_SHARED, key=world.Get_rank())
     is_with_first = on_host.bcast(world.Get_rank() == 0, root=0)
     on_host.Free()

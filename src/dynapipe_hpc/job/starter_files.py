@@ -47,7 +47,6 @@ def _copy_into(folder: Path) -> list[str]:
 
 
 def _copy_to_edit(source: Path, target: Path) -> None:
-    """Copies a file that its new owner may edit, even if the installed one is read-only."""
     target.parent.mkdir(parents=True, exist_ok=True)
     copyfile(source, target)
     with target.open("rb") as copy:
