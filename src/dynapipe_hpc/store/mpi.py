@@ -94,7 +94,6 @@ class FarRings:
         return choose_progress(among, owners, self._try_access)
 
     def _try_access(self, owner: int) -> None:
-        """Accesses a leader's memory as a put does, if this rank will ever do so."""
         leader_here = self._hosts.leader_of[self._rank]
         if self._memory and self._rank in self._planners and self._members[owner] != leader_here:
             self._memory.read(owner, 0, WORD.size)
