@@ -90,16 +90,10 @@ def launch_plan(
 ) -> LaunchedPlan:
     """Executes a plan, instruction by instruction, without waiting for the device.
 
-    Args:
-        plan: Plan of this rank.
-        stage: Pipeline stage of this rank.
-        transport: Transport to the ranks that the plan names.
-        clock: Clock that is read around every instruction and evaluated after the iteration.
-        progress: Record of the instruction that is executed next.
+    `clock`: Clock that is read around every instruction and evaluated after the iteration.
 
-    Raises:
-        RunError: An instruction found a reason to end the run.
-        ExecutionError: An instruction failed in another way.
+    Raises `RunError`: An instruction found a reason to end the run. Raises `ExecutionError`: An
+    instruction failed in another way.
     """
     run = _PlanRun(plan, stage, transport)
     starts, ends = [], []
@@ -169,7 +163,6 @@ class _PlanRun(Generic[Tensor]):
         return self._stage.forward(i, activation, split_backward=self._splits_backward)
 
     def _expect_end(self, i: int) -> None:
-        """Tells the stage if the last backward pass of a micro-batch is that of the iteration."""
         # Before the pass: gradients that it completes are reduced over replicas while it runs.
         self._n_unfinished -= 1
         if self._n_unfinished == 0:

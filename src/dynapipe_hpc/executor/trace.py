@@ -5,12 +5,7 @@ from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """Something that a rank did beside its instructions.
-
-    Attributes:
-        start_ms: Start, from the start of the iteration.
-        end_ms: End, from the start of the iteration.
-    """
+    """Something that a rank did beside its instructions."""
 
     label: str
     start_ms: float
@@ -21,18 +16,10 @@ class Span(NamedTuple):
 class IterationTrace:
     """Measurements of one rank in one iteration.
 
-    Attributes:
-        rank: Rank, as plans number it.
-        start_ms: Start of every instruction of the plan, from the start of the iteration.
-        end_ms: End of every instruction, from the start of the iteration.
-        loss: Part of the iteration's loss that this stage computed; the parts of stages add up.
-        gradient_norm: Norm of the gradient of the complete model, before clipping.
-        learning_rate: Learning rate of this iteration's step.
-        peak_has_transient: Whether `peak_bytes` includes memory that passes need only while they
-            run.
-        planning: What the rank's planner did meanwhile.
-        preferences: Sums over the preference pairs of this stage's micro-batches, see
-            `PreferenceNumbers`; empty if no pairs are trained.
+    `loss`: Part of the iteration's loss that this stage computed; the parts of stages add up.
+    `peak_has_transient`: Whether `peak_bytes` includes memory that passes need only while they run.
+    `preferences`: Sums over the preference pairs of this stage's micro-batches, see
+    `PreferenceNumbers`; empty if no pairs are trained.
     """
 
     iteration: int

@@ -239,7 +239,6 @@ def _sum_share(comm: MPI.Comm, shares: torch.Tensor, into: torch.Tensor) -> None
 
 
 def _gather_shares(comm: MPI.Comm, shares: torch.Tensor) -> None:
-    """Replaces every row of `shares` with that of the rank of its number."""
     if shares.numel() <= MAX_NUMBERS:
         comm.Allgather(MPI.IN_PLACE, movable(shares))
         return

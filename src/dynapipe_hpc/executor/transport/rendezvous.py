@@ -104,7 +104,6 @@ class Rendezvous(Store):
         self._is_open = True
 
     def set(self, key: str, value: str | bytes) -> None:
-        """Sets a key."""
         self._ask("set", key, value.encode() if isinstance(value, str) else value)
 
     def get(self, key: str) -> bytes:

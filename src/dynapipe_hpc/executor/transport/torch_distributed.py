@@ -54,13 +54,8 @@ def open_groups(
 ) -> TorchGroups:
     """Opens the groups of a cluster; called by all ranks together, one cluster at a time.
 
-    Args:
-        backend: Backend of torch.distributed that carries tensors.
-        cluster: All ranks.
-        rank: This one.
-        store: Store through which the ranks exchange their addresses.
-        timeout_s: Time after which torch itself ends a waiting rank, in seconds from the start of
-            the operation that it waits for.
+    `timeout_s`: Time after which torch itself ends a waiting rank, in seconds from the start of the
+    operation that it waits for.
     """
     # Otherwise NCCL leaves dumps in /tmp, and its threads ask the store as long as it exists. The
     # watchdog of this package says more.
@@ -94,7 +89,6 @@ def close_groups() -> None:
 
 
 def _transfer_options(backend: Backend, timeout: timedelta) -> Any:
-    """Options of the groups of transfers, which NCCL alone has."""
     if backend != "nccl":
         return None
     options = distributed.ProcessGroupNCCL.Options(is_high_priority_stream=True)
@@ -170,9 +164,8 @@ class TorchTransport:
         It also takes memory, for each group and direction. Activations go to higher ranks and
         gradients to lower ones.
 
-        Args:
-            peers: Peers of this rank, in an order in which all ranks together can go through
-                theirs without a deadlock. Peers are mutual.
+        `peers`: Peers of this rank, in an order in which all ranks together can go through theirs
+        without a deadlock. Peers are mutual.
         """
         for peer in peers:
             for payload, group in self._groups.items():
@@ -330,7 +323,6 @@ class TorchCollectives:
         self._groups.transfers[Payload.GRADIENT].recv([values], peer, 0).wait()
 
     def _wide(self, values: Tensor) -> torch.dtype:
-        """Type in which shards add numbers up."""
         is_wide = self._groups.cluster.shard_sums == "float32"
         return torch.promote_types(values.dtype, torch.float32) if is_wide else values.dtype
 
@@ -355,12 +347,7 @@ SUM_BYTES = 32 * CTA_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Communicators:
-    """Number of communicators of a rank, by use.
-
-    Attributes:
-        transfers: Communicators of activations or gradients, each in one direction.
-        copies: Communicators of copies of tied weights, in both directions.
-    """
+    """Number of communicators of a rank, by use."""
 
     transfers: int
     copies: int
