@@ -58,12 +58,9 @@ class Rule(IntEnum):
 class Fault(NamedTuple):
     """A broken rule that the kernel found in the plans of a replica.
 
-    Attributes:
-        rule: Number of the broken rule, see `Rule`.
-        stage: Stage of the plan; for PAIR_ORDER, the first of two neighbours.
-        position: Index of the instruction; for PAIR_ORDER, of the transfer between the two.
-        microbatch: Index of the micro-batch, for NEEDS and SLOT.
-        detail: Missing step (NEEDS), correct peer (PEER) or peak in bytes (MEMORY).
+    `stage`: Stage of the plan; for PAIR_ORDER, the first of two neighbours. `position`: Index of
+    the instruction; for PAIR_ORDER, of the transfer between the two. `detail`: Missing step
+    (NEEDS), correct peer (PEER) or peak in bytes (MEMORY).
     """
 
     rule: int
@@ -182,7 +179,6 @@ def check_plans(plans: Sequence[RankPlan]) -> None:
 
 
 def _pipeline(plans: Iterable[RankPlan], replica: int) -> list[RankPlan]:
-    """Plans of a replica, by stage."""
     pipeline = sorted((p for p in plans if p.replica == replica), key=lambda p: p.stage)
     stages = [plan.stage for plan in pipeline]
     if stages != list(range(len(pipeline))):
@@ -213,16 +209,11 @@ def _check_pipeline(pipeline: Sequence[RankPlan]) -> None:
 
 
 def _sizes(plan: RankPlan) -> tuple[tuple[MicroBatch, ...], int, int]:
-    """Sizes of the tensors between stages."""
     return plan.microbatches, plan.hidden_size, plan.n_stream_shards
 
 
 def _earlier_slices(plan: RankPlan) -> list[int]:
-    """Per micro-batch that with the slice before its own; itself if it has none or the first.
-
-    Raises:
-        PlanError: The slices of a sample are not the whole sample, each part once.
-    """
+    """Per micro-batch that with the slice before its own; itself if it has none or the first."""
     slices = defaultdict[int, list[tuple[Slice, int]]](list)
     for index, microbatch in enumerate(plan.microbatches):
         if isinstance(microbatch, PackedRow) and microbatch.slice:
@@ -260,7 +251,6 @@ def _check_samples(pipelines: Sequence[Sequence[RankPlan]]) -> None:
 
 
 def _is_slice(microbatch: MicroBatch) -> bool:
-    """Whether the first sample of a micro-batch is there in part."""
     return isinstance(microbatch, PackedRow) and microbatch.slice is not None
 
 

@@ -47,12 +47,10 @@ def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:
     The hash is BLAKE2b of 8 bytes and also serves as the checksum, so that one pass over the bytes
     suffices. It is fast on any machine, without special instructions, and part of Python.
 
-    Args:
-        plans: Plans of all ranks, by rank.
+    `plans`: Plans of all ranks, by rank.
 
-    Raises:
-        PlanFormatError: A number is negative or too large for its column, or the memory plan does
-            not have one entry per micro-batch.
+    Raises `PlanFormatError`: A number is negative or too large for its column, or the memory plan
+    does not have one entry per micro-batch.
     """
     bodies = _bodies(plans)
     # A hash object can continue after its digest was taken.
@@ -69,8 +67,7 @@ def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:
 def decode(data: bytes) -> RankPlan:
     """Decodes the plan that `encode_plans` turned into these bytes.
 
-    Raises:
-        PlanFormatError: The bytes are truncated, damaged, of another version or not a plan.
+    Raises `PlanFormatError`: The bytes are truncated, damaged, of another version or not a plan.
     """
     body = _checked_body(data)
     numbers = _NUMBERS.unpack_from(body)
@@ -95,8 +92,7 @@ def decode(data: bytes) -> RankPlan:
 def plans_hash(data: bytes) -> int:
     """Hash over the plans of all ranks that is stored in an encoded plan.
 
-    Raises:
-        PlanFormatError: As for `decode`.
+    Raises `PlanFormatError`: As for `decode`.
     """
     _checked_body(data)
     return int.from_bytes(data[-_HASH_BYTES:], "little")
@@ -126,7 +122,6 @@ def _bodies(plans: Sequence[RankPlan]) -> list[tuple[bytes, ...]]:
 
 
 def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes, bytes, bytes]:
-    """The tables of micro-batches, rows, samples and packed samples."""
     rows = [row for microbatch in microbatches for row in microbatch.rows]
     samples = list(chain.from_iterable(rows))
     shapes = [
@@ -145,7 +140,6 @@ def _microbatch_tables(microbatches: Sequence[MicroBatch]) -> tuple[bytes, bytes
 
 
 def _packed_samples(microbatch: PackedRow) -> bytes:
-    """Ends of the samples of a row, and their branches."""
     branches = microbatch.branches or (_NO_BRANCH,) * len(microbatch.sample_ids)
     entries = zip(_ends(microbatch), branches, strict=True)
     return b"".join(struct.pack("<4I", *end, *branch) for end, branch in entries)
@@ -158,7 +152,6 @@ def _sliced(microbatch: MicroBatch) -> tuple[int, int]:
 
 
 def _ends(microbatch: PackedRow) -> Iterator[tuple[int, int]]:
-    """Ends of the samples of a packed micro-batch in its row, and in that of targets."""
     target_offsets = microbatch.target_offsets or (0,) * len(microbatch.offsets)
     return islice(zip(microbatch.offsets, target_offsets, strict=True), 1, None)
 
@@ -199,7 +192,6 @@ def _checked_body(data: bytes) -> memoryview:
 
 
 def _tables(body: memoryview, counts: tuple[int, ...]) -> list[memoryview]:
-    """The tables after the numbers, in the order of `_ENTRY_BYTES`."""
     n_entries = (counts[0], *counts)  # the memory table has one entry per micro-batch, too
     sizes = (n * size for n, size in zip(n_entries, _ENTRY_BYTES, strict=True))
     ends = accumulate(sizes, initial=_NUMBERS.size)
@@ -250,7 +242,6 @@ def _microbatches(
 def _sample_rows(
     row_sizes: memoryview, samples: memoryview, n_rows: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Sample ids, row by row, of every micro-batch."""
     sizes = struct.unpack(f"<{len(row_sizes) // 4}I", row_sizes)
     ids = iter(struct.unpack(f"<{len(samples) // 8}Q", samples))
     rows = (tuple(islice(ids, size)) for size in sizes)

@@ -62,8 +62,7 @@ class InstructionRows(Sequence[Instruction]):
     The planner's kernels write and check rows, and plans store them; only the executor and
     printed plans need instructions as values.
 
-    Attributes:
-        table: Rows, shape (n_instructions, 5), read-only.
+    `table`: Rows, shape (n_instructions, 5), read-only.
     """
 
     __slots__ = ("table",)
@@ -77,8 +76,7 @@ class InstructionRows(Sequence[Instruction]):
     def from_instructions(cls, instructions: Iterable[Instruction]) -> Self:
         """Encodes instructions as rows.
 
-        Raises:
-            PlanFormatError: A number is negative or too large for its column.
+        Raises `PlanFormatError`: A number is negative or too large for its column.
         """
         try:
             packed = b"".join(map(_pack, instructions))
@@ -107,7 +105,6 @@ class InstructionRows(Sequence[Instruction]):
         return self.table.astype(_STORED, copy=False).tobytes()
 
     def __len__(self) -> int:
-        """Number of instructions."""
         return len(self.table)
 
     @overload
@@ -115,7 +112,6 @@ class InstructionRows(Sequence[Instruction]):
     @overload
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> "Instruction | InstructionRows":
-        """One instruction, or the rows of a slice."""
         if isinstance(index, slice):
             return type(self)(np.ascontiguousarray(self.table[index]))
         return _instruction(self.table[index].tolist())
@@ -125,7 +121,6 @@ class InstructionRows(Sequence[Instruction]):
         return map(_instruction, self.table.tolist())
 
     def __eq__(self, other: object) -> bool:
-        """Whether the instructions are the same."""
         return isinstance(other, InstructionRows) and np.array_equal(self.table, other.table)
 
     def __hash__(self) -> int:
@@ -133,7 +128,6 @@ class InstructionRows(Sequence[Instruction]):
         return hash(self.pack())
 
     def __repr__(self) -> str:
-        """Python expression that makes these rows."""
         return f"InstructionRows.from_instructions({list(self)})"
 
 

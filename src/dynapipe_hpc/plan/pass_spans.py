@@ -14,8 +14,7 @@ class PassSpans:
 
     Plans of large batches have millions of passes, and most pairs are only stored.
 
-    Attributes:
-        table: Start and end of every pass, shape (n_passes, 2), read-only.
+    `table`: Start and end of every pass, shape (n_passes, 2), read-only.
     """
 
     __slots__ = ("table",)
@@ -40,7 +39,6 @@ class PassSpans:
         return self.table.astype(_STORED, copy=False).tobytes()
 
     def __len__(self) -> int:
-        """Number of passes."""
         return len(self.table)
 
     def __iter__(self) -> Iterator[tuple[float, float]]:
@@ -48,7 +46,6 @@ class PassSpans:
         return ((start_ms, end_ms) for start_ms, end_ms in self.table.tolist())
 
     def __eq__(self, other: object) -> bool:
-        """Whether the times are the same."""
         return isinstance(other, PassSpans) and np.array_equal(self.table, other.table)
 
     def __hash__(self) -> int:

@@ -16,14 +16,9 @@ class MemoryPlan:
     It excludes tensors in transfer: a receive buffer before the pass that reads it, and sent
     gradients, of which up to two wait for the peer (docs/architecture.md says why).
 
-    Attributes:
-        limit: Memory that the rank may use.
-        static: Memory of weights, gradients and optimizer state.
-        stored: Activations of every micro-batch, kept from the start of its Forward to the end of
-            its Backward or BackwardWeight.
-        forward_transient: Additional memory while the Forward of each micro-batch runs.
-        backward_transient: Additional memory while the Backward, BackwardInput or BackwardWeight of
-            each micro-batch runs.
+    `stored`: Activations of every micro-batch, kept from the start of its Forward to the end of its
+    Backward or BackwardWeight. `backward_transient`: Additional memory while the Backward,
+    BackwardInput or BackwardWeight of each micro-batch runs.
     """
 
     limit: int
@@ -47,10 +42,8 @@ class MemoryPlan:
 class Prediction:
     """Predicted times of a rank's iteration, from the planner's simulation.
 
-    Attributes:
-        iteration_ms: Time of the complete iteration over all ranks, update included.
-        passes_ms: (start, end) of every pass of this rank in plan order, from the start of the
-            iteration.
+    `iteration_ms`: Time of the complete iteration over all ranks, update included. `passes_ms`:
+    (start, end) of every pass of this rank in plan order, from the start of the iteration.
     """
 
     iteration_ms: float
@@ -68,14 +61,8 @@ class RankPlan:
     Attributes:
         iteration: Number of the iteration, from 0.
         rank: Rank that executes the plan, numbered among those of its shard, as are peers.
-        replica: Replica that the rank belongs to.
-        stage: Stage that the rank belongs to.
-        hidden_size: Width of the tensors between stages.
         microbatches: Micro-batches of the replica; instructions refer to them by index.
         instructions: Instructions in the order of execution.
-        memory: Memory account of the rank.
-        prediction: Simulated times.
-        boundaries: Boundaries before and after the rank's stage.
         n_stream_shards: Number of shards that divide the tokens of the tensors between stages.
     """
 
