@@ -24,14 +24,8 @@ def self_attention(
 ) -> Block:
     """Self-attention of a row, with its norm.
 
-    Args:
-        width: Width of the residual stream.
-        stream: Part of that width that a shard holds, on average over tokens.
-        heads: Total width of the heads on the shard.
-        vectors: Number of parameters of the norm and the biases.
-        n_joined: Number of the maps of queries, keys and values that share one weight.
-        sources: Total width of the heads of keys (and of values) on the shard; None for `heads`.
-        is_normed: Whether queries and keys go through norms of their own, which keep their inputs.
+    `sources`: Total width of the heads of keys (and of values) on the shard; None for `heads`.
+    `is_normed`: Whether queries and keys go through norms of their own, which keep their inputs.
     """
     both = heads + (heads if sources is None else sources)
     maps = Amount(4 * width * both)
@@ -69,15 +63,10 @@ def feed_forward(
 ) -> Block:
     """Feed-forward block: linear maps to an inner width and back, a function between them.
 
-    Args:
-        width: Width of the residual stream.
-        stream: Part of that width that a shard holds, on average over tokens.
-        inner: Width between the maps, on the shard.
-        vectors: Number of parameters of the norm and the biases.
-        n_kept: Number of tensors of the inner width that backward needs: the function's output
-            and, if its derivative cannot be computed from that, its inputs. For the gradients of
-            as many of the maps there is room until W.
-        n_joined: Number of the maps to the inner width, which share one weight; 2 with a gate.
+    `n_kept`: Number of tensors of the inner width that backward needs: the function's output and,
+    if its derivative cannot be computed from that, its inputs. For the gradients of as many of the
+    maps there is room until W. `n_joined`: Number of the maps to the inner width, which share one
+    weight; 2 with a gate.
     """
     n_maps = n_joined + 1
     return Block(

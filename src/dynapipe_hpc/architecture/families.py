@@ -30,7 +30,6 @@ _ANY: TypeAdapter[FamilyShape] = TypeAdapter(AnyModelShape)
 def shape_from_values(values: Mapping[str, Any]) -> ModelShape:
     """The model of a [model] table.
 
-    Raises:
-        pydantic.ValidationError: A key or value is wrong; places begin with the family.
+    Raises `pydantic.ValidationError`: A key or value is wrong; places begin with the family.
     """
     return _ANY.validate_python(values)

@@ -209,7 +209,6 @@ class TransformersShape(DecoderOnly):
         return apart or n_outputs.get(JOINED, self.attention_size) - self.attention_size
 
     def _adapted(self) -> list[tuple[int, ...]]:
-        """Shapes of the matrices of a layer that have adapters."""
         lora = self.lora
         return [
             shape
@@ -264,5 +263,4 @@ def first_line(error: Exception) -> str:
 
 
 def _float(value: dict[str, Any]) -> Any:
-    """An object of JSON, or the infinite number that `transformers` writes as one."""
     return float(value["__float__"]) if value.keys() == {"__float__"} else value
