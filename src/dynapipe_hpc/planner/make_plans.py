@@ -243,9 +243,7 @@ def place_transfers(
     cpp/include/dynapipe/plan/place_transfers.hpp.
 
     Returns instructions of each stage, which end with ReduceGradients and StepOptimizer, unless the
-    schedule has forward passes only.
-
-    Source: Paper, section "Communication Planning".
+    schedule has forward passes only. Source: Paper, section "Communication Planning".
     """
     rows = _kernels.place_transfers(schedule.codes, timeline.end_ms, np.array(peers, np.uint32))
     return list(map(InstructionRows, rows))

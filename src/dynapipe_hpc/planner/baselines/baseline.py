@@ -100,9 +100,8 @@ def _packed(
 def next_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
     """Puts items into bins in the order given; only the last bin is ever open.
 
-    `sizes`: Sizes of items, >= 1; one larger than `capacity` is alone in its bin.
-
-    Source: Johnson, "Near-optimal bin packing algorithms", MIT 1973.
+    `sizes`: Sizes of items, >= 1; one larger than `capacity` is alone in its bin. Source: Johnson,
+    "Near-optimal bin packing algorithms", MIT 1973.
     """
     bins: list[list[int]] = []
     room = 0
@@ -121,9 +120,8 @@ def deal(rows: Groups, n_replicas: int) -> list[list[list[int]]]:
     The last item of the last row becomes a row of its own at the end, until the number of rows is
     a multiple of the replicas; a row gives all but one of its items, then the one before it.
 
-    Returns rows per replica, in the given order.
-
-    Raises `TooFewMicroBatchesError`: A replica would have nothing to do.
+    Returns rows per replica, in the given order. Raises `TooFewMicroBatchesError`: A replica would
+    have nothing to do.
     """
     hands = [list(row) for row in rows]
     for donor in reversed(range(len(rows))):
@@ -193,11 +191,8 @@ def _ordered_groups(work: FloatArray, items: IntArray, n_groups: int) -> list[li
 def balanced_groups(work: FloatArray, n_groups: int) -> list[list[int]]:
     """Groups items by the largest differencing method, and exchanges items to improve on that.
 
-    Returns per group its items, ascending.
-
-    Raises `TooFewMicroBatchesError`: There are fewer items than groups.
-
-    Source: `planner.batch.replicas.balance`; the refinement by swaps as in prime-rl.
+    Returns per group its items, ascending. Raises `TooFewMicroBatchesError`: There are fewer items
+    than groups. Source: `planner.batch.replicas.balance`; the refinement by swaps as in prime-rl.
     """
     return lower_by_swaps(work, balance(work, n_groups))
 

@@ -17,10 +17,9 @@ def in_every_mode(
 ) -> Choice:
     """Plans an iteration in every mode separately, least recomputation first.
 
-    `only_first`: Whether to stop at the first mode with a plan that keeps within memory.
-
-    Raises `DoesNotFitError` or `NotMeasuredError` or `InfeasibleScheduleError`: There is no plan in
-    any mode; the error is that of the last one, which keeps least.
+    `only_first`: Whether to stop at the first mode with a plan that keeps within memory. Raises
+    `DoesNotFitError` or `NotMeasuredError` or `InfeasibleScheduleError`: There is no plan in any
+    mode; the error is that of the last one, which keeps least.
     """
     tried: list[Candidate | Infeasible] = []
     failures: list[InputError] = []

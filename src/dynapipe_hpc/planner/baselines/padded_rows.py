@@ -57,7 +57,6 @@ def dense_packing(
     micro-batch but the last, which has what is left, and of fewer where replicas would have none.
     `row_tokens`: Length of every row; rows of an iteration with a longer sample are as long as
     that. `target_tokens`: Length of a target's row in the same way, in an encoder-decoder model.
-
     Source: Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, evaluation.
     """
     least = RowSize(padded(row_tokens), padded(target_tokens) if cost.is_encoder_decoder else 0)
@@ -116,9 +115,8 @@ def first_fit_decreasing(needed: IntArray, capacity: IntArray) -> list[list[int]
     of the same share in the order given.
 
     `needed`: Sizes of items, at most `capacity`, shape (n_items, n_dimensions). `capacity`: Sizes
-    of a bin, >= 1, shape (n_dimensions,).
-
-    Source: Johnson, "Near-optimal bin packing algorithms", MIT 1973.
+    of a bin, >= 1, shape (n_dimensions,). Source: Johnson, "Near-optimal bin packing algorithms",
+    MIT 1973.
     """
     free = np.tile(capacity, (len(needed), 1))
     bins: list[list[int]] = []

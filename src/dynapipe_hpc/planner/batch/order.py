@@ -28,9 +28,7 @@ def orders(samples: Sequence[Sample], is_encoder_decoder: bool) -> list[list[Sam
     """Orders in which neighbours need little padding; only plans show which is best.
 
     `samples`: Samples in any order, at least one. Returns the samples in every order, the plainest
-    first.
-
-    Source: DynaPipe, section "Micro-batch Construction".
+    first. Source: DynaPipe, section "Micro-batch Construction".
     """
     if not is_encoder_decoder:
         return [order_samples(samples)]

@@ -35,11 +35,9 @@ def balance_replicas(
     of one with the least loaded of the other, until one assignment is left. See balance_work.hpp.
 
     `n_replicas`: Number of replicas, >= 1. Returns indices into `microbatches` per replica,
-    ascending. Replica 0 has micro-batch 0.
-
-    Raises `TooFewMicroBatchesError`: A replica would have nothing to do.
-
-    Source: Karmarkar and Karp, "The differencing method of set partitioning", UCB/CSD 82/113, 1982.
+    ascending. Replica 0 has micro-batch 0. Raises `TooFewMicroBatchesError`: A replica would have
+    nothing to do. Source: Karmarkar and Karp, "The differencing method of set partitioning",
+    UCB/CSD 82/113, 1982.
     """
     return balance(bottleneck_ms(microbatch_costs(microbatches, cost)), n_replicas)
 

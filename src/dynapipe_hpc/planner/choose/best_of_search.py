@@ -134,10 +134,9 @@ def search_spaces(
     come first; they are the only ones if these samples cannot run whole, or are to be slices of so
     many tokens.
 
-    `samples`: Samples of the iteration, in any order.
-
-    Raises `DoesNotFitError` or `NotMeasuredError`: A sample cannot run. Raises
-    `TooFewMicroBatchesError`: There are fewer samples than replicas.
+    `samples`: Samples of the iteration, in any order. Raises `DoesNotFitError` or
+    `NotMeasuredError`: A sample cannot run. Raises `TooFewMicroBatchesError`: There are fewer
+    samples than replicas.
     """
     if len(samples) < cluster.n_replicas:
         raise TooFewMicroBatchesError.from_counts(len(samples), cluster.n_replicas)

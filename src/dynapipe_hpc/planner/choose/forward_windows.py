@@ -75,9 +75,8 @@ def forward_only(
     """Forward passes of all micro-batches on every stage, in the order in which they enter.
 
     `costs`: Costs of the replica's micro-batches, which keep nothing after their forward pass.
-    `activation_limit_bytes`: Device memory less static memory, shape (n_stages,).
-
-    Raises `InfeasibleScheduleError`: A micro-batch does not fit on a stage.
+    `activation_limit_bytes`: Device memory less static memory, shape (n_stages,). Raises
+    `InfeasibleScheduleError`: A micro-batch does not fit on a stage.
     """
     check_each_fits(costs, activation_limit_bytes, may_slice=True)
     codes = len(PassKind) * np.arange(costs.n_microbatches, dtype=np.int32) + PassKind.FORWARD

@@ -62,7 +62,6 @@ def layer_estimates(
     n_shards: int = 1,
     recompute: Recompute = Recompute.NONE,
 ) -> dict[str, LayerEstimate]:
-    """Estimates by kind of part."""
     token_bytes = element_bytes * hidden_size
     estimates = {}
     for kind, part in parts.items():

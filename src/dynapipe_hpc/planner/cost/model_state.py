@@ -31,9 +31,8 @@ def state_factor_of_rank(state_factor: float, element_bytes: int, cluster: Clust
     With `cluster.zero_stage` 1, replicas partition the optimizer state, float32 copies of 16-bit
     weights included; weights and gradients are on all of them.
 
-    `state_factor`: The same without ZeRO. `element_bytes`: Bytes per number of a weight.
-
-    Source: Rajbhandari et al., "ZeRO", SC 2020, section 5.1.
+    `state_factor`: The same without ZeRO. `element_bytes`: Bytes per number of a weight. Source:
+    Rajbhandari et al., "ZeRO", SC 2020, section 5.1.
     """
     if cluster.zero_stage == 0:
         return state_factor

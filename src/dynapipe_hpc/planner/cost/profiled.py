@@ -184,7 +184,6 @@ class _Selection(NamedTuple):
         return [Layout.PADDED, Layout.PACKED] if has_packed else [Layout.PADDED]
 
     def layers(self, mode: ExecutionMode, kinds: Iterable[str]) -> dict[str, LayerProfile]:
-        """Measurements of layers by kind."""
         return {kind: self._layer(self.key(mode, kind)) for kind in kinds}
 
     def measured_plain(self, layout: Layout, kinds: Iterable[str]) -> dict[str, LayerProfile]:

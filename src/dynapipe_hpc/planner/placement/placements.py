@@ -23,13 +23,9 @@ PROBE = (1, 1, 2, 1)
 class PartCosts:
     """Costs of the parts of a stage, which add up: times, or bytes.
 
-    Attributes:
-        first_layer: Cost of one of these layers.
-        second_layer: Cost of a layer of a decoder that follows an encoder; 0 without one.
-        first_side: Cost of having any layers of the first kind on a stage.
-        first: Additional cost of the first stage.
-        turn: Additional cost of the stage where a decoder that follows an encoder begins.
-        last: Additional cost of the last stage.
+    `first_layer`: Cost of one of these layers. `second_layer`: Cost of a layer of a decoder that
+    follows an encoder; 0 without one. `turn`: Additional cost of the stage where a decoder that
+    follows an encoder begins.
     """
 
     n_first_side: int

@@ -16,12 +16,9 @@ def adaptive(
     run has arrived, whatever the micro-batches cost. Where a micro-batch needs much memory while
     its backward pass runs, others may overtake it on their way back.
 
-    `activation_limit_bytes`: Device memory less static memory, shape (n_stages,).
-
-    Raises `InfeasibleScheduleError`: A micro-batch does not fit on a stage alone. Whenever all do,
-    a schedule is found.
-
-    Source: The memory-aware injection of Jiang et al., "DynaPipe", EuroSys 2024,
+    `activation_limit_bytes`: Device memory less static memory, shape (n_stages,). Raises
+    `InfeasibleScheduleError`: A micro-batch does not fit on a stage alone. Whenever all do, a
+    schedule is found. Source: The memory-aware injection of Jiang et al., "DynaPipe", EuroSys 2024,
     doi:10.1145/3627703.3629585, in simulated time instead of cycles.
     """
     return _list_schedule(costs, activation_limit_bytes, link, split_backward=False)
@@ -34,13 +31,10 @@ def adaptive_split(
 
     W also runs when the memory that it frees is needed.
 
-    `activation_limit_bytes`: Device memory less static memory, shape (n_stages,).
-
-    Raises `InfeasibleScheduleError`: A micro-batch does not fit on a stage alone. Whenever all do,
-    a schedule is found.
-
-    Source: Separate passes for weight gradients: Qi et al., "Zero Bubble Pipeline Parallelism",
-    ICLR 2024, arXiv:2401.10241.
+    `activation_limit_bytes`: Device memory less static memory, shape (n_stages,). Raises
+    `InfeasibleScheduleError`: A micro-batch does not fit on a stage alone. Whenever all do, a
+    schedule is found. Source: Separate passes for weight gradients: Qi et al., "Zero Bubble
+    Pipeline Parallelism", ICLR 2024, arXiv:2401.10241.
     """
     return _list_schedule(costs, activation_limit_bytes, link, split_backward=True)
 

@@ -16,10 +16,8 @@ def check_each_fits(
 
     `activation_limit_bytes`: Device memory less static memory, shape (n_stages,). `may_slice`:
     Whether slices may be among them. They go back in another order than they come, which a fixed
-    order of passes has not.
-
-    Raises `InfeasibleScheduleError`: A micro-batch does not fit; names the first, and the stage. Or
-    there are slices.
+    order of passes has not. Raises `InfeasibleScheduleError`: A micro-batch does not fit; names the
+    first, and the stage. Or there are slices.
     """
     if costs.later_slices is not None and not may_slice:
         raise InfeasibleScheduleError("slices of samples need an adaptive schedule")
@@ -39,10 +37,8 @@ def check_peaks(
     """Refuses a schedule in which a stage needs more than its limit.
 
     `schedule`: The schedule, from a rule with a fixed order. `activation_limit_bytes`: Device
-    memory less static memory, shape (n_stages,).
-
-    Raises `InfeasibleScheduleError`: A stage needs too much; names the rule and the stage that
-    exceeds its limit most.
+    memory less static memory, shape (n_stages,). Raises `InfeasibleScheduleError`: A stage needs
+    too much; names the rule and the stage that exceeds its limit most.
     """
     peaks = _kernels.activation_peaks(schedule.codes, costs.checked)
     stage = int(np.argmax(peaks - activation_limit_bytes))

@@ -42,9 +42,8 @@ def schedule_pipeline(
     """Schedules micro-batches by the rule whose gradients are reduced first in the simulation.
 
     `microbatches`: Micro-batches of one replica, in the order in which they enter the pipeline.
-    `rules`: Rules to try, at least one; ties go to the first.
-
-    Raises `InfeasibleScheduleError`: No rule keeps within memory; gives the reason for each.
+    `rules`: Rules to try, at least one; ties go to the first. Raises `InfeasibleScheduleError`: No
+    rule keeps within memory; gives the reason for each.
     """
     return schedule_priced(
         microbatches, microbatch_costs(microbatches, cost), cost, cluster, rules=rules
@@ -62,9 +61,8 @@ def schedule_priced(
     """Schedules micro-batches whose costs are known, see `schedule_pipeline`.
 
     `microbatches`: Micro-batches of one replica, in the order in which they enter the pipeline.
-    `rules`: Rules to try, at least one; ties go to the first.
-
-    Raises `InfeasibleScheduleError`: No rule keeps within memory; gives the reason for each.
+    `rules`: Rules to try, at least one; ties go to the first. Raises `InfeasibleScheduleError`: No
+    rule keeps within memory; gives the reason for each.
     """
     room_bytes = activation_room_bytes(cost, cluster)
     costs = replace(costs, reduce_ms=extra_reduce_ms(cost))

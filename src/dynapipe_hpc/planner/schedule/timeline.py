@@ -20,7 +20,6 @@ class Timeline:
         send_end_ms: End of that transfer, when the neighbouring stage has the data, same shape.
         peak_bytes: Peak memory of each stage, static memory included, shape (n_stages,).
         busy_ms: Time in which each stage computes, shape (n_stages,).
-        makespan_ms: End of the last pass.
     """
 
     start_ms: FloatArray

@@ -62,10 +62,9 @@ def price_windows(
     `samples`: Samples in the order to be cut, at least one. `token_multiple`: Multiple that rows
     are padded to, itself one of 8. `may_misfit`: Whether there may be samples that cannot run
     whole. `may_bundle`: Whether neighbours of large batches may stay together, see `bundles`. If
-    memory is so scarce that some bundle cannot run where its samples could, they do not.
-
-    Raises `DoesNotFitError`: A sample alone needs more memory than a stage has. Raises
-    `NotMeasuredError`: The cost model does not know what a sample alone costs.
+    memory is so scarce that some bundle cannot run where its samples could, they do not. Raises
+    `DoesNotFitError`: A sample alone needs more memory than a stage has. Raises `NotMeasuredError`:
+    The cost model does not know what a sample alone costs.
     """
     lengths = document_lengths(samples, cost.is_encoder_decoder)
     price = partial(

@@ -54,7 +54,6 @@ class WindowTable:
         cells: Indices into `costs` of windows of 1, 2, ... samples, for every mode and row; -1
             where they may not be used.
         spans: Begin and end of the cells of every mode and row, shape (n_modes, n_rows, 2).
-        shapes: Shapes of the micro-batches that were looked up, usable or not.
         sliced: Slices of the samples that run as such; a sample's entry in `costs` adds up theirs.
     """
 

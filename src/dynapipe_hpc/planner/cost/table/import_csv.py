@@ -55,9 +55,7 @@ def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTa
     transient memory of backward passes, and the update take nothing.
 
     `profiles`: Times and memory per layer, micro-batch size and lengths. `parameters`: Megabytes of
-    weights per layer.
-
-    Raises `InputError`: A file cannot be read; names file and line.
+    weights per layer. Raises `InputError`: A file cannot be read; names file and line.
     """
     measured = _read(profiles, _measurement)
     sizes = dict(_read(parameters, _weight_bytes))

@@ -144,7 +144,6 @@ class LayerProfile:
 
     @property
     def grids(self) -> dict[str, FloatArray]:
-        """All grids that there are, by quantity."""
         names = (*QUANTITIES, *HALVES)
         return {name: grid for name in names if (grid := getattr(self, name)) is not None}
 
