@@ -70,7 +70,6 @@ class KeyTable:
     chosen: str = ""
 
     def full_name(self, key: ConfigKey) -> str:
-        """Name of one of its keys, from the root of the configuration."""
         return f"{self.path}.{key.name}"
 
 

@@ -29,7 +29,6 @@ class EvaluationSamples:
 
     @property
     def samples(self) -> list[Sample]:
-        """Samples of all batches."""
         return [sample for batch in self.batches for sample in batch]
 
     def describe(self, config: EvaluationConfig) -> str:

@@ -271,7 +271,6 @@ class Experiment:
 
     @cached_property
     def planner(self) -> Planner:
-        """The planner of the iterations."""
         return self.planner_of(self.placement)
 
     @property

@@ -81,7 +81,6 @@ class Finetune:
 
     @property
     def data(self) -> Path:
-        """The dataset."""
         return self.sources[0] if self.is_dataset else self.output / "data.h5"
 
     @property
@@ -95,7 +94,6 @@ class Finetune:
 
     @property
     def run(self) -> Path:
-        """The run folder."""
         return self.output / "run"
 
     @property

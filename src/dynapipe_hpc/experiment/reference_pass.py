@@ -57,7 +57,6 @@ class ReferenceFile:
 
     @property
     def source(self) -> Path:
-        """The file that is read."""
         return self.shared if self.shared and not self.path.exists() else self.path
 
     @property
@@ -116,7 +115,6 @@ class ReferencePass(NamedTuple):
 
     @property
     def n_pairs(self) -> int:
-        """Number of pairs."""
         return sum(map(len, self.batches))
 
     def missing(self, known: npt.NDArray[np.float64]) -> list[Sequence[Sample]]:

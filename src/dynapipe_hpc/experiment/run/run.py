@@ -31,11 +31,10 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
 
     The run folder is created, or continued from its newest checkpoint.
 
-    Returns the exit code: 0, or 75 if the run was asked to stop before its last iteration.
-
-    Raises `SystemExit`: Costs were measured on another kind of device, the device cannot be used,
-    another run writes the folder, or a planner failed; the first rank has said why. Raises
-    `RunError`: Training cannot continue.
+    Returns the exit code: 0, or 75 if the run was asked to stop before its last iteration. Raises
+    `SystemExit`: Costs were measured on another kind of device, the device cannot be used, another
+    run writes the folder, or a planner failed; the first rank has said why. Raises `RunError`:
+    Training cannot continue.
     """
     host = prepare_for_host(job, experiment)
     with open_run(job, experiment, output) as run:
