@@ -91,7 +91,6 @@ class StoredAttributes(Mapping[str, Any]):
         return _own_type(name, self._owner.attrs[name])
 
     def __iter__(self) -> Iterator[str]:
-        """Names of the attributes."""
         return iter(self._owner.attrs)
 
     def __len__(self) -> int:

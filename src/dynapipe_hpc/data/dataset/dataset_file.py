@@ -174,7 +174,6 @@ class DatasetFile:
 
     @property
     def n_samples(self) -> int:
-        """Number of samples."""
         return len(self.task_ids)
 
     @property
@@ -303,9 +302,8 @@ class DamagedSampleError(InputError):
 def verify_dataset(path: Path) -> str:
     """Reads all samples of a dataset, and compares them with their checksums.
 
-    Returns the `content_sha256` of the dataset.
-
-    Raises `InputError`: Names all samples that differ, or the first that cannot be read.
+    Returns the `content_sha256` of the dataset. Raises `InputError`: Names all samples that differ,
+    or the first that cannot be read.
     """
     with DatasetFile(path) as dataset:
         damaged = list(dataset.damaged_samples())

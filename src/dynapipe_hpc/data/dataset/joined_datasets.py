@@ -16,12 +16,10 @@ from dynapipe_hpc.data.token_block import TokenArray
 class JoinedDatasets:
     """Datasets of the same tokenizer, read as one: ids of samples and tasks go through all of them.
 
-    Attributes:
-        starts: Id of the first sample of every dataset, then the number of samples.
-        input_lengths: Number of input tokens of every sample, shape (n_samples,).
-        target_lengths: Number of target tokens of every sample, >= 1, shape (n_samples,).
-        rejected_lengths: Number of tokens of every rejected answer, 0 where there is none.
-        task_ids: Task id of every sample, shape (n_samples,).
+    `input_lengths`: Number of input tokens of every sample, shape (n_samples,). `target_lengths`:
+    Number of target tokens of every sample, >= 1, shape (n_samples,). `rejected_lengths`: Number of
+    tokens of every rejected answer, 0 where there is none. `task_ids`: Task id of every sample,
+    shape (n_samples,).
     """
 
     def __init__(self, files: Mapping[str, DatasetFile]) -> None:

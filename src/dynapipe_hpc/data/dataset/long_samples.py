@@ -51,7 +51,6 @@ class UsedTokens(NamedTuple):
 
 
 def used_of(dataset: Dataset, config: DataConfig) -> UsedTokens:
-    """The samples and tokens used of a dataset, or of all datasets of a mixture."""
     parts, n_before = [], 0
     for file, path in zip(dataset.files, config.paths, strict=True):
         used = used_of_file(file, config.alone(path))
@@ -180,7 +179,6 @@ class InputEnds:
         return inputs[length - input_tokens :], targets
 
     def first_token(self, sample_id: int) -> int:
-        """The first token of the uncut sample."""
         return self._dataset.first_token(sample_id)
 
 

@@ -29,10 +29,9 @@ class Mixture:
     its place in proportion to their rates.
 
     `rates`: Share of the draws that each dataset has, > 0, together 1. `epochs`: Most epochs of
-    each dataset; None for no limit.
-
-    Source: Webster's method of apportionment, seat by seat; in scheduling: Waldspurger and Weihl,
-    "Stride Scheduling: Deterministic Proportional-Share Resource Management", MIT, 1995.
+    each dataset; None for no limit. Source: Webster's method of apportionment, seat by seat; in
+    scheduling: Waldspurger and Weihl, "Stride Scheduling: Deterministic Proportional-Share Resource
+    Management", MIT, 1995.
     """
 
     names: tuple[str, ...]

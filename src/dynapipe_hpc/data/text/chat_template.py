@@ -105,7 +105,6 @@ class ChatText:
             raise RefusalError(f"{self.name} refuses the messages: {quoted(what)}") from None
 
     def whole(self) -> Rendered:
-        """Text of all messages."""
         return self.until(len(self.messages))
 
     def answering(self, k: int, content: str) -> Self:

@@ -54,7 +54,6 @@ class Arguments(dict[str, Any]):
     """Arguments of a call, which a template must write as JSON."""
 
     def __init__(self, arguments: Mapping[str, Any], as_json_text: str) -> None:
-        """Takes the arguments, and their text."""
         super().__init__(arguments)
         self.as_json_text = as_json_text
 
@@ -78,7 +77,6 @@ class Message(NamedTuple):
 
 
 def message_from(value: object, name: str) -> Message:
-    """A message of a record."""
     if not isinstance(value, dict):
         raise InputError(f"field '{name}' is {kind_of(value)}, not a message")
     check_texts(name, value)

@@ -33,7 +33,6 @@ class ChatSample(NamedTuple):
 def render(
     conversation: Conversation, template: ChatTemplate, turns: Turns, tokenizer: Tokenizer
 ) -> TurnSamples:
-    """Texts of the samples of a conversation."""
     check_special_tokens(conversation, tokenizer)
     return turn_samples(conversation, template.apply(conversation), turns)
 

@@ -156,7 +156,6 @@ class VocabularyTokenizer:
         vocab_size: Largest token id + 1, added tokens included.
         start_id: Id of the token that models read before every sample; None for no such token.
         input_end_id: Id of the token that ends every input; None for no such token.
-        special_tokens: Whether text that spells the name of a special token becomes that token.
         added_ids: Ids of the added tokens, which are names rather than pieces of text, by name.
     """
 
