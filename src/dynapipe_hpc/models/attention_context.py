@@ -42,7 +42,6 @@ class SliceDocuments(OnDevice):
 
     @property
     def n_tokens(self) -> int:
-        """Number of tokens of the slice."""
         return self.queries.longest
 
     @property
@@ -388,7 +387,6 @@ class AttentionContext(OnDevice):
         scale: float | None = None,
         window: int | None = None,
     ) -> Tensor:
-        """Attention as `attend` has it, of queries and keys that are turned already."""
         if self.branches is not None:
             return self.branches.attend(scaled(query, scale), key, value, window)
         if self.slice is None:

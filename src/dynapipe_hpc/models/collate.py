@@ -44,13 +44,10 @@ class TokenReader(Protocol):
 class IterationTokens:
     """Tokens of the samples of an iteration's global batch, and their weights in the loss.
 
-    Attributes:
-        samples: Samples by id, with the number of tokens used of each.
-        weights: Weight in the loss of each trained token of a sample, by sample id; of a preference
-            pair, its own.
-        start_id: Token before the first of every sample; None if each has its own.
-        iteration: Iteration of training, on which dropout depends; None to drop nothing.
-        rejected: Gives the tokens of rejected answers; None if no sample is a preference pair.
+    `weights`: Weight in the loss of each trained token of a sample, by sample id; of a preference
+    pair, its own. `start_id`: Token before the first of every sample; None if each has its own.
+    `iteration`: Iteration of training, on which dropout depends; None to drop nothing. `rejected`:
+    Gives the tokens of rejected answers; None if no sample is a preference pair.
     """
 
     samples: Mapping[int, Sample]

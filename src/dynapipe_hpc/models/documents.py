@@ -200,7 +200,6 @@ class Documents(OnDevice):
 
     @property
     def lengths(self) -> list[int]:
-        """Length of each in tokens."""
         return [end - start for start, end in pairwise(self.offsets)]
 
     @cached_property

@@ -85,7 +85,6 @@ class KeyValueCache:
         self._layers: dict[int, LayerCache] = {}
 
     def layer(self, index: int) -> LayerCache:
-        """The cache of a layer, by its index in the stage."""
         return self._layers.setdefault(index, LayerCache(self._n_tokens))
 
     @property

@@ -42,5 +42,4 @@ def tied_weights(shape: ModelShape, placement: Placement, n_shards: int) -> Tied
 
 
 def paired_stages(tied: Tied) -> tuple[tuple[int, ...], ...]:
-    """Stages of each weight that is exchanged in pairs."""
     return tuple(weight.stages for weight in tied.values() if weight.in_pairs)

@@ -124,7 +124,6 @@ class SpreadStream(ResidualStream):
         return functional.embedding(numbers if positions is None else positions[numbers], table)
 
     def own_tokens(self, whole: Tensor) -> Tensor:
-        """This shard's tokens of a tensor with all of them."""
         first = self._shards.shard * self.n_own
         own = whole.flatten(0, 1)[first : first + self.n_own]
         return _filled_up(own, self.n_own)

@@ -90,7 +90,6 @@ def attention_interface(
     """Attention as `transformers` calls it, in the context of `attending_within`.
 
     Returns attended values, shape (rows, tokens, heads, head size), and no weights of attention.
-
     Raises `InputError`: An option is not among them. Raises `AttentionReached`: Inside
     `reached_attention`.
     """

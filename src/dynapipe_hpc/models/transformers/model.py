@@ -58,7 +58,6 @@ class BuiltModel:
 
     @property
     def embedding(self) -> nn.Module:
-        """The embedding of tokens."""
         module: nn.Module = self.whole.get_input_embeddings()
         return module
 
