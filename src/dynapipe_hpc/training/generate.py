@@ -86,9 +86,8 @@ class Sampling:
     """Choice of the next token.
 
     `temperature`: Divisor of logits; 0 for the likeliest token. `top_p`: Share of the probability
-    that the tokens to choose from have together, the likeliest first (nucleus sampling).
-
-    Source: Holtzman et al., "The Curious Case of Neural Text Degeneration", arXiv:1904.09751.
+    that the tokens to choose from have together, the likeliest first (nucleus sampling). Source:
+    Holtzman et al., "The Curious Case of Neural Text Degeneration", arXiv:1904.09751.
     """
 
     temperature: float = 0.0

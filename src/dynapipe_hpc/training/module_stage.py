@@ -286,9 +286,8 @@ class ModuleStage(Generic[BatchT]):
         `microbatch`: The micro-batch, which is no slice. `shape`: Shape of the activation that the
         stage before sends, in place of which it gets zeros; None on the first stage.
         `split_backward`: Whether gradients of weights have a pass of their own. Returns the peak of
-        its memory in bytes, see `ActivationMemory`.
-
-        Raises `MemoryError`: The device lacks the memory.
+        its memory in bytes, see `ActivationMemory`. Raises `MemoryError`: The device lacks the
+        memory.
         """
         weights = self._optimizer.parameters.weights
         try:

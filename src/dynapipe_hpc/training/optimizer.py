@@ -25,9 +25,8 @@ class ZeroPartition:
     """Part of flat buffers that a replica updates: one of equal parts with ZeRO-1, otherwise all.
 
     `is_part`: Whether replicas divide the state among them (ZeRO-1). `n_parts`: Number of equal
-    parts into which flat buffers can be divided, one per replica.
-
-    Source: Rajbhandari et al., "ZeRO", SC 2020: optimizer state partitioning.
+    parts into which flat buffers can be divided, one per replica. Source: Rajbhandari et al.,
+    "ZeRO", SC 2020: optimizer state partitioning.
     """
 
     def __init__(self, collectives: Collectives, *, is_part: bool) -> None:

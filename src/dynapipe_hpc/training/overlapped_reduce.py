@@ -42,7 +42,6 @@ class OverlappedGradientReduce:
         tied: Collection[nn.Parameter] = (),
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
-        """Watches the gradients of parameters."""
         self._collectives = collectives
         matrices_of = _buckets(own_parameters, tied, bucket_bytes)
         self._buckets = [bucket for bucket, _ in matrices_of]

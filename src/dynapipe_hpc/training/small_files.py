@@ -53,7 +53,6 @@ def copy_small_files(source: Path, target: Path) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
     try:
         value = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:

@@ -137,9 +137,8 @@ class CheckpointReader:
     def fill(self, parts: Sequence[StatePart], *, converting: bool = False) -> None:
         """Overwrites parts with what all ranks wrote, even if they had cut the model otherwise.
 
-        `converting`: Whether the checkpoint may hold them in another type.
-
-        Raises `DamagedError`: Another model wrote the checkpoint.
+        `converting`: Whether the checkpoint may hold them in another type. Raises `DamagedError`:
+        Another model wrote the checkpoint.
         """
         of_rank: dict[int, list[_Piece]] = {}
         for part in parts:

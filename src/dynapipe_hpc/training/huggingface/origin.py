@@ -51,7 +51,6 @@ MAPPINGS: Mapping[str, ModelTypeMapping] = {
 
 
 def mapping_of(settings: Settings, family: str | None = None) -> ModelTypeMapping:
-    """The mapping of a model's type."""
     model_type = settings.get("model_type", "")
     if model_type not in MAPPINGS and not is_decoder(settings):
         if problem := media_problem(settings):
