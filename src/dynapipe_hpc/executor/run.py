@@ -90,9 +90,8 @@ def launch_plan(
 ) -> LaunchedPlan:
     """Executes a plan, instruction by instruction, without waiting for the device.
 
-    `clock`: Clock that is read around every instruction and evaluated after the iteration.
-
-    Raises `RunError`: An instruction found a reason to end the run. Raises `ExecutionError`: An
+    `clock`: Clock that is read around every instruction and evaluated after the iteration. Raises
+    `RunError`: An instruction found a reason to end the run. Raises `ExecutionError`: An
     instruction failed in another way.
     """
     run = _PlanRun(plan, stage, transport)

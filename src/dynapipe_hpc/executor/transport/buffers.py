@@ -29,5 +29,4 @@ class Buffers:
         return self._held[number][:n_numbers].view(shape)
 
     def clear(self) -> None:
-        """Frees all buffers."""
         self._held.clear()

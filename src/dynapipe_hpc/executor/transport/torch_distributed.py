@@ -146,7 +146,6 @@ class TorchTransport:
     def __init__(
         self, groups: Mapping[Payload, ProcessGroup], device: torch.device, dtype: torch.dtype
     ) -> None:
-        """Opens the transport."""
         self._groups = groups
         self._sends: dict[_Key, _Send] = {}
         self._receives: dict[_Key, _Receive] = {}
@@ -355,7 +354,6 @@ class Communicators:
 
     @property
     def n(self) -> int:
-        """Number of all of them."""
         return self.transfers + self.copies + self.sums
 
     @property
