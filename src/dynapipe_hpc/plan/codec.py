@@ -47,10 +47,8 @@ def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:
     The hash is BLAKE2b of 8 bytes and also serves as the checksum, so that one pass over the bytes
     suffices. It is fast on any machine, without special instructions, and part of Python.
 
-    `plans`: Plans of all ranks, by rank.
-
-    Raises `PlanFormatError`: A number is negative or too large for its column, or the memory plan
-    does not have one entry per micro-batch.
+    `plans`: Plans of all ranks, by rank. Raises `PlanFormatError`: A number is negative or too
+    large for its column, or the memory plan does not have one entry per micro-batch.
     """
     bodies = _bodies(plans)
     # A hash object can continue after its digest was taken.

@@ -58,12 +58,9 @@ class RankPlan:
     with the ranks of its own shard. Plans number the ranks of a shard from 0: replica x n_stages +
     stage.
 
-    Attributes:
-        iteration: Number of the iteration, from 0.
-        rank: Rank that executes the plan, numbered among those of its shard, as are peers.
-        microbatches: Micro-batches of the replica; instructions refer to them by index.
-        instructions: Instructions in the order of execution.
-        n_stream_shards: Number of shards that divide the tokens of the tensors between stages.
+    `iteration`: Number of the iteration, from 0. `rank`: Rank that executes the plan, numbered
+    among those of its shard, as are peers. `microbatches`: Micro-batches of the replica;
+    instructions refer to them by index. `instructions`: Instructions in the order of execution.
     """
 
     iteration: int
