@@ -182,10 +182,7 @@ def rank_plans(
     hidden_size: int,
     boundaries: Sequence[Boundary],
 ) -> list[RankPlan]:
-    """Writes one plan per stage of every replica, by rank; all shards of a stage execute it.
-
-    `pipelines`: Pipelines, one per replica.
-    """
+    """Writes one plan per stage of every replica, by rank; all shards of a stage execute it."""
     entering = (Boundary.ROWS, *boundaries[:-1])
     predicted_ms = iteration_ms([pipeline.timeline for pipeline in pipelines], cost)
     return [

@@ -30,10 +30,7 @@ class RowLengths(NamedTuple):
 
 
 class Preferences(NamedTuple):
-    """Numbers of samples of which some are preference pairs. Arrays of shape (n_samples,).
-
-    `pairs`: Pairs of tokens, see `Sample.attention_pairs`.
-    """
+    """Numbers of samples of which some are preference pairs. Arrays of shape (n_samples,)."""
 
     n_documents: npt.NDArray[np.int64]
     pairs: npt.NDArray[np.int64]

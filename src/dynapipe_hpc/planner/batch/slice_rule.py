@@ -42,10 +42,7 @@ SPARE_SHARE = 0.01
 
 
 class Cut(NamedTuple):
-    """Slices of a sample.
-
-    `slices`: The slices of it, in order; at least two.
-    """
+    """Slices of a sample."""
 
     sample: Sample
     slices: tuple[Slice, ...]

@@ -11,10 +11,7 @@ from dynapipe_hpc.planner.schedule.update import iteration_ms
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A plan of an iteration.
-
-    `pipelines`: One per replica.
-    """
+    """A plan of an iteration."""
 
     way: str
     pipelines: Sequence[Pipeline]
@@ -66,8 +63,5 @@ class Choice:
 
     @property
     def pipelines(self) -> Sequence[Pipeline]:
-        """The pipelines of the best plan, one per replica.
-
-        Raises `InfeasibleScheduleError`: There is no plan.
-        """
+        """The pipelines of the best plan, one per replica; raises `InfeasibleScheduleError`."""
         return self.best.pipelines

@@ -36,10 +36,7 @@ class ReplicaScheduler:
     def schedule(
         self, way: str, replicas: Sequence[Sequence[MicroBatch]], costs: Sequence[StageCosts]
     ) -> Candidate | Infeasible:
-        """Schedules the replicas of a plan.
-
-        `replicas`: Micro-batches of every replica, in the order in which they enter the pipeline.
-        """
+        """Schedules the replicas of a plan."""
         try:
             pipelines = [
                 self._pipeline(_Replica(tuple(microbatches), slowness), priced)

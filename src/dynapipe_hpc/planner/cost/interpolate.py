@@ -23,15 +23,12 @@ class Interpolator:
     Below the smallest point the costs are those at that point. Beyond the largest, with more than
     `most_tokens`, and wherever an infeasible point has a nonzero weight, they are infinite.
 
-    Attributes:
-        axes: Ascending sizes: rows, tokens per row and target tokens.
-        points: Costs of every kind of stage without boundaries, infinite where infeasible, shape
-            (n_rows, n_lengths, n_target_lengths, n_kinds, len(Cost)).
-        most_tokens: Tokens of the largest micro-batch of every kind of stage, on both sides
-            together, shape (n_kinds,).
-        kind_of_stage: Kind of each stage, shape (n_stages,).
-        boundary_bytes_per_token: Bytes that a stage of every kind sends per token and per target
-            token, shape (n_kinds, 2).
+    `axes`: Ascending sizes: rows, tokens per row and target tokens. `points`: Costs of every kind
+    of stage without boundaries, infinite where infeasible, shape (n_rows, n_lengths,
+    n_target_lengths, n_kinds, len(Cost)). `most_tokens`: Tokens of the largest micro-batch of every
+    kind of stage, on both sides together, shape (n_kinds,). `kind_of_stage`: Kind of each stage,
+    shape (n_stages,). `boundary_bytes_per_token`: Bytes that a stage of every kind sends per token
+    and per target token, shape (n_kinds, 2).
     """
 
     axes: tuple[IntArray, IntArray, IntArray]
@@ -78,10 +75,7 @@ class Interpolator:
 
 @dataclass(frozen=True, eq=False)
 class PairedCosts:
-    """Costs of packed micro-batches of pairs, whose two sides count as different rows.
-
-    `inputs`: Costs of the parts that only inputs pass through, without boundaries.
-    """
+    """Costs of packed micro-batches of pairs, whose two sides count as different rows."""
 
     inputs: Interpolator
     targets: Interpolator

@@ -46,10 +46,7 @@ def factor_of_copies(element_bytes: int) -> float:
 
 
 class HeldWeights(NamedTuple):
-    """Bytes of weights on a shard of every stage, shape (n_stages,).
-
-    `frozen`: Weights that are not trained.
-    """
+    """Bytes of weights on a shard of every stage, shape (n_stages,)."""
 
     own: FloatArray
     copied: FloatArray

@@ -16,20 +16,14 @@ STAGE = "stage"
 
 
 def parts_of_stages(shape: ModelShape, placement: Placement) -> dict[str, FloatArray]:
-    """Number of parts of every kind on every stage; `STAGE` is once on each.
-
-    Returns by kind, an array of shape (n_stages,).
-    """
+    """Numbers of parts by kind, shape (n_stages,); `STAGE` is once on each."""
     held = placement.parts(shape)
     counts = {kind: np.array([float(parts[kind]) for parts in held]) for kind in held[0]}
     return {**counts, STAGE: np.ones(placement.n_stages)}
 
 
 def boundary_sizes(shape: ModelShape, placement: Placement, n_stream_shards: int = 1) -> FloatArray:
-    """Numbers per token that a shard of a stage hands to the next one.
-
-    Shape (n_stages, 2): per input token (or token of a decoder-only model), and per target token.
-    """
+    """Numbers that a shard hands on per input (or only) and target token, shape (n_stages, 2)."""
     of_pairs = [each is Boundary.PAIR for each in placement.boundaries(shape)]
     width = shape.hidden_size / n_stream_shards
     sizes: FloatArray = width * np.stack([np.ones(placement.n_stages), of_pairs], 1)

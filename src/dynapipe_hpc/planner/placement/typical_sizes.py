@@ -17,10 +17,7 @@ micro-batches take hardly longer than small ones, except in the head.
 
 
 class TypicalSizes(NamedTuple):
-    """A common and a large micro-batch.
-
-    `longest`: Micro-batch of one row, as long as the longest on each side.
-    """
+    """A common and a large micro-batch."""
 
     common: Shapes
     longest: Shapes

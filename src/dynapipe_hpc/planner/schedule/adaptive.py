@@ -14,11 +14,10 @@ def adaptive(
 
     Unlike the cyclic schedule it depends on times: a stage is idle only while nothing that it may
     run has arrived, whatever the micro-batches cost. Where a micro-batch needs much memory while
-    its backward pass runs, others may overtake it on their way back.
+    its backward pass runs, others may overtake it on their way back. Whenever each fits alone, a
+    schedule is found.
 
-    `activation_limit_bytes`: Device memory less static memory, shape (n_stages,). Raises
-    `InfeasibleScheduleError`: A micro-batch does not fit on a stage alone. Whenever all do, a
-    schedule is found. Source: The memory-aware injection of Jiang et al., "DynaPipe", EuroSys 2024,
+    Source: The memory-aware injection of Jiang et al., "DynaPipe", EuroSys 2024,
     doi:10.1145/3627703.3629585, in simulated time instead of cycles.
     """
     return _list_schedule(costs, activation_limit_bytes, link, split_backward=False)
@@ -29,12 +28,8 @@ def adaptive_split(
 ) -> Schedule:
     """An adaptive schedule whose weight gradients (W) are computed while a stage would be idle.
 
-    W also runs when the memory that it frees is needed.
-
-    `activation_limit_bytes`: Device memory less static memory, shape (n_stages,). Raises
-    `InfeasibleScheduleError`: A micro-batch does not fit on a stage alone. Whenever all do, a
-    schedule is found. Source: Separate passes for weight gradients: Qi et al., "Zero Bubble
-    Pipeline Parallelism", ICLR 2024, arXiv:2401.10241.
+    W also runs when the memory that it frees is needed. Source of separate passes: Qi et al., "Zero
+    Bubble Pipeline Parallelism", ICLR 2024, arXiv:2401.10241.
     """
     return _list_schedule(costs, activation_limit_bytes, link, split_backward=True)
 

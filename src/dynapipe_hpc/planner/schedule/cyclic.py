@@ -16,11 +16,8 @@ def cyclic(
     the start of the cycle; a forward pass waits while it would exceed the stage's memory. Without
     a limit, stage s of n has up to 2 * (n - s) - 1 micro-batches in flight.
 
-    `costs`: Costs of the replica's micro-batches; only memory counts. `activation_limit_bytes`:
-    Device memory less static memory, shape (n_stages,). Raises `InfeasibleScheduleError`: A
-    micro-batch does not fit on a stage alone. Whenever all do, a schedule is found. Source: Jiang
-    et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, algorithm 1; docs/decisions/0003
-    tells where this one differs.
+    Whenever each fits alone, a schedule is found. Source: Jiang et al., "DynaPipe", EuroSys 2024,
+    doi:10.1145/3627703.3629585, algorithm 1; docs/decisions/0003 tells where this one differs.
     """
     check_each_fits(costs, activation_limit_bytes)
     return Schedule(_kernels.cyclic_schedule(costs.checked, activation_limit_bytes))

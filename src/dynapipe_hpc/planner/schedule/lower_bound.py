@@ -83,10 +83,7 @@ class PathTimes:
 
     @property
     def there_and_back_ms(self) -> FloatArray:
-        """Round trip: time from a micro-batch's first pass to its last, and reductions.
-
-        Shape (n_microbatches,).
-        """
+        """Round trip, shape (n_microbatches,): from first pass to last pass, and reductions."""
         return np.asarray((self.head_ms + self.through_ms + self.tail_ms)[:, -1])
 
 

@@ -19,9 +19,7 @@ def one_f_one_b(
     Stage s of n begins with n - s forward passes and never has more micro-batches in flight,
     whatever they cost.
 
-    `activation_limit_bytes`: Device memory less static memory, shape (n_stages,). Raises
-    `InfeasibleScheduleError`: A stage needs more memory; the order is fixed, so there is no
-    alternative. Source: Narayanan et al., "PipeDream", SOSP 2019, doi:10.1145/3341301.3359646.
+    Source: Narayanan et al., "PipeDream", SOSP 2019, doi:10.1145/3341301.3359646.
     """
     check_each_fits(costs, activation_limit_bytes)
     schedule = _order(costs.n_microbatches, costs.n_stages)

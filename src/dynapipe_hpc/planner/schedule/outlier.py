@@ -20,10 +20,7 @@ MIN_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """An outlier: a sample whose way through the pipeline takes longer than all ranks are busy.
-
-    `chain_ms`: Time of its passes through all stages, one after the other, alone in a pipeline.
-    """
+    """An outlier: a sample whose way through the pipeline takes longer than all ranks are busy."""
 
     sample_id: int
     tokens: int
@@ -39,10 +36,7 @@ class Outlier:
 def find_outlier(
     pipelines: Sequence[Pipeline], samples: Sequence[Sample], cost: CostModel, link: Link
 ) -> Outlier | None:
-    """The sample with the longest passes, if it adds at least `MIN_SHARE` of the iteration.
-
-    `pipelines`: Pipelines of an iteration, one per replica.
-    """
+    """The sample with the longest passes, if it adds at least `MIN_SHARE` of the iteration."""
     layouts = sorted({m.layout for pipeline in pipelines for m in pipeline.microbatches})
     longest, costs = _longest(samples, [cost.of_layout(layout) for layout in layouts])
     splits = any((p.schedule.codes % len(PassKind) == PassKind.WEIGHT).any() for p in pipelines)

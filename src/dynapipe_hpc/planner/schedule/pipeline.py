@@ -58,12 +58,7 @@ def schedule_priced(
     *,
     rules: Sequence[ScheduleRule],
 ) -> Pipeline:
-    """Schedules micro-batches whose costs are known, see `schedule_pipeline`.
-
-    `microbatches`: Micro-batches of one replica, in the order in which they enter the pipeline.
-    `rules`: Rules to try, at least one; ties go to the first. Raises `InfeasibleScheduleError`: No
-    rule keeps within memory; gives the reason for each.
-    """
+    """Schedules micro-batches whose costs are known, see `schedule_pipeline`."""
     room_bytes = activation_room_bytes(cost, cluster)
     costs = replace(costs, reduce_ms=extra_reduce_ms(cost))
     pipelines: list[Pipeline] = []

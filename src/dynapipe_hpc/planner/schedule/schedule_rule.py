@@ -108,6 +108,8 @@ class ScheduleRule(Protocol):
     ) -> Schedule:
         """Orders micro-batches 0, 1, ... which enter the pipeline in this order.
 
+        The limit is device memory less static memory, shape (n_stages,).
+
         Raises:
             InfeasibleScheduleError: The rule has no order within the limit.
         """

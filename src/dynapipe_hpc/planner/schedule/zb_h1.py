@@ -18,10 +18,7 @@ def zb_h1(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = I
     n - s micro-batches and keeps s more whose W is deferred: never more than n, which is what
     the first stage of 1F1B keeps.
 
-    `activation_limit_bytes`: Device memory less static memory, shape (n_stages,). Raises
-    `InfeasibleScheduleError`: A stage needs more memory; the order is fixed, so there is no
-    alternative. Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv:2401.10241,
-    schedule H1.
+    Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv:2401.10241, schedule H1.
     """
     check_each_fits(costs, activation_limit_bytes)
     schedule = _order(costs.n_microbatches, costs.n_stages)

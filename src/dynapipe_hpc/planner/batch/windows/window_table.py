@@ -46,15 +46,12 @@ class WindowTable:
     table. In every mode, a row has as many cells as its largest window has samples: rows of short
     samples are long, most others short. Windows of the same shape share their costs.
 
-    Attributes:
-        samples: Samples in the order to be cut.
-        begin: Beginnings of bundles in `samples`, ascending, and the end of the last bundle; in
-            small batches each bundle has one sample.
-        row_of_sample: Row of each bundle in the tables, shape (n_bundles,).
-        cells: Indices into `costs` of windows of 1, 2, ... samples, for every mode and row; -1
-            where they may not be used.
-        spans: Begin and end of the cells of every mode and row, shape (n_modes, n_rows, 2).
-        sliced: Slices of the samples that run as such; a sample's entry in `costs` adds up theirs.
+    `samples`: Samples in the order to be cut. `begin`: Beginnings of bundles in `samples`,
+    ascending, and the end of the last bundle; in small batches each bundle has one sample.
+    `row_of_sample`: Row of each bundle in the tables, shape (n_bundles,). `cells`: Indices into
+    `costs` of windows of 1, 2, ... samples, for every mode and row; -1 where they may not be used.
+    `spans`: Begin and end of the cells of every mode and row, shape (n_modes, n_rows, 2). `sliced`:
+    Slices of the samples that run as such; a sample's entry in `costs` adds up theirs.
     """
 
     samples: Sequence[Sample]

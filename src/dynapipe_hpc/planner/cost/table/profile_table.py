@@ -106,18 +106,15 @@ class LayerProfile:
 
     A point that ran out of memory, or was not measured, is NaN in every grid.
 
-    Attributes:
-        axes: Ascending rows, then tokens per row; of a T5's decoder a third axis, of target
-            tokens, and of its head the second is that.
-        forward_ms: Time of the forward pass; this and the following are arrays with one dimension
-            per axis.
-        input_ms: Time of a split backward pass until the gradient of the layer's input is there,
-            and what its forward pass takes longer; None if split passes were not measured.
-        weight_ms: Time of the gradients of weights that such a pass defers; None likewise.
-        pair_ms: Times that the passes of a slice of a sample take longer per pair of its tokens and
-            the tokens before it, shape (2,): forward and backward; None if not measured. Layers of
-            a kind with windows count as 0.
-        near_pair_ms: The same of the pairs within windows; None without windows.
+    `axes`: Ascending rows, then tokens per row; of a T5's decoder a third axis, of target tokens,
+    and of its head the second is that. `forward_ms`: Time of the forward pass; this and the
+    following are arrays with one dimension per axis. `input_ms`: Time of a split backward pass
+    until the gradient of the layer's input is there, and what its forward pass takes longer; None
+    if split passes were not measured. `weight_ms`: Time of the gradients of weights that such a
+    pass defers; None likewise. `pair_ms`: Times that the passes of a slice of a sample take longer
+    per pair of its tokens and the tokens before it, shape (2,): forward and backward; None if not
+    measured. Layers of a kind with windows count as 0. `near_pair_ms`: The same of the pairs within
+    windows; None without windows.
     """
 
     parameter_bytes: float
