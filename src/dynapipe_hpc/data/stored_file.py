@@ -16,10 +16,7 @@ MAX_TEXTS = 64
 
 
 def open_stored(path: Path) -> h5py.File:
-    """Opens an HDF5 file for reading.
-
-    Raises `OSError`: The file cannot be opened, or is not a complete HDF5 file.
-    """
+    """Opens an HDF5 file for reading; raises `OSError`."""
     with open_input(path) as file:
         return stored_in(file)
 

@@ -56,15 +56,14 @@ class DatasetFile:
     All but the tokens is in memory, 32 bytes per sample and 8 per span. Tokens are read when asked
     for, each sample complete, because its checksum is compared whenever it is read.
 
-    Attributes:
-        end_ids: Ids of the tokens that end what is trained: turns of conversations, or all targets.
-        start_id: Id of the token that is read before every sample; None if that is its first token.
-            Then the first token of a sample does not count in lengths, and is not read with the
-            others: a sample of n tokens is one of n - 1 with a start token of its own.
-        has_pairs: Whether the samples are preference pairs, whose target is the chosen answer.
-        task_ids: Task id of every sample, shape (n_samples,).
-        crcs: `crc_of` every sample, as it was written, shape (n_samples,).
-        places: Position of the tokens of each part in the file, and their size, in bytes.
+    `end_ids`: Ids of the tokens that end what is trained: turns of conversations, or all targets.
+    `start_id`: Id of the token that is read before every sample; None if that is its first token.
+    Then the first token of a sample does not count in lengths, and is not read with the others: a
+    sample of n tokens is one of n - 1 with a start token of its own. `has_pairs`: Whether the
+    samples are preference pairs, whose target is the chosen answer. `task_ids`: Task id of every
+    sample, shape (n_samples,). `crcs`: `crc_of` every sample, as it was written, shape
+    (n_samples,). `places`: Position of the tokens of each part in the file, and their size, in
+    bytes.
     """
 
     def __init__(self, path: Path) -> None:

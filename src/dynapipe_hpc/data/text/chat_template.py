@@ -70,10 +70,7 @@ class Rendered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChatText:
-    """A conversation in the form that a template takes.
-
-    `rendered`: Texts so far, by number of messages and whether the generation prompt is there.
-    """
+    """A conversation in the form that a template takes."""
 
     name: str
     source: str

@@ -109,10 +109,7 @@ class Turns(StrEnum):
 
 
 class TurnSamples(NamedTuple):
-    """Samples of one conversation, and what is to be said of them.
-
-    `samples`: Texts of the samples, each with a trained span at least.
-    """
+    """Samples of one conversation, and what is to be said of them."""
 
     samples: list[Rendered]
     notes: AbstractSet[str]

@@ -28,10 +28,7 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages as a chat template takes them, and what else it is given.
-
-    `tools`: Tools that they may call; None without any.
-    """
+    """Messages as a chat template takes them, and what else it is given."""
 
     messages: list[Fields]
     tools: list[Any] | None = None

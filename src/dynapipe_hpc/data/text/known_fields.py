@@ -12,10 +12,7 @@ Place = Literal["record", "message"]
 
 @dataclass(frozen=True, slots=True)
 class KnownField:
-    """A field that has a meaning for whoever wrote it.
-
-    `use`: What becomes of it; of a refused one, why.
-    """
+    """A field that has a meaning for whoever wrote it."""
 
     place: Place
     name: str

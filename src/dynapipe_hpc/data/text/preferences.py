@@ -41,10 +41,7 @@ _LIKE_PROMPTS = ("question", "query", "input")
 
 @dataclass(frozen=True, slots=True)
 class TextPreference:
-    """A prompt and two answers as texts; the prompt may be empty.
-
-    `context`: What is before them if they are messages, and what else their template is given.
-    """
+    """A prompt and two answers as texts; the prompt may be empty."""
 
     prompt: str
     chosen: str

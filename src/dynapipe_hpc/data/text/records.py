@@ -48,10 +48,7 @@ PROMPT_FIELDS = PairFields("prompt", "completion")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """An input and the target that a model learns to give; the input may be empty.
-
-    `context`: What is before both if they are messages, and what else their template is given.
-    """
+    """An input and the target that a model learns to give; the input may be empty."""
 
     inputs: str
     targets: str

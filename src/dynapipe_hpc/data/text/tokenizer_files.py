@@ -26,12 +26,11 @@ from dynapipe_hpc.data.text.vocabulary import (
 class TokenizerFiles:
     """A tokenizer as its files define it.
 
-    Attributes:
-        sha256: SHA-256 of the bytes of the files that decide which tokens text becomes.
-        vocabulary_sha256: SHA-256 of the tokens and ids in these files; empty if it is not known.
-        has_no_start: Whether the files say that there is no token before text (Qwen).
-        adds_start: Whether they say that a token comes before text; None if they do not say.
-        transformers: Version of `transformers` that made the tokenizer; empty for none.
+    `sha256`: SHA-256 of the bytes of the files that decide which tokens text becomes.
+    `vocabulary_sha256`: SHA-256 of the tokens and ids in these files; empty if it is not known.
+    `has_no_start`: Whether the files say that there is no token before text (Qwen). `adds_start`:
+    Whether they say that a token comes before text; None if they do not say. `transformers`:
+    Version of `transformers` that made the tokenizer; empty for none.
     """
 
     name: str
