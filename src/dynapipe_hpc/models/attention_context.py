@@ -324,14 +324,12 @@ def _split(
 class AttentionContext(OnDevice):
     """Documents, cache and angles of a micro-batch's attention, in all layers of a stage.
 
-    Attributes:
-        documents: Documents of a packed row, which attend to themselves only; None for attention
-            over whole rows.
-        slice: Slice of a sample that is the row's first document; None if that is a whole one.
-        angles: Angles of rotary positions; None where embeddings tell positions.
-        layer: Index in the stage of the layer that attends; only slices need it.
-        branches: Rejected answers of the preference pairs of a packed row, which take the place of
-            its documents; None if its samples are no pairs.
+    `documents`: Documents of a packed row, which attend to themselves only; None for attention over
+    whole rows. `slice`: Slice of a sample that is the row's first document; None if that is a whole
+    one. `angles`: Angles of rotary positions; None where embeddings tell positions. `layer`: Index
+    in the stage of the layer that attends; only slices need it. `branches`: Rejected answers of the
+    preference pairs of a packed row, which take the place of its documents; None if its samples are
+    no pairs.
     """
 
     documents: Documents | None = None

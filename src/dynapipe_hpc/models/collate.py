@@ -241,13 +241,11 @@ def _check_length(row: int, samples: list[Sample], microbatch: MicroBatch) -> No
 class EncoderDecoderBatch(OnDevice):
     """The tokens of a micro-batch with inputs and targets in rows of their own.
 
-    Attributes:
-        documents: Documents of a packed micro-batch; None in other layouts.
-        is_padded: Whether a row of `inputs` has padding, known without asking a device.
-        inputs: What the encoder reads, shape (rows, row_tokens).
-        lengths: How many positions of each of these rows are not padding, shape (rows,); at
-            least one, so that there is something to attend to.
-        keys: Keys for dropout of inputs and of targets, of their shapes; None without.
+    `documents`: Documents of a packed micro-batch; None in other layouts. `is_padded`: Whether a
+    row of `inputs` has padding, known without asking a device. `inputs`: What the encoder reads,
+    shape (rows, row_tokens). `lengths`: How many positions of each of these rows are not padding,
+    shape (rows,); at least one, so that there is something to attend to. `keys`: Keys for dropout
+    of inputs and of targets, of their shapes; None without.
     """
 
     documents: EncoderDecoderDocuments | None

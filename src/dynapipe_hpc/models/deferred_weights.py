@@ -2,8 +2,7 @@
 
 Those of 16-bit weights are added to float32 sums where they are computed.
 
-Source:
-    Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv:2401.10241, section 2.
+Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv:2401.10241, section 2.
 """
 
 from collections import deque

@@ -4,11 +4,10 @@ A number of a token's activation is dropped or not by a hash of the seed, the it
 the position in it, the place in the model and the column. So neither micro-batches nor layouts,
 stages, shards, recomputation or a resumed run change a mask, on any device.
 
-Source:
-    Srivastava et al., "Dropout", JMLR 2014; counted random numbers: Salmon et al., "Parallel random
-    numbers: as easy as 1, 2, 3", SC 2011; the mixing functions: Steele et al., "Fast splittable
-    pseudorandom number generators", OOPSLA 2014 (64 bits), and Wellons, "Prospecting for hash
-    functions", 2018 (32 bits).
+Source: Srivastava et al., "Dropout", JMLR 2014; counted random numbers: Salmon et al., "Parallel
+random numbers: as easy as 1, 2, 3", SC 2011; the mixing functions: Steele et al., "Fast splittable
+pseudorandom number generators", OOPSLA 2014 (64 bits), and Wellons, "Prospecting for hash
+functions", 2018 (32 bits).
 """
 
 import hashlib

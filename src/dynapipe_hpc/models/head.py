@@ -3,9 +3,8 @@
 The logits of a micro-batch are by far its largest tensor. They exist one chunk of ids at a time, in
 the forward pass to add up exponentials, and once more in the backward pass (docs/decisions/0029).
 
-Source:
-    Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models", arXiv:2411.09009; over
-    shards: Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3.
+Source: Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models", arXiv:2411.09009;
+over shards: Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3.
 """
 
 import math

@@ -3,8 +3,7 @@
 Pairs of numbers of a head are turned: number i and number i + half of the head's width, as in
 Llama of `transformers`.
 
-Source:
-    Su et al., "RoFormer", arXiv:2104.09864, section 3.2.
+Source: Su et al., "RoFormer", arXiv:2104.09864, section 3.2.
 """
 
 import math

@@ -5,9 +5,8 @@ is whole on each shard of a stage, or spread over them (sequence parallelism): n
 then run on each shard for its own tokens. Tokens are gathered where maps divide outputs, and sums
 over shards leave each shard its own tokens.
 
-Source:
-    Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3; Korthikanti et al., "Reducing
-    Activation Recomputation in Large Transformer Models", arXiv:2205.05198, section 4.2.
+Source: Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3; Korthikanti et al., "Reducing
+Activation Recomputation in Large Transformer Models", arXiv:2205.05198, section 4.2.
 """
 
 from collections.abc import Callable, Mapping, Sequence
