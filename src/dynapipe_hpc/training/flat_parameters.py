@@ -15,10 +15,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class FlatView:
-    """Location of a weight of this rank in the flat buffer.
-
-    `start`: Index of its first number in the flat buffer.
-    """
+    """Location of a weight of this rank in the flat buffer."""
 
     name: str
     start: int

@@ -1,9 +1,8 @@
 """Direct preference optimization: losses of pairs of answers, and what they say of a model.
 
-Source:
-    Rafailov et al., "Direct Preference Optimization", arXiv:2305.18290, equation 7; with smoothed
-    labels: Mitchell, "A note on DPO with noisy preferences", 2023; IPO: Azar et al.,
-    arXiv:2310.12036, equation 17.
+Source: Rafailov et al., "Direct Preference Optimization", arXiv:2305.18290, equation 7; with
+smoothed labels: Mitchell, "A note on DPO with noisy preferences", 2023; IPO: Azar et al.,
+arXiv:2310.12036, equation 17.
 """
 
 from collections.abc import Sequence

@@ -140,10 +140,7 @@ class Description:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Reads the description of a complete checkpoint.
-
-        Raises `DamagedError`: The checkpoint is incomplete or damaged.
-        """
+        """Reads the description of a complete checkpoint; raises `DamagedError`."""
         path = folder / NAME
         fields = read_fields(path, KIND, VERSION)
         try:

@@ -19,10 +19,7 @@ from dynapipe_hpc.training.checkpoint.folder import (
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Rectangular block of a tensor.
-
-    `offsets`: First index of the block, per dimension.
-    """
+    """Rectangular block of a tensor. `offsets`: First index of the block, per dimension."""
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -211,10 +208,7 @@ def write_index(folder: Path, rank: int, tensors: Fields, data_checksum: str) ->
 
 
 def read_index(folder: Path, rank: int) -> PartIndex:
-    """Reads what `write_index` wrote.
-
-    Raises `DamagedError`: The index is missing, damaged or invalid.
-    """
+    """Reads what `write_index` wrote; raises `DamagedError`."""
     path = index_path(folder, rank)
     fields = read_fields(path, KIND, VERSION)
     try:
@@ -227,10 +221,7 @@ def read_index(folder: Path, rank: int) -> PartIndex:
 
 
 def read_tensors(folder: Path, n_parts: int) -> dict[str, dict[int, StoredTensor]]:
-    """Blocks that all ranks wrote: by tensor, then by rank.
-
-    Raises `DamagedError`: A file is damaged, or the parts are no whole tensors.
-    """
+    """Blocks that all ranks wrote: by tensor, then by rank; raises `DamagedError`."""
     blocks: dict[str, dict[int, StoredTensor]] = {}
     for rank in range(n_parts):
         for name, stored in read_index(folder, rank).tensors.items():
@@ -244,10 +235,7 @@ def read_tensors(folder: Path, n_parts: int) -> dict[str, dict[int, StoredTensor
 
 
 def check_part(folder: Path, rank: int, checksum: str) -> None:
-    """Reads and checks both files of a rank.
-
-    Raises `DamagedError`: A file is missing or damaged, or belongs to another checkpoint.
-    """
+    """Reads and checks both files of a rank; raises `DamagedError`."""
     index = read_index(folder, rank)
     if index.checksum != checksum:
         raise DamagedError(f"{index_path(folder, rank)}: belongs to another checkpoint")

@@ -294,10 +294,7 @@ class TrainingState:
         return sum(part.values.nbytes for part in parts)
 
     def snapshot(self) -> list[StatePart]:
-        """Copies this rank's contribution to host memory.
-
-        The next snapshot overwrites this one.
-        """
+        """Copies this rank's contribution to host memory. The next snapshot overwrites this one."""
         contribution = self._contribution()
         if not self._parts:
             self._copy = _like(contribution)

@@ -51,10 +51,7 @@ _TASKS = {True: "SEQ_2_SEQ_LM", False: "CAUSAL_LM"}
 
 
 class AdapterMap(NamedTuple):
-    """Adapter of a weight, and the linear layer of Hugging Face that it belongs to.
-
-    `start`: Index of the first row of that weight that it adds to.
-    """
+    """Adapter of a weight, and the linear layer of Hugging Face that it belongs to."""
 
     name: str
     weight: str
