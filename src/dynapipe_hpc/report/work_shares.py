@@ -25,10 +25,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class WorkShares(NamedTuple):
-    """Fractions of the operations of a pass; they add up to 1.
-
-    `padding`: Operations on positions that hold no token, and on pairs with such a position.
-    """
+    """Fractions of the operations of a pass; they add up to 1."""
 
     real: Share
     padding: Share
