@@ -29,11 +29,7 @@ _MOVED = {
 
 
 def summable(values: Tensor) -> list[Any]:
-    """An MPI buffer of numbers to add.
-
-    Raises:
-        TypeError: MPI cannot add numbers of that type.
-    """
+    """An MPI buffer of numbers to add; raises `TypeError` if MPI cannot add that type."""
     mpi_type = _SUMMABLE.get(values.dtype)
     if mpi_type is None:
         known = ", ".join(str(dtype) for dtype in _SUMMABLE)
@@ -92,11 +88,7 @@ class MpiTransport:
         self._receives[_tag(microbatch, payload)] = _PendingReceive(request, peer, tensor)
 
     def wait_receive(self, microbatch: int, payload: Payload) -> Tensor:
-        """Waits for a tensor; it stays valid until its slot is received into again.
-
-        Raises:
-            TransportError: The message that arrived is not the expected one.
-        """
+        """Waits; raises `TransportError` if the message that arrived is not the expected one."""
         expected = _tag(microbatch, payload)
         receive = self._receives.pop(expected)
         status = MPI.Status()

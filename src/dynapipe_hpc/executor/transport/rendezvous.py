@@ -107,19 +107,11 @@ class Rendezvous(Store):
         self._ask("set", key, value.encode() if isinstance(value, str) else value)
 
     def get(self, key: str) -> bytes:
-        """Value of a key; waits until a rank has set it.
-
-        Raises:
-            TransportError: No rank has set it in time.
-        """
+        """Value of a key; waits until a rank has set it, or raises `TransportError`."""
         return bytes(self._ask("get", key))
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """Waits until all keys are set.
-
-        Raises:
-            TransportError: One of them was not set in time.
-        """
+        """Waits until all keys are set; raises `TransportError` if one was not in time."""
         for key in keys:
             self._ask("get", key, timeout_s=timeout.total_seconds() if timeout else None)
 

@@ -194,11 +194,7 @@ class TorchTransport:
         self._receives[microbatch, payload] = _Receive(work, tensor)
 
     def wait_receive(self, microbatch: int, payload: Payload) -> Tensor:
-        """Waits for a tensor; it stays valid until its slot is received into again.
-
-        Raises:
-            TransportError: The transfer failed, as when the peer is gone.
-        """
+        """Waits; raises `TransportError` if the transfer failed, as when the peer is gone."""
         work, tensor = self._receives.pop((microbatch, payload))
         _wait(work)
         return tensor
