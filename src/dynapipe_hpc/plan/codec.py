@@ -63,10 +63,7 @@ def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:
 
 
 def decode(data: bytes) -> RankPlan:
-    """Decodes the plan that `encode_plans` turned into these bytes.
-
-    Raises `PlanFormatError`: The bytes are truncated, damaged, of another version or not a plan.
-    """
+    """Decodes the plan that `encode_plans` turned into these bytes; raises `PlanFormatError`."""
     body = _checked_body(data)
     numbers = _NUMBERS.unpack_from(body)
     iteration, rank, replica, stage, hidden_size, limit, static, before, after, parts = numbers[:10]

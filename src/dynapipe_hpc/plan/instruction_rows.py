@@ -74,10 +74,7 @@ class InstructionRows(Sequence[Instruction]):
 
     @classmethod
     def from_instructions(cls, instructions: Iterable[Instruction]) -> Self:
-        """Encodes instructions as rows.
-
-        Raises `PlanFormatError`: A number is negative or too large for its column.
-        """
+        """Encodes instructions as rows; raises `PlanFormatError`."""
         try:
             packed = b"".join(map(_pack, instructions))
         except struct.error as error:
