@@ -135,12 +135,16 @@ def test_only_the_first_tokens_asked_for_are_given(tmp_path: Path) -> None:
 def test_a_file_that_is_cut_while_it_is_open_ends_no_process(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "x.h5")
     with DatasetFile(path) as dataset:
-        dataset.read(0, 3, 2)
+        read = dataset.read(0, 3, 2)
+        read_before = [side.tolist() for side in read]
         os.truncate(path, 1000)
         with pytest.raises(
             InputError, match=r"x.h5: cannot read sample 2: the file has been truncated to 1,000"
         ):
             dataset.read(2, 1, 4)
+        # What was checked does not change with the file, nor is it read again.
+        assert [side.tolist() for side in read] == read_before
+        assert dataset.read(0, 3, 2)[0].tolist() == read_before[0]
 
 
 def test_without_a_start_token_the_first_token_of_a_sample_is_only_read(tmp_path: Path) -> None:

@@ -396,6 +396,9 @@ def test_a_template_named_for_tools_may_be_in_the_same_json(tmp_path: Path) -> N
         ("{% macro write(m) %}", "{% endmacro %}{{ write(messages[0]) }}"),
         ("{% set text %}", "{% endset %}{{ text }}"),
         ("{% filter upper %}", "{% endfilter %}"),
+        ("{% macro w() %}P{{ caller() }}{% endmacro %}{% call w() %}", "{% endcall %}"),
+        ("{% for m in messages recursive %}", "{% endfor %}"),
+        ("{% block b %}", "{% endblock %}{{ self.b() }}"),
     ],
 )
 def test_marks_that_transformers_would_misplace_are_refused(
@@ -403,9 +406,7 @@ def test_marks_that_transformers_would_misplace_are_refused(
 ) -> None:
     source = "{% generation %}{{ messages[0].content }}{% endgeneration %}"
     (tmp_path / "t.jinja").write_text(f"a\n{begin}{source}{end}")
-    with pytest.raises(
-        InputError, match=r"generation %} in a macro, filter or assignment \(line 2"
-    ):
+    with pytest.raises(InputError, match=r"generation %} in a macro, call, block, .* \(line 2"):
         recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
 
 

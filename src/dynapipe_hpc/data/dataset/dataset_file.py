@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 from weakref import finalize
 
 import h5py
@@ -112,9 +112,8 @@ class DatasetFile:
         )
         bounds_of_spans = np.column_stack([each[...] for each in bounds])
         self.spans = Spans(self._offsets[:, -1], bounds_of_spans)
-        self._tokens = [_mapped(self._file, array) for array in tokens]
+        self._types = [array.dtype for array in tokens]
         self._absent = [0] * (len(PARTS) - len(tokens))
-        self._n_bytes = self._file.seek(0, os.SEEK_END)
         self._tasks = [task.encode() for task in self.task_names]
         self._check_samples()
 
@@ -264,13 +263,10 @@ class DatasetFile:
         if recent == sample_id:
             return parts
         starts, ends = self._offsets[sample_id : sample_id + 2].tolist()
-        # To read from a map of what has been cut off would end the process.
-        if (n_bytes := os.lseek(self._file.fileno(), 0, os.SEEK_END)) < self._n_bytes:
-            raise InputError(
-                f"{self.path}: cannot read sample {sample_id}: the file has been truncated to "
-                f"{n_bytes:,} bytes since it was opened"
-            )
-        parts = [of[start:end] for of, start, end in zip(self._tokens, starts, ends, strict=False)]
+        parts = [
+            self._read(sample_id, part, start, end)
+            for part, (start, end) in enumerate(zip(starts[:-1], ends[:-1], strict=True))
+        ]
         bounds = self.spans.bounds[starts[-1] : ends[-1]]
         crc = crc_of(
             LENGTHS.pack(*map(len, parts), *self._absent),
@@ -292,6 +288,24 @@ class DatasetFile:
                 )
         self._recent = sample_id, parts
         return parts
+
+    def _read(self, sample_id: int, part: int, start: int, end: int) -> TokenArray:
+        # In memory of their own: a map would end the process where a file was cut off, and change
+        # with it after it was checked.
+        kind, (place, _) = self._types[part], self.places[part]
+        n_bytes, fd = (end - start) * kind.itemsize, self._file.fileno()
+        try:
+            content = os.pread(fd, n_bytes, place + start * kind.itemsize)
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: cannot read sample {sample_id}: {error.strerror}"
+            ) from None
+        if len(content) < n_bytes:
+            raise InputError(
+                f"{self.path}: cannot read sample {sample_id}: the file has been truncated to "
+                f"{os.lseek(fd, 0, os.SEEK_END):,} bytes since it was opened"
+            )
+        return np.frombuffer(content, kind)
 
 
 class DamagedSampleError(InputError):
@@ -347,13 +361,6 @@ def _header_of(file: h5py.File) -> h5py.Dataset:
     if header.dtype.kind != "S" or header.shape != ():
         raise InputError(f"'header' has shape {header.shape} and type {header.dtype}")
     return header
-
-
-def _mapped(file: BinaryIO, array: h5py.Dataset) -> TokenArray:
-    if not array.size:  # which has no place in the file
-        return np.zeros(0, array.dtype)
-    place = array.id.get_offset()
-    return np.memmap(file, array.dtype, "r", place, array.shape).view(np.ndarray)
 
 
 def _array(file: h5py.File, name: str, dtype: np.dtype[Any]) -> h5py.Dataset:

@@ -36,14 +36,25 @@ def check_template(name: str, source: str) -> None:
         tree = environment.parse(source)
     except jinja2.TemplateError as error:
         raise InputError(f"{name}: not a chat template: {error}") from None
-    for outer in tree.find_all((nodes.Macro, nodes.AssignBlock, nodes.FilterBlock)):
-        for block in outer.find_all(nodes.CallBlock):
-            if getattr(block.call, "name", None) == "generation":
-                raise InputError(
-                    f"{name}: has {{% generation %}} in a macro, filter or assignment (line "
-                    f"{block.lineno}), from where transformers does not know its place; move it "
-                    "out in a copy of the template, or remove it: --template FILE"
-                )
+    for outer in tree.find_all(_JOINED):
+        if _is_mark(outer) or (isinstance(outer, nodes.For) and not outer.recursive):
+            continue
+        for block in filter(_is_mark, outer.find_all(nodes.CallBlock)):
+            raise InputError(
+                f"{name}: has {{% generation %}} in a macro, call, block, filter, assignment or "
+                f"recursive loop (line {block.lineno}), from where transformers does not know its "
+                "place; move it out in a copy of the template, or remove it: --template FILE"
+            )
+
+
+_JOINED = (
+    *(nodes.Macro, nodes.CallBlock, nodes.Block, nodes.FilterBlock, nodes.AssignBlock, nodes.For),
+)
+"""Parts of a template whose text may be joined before it is given out; of loops, recursive ones."""
+
+
+def _is_mark(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.CallBlock) and getattr(node.call, "name", "") == "generation"
 
 
 DEFAULT, TOOL_USE = "default", "tool_use"

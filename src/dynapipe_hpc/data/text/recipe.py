@@ -35,6 +35,7 @@ class Recipe:
         tokenizer = self.tokenizer
         return [
             tokenizer.sha256,
+            tokenizer.transformers,
             tokenizer.eos_id,
             tokenizer.start_id,
             tokenizer.input_end_id,

@@ -48,10 +48,22 @@ def read_vocabulary(folder: Path) -> FolderVocabulary | None:
     name = next((name for name in _VOCABULARIES if (folder / name).exists()), None)
     if name is None:
         return None
-    sha256 = files_sha256(folder / each for each in _FILES if (folder / each).exists())
+    contents = [read_input(folder / each) for each in _FILES if (folder / each).exists()]
+    sha256 = hashlib.sha256(b"".join([*contents, _class_of(folder)])).hexdigest()
     content = _json(read_input(folder / name)) if name.endswith(".json") else None
     ids = _ids_of_tokenizer(content) if name == MODEL_FILE else _ids(content)
     return FolderVocabulary(name, sha256, ids)
+
+
+def _class_of(folder: Path) -> bytes:
+    """Type of the model, by which `transformers` chooses a class where none is named."""
+    config, of_model = (
+        _json(read_input(path)) if (path := folder / name).exists() else None
+        for name in (CONFIG_FILE, "config.json")
+    )
+    if (isinstance(config, dict) and "tokenizer_class" in config) or not isinstance(of_model, dict):
+        return b""
+    return json.dumps([of_model.get("model_type"), of_model.get("tokenizer_class")]).encode()
 
 
 def _json(content: bytes) -> Any:

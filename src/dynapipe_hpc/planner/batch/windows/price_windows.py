@@ -23,6 +23,7 @@ from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
 from dynapipe_hpc.planner.batch.packed_shapes import packed_rows
 from dynapipe_hpc.planner.batch.row_length import (
     ROW_MULTIPLE,
+    Preferences,
     RowLengths,
     document_lengths,
     padded,
@@ -112,7 +113,12 @@ def _priced(
 
     limits = [
         _most_tokens(
-            lengths, pairs, model, cluster, n_bundles=len(begin) - 1, token_multiple=token_multiple
+            lengths,
+            Preferences(n_documents, pairs),
+            model,
+            cluster,
+            n_bundles=len(begin) - 1,
+            token_multiple=token_multiple,
         )
         if layout is Layout.PACKED
         else np.inf
@@ -147,7 +153,7 @@ def _priced(
 
 def _most_tokens(
     lengths: RowLengths,
-    pairs: IntArray,
+    documents: Preferences,
     cost: CostModel,
     cluster: Cluster,
     *,
@@ -164,10 +170,11 @@ def _most_tokens(
     """
     if n_bundles < FEWEST_LIMITED or cluster.n_stages == 1:
         return np.inf
-    inputs, targets = lengths
+    (inputs, targets), (n_documents, pairs) = lengths, documents
     most = WINDOWS_PER_STAGE * cluster.n_stages
     shares = 2.0 ** np.arange(most.bit_length() + 1) / (most * cluster.n_replicas)
-    sums = [len(pairs), inputs.sum(), pairs.sum(), targets.sum(), targets @ (inputs + targets)]
+    both = inputs + targets
+    sums = [each.sum() for each in (n_documents, inputs, pairs, targets, targets * both)]
     shared = np.maximum(np.outer(shares, sums), 1).astype(np.int64)
     rows = [
         packed_rows(
@@ -181,7 +188,6 @@ def _most_tokens(
     costs = cost.stage_costs(Shapes(*np.array(rows).T.copy()), cost.recompute_modes[0])
     each_ms = bottleneck_ms(costs) / shares
     is_dear = np.append(~(each_ms[1:] < CHEAPER * each_ms[:-1]), True)
-    both = inputs + targets
     return float(max(shares[is_dear.argmax()] * both.sum(), 2 * both.max(), token_multiple))
 
 
