@@ -41,11 +41,9 @@ from dynapipe_hpc.planner.cost.stage_parts import StageKinds, boundary_sizes, pa
 
 
 class LayerEstimate(NamedTuple):
-    """Needs of one part of a kind, on one shard, in the order of estimate_costs.hpp.
+    """Needs of one part of a kind, on one shard: what depends on tokens, and bytes that do not.
 
-    `own_bytes`: What does not: weights that every pass reads, gradients that W writes, the largest
-    gradient before it is added to those of others, and limits on transient activations and on masks
-    of dropout.
+    Both are in the order of estimate_costs.hpp.
     """
 
     side: Side
