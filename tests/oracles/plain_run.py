@@ -170,7 +170,8 @@ def read_checkpoint(folder: Path, n_done: int) -> dict[str, Tensor]:
 def task_names_of(dataset: Path) -> list[str]:
     """Names of the tasks of a dataset."""
     with h5py.File(dataset) as file:
-        return [name.decode() for name in file["task_names"][:]]
+        names: list[str] = json.loads(file["header"][()])["task_names"]
+        return names
 
 
 def _samples_of(dataset: Path, max_tokens: int) -> tuple[dict[int, Sample], int]:

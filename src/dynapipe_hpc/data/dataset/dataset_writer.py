@@ -156,7 +156,8 @@ class DatasetWriter:
         with creating(path) as file:
             file.attrs["format"] = np.bytes_(FORMAT.encode())
             file.attrs["schema_version"] = SCHEMA_VERSION
-            # The header has it, too; programs of others need nothing else of it.
+            # The header has them, too; programs of others need nothing else of it.
+            file.attrs["eos_id"] = header.eos_id
             file.attrs["start_id"] = NO_START if header.start_id is None else header.start_id
             file["header"] = np.bytes_(write_header(header))
             for name, dtype in self._types.items():
