@@ -14,6 +14,27 @@ using arrays::Doubles;
 using Sides = py::array_t<std::int32_t, py::array::c_style>;
 using RateValues = std::array<double, 6>;
 
+dynapipe::TokenSide side_of(std::int32_t side) {
+    if (side < 0 || side > static_cast<std::int32_t>(dynapipe::TokenSide::longer)) {
+        throw py::value_error("sides must hold 0 to 2, got " + std::to_string(side));
+    }
+    return static_cast<dynapipe::TokenSide>(side);
+}
+
+std::vector<dynapipe::MicroBatchShape> shapes_of(const Doubles& n_rows, const Doubles& row_tokens,
+                                                 const Doubles& target_tokens,
+                                                 const Doubles& input_rows) {
+    for (const auto* column : {&n_rows, &row_tokens, &target_tokens, &input_rows}) {
+        arrays::check_shape(*column, "sizes", {n_rows.size()});
+    }
+    std::vector<dynapipe::MicroBatchShape> shapes;
+    shapes.reserve(static_cast<std::size_t>(n_rows.size()));
+    for (py::ssize_t i = 0; i < n_rows.size(); ++i) {
+        shapes.push_back({n_rows.at(i), row_tokens.at(i), target_tokens.at(i), input_rows.at(i)});
+    }
+    return shapes;
+}
+
 /// Layers by their arrays, of n_layers each.
 std::vector<dynapipe::LayerNeeds> layers_of(const Sides& sides, const Doubles& windows,
                                             const Doubles& needs, const Doubles& bytes) {
@@ -30,12 +51,9 @@ std::vector<dynapipe::LayerNeeds> layers_of(const Sides& sides, const Doubles& w
     arrays::check_shape(bytes, "own_bytes", {n, 5});
     std::vector<dynapipe::LayerNeeds> layers;
     for (py::ssize_t i = 0; i < n; ++i) {
-        if (sides.at(i) < 0 || sides.at(i) > 2) {
-            throw py::value_error("sides must hold 0 to 2, got " + std::to_string(sides.at(i)));
-        }
         const auto n_numbers = static_cast<std::size_t>(kCounts * n_needs);
         layers.push_back(
-            {static_cast<dynapipe::TokenSide>(sides.at(i)),
+            {side_of(sides.at(i)),
              windows.at(i),
              arrays::entries_of(needs).subspan(static_cast<std::size_t>(i) * n_numbers, n_numbers),
              {bytes.at(i, 0), bytes.at(i, 1), bytes.at(i, 2), bytes.at(i, 3), bytes.at(i, 4)}});
@@ -51,13 +69,7 @@ void estimate(const Sides& sides, const Doubles& windows, const Doubles& needs,
     const py::ssize_t n_kinds = boundaries.ndim() == 2 ? boundaries.shape(0) : 0;
     arrays::check_shape(counts, "counts", {sides.size(), n_kinds});
     arrays::check_shape(boundaries, "boundaries", {n_kinds, 2});
-    std::vector<dynapipe::MicroBatchShape> shapes;
-    for (const auto* column : {&n_rows, &row_tokens, &target_tokens, &input_rows}) {
-        arrays::check_shape(*column, "sizes", {n_rows.size()});
-    }
-    for (py::ssize_t i = 0; i < n_rows.size(); ++i) {
-        shapes.push_back({n_rows.at(i), row_tokens.at(i), target_tokens.at(i), input_rows.at(i)});
-    }
+    const auto shapes = shapes_of(n_rows, row_tokens, target_tokens, input_rows);
     arrays::check_shape(costs, "costs", {n_rows.size(), n_kinds, arrays::kCosts});
     static_assert(sizeof(dynapipe::Boundary) == 2 * sizeof(double));
     const std::span sent(reinterpret_cast<const dynapipe::Boundary*>(boundaries.data()),
@@ -67,6 +79,18 @@ void estimate(const Sides& sides, const Doubles& windows, const Doubles& needs,
     const dynapipe::Rates machine{rates[0], rates[1], rates[2], rates[3], rates[4], rates[5]};
     const py::gil_scoped_release release;  // planner threads run side by side
     dynapipe::estimate_costs(layers, machine, {arrays::entries_of(counts), sent}, shapes, result);
+}
+
+py::array_t<double> counts_of(std::int32_t side, double window, const Doubles& n_rows,
+                              const Doubles& row_tokens, const Doubles& target_tokens,
+                              const Doubles& input_rows) {
+    std::vector<double> counts;
+    for (const auto& shape : shapes_of(n_rows, row_tokens, target_tokens, input_rows)) {
+        const auto of_shape = dynapipe::token_counts(side_of(side), window, shape);
+        counts.insert(counts.end(), of_shape.begin(), of_shape.end());
+    }
+    return py::array_t<double>({n_rows.size(), static_cast<py::ssize_t>(dynapipe::kTokenCounts)},
+                               counts.data());
 }
 
 }  // namespace
@@ -80,4 +104,8 @@ void bind_estimate_costs(py::module_& m) {
           py::arg("costs").noconvert(),
           "Writes estimated costs of micro-batches to an array of shape (n_shapes, n_kinds, "
           "len(Cost)); see estimate_costs.hpp.");
+    m.def("token_counts", &counts_of, py::arg("side"), py::arg("window"),
+          py::arg("n_rows").noconvert(), py::arg("row_tokens").noconvert(),
+          py::arg("target_tokens").noconvert(), py::arg("input_rows").noconvert(),
+          "Tokens and pairs of tokens of micro-batches; see estimate_costs.hpp.");
 }

@@ -81,11 +81,12 @@ dynapipe::StageRoom room_of(const Doubles& room_bytes, const arrays::Kinds& kind
     return stages;
 }
 
-/// Memory of the caller as an array, without a copy.
-template <typename T>
-py::array_t<double> view(T* numbers, const arrays::Shape& shape) {
-    return py::array_t<double>(shape, const_cast<double*>(reinterpret_cast<const double*>(numbers)),
-                               py::none());
+/// Costs as an array that keeps their table: whoever prices may keep the array, too.
+py::array_t<double> view(const dynapipe::CostBlock& costs, const arrays::Shape& shape) {
+    using Table = std::shared_ptr<std::vector<dynapipe::PassCosts>>;
+    const py::capsule owner(new Table(costs.table),
+                            [](void* table) { delete static_cast<Table*>(table); });
+    return py::array_t<double>(shape, reinterpret_cast<double*>(costs.data()), owner);
 }
 
 struct Priced {
@@ -111,12 +112,13 @@ Priced price_windows(const Counts& inputs, const Counts& targets, const Counts& 
         rules.push_back({is_packed, most_tokens});
     }
     const auto call = [&](std::size_t layout, std::size_t mode, const dynapipe::Shapes& shapes,
-                          std::span<dynapipe::PassCosts> costs) {
+                          const dynapipe::CostBlock& costs) {
         const py::gil_scoped_acquire acquire;
         const auto n = static_cast<py::ssize_t>(shapes.size());
-        price(layout, mode, view(shapes.n_rows.data(), {n}), view(shapes.row_tokens.data(), {n}),
-              view(shapes.target_tokens.data(), {n}), view(shapes.input_rows.data(), {n}),
-              view(costs.data(), {n, static_cast<py::ssize_t>(stages.n_kinds), arrays::kCosts}));
+        const arrays::Shape shape{n, static_cast<py::ssize_t>(stages.n_kinds), arrays::kCosts};
+        price(layout, mode, arrays::vector(shapes.n_rows), arrays::vector(shapes.row_tokens),
+              arrays::vector(shapes.target_tokens), arrays::vector(shapes.input_rows),
+              view(costs, shape));
     };
     const py::gil_scoped_release release;  // planner threads run side by side
     return {dynapipe::price_windows(samples, rules, token_multiple, known_of(known), stages,
@@ -146,8 +148,7 @@ py::array_t<double> costs_of(const py::object& self) {
     const auto& priced = self.cast<const Priced&>();
     const arrays::Shape shape{static_cast<py::ssize_t>(priced.windows.shapes.size()),
                               static_cast<py::ssize_t>(priced.n_kinds), arrays::kCosts};
-    return py::array_t<double>(shape, reinterpret_cast<const double*>(priced.windows.costs.data()),
-                               self);
+    return view({priced.windows.costs, 0}, shape);
 }
 
 py::array_t<std::int64_t> spans_of(const py::object& self) {

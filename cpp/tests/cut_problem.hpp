@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "dynapipe/batch/window_costs.hpp"
-#include "dynapipe/batch/window_shapes.hpp"
 #include "dynapipe/search/random.hpp"
 
 namespace cut_problem {
@@ -41,42 +40,34 @@ struct Problem {
     /// Sorted samples of one length begin the same windows, unless targets grow later.
     void look_up(const std::vector<std::pair<std::int64_t, std::int64_t>>& samples,
                  dynapipe::Random& random) {
-        std::vector<std::int64_t> input, target, begin{0}, first, most;
+        std::vector<std::size_t> first;
         for (std::size_t i = 0; i < samples.size(); ++i) {
-            input.push_back(samples[i].first);
-            target.push_back(samples[i].second);
-            begin.push_back(static_cast<std::int64_t>(i + 1));
             if (i == 0 || samples[i] != samples[i - 1] || samples[i].second > 0) {
-                first.push_back(static_cast<std::int64_t>(i));
-                most.push_back(static_cast<std::int64_t>(samples.size() - i));
+                first.push_back(i);
             }
             row_of_sample.push_back(static_cast<std::int32_t>(first.size()) - 1);
         }
-        const auto found = dynapipe::window_shapes(input, target, begin, first, most);
-        const std::size_t n_shapes = found.shapes.n_rows.size();
         for (std::size_t mode = 0; mode < n_modes; ++mode) {
-            auto end = static_cast<std::int64_t>(cells.size());
-            for (const std::int64_t n_cells : most) {
-                spans.push_back(end);
-                spans.push_back(end += n_cells);
-            }
-            for (const std::int32_t shape : found.cells) {
-                const auto cell = static_cast<std::int32_t>(mode * n_shapes) + shape;
-                cells.push_back(random.below(16) == 0 ? -1 : cell);
-            }
-            for (std::size_t i = 0; i < n_shapes; ++i) {
-                add_costs(found.shapes, i, static_cast<double>(mode), random);
+            for (const std::size_t begin : first) {
+                spans.push_back(static_cast<std::int64_t>(cells.size()));
+                std::int64_t input = 0, target = 0;
+                for (std::size_t end = begin; end < samples.size(); ++end) {
+                    input = std::max(input, samples[end].first);
+                    target = std::max(target, samples[end].second);
+                    const auto cell = static_cast<std::int32_t>(costs.size() / limit_bytes.size());
+                    const auto n_rows = static_cast<double>(end + 1 - begin);
+                    add_costs(n_rows * static_cast<double>(input + target),
+                              static_cast<double>(mode), random);
+                    cells.push_back(random.below(16) == 0 ? -1 : cell);
+                }
+                spans.push_back(static_cast<std::int64_t>(cells.size()));
             }
         }
         std::replace_if(cells.begin(), cells.end(), [&](std::int32_t c) { return !fits(c); }, -1);
     }
 
     /// Every mode takes longer and keeps less than the one before, but for noise.
-    void add_costs(const dynapipe::Shapes& shapes, std::size_t i, double mode,
-                   dynapipe::Random& random) {
-        const auto rows = static_cast<double>(shapes.n_rows[i]);
-        const double tokens =
-            rows * static_cast<double>(shapes.row_tokens[i] + shapes.target_tokens[i]);
+    void add_costs(double tokens, double mode, dynapipe::Random& random) {
         for (std::size_t stage = 0; stage < limit_bytes.size(); ++stage) {
             const double ms = launch_ms + tokens * (0.5 + random.share()) / 16;
             const double stored = mode == 2 ? 0 : tokens * (0.5 + random.share()) / (1 + 3 * mode);

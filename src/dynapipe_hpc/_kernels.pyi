@@ -146,7 +146,7 @@ class PricedWindows:
 
 # `layouts`: whether windows are packed, and the limit on their tokens. `known`: see KnownRows.
 # `price` gets the indices of a layout and mode, the columns of Shapes, and a table of costs to
-# fill, shape (n_shapes, n_kinds, len(Cost)); it must not keep them.
+# fill, shape (n_shapes, n_kinds, len(Cost)).
 def price_windows(
     inputs: npt.NDArray[np.int64],
     targets: npt.NDArray[np.int64],
@@ -223,6 +223,16 @@ def estimate_costs(
     input_rows: npt.NDArray[np.float64],
     costs: npt.NDArray[np.float64],
 ) -> None: ...
+
+# Returns counts of shape (n_shapes, 7).
+def token_counts(
+    side: int,
+    window: float,
+    n_rows: npt.NDArray[np.float64],
+    row_tokens: npt.NDArray[np.float64],
+    target_tokens: npt.NDArray[np.float64],
+    input_rows: npt.NDArray[np.float64],
+) -> npt.NDArray[np.float64]: ...
 
 # Adds to `costs`, whose last axis is that of Cost.
 def add_costs(costs: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> None: ...

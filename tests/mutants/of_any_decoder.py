@@ -300,20 +300,6 @@ ANY_DECODER = (
         FOLDER,
     ),
     Mutant(
-        "planner/cost/tokens.py",
-        "- np.maximum(before - window, 0) ** 2",
-        "",
-        "slices that pay for what no window of theirs reaches",
-        ("tests/planner/cost/test_tokens.py",),
-    ),
-    Mutant(
-        "planner/cost/tokens.py",
-        "(lengths > window) & ~is_slice",
-        "lengths > window",
-        "masks of slices that backward keeps",
-        ("tests/planner/cost/test_tokens.py",),
-    ),
-    Mutant(
         "planner/cost/slice_costs.py",
         "np.clip(window - before, 0, n_seeing)",
         "np.clip(window - before + 1, 0, n_seeing)",
@@ -753,20 +739,6 @@ ANY_DECODER = (
             "tests/models/transformers/test_parts.py"
             "::test_experts_compute_for_the_tokens_that_choose_them",
         ),
-    ),
-    Mutant(
-        "planner/cost/tokens.py",
-        "(lengths > window) & ~is_slice",
-        "~is_slice",
-        "masks of rows that fit into windows",
-        ("tests/planner/cost/test_tokens.py",),
-    ),
-    Mutant(
-        "planner/cost/tokens.py",
-        "np.maximum(lengths - before - window, 0) ** 2",
-        "np.maximum(lengths - before - window, 0)",
-        "pairs that a window keeps apart",
-        ("tests/planner/cost/test_tokens.py",),
     ),
     Mutant(
         "architecture/transformers.py",

@@ -81,9 +81,6 @@ ARCHITECTURES = (
            "(numbers >> 16) & 0xFFFF).mul_", "a hash takes half as much room again",
            ("tests/models/test_full_size_stage.py"
             "::test_masks_of_dropout_are_planned_while_they_are_made_and_kept_nowhere",)),
-    Mutant("planner/cost/tokens.py", "rows * square,\n                    square,",
-           "square,\n                    rows * square,",
-           "a decoder's bias is of all rows", ("tests/planner/cost/test_tokens.py",)),
     Mutant("architecture/part.py", "if recompute not in block.recomputed_in]", "]",
            "what is recomputed is kept", KEPT),
     Mutant("architecture/blocks.py", "kept=Amount(stream + width))", "kept=Amount(width))",

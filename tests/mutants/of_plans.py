@@ -523,10 +523,6 @@ PLAN = (
            "the inputs' side is forgotten", SIDES),
     Mutant("planner/cost/stage_grids.py", "if not depends)", "if depends)",
            "the decoder is looked up with the encoder's rows", SIDES),
-    Mutant("planner/cost/tokens.py", "pairs = shapes.input_rows * square",
-           "pairs = rows * inputs**2",
-           "inputs of packed pairs attend as rows of targets do",
-           ("tests/planner/cost/test_tokens.py",)),
     Mutant("planner/batch/packed_row.py", "max(sample.input_tokens, 1)", "sample.input_tokens",
            "an empty input has no position",
            ("tests/planner/test_layouts.py"

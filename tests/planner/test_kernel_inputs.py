@@ -208,6 +208,18 @@ def test_arrays_of_a_result_outlive_it() -> None:
     assert np.unique(costs).tolist() == [1.0]
 
 
+def test_arrays_that_a_price_keeps_outlive_the_call() -> None:
+    _, arguments = KERNELS["price_windows"]
+    kept: list[Any] = []
+
+    def price(*columns: Any) -> None:
+        kept.append(columns)
+        of_ones(*columns)
+
+    windows_priced(*arguments, price=price)
+    assert np.unique(np.concatenate([costs.ravel() for *_, costs in kept])).tolist() == [1.0]
+
+
 def test_what_a_price_raises_is_raised() -> None:
     _, arguments = KERNELS["price_windows"]
 

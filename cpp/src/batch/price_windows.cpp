@@ -8,8 +8,6 @@
 #include <numeric>
 #include <utility>
 
-#include "dynapipe/batch/window_shapes.hpp"
-
 namespace dynapipe {
 namespace {
 
@@ -25,6 +23,12 @@ double needed_bytes(const PassCosts& cost) {
 std::int64_t padded(std::int64_t tokens, std::int64_t multiple) {
     return (tokens + multiple - 1) / multiple * multiple;
 }
+
+/// The shapes of windows, in one row per first bundle.
+struct WindowShapes {
+    std::vector<std::int32_t> cells;  ///< row by row: shape by number of bundles, from 1
+    Shapes shapes;
+};
 
 /// Windows of bundles in one layout, by their first bundle and their number of bundles.
 class Windows {
@@ -150,8 +154,26 @@ class PaddedWindows final : public Windows {
                 static_cast<double>(targets_.longest(index(first), index(size))), n_rows};
     }
 
+    /// A window shares the shape of the equally large one in the row before if the two are equal,
+    /// as most are where neighbours are similar.
     [[nodiscard]] WindowShapes rows(const Numbers& first, const Numbers& most) const override {
-        return window_shapes(inputs_.tokens(), targets_.tokens(), samples_.begin, first, most);
+        WindowShapes windows;
+        std::size_t n_above = 0;  // cells of the row before
+        for (std::size_t row = 0; row < first.size(); ++row) {
+            const std::size_t above = windows.cells.size() - n_above;
+            for (std::size_t k = 0; k < index(most[row]); ++k) {
+                const auto size = static_cast<std::int64_t>(k + 1);
+                const MicroBatchShape of_window = shape(first[row], size);
+                std::int32_t cell = k < n_above ? windows.cells[above + k] : -1;
+                if (cell < 0 || windows.shapes.at(static_cast<std::size_t>(cell)) != of_window) {
+                    cell = static_cast<std::int32_t>(windows.shapes.size());
+                    windows.shapes.push_back(of_window);
+                }
+                windows.cells.push_back(cell);
+            }
+            n_above = index(most[row]);
+        }
+        return windows;
     }
 
   private:
@@ -284,11 +306,10 @@ class Lookup {
     }
 
     /// Writes costs, (n_shapes, n_kinds), mode by mode.
-    void price_all(std::span<PassCosts> costs) const {
+    void price_all(CostBlock costs) const {
         for (std::size_t mode = 0; mode < n_modes_; ++mode) {
-            const std::size_t n = of_modes_[mode].shapes.size() * stages_.n_kinds;
-            price_(layout_, mode, of_modes_[mode].shapes, costs.first(n));
-            costs = costs.subspan(n);
+            price_(layout_, mode, of_modes_[mode].shapes, costs);
+            costs.first += of_modes_[mode].shapes.size() * stages_.n_kinds;
         }
     }
 
@@ -303,7 +324,7 @@ class Lookup {
             bool is_behind = false;  // a window beyond `largest` that does not fit
             for (std::size_t k = 0; k < n; ++k) {
                 const std::size_t cost = first_cost + index(of_modes_[mode].cells[place++]);
-                const bool can_run = fits(&table.costs[cost * stages_.n_kinds]);
+                const bool can_run = fits(&(*table.costs)[cost * stages_.n_kinds]);
                 is_behind = is_behind || (!can_run && k >= index(extent.largest[row]));
                 const bool is_used = can_run && !is_behind;
                 table.cells.push_back(is_used ? static_cast<std::int32_t>(cost) : -1);
@@ -333,8 +354,10 @@ class Lookup {
     }
 
     [[nodiscard]] Tried tried(const Shapes& shapes, std::size_t mode) const {
-        std::vector<PassCosts> costs(shapes.size() * stages_.n_kinds);
-        price_(layout_, mode, shapes, costs);
+        const auto table =
+            std::make_shared<std::vector<PassCosts>>(shapes.size() * stages_.n_kinds);
+        price_(layout_, mode, shapes, {table, 0});
+        const std::vector<PassCosts>& costs = *table;
         Tried tried;
         for (std::size_t i = 0; i < shapes.size(); ++i) {
             tried.fits.push_back(fits(&costs[i * stages_.n_kinds]));
@@ -462,12 +485,11 @@ PricedWindows price_windows(const OrderedSamples& samples, std::span<const Windo
         n_costs += lookups.back().n_shapes();
     }
     PricedWindows table;
-    table.costs.resize(n_costs * stages.n_kinds);
-    std::span<PassCosts> left = table.costs;
+    table.costs = std::make_shared<std::vector<PassCosts>>(n_costs * stages.n_kinds);
+    std::size_t n_priced = 0;
     for (const Lookup& lookup : lookups) {
-        const std::size_t n = lookup.n_shapes() * stages.n_kinds;
-        lookup.price_all(left.first(n));
-        left = left.subspan(n);
+        lookup.price_all({table.costs, n_priced * stages.n_kinds});
+        n_priced += lookup.n_shapes();
     }
     // A row of the table for the bundles that share one in every layout.
     std::vector<std::vector<std::size_t>> row_of_layouts(layouts.size());

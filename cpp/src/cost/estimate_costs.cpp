@@ -6,40 +6,7 @@
 namespace dynapipe {
 namespace {
 
-using TokenCounts = std::array<double, kTokenCounts>;
-
 double square(double x) { return x * x; }
-
-TokenCounts tokens_of(TokenSide side, double window, const MicroBatchShape& shape) {
-    switch (side) {
-        case TokenSide::inputs: {
-            const double length = shape.row_tokens * (shape.n_rows / shape.input_rows);
-            const double pairs = shape.input_rows * square(length);
-            // A slice is less than one row, whose length is that of all before it and up to it.
-            const bool is_slice = shape.input_rows < 1;
-            const double before = is_slice ? length * (1 - shape.input_rows) / 2 : 0.0;
-            const double far_pairs = (is_slice ? 1.0 : shape.input_rows) *
-                                     (square(std::max(length - before - window, 0.0)) -
-                                      square(std::max(before - window, 0.0)));
-            const bool is_masked = length > window && !is_slice;
-            return {shape.n_rows * shape.row_tokens, 0.0, pairs, pairs, square(length), far_pairs,
-                    is_masked ? square(length) : 0.0};
-        }
-        case TokenSide::targets: {
-            const double own = shape.n_rows * shape.target_tokens;
-            return {own,
-                    shape.n_rows * shape.row_tokens,
-                    own * (shape.target_tokens + shape.row_tokens),
-                    shape.n_rows * square(shape.target_tokens),
-                    square(shape.target_tokens),
-                    0.0,
-                    0.0};
-        }
-        case TokenSide::longer:
-            break;
-    }
-    return {shape.n_rows * std::max(shape.row_tokens, shape.target_tokens)};
-}
 
 /// One layer, and where its needs are not zero.
 class Layer {
@@ -57,7 +24,7 @@ class Layer {
 
     /// Costs of a micro-batch; `sum` is what it holds on top of the largest backward pass.
     PassCosts costs(const MicroBatchShape& shape, const Rates& rates, double& sum) {
-        const TokenCounts tokens = tokens_of(layer_.side, layer_.window, shape);
+        const TokenCounts tokens = token_counts(layer_.side, layer_.window, shape);
         std::fill(values_.begin(), values_.end(), 0.0);
         for (const std::size_t count : counts_) {
             const double* needs = &layer_.needs[count * values_.size()];
@@ -109,6 +76,37 @@ class Layer {
 };
 
 }  // namespace
+
+TokenCounts token_counts(TokenSide side, double window, const MicroBatchShape& shape) {
+    switch (side) {
+        case TokenSide::inputs: {
+            const double length = shape.row_tokens * (shape.n_rows / shape.input_rows);
+            const double pairs = shape.input_rows * square(length);
+            // A slice is less than one row, whose length is that of all before it and up to it.
+            const bool is_slice = shape.input_rows < 1;
+            const double before = is_slice ? length * (1 - shape.input_rows) / 2 : 0.0;
+            const double far_pairs = (is_slice ? 1.0 : shape.input_rows) *
+                                     (square(std::max(length - before - window, 0.0)) -
+                                      square(std::max(before - window, 0.0)));
+            const bool is_masked = length > window && !is_slice;
+            return {shape.n_rows * shape.row_tokens, 0.0, pairs, pairs, square(length), far_pairs,
+                    is_masked ? square(length) : 0.0};
+        }
+        case TokenSide::targets: {
+            const double own = shape.n_rows * shape.target_tokens;
+            return {own,
+                    shape.n_rows * shape.row_tokens,
+                    own * (shape.target_tokens + shape.row_tokens),
+                    shape.n_rows * square(shape.target_tokens),
+                    square(shape.target_tokens),
+                    0.0,
+                    0.0};
+        }
+        case TokenSide::longer:
+            break;
+    }
+    return {shape.n_rows * std::max(shape.row_tokens, shape.target_tokens)};
+}
 
 void estimate_costs(std::span<const LayerNeeds> layers, const Rates& rates,
                     const LayersOfStages& stages, std::span<const MicroBatchShape> shapes,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import NamedTuple
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
@@ -85,17 +85,17 @@ MASK_BYTES = 8  # per number, while a mask is made: a hash, and a shift of it
 MAX_MASK_BYTES = MASK_BYTES * MASKED_AT_ONCE
 
 
-class Side(Enum):
-    """Tokens of a micro-batch that pass through a part.
+class Side(IntEnum):
+    """Tokens of a micro-batch that pass through a part; the kernels number them in the same way.
 
     INPUTS: Tokens of its rows; in an encoder-decoder model, of the encoder's rows.
     TARGETS: Tokens of the decoder's rows, which also attend to the encoder's.
     LONGER: Tokens of both sides; the longer side stands for both.
     """
 
-    INPUTS = "inputs"
-    TARGETS = "targets"
-    LONGER = "longer"
+    INPUTS = 0
+    TARGETS = 1
+    LONGER = 2
 
 
 class Work(NamedTuple):

@@ -13,6 +13,8 @@ struct MicroBatchShape {
     double row_tokens;
     double target_tokens;  ///< 0 in decoder-only models
     double input_rows;     ///< rows of the parts that only inputs pass through
+
+    friend bool operator==(const MicroBatchShape&, const MicroBatchShape&) = default;
 };
 
 /// Sizes of many micro-batches, column by column.
@@ -20,6 +22,9 @@ struct Shapes {
     std::vector<double> n_rows, row_tokens, target_tokens, input_rows;
 
     [[nodiscard]] std::size_t size() const { return n_rows.size(); }
+    [[nodiscard]] MicroBatchShape at(std::size_t i) const {
+        return {n_rows[i], row_tokens[i], target_tokens[i], input_rows[i]};
+    }
     void push_back(const MicroBatchShape& shape) {
         n_rows.push_back(shape.n_rows);
         row_tokens.push_back(shape.row_tokens);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -36,17 +37,25 @@ struct StageRoom {
     std::size_t n_kinds = room_bytes.size();
 };
 
+/// Costs of some micro-batches in a table that stays as long as anybody looks at it.
+struct CostBlock {
+    std::shared_ptr<std::vector<PassCosts>> table;
+    std::size_t first;
+
+    [[nodiscard]] PassCosts* data() const { return table->data() + first; }
+};
+
 /// Writes what micro-batches of a layout cost in a mode of recomputation, (n_shapes, n_kinds).
 using Price = std::function<void(std::size_t layout, std::size_t mode, const Shapes& shapes,
-                                 std::span<PassCosts> costs)>;
+                                 const CostBlock& costs)>;
 
 /// Costs of every window of neighbouring bundles. See `WindowCosts`, which points to these.
 struct PricedWindows {
-    std::vector<PassCosts> costs;             ///< (n_costs, n_kinds)
-    Shapes shapes;                            ///< (n_costs,) each
-    std::vector<std::int32_t> cells;          ///< as in WindowCosts
-    std::vector<std::int64_t> spans;          ///< (n_layouts * n_modes, n_rows, 2)
-    std::vector<std::int32_t> row_of_bundle;  ///< (n_bundles,)
+    std::shared_ptr<std::vector<PassCosts>> costs;  ///< (n_costs, n_kinds)
+    Shapes shapes;                                  ///< (n_costs,) each
+    std::vector<std::int32_t> cells;                ///< as in WindowCosts
+    std::vector<std::int64_t> spans;                ///< (n_layouts * n_modes, n_rows, 2)
+    std::vector<std::int32_t> row_of_bundle;        ///< (n_bundles,)
 };
 
 /// Looks up all windows that can run, once for all uses.

@@ -19,6 +19,12 @@ enum class TokenSide : std::int32_t { inputs, targets, longer };
 /// it attends to, pairs of own tokens of a row, pairs of positions of a row, pairs that a window
 /// keeps apart, pairs of positions of a row longer than the window.
 inline constexpr std::size_t kTokenCounts = 7;
+using TokenCounts = std::array<double, kTokenCounts>;
+
+/// Counts of a micro-batch, padding included, for a layer on some side.
+///
+/// @param window  tokens that attention sees; infinite without a window
+TokenCounts token_counts(TokenSide side, double window, const MicroBatchShape& shape);
 
 /// Quantities of a layer that depend on tokens: operations and bytes of a forward pass, if nothing
 /// else is said. Those behind `passing_bytes` are needed like these, each by another block.

@@ -186,7 +186,7 @@ class _Estimates(NamedTuple):
         most = max(len(layer.needs) for layer in layers)
         needs = [[*layer.needs, *[NOTHING] * (most - len(layer.needs))] for layer in layers]
         return cls(
-            np.array([[*Side].index(layer.side) for layer in layers], np.int32),
+            np.array([layer.side for layer in layers], np.int32),
             np.array([layer.window for layer in layers], np.float64),
             np.array(needs, np.float64).transpose(0, 2, 1).copy(),
             np.array([layer.own_bytes for layer in layers], np.float64),
