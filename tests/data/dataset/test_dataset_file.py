@@ -396,3 +396,24 @@ def test_the_spans_of_a_block_are_cut_with_it(tmp_path: Path) -> None:
     join_datasets(tmp_path / "x.h5", header(), parts)
     assert spans_in(tmp_path / "x.h5") == [*SPANS, [], [], []]
     verify_dataset(tmp_path / "x.h5")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (Path.unlink, "cannot be read: No such file"),
+        (lambda part: os.truncate(part, 1000), "ended while it was read"),
+    ],
+)
+def test_a_part_that_changes_while_it_is_joined_is_named(
+    tmp_path: Path, change: Change, message: str
+) -> None:
+    part, joined = write_samples(tmp_path / "part.h5"), tmp_path / "joined.h5"
+    with (
+        pytest.raises(InputError, match=f"part.h5: {message}"),
+        DatasetWriter.create(joined, header()) as writer,
+        DatasetFile(part) as dataset,
+    ):
+        writer.append_dataset(dataset)
+        change(part)
+    assert not joined.exists()

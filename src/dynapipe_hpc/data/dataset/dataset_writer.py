@@ -136,10 +136,16 @@ class DatasetWriter:
         with path.open("r+b", buffering=0) as output:
             for name, stream in self._streams.items():
                 output.seek(places[name])
-                _copy(stream, 0, stream.tell(), output)
+                _copy(stream, 0, stream.tell(), output, path)
                 for part, start, n_bytes in self._copied[name]:
-                    with open_input(part) as file:
-                        _copy(file, start, n_bytes, output)
+                    try:
+                        file = open_input(part)
+                    except OSError as error:  # not one of the output
+                        raise InputError(
+                            f"{part}: cannot be read: {error.strerror}; start again to continue"
+                        ) from None
+                    with file:
+                        _copy(file, start, n_bytes, output, part)
 
     def _lay_out(self, path: Path, sizes: Mapping[str, int]) -> dict[str, int]:
         """Writes all but the values of arrays; returns the position of each in the file."""
@@ -171,11 +177,11 @@ class DatasetWriter:
         return places
 
 
-def _copy(source: IO[bytes], start: int, n_bytes: int, target: IO[bytes]) -> None:
+def _copy(source: IO[bytes], start: int, n_bytes: int, target: IO[bytes], name: Path) -> None:
     while n_bytes:
         n_copied = os.sendfile(target.fileno(), source.fileno(), start, n_bytes)
         if not n_copied:
-            raise InputError(f"{source.name}: ended while it was read; start again to continue")
+            raise InputError(f"{name}: ended while it was read; start again to continue")
         start, n_bytes = start + n_copied, n_bytes - n_copied
 
 
