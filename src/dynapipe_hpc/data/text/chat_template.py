@@ -43,7 +43,7 @@ def check_template(name: str, source: str) -> None:
             raise InputError(
                 f"{name}: has {{% generation %}} in a macro, call, block, filter, assignment or "
                 f"recursive loop (line {block.lineno}), from where transformers does not know its "
-                "place; move it out in a copy of the template, or remove it: --template FILE"
+                "place; move or remove it in a copy of the template: preprocess --template FILE"
             )
 
 
@@ -106,8 +106,9 @@ class ChatText:
     def _render(self, n_messages: int, asks: bool) -> Rendered:
         messages = self.messages[:n_messages]
         values = {**self.values, "messages": messages, "add_generation_prompt": asks}
+        template = _compiled(self.source)
         try:
-            return _rendered(_compiled(self.source), values, has_marks=self.has_marks)
+            return _rendered(template, values, has_marks=self.has_marks)
         except Exception as error:  # whatever a template does with values that it does not expect
             what = f"{type(error).__name__}: {error}"
             raise RefusalError(f"{self.name} refuses the messages: {quoted(what)}") from None
@@ -187,7 +188,7 @@ class ChatTemplate:
         if not self.source:
             raise InputError(
                 f"{self.name} has templates of the names {', '.join(sorted(named))}, but none is "
-                f"named {DEFAULT}; name a file: --template FILE"
+                f"named {DEFAULT}; name a file: preprocess --template FILE"
             )
         return self.source
 
@@ -201,7 +202,7 @@ class ChatTemplate:
             if not given.isdisjoint(names) and not any(name in source for name in names):
                 raise InputError(
                     f"{self.name} does not show the field '{names[0]}'; name a template that does "
-                    "(--template FILE), or remove the field"
+                    "(preprocess --template FILE), or remove the field"
                 )
 
 
@@ -226,7 +227,7 @@ def _absent_content_error(messages: list[Fields], name: str) -> InputError | Non
             return InputError(
                 f"messages[{k}] (role {quoted(message['role'])}) has null content, and {name} "
                 'takes text only; write "" if it says nothing, or name another template: '
-                "--template FILE"
+                "preprocess --template FILE"
             )
     return None
 

@@ -90,7 +90,7 @@ def unlocated_error(chat: ChatText, k: int) -> InputError:
     return InputError(
         f"{chat.name} renders messages before and after messages[{k}] otherwise when it follows, "
         "so that what the assistant wrote cannot be located; mark it with {% generation %} in a "
-        "copy of the template: --template FILE"
+        "copy of the template: preprocess --template FILE"
     )
 
 

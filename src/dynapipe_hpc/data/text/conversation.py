@@ -89,7 +89,7 @@ def check_no_context(record: Mapping[str, Any]) -> None:
         if not is_empty(record.get(name)):
             raise InputError(
                 f"field '{name}' is shown by a chat template, but there is none; name it: "
-                "--template FILE"
+                "preprocess --template FILE"
             )
 
 

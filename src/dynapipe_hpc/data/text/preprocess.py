@@ -146,7 +146,11 @@ def write_parts(
     for tokenized in pool.tokenize(lines for part in parts for lines in read_blocks(part)):
         if tokenized.bad and not skip_bad:
             first = tokenized.bad[0]
-            advice = "" if first.is_format else "; correct it, or leave it out with --skip-bad"
+            advice = (
+                ""
+                if first.is_format
+                else "; correct it, or leave it out with preprocess --skip-bad"
+            )
             raise InputError(f"{first.describe()}{advice}")
         writer.append(tokenized.block)
         totals.add(tokenized)

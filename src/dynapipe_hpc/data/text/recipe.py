@@ -81,7 +81,7 @@ def recipe_of(
     if chat is None:
         raise InputError(
             "conversations need a chat template: --tokenizer FOLDER of a model that has one, or "
-            "--template FILE"
+            "preprocess --template FILE"
         )
     chat.check()
     if not names_start and tokenizer.input_end_id is None:

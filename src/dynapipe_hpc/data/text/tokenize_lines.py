@@ -110,7 +110,7 @@ def render_pair(pair: ChatPreference, template: ChatTemplate, tokenizer: Tokeniz
             raise InputError(
                 f"{template.name} writes messages otherwise when others follow, so that an answer "
                 "of several messages does not go on from its prompt; keep one message of each "
-                "answer, or name another template: --template FILE"
+                "answer, or name another template: preprocess --template FILE"
             )
         if start >= len(text):
             raise InputError(f"{template.name} shows no text of an answer")
@@ -297,7 +297,7 @@ def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:
         samples = render(chat, recipe.template, recipe.turns, recipe.tokenizer)
         return _Text(number, task, samples)
     if not isinstance(sample, Pair):
-        raise InputError("a conversation needs a chat template: --template FILE")
+        raise InputError("a conversation needs a chat template: preprocess --template FILE")
     if recipe.format is not RecordFormat.TEXT:
         check_no_context(record)
     return _Text(number, task, sample)
@@ -311,7 +311,7 @@ def _preference_of(
         chats = pair.as_chats() if isinstance(pair, TextPreference) else pair
         return render_pair(chats, recipe.template, recipe.tokenizer)
     if not isinstance(pair, TextPreference):
-        raise InputError("messages need a chat template: --template FILE")
+        raise InputError("messages need a chat template: preprocess --template FILE")
     check_no_context(record)
     return pair
 

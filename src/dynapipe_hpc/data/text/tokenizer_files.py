@@ -74,7 +74,7 @@ def explained(what: str) -> Iterator[None]:
     """Turns whatever the library raises, even a Rust panic, into an `InputError`."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit, InputError):
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, InputError):
         raise
     except BaseException as error:
         raise InputError(f"{what}: {error}") from None
