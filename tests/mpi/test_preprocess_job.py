@@ -246,7 +246,8 @@ def test_a_bad_line_on_one_rank_ends_all_and_keeps_what_is_finished(
     assert told == (
         f"dynapipe-hpc: {bad}:4: field 'inputs' is missing (found no fields); name the "
         "fields of the input and the target: --inputs-field NAME --targets-field NAME; preference "
-        "pairs have 'chosen' and 'rejected'; correct it, or leave it out with preprocess --skip-bad\n"
+        "pairs have 'chosen' and 'rejected'; correct it, or leave it out with preprocess "
+        "--skip-bad\n"
     )
     assert not (folder / "x.h5").exists()
     write_lines(bad, 3)

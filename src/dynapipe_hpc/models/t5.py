@@ -53,8 +53,8 @@ class RelativeBias(nn.Module):
         They are -inf where a causal side may not look, and at padding.
         """
         distances = torch.arange(1 - tokens, tokens, device=self.weight.device)
-        found = buckets(distances, self._n_buckets, self._max_distance, causal=self._causal)
-        numbers = self.weight[found].t()  # (heads, distances)
+        bucket = buckets(distances, self._n_buckets, self._max_distance, causal=self._causal)
+        numbers = self.weight[bucket].t()  # (heads, distances)
         if self._causal:
             numbers = numbers.masked_fill(distances > 0, -math.inf)
         # Row i starts tokens - 1 - i distances in: every row is a window of the same numbers.
@@ -74,8 +74,8 @@ def buckets(distances: Tensor, n_buckets: int, max_distance: int, *, causal: boo
     # In float32, as where the models come from: rounding decides at the edges of some buckets.
     octaves = torch.log(far.clamp(min=1).float() / n_single) / math.log(max_distance / n_single)
     grouped = n_single + (octaves * (n_buckets - n_single)).long()
-    found = torch.where(far < n_single, far, grouped.clamp(max=n_buckets - 1))
-    return found if causal else found + n_buckets * (distances > 0)
+    bucket = torch.where(far < n_single, far, grouped.clamp(max=n_buckets - 1))
+    return bucket if causal else bucket + n_buckets * (distances > 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

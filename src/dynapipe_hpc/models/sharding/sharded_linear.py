@@ -124,8 +124,8 @@ class SpreadStream(ResidualStream):
 
     def own_tokens(self, whole: Tensor) -> Tensor:
         first = self._shards.shard * self.n_own
-        own = whole.flatten(0, 1)[first : first + self.n_own]
-        return _filled_up(own, self.n_own)
+        own_tokens = whole.flatten(0, 1)[first : first + self.n_own]
+        return _filled_up(own_tokens, self.n_own)
 
     def all(self, hidden: Tensor) -> Tensor:
         """All tokens, from those of every shard (all-gather)."""
@@ -379,9 +379,9 @@ class TokenEmbedding(nn.Module):
         """Maps ids (rows, tokens) to their vectors; of the stream."""
         if self._shards.n_shards == 1:
             return functional.embedding(tokens, self.weight)
-        own, is_own = _own_ids(tokens, len(self.weight), self._shards)
-        found = functional.embedding(own, self.weight) * is_own.unsqueeze(-1)
-        return stream.sum(found)
+        rows, is_own = _own_ids(tokens, len(self.weight), self._shards)
+        vectors = functional.embedding(rows, self.weight) * is_own.unsqueeze(-1)
+        return stream.sum(vectors)
 
 
 def _own_ids(ids: Tensor, n_own: int, shards: Shards) -> tuple[Tensor, Tensor]:

@@ -169,7 +169,7 @@ class _Measured(NamedTuple):
 
 
 class _Selection(NamedTuple):
-    """Which measurements of a table are used."""
+    """Measurements of a table that a model uses."""
 
     table: ProfileTable
     config: ProfiledConfig

@@ -46,7 +46,7 @@ def read_fields(path: Path, kind: str, version: int) -> dict[str, Any]:
     """Reads what `write_fields` wrote, including `checksum`.
 
     Raises `DamagedError`: The file is missing or damaged. Raises `InputError`: The file cannot be
-    read for another reason, or is of another version.
+    read now, or has another version.
     """
     check_there(path)
     try:
