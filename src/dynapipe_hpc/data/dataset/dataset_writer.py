@@ -136,7 +136,7 @@ class DatasetWriter:
         with path.open("r+b", buffering=0) as output:
             for name, stream in self._streams.items():
                 output.seek(places[name])
-                _copy(stream, 0, stream.tell(), output, path)
+                _copy(stream, 0, stream.tell(), output, name=path)
                 for part, start, n_bytes in self._copied[name]:
                     try:
                         file = open_input(part)
@@ -145,7 +145,7 @@ class DatasetWriter:
                             f"{part}: cannot be read: {error.strerror}; start again to continue"
                         ) from None
                     with file:
-                        _copy(file, start, n_bytes, output, part)
+                        _copy(file, start, n_bytes, output, name=part)
 
     def _lay_out(self, path: Path, sizes: Mapping[str, int]) -> dict[str, int]:
         """Writes all but the values of arrays; returns the position of each in the file."""
@@ -177,7 +177,7 @@ class DatasetWriter:
         return places
 
 
-def _copy(source: IO[bytes], start: int, n_bytes: int, target: IO[bytes], name: Path) -> None:
+def _copy(source: IO[bytes], start: int, n_bytes: int, target: IO[bytes], *, name: Path) -> None:
     while n_bytes:
         n_copied = os.sendfile(target.fileno(), source.fileno(), start, n_bytes)
         if not n_copied:
