@@ -107,4 +107,4 @@ def _simulated(
     order: _Order, rule: ScheduleRule, schedule: Schedule, *, cost: CostModel, cluster: Cluster
 ) -> Pipeline:
     timeline = simulate(schedule, order.costs, cluster.link, cost.static_bytes)
-    return Pipeline(order.microbatches, order.costs, rule, schedule, timeline)
+    return Pipeline(lambda: order.microbatches, order.costs, rule, schedule, timeline)

@@ -69,8 +69,9 @@ PLAN = (
     Mutant("plan/pass_spans.py", "self.table.flags.writeable = False", "",
            "times of a plan can be changed", TIMES),
     # what is compared
-    Mutant("planner/schedule/pipeline.py", "replace(costs, reduce_ms=extra_reduce_ms(cost))",
-           "costs",
+    Mutant("planner/schedule/pipeline.py",
+           "replace(replica.costs, reduce_ms=extra_reduce_ms(cost))",
+           "replica.costs",
            "a replica is scheduled as if no gradients were reduced", ADAPTIVE),
     Mutant("planner/schedule/adaptive.py", "costs.reduce_ms,", "None,",
            "the list schedule that ends first is not that whose gradients are reduced first",
@@ -148,6 +149,8 @@ PLAN = (
            (f"{TUNE[0]}::test_one_method_that_cannot_run_is_named",)),
     Mutant("planner/choose/schedule_replicas.py", "return Infeasible(way, str(error))", "raise",
            "one way that cannot run ends the choice", CHOICE),
+    Mutant("planner/batch/windows/window_table.py", "key = (self, windows.tobytes())",
+           "key = len(windows)", "unlike replicas are taken for equal", CHOICE),
     # plans as bytes
     Mutant("plan/codec.py", "digest_size=_HASH_BYTES).digest() != checksum",
            "digest_size=1) is None", "damage is not noticed",

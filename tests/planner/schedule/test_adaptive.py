@@ -18,10 +18,11 @@ from tests.oracles.list_schedule import LightestFirst, ListSchedule
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster, Link
+from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica
 from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
-from dynapipe_hpc.planner.schedule.pipeline import schedule_priced
+from dynapipe_hpc.planner.schedule.pipeline import schedule_replica
 from dynapipe_hpc.planner.schedule.simulate import simulate
 
 LINKS = st.builds(
@@ -52,7 +53,8 @@ def test_of_two_schedules_the_one_whose_gradients_are_reduced_first_is_taken() -
     microbatches = [padded_microbatch([sample], Recompute.NONE) for sample in samples_of([1] * 4)]
     for reduce_ms, ends_ms in (((), [23, 23]), ((0.0, 5.0), [24, 22])):
         cost = linear_cost(weights_ms=reduce_ms)
-        scheduled = schedule_priced(microbatches, of_stages, cost, cluster, rules=[adaptive_split])
+        replica = PricedReplica(lambda: microbatches, of_stages, ())
+        scheduled = schedule_replica(replica, cost, cluster, [adaptive_split])
         assert scheduled.timeline.end_ms[:, -1].round().tolist() == ends_ms
 
 

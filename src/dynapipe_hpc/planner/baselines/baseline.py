@@ -20,7 +20,7 @@ from dynapipe_hpc.planner.baselines.every_mode import in_every_mode
 from dynapipe_hpc.planner.baselines.grouping import FEWER_TOKENS, Grouping, check_fit
 from dynapipe_hpc.planner.baselines.padded_rows import dense_packing, naive_padding, token_budget
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
-from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance
@@ -270,8 +270,8 @@ class Baseline:
             except (DoesNotFitError, NotMeasuredError) as error:
                 failures.append(error)
                 continue
-            costs = [microbatch_costs(microbatches, cost) for microbatches in replicas]
-            tried.append(scheduler.schedule(describe(config, setting), replicas, costs))
+            priced = [PricedReplica.formed(microbatches, cost) for microbatches in replicas]
+            tried.append(scheduler.schedule(describe(config, setting), priced))
         if not tried:
             raise failures[0]
         return Choice(tuple(tried))

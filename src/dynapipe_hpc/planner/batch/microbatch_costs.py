@@ -1,6 +1,7 @@
 """The costs of micro-batches that are already formed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -17,6 +18,24 @@ from dynapipe_hpc.planner.cost.cost_model import (
     SliceMemory,
     StageCosts,
 )
+
+
+class PricedReplica(NamedTuple):
+    """The micro-batches of a replica in order, and what they cost.
+
+    `form`: Forms them: of all that a search compares, few are looked at. `key`: The same only for
+    equal replicas.
+    """
+
+    form: Callable[[], Sequence[MicroBatch]]
+    costs: StageCosts
+    key: Hashable
+
+    @classmethod
+    def formed(cls, microbatches: Sequence[MicroBatch], cost: CostModel) -> Self:
+        """Micro-batches that are already formed."""
+        costs = microbatch_costs(microbatches, cost)
+        return cls(lambda: microbatches, costs, tuple(microbatches))
 
 
 def microbatch_costs(microbatches: Sequence[MicroBatch], cost: CostModel) -> StageCosts:

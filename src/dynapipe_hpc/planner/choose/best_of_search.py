@@ -108,9 +108,7 @@ class BestOfSearch:
                 continue
             best_ms = min(best_ms, plan.makespan_ms)
             way = f"local search, {plan.n_moves:,} moves, {describe_modes(windows.modes)}"
-            microbatches = [windows.microbatches_of(replica) for replica in plan.replicas]
-            costs = [windows.costs_of(replica) for replica in plan.replicas]
-            yield scheduler.schedule(way, microbatches, costs)
+            yield scheduler.schedule(way, [windows.priced(replica) for replica in plan.replicas])
 
     @property
     def _may_be_adaptive(self) -> bool:

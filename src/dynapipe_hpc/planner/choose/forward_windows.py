@@ -45,9 +45,8 @@ class ForwardWindows:
         work_ms = bottleneck_ms(table.costs.take(table.cells_of(windows).astype(np.int64)))
         replicas = [windows[places] for places in balance(work_ms, self.cluster.n_replicas)]
         scheduler = ReplicaScheduler(self.cost, self.cluster, [forward_only])
-        microbatches = [table.microbatches_of(replica) for replica in replicas]
-        costs = [table.costs_of(replica) for replica in replicas]
-        return Choice((scheduler.schedule("forward passes", microbatches, costs),))
+        priced = [table.priced(replica) for replica in replicas]
+        return Choice((scheduler.schedule("forward passes", priced),))
 
     def _windows(self, ordered: Sequence[Sample]) -> WindowTable:
         cost, cluster, rule = self.cost, self.cluster, self.slice_rule

@@ -1,24 +1,16 @@
 """Micro-batches of all replicas become a plan."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica
 from dynapipe_hpc.planner.choose.choice import Candidate, Infeasible
-from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
-from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_priced
+from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_replica
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
-
-
-class _Replica(NamedTuple):
-    """Micro-batches of a replica in order, and factors by which its stages are slower."""
-
-    microbatches: tuple[MicroBatch, ...]
-    slowness: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,18 +23,16 @@ class ReplicaScheduler:
     cost: CostModel
     cluster: Cluster
     rules: Sequence[ScheduleRule]
-    _known: dict[_Replica, Pipeline] = field(default_factory=dict, init=False)
+    _known: dict[tuple[Hashable, tuple[float, ...]], Pipeline] = field(
+        default_factory=dict, init=False
+    )
 
-    def schedule(
-        self, way: str, replicas: Sequence[Sequence[MicroBatch]], costs: Sequence[StageCosts]
-    ) -> Candidate | Infeasible:
+    def schedule(self, way: str, replicas: Sequence[PricedReplica]) -> Candidate | Infeasible:
         """Schedules the replicas of a plan."""
         try:
             pipelines = [
-                self._pipeline(_Replica(tuple(microbatches), slowness), priced)
-                for microbatches, priced, slowness in zip(
-                    replicas, costs, self._slowness(len(replicas)), strict=True
-                )
+                self._pipeline(*each)
+                for each in zip(replicas, self._slowness(len(replicas)), strict=True)
             ]
         except InfeasibleScheduleError as error:
             return Infeasible(way, str(error))
@@ -53,14 +43,12 @@ class ReplicaScheduler:
         slowness = self.cost.slowness
         return [()] * n_replicas if slowness is None else list(map(tuple, slowness.tolist()))
 
-    def _pipeline(self, replica: _Replica, costs: StageCosts) -> Pipeline:
-        known = self._known.get(replica)
+    def _pipeline(self, replica: PricedReplica, slowness: tuple[float, ...]) -> Pipeline:
+        known = self._known.get((replica.key, slowness))
         if known is not None:
             return known
-        if replica.slowness:
-            costs = costs.slowed(np.array(replica.slowness))
-        scheduled = schedule_priced(
-            replica.microbatches, costs, self.cost, self.cluster, rules=self.rules
-        )
-        self._known[replica] = scheduled
+        costs = replica.costs.slowed(np.array(slowness)) if slowness else replica.costs
+        priced = replica._replace(costs=costs)
+        scheduled = schedule_replica(priced, self.cost, self.cluster, self.rules)
+        self._known[replica.key, slowness] = scheduled
         return scheduled

@@ -1,12 +1,13 @@
 """A pipeline: the scheduled micro-batches of a replica."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
-from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica
 from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     InfeasibleScheduleError,
@@ -18,19 +19,23 @@ from dynapipe_hpc.planner.schedule.timeline import Timeline
 from dynapipe_hpc.planner.schedule.update import extra_reduce_ms, reduced_ms
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Pipeline:
     """One replica's iteration, without the update at its end.
 
-    `microbatches`: Micro-batches in the order in which they enter the pipeline. `schedule`: The
-    order of passes on every stage.
+    `form`: See `PricedReplica`. `schedule`: The order of passes on every stage.
     """
 
-    microbatches: tuple[MicroBatch, ...]
+    form: Callable[[], Sequence[MicroBatch]]
     costs: StageCosts
     rule: ScheduleRule
     schedule: Schedule
     timeline: Timeline
+
+    @cached_property
+    def microbatches(self) -> tuple[MicroBatch, ...]:
+        """Micro-batches in the order in which they enter the pipeline."""
+        return tuple(self.form())
 
 
 def schedule_pipeline(
@@ -45,22 +50,15 @@ def schedule_pipeline(
     `rules`: Rules to try, at least one; ties go to the first. Raises `InfeasibleScheduleError`: No
     rule keeps within memory; gives the reason for each.
     """
-    return schedule_priced(
-        microbatches, microbatch_costs(microbatches, cost), cost, cluster, rules=rules
-    )
+    return schedule_replica(PricedReplica.formed(microbatches, cost), cost, cluster, rules)
 
 
-def schedule_priced(
-    microbatches: Sequence[MicroBatch],
-    costs: StageCosts,
-    cost: CostModel,
-    cluster: Cluster,
-    *,
-    rules: Sequence[ScheduleRule],
+def schedule_replica(
+    replica: PricedReplica, cost: CostModel, cluster: Cluster, rules: Sequence[ScheduleRule]
 ) -> Pipeline:
     """Schedules micro-batches whose costs are known, see `schedule_pipeline`."""
     room_bytes = activation_room_bytes(cost, cluster)
-    costs = replace(costs, reduce_ms=extra_reduce_ms(cost))
+    costs = replace(replica.costs, reduce_ms=extra_reduce_ms(cost))
     pipelines: list[Pipeline] = []
     reasons: list[str] = []
     for rule in rules:
@@ -70,7 +68,7 @@ def schedule_priced(
             reasons.append(str(error))
             continue
         timeline = simulate(schedule, costs, cluster.link, cost.static_bytes)
-        pipelines.append(Pipeline(tuple(microbatches), costs, rule, schedule, timeline))
+        pipelines.append(Pipeline(replica.form, costs, rule, schedule, timeline))
     if not pipelines:
         raise InfeasibleScheduleError("; ".join(dict.fromkeys(reasons)))
     return min(pipelines, key=lambda pipeline: reduced_ms(pipeline.timeline, cost))

@@ -174,7 +174,6 @@ def _joined(
             dict(zip(zip(slices.first.tolist(), numbers, strict=True), slices.cuts, strict=True)),
             token_multiple,
         ),
-        _known={},
     )
 
 

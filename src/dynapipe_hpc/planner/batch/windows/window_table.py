@@ -1,7 +1,8 @@
 """Table of the costs of windows of neighbouring samples."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.memory import BoolArray
+from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms, fill_ms
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
@@ -63,7 +65,6 @@ class WindowTable:
     shapes: Shapes
     costs: StageCosts
     sliced: SliceCells = NO_SLICES
-    _known: dict[tuple[int, int, ExecutionMode], MicroBatch] = field(default_factory=dict)
 
     @property
     def every_sample_runs(self) -> bool:
@@ -115,6 +116,11 @@ class WindowTable:
         """Micro-batches of windows, those of slices one by one."""
         return [each for window in windows.tolist() for each in self.microbatches(*window)]
 
+    def priced(self, windows: npt.NDArray[np.uint32]) -> PricedReplica:
+        """The micro-batches of the windows of a replica."""
+        key = (self, windows.tobytes())
+        return PricedReplica(partial(self.microbatches_of, windows), self.costs_of(windows), key)
+
     def costs_of(self, windows: npt.NDArray[np.uint32]) -> StageCosts:
         """Costs of the micro-batches of windows, those of slices one by one."""
         cells = self.cells_of(windows).astype(np.int64)
@@ -129,12 +135,6 @@ class WindowTable:
 
     def microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
         """The micro-batch of the window of `size` samples from `first` on, in the given mode."""
-        window = (first, size, self.modes[mode])
-        if window not in self._known:
-            self._known[window] = self._new_microbatch(first, size, mode)
-        return self._known[window]
-
-    def _new_microbatch(self, first: int, size: int, mode: int) -> MicroBatch:
         layout, recompute, *_ = self.modes[mode]
         held = self.samples[self.begin[first] : self.begin[first + size]]
         cell = self.cells[self.spans[mode, self.row_of_sample[first], 0] + size - 1]
