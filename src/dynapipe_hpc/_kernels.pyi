@@ -89,9 +89,9 @@ class FoundPlan:
     @property
     def n_moves(self) -> int: ...
 
-# The best plan comes last.
-def find_plan(
-    windows: WindowCosts,
+# Of every table of windows; the best plan of each comes last.
+def find_plans(
+    windows: list[WindowCosts],
     limit_bytes: npt.NDArray[np.float64],
     link: Link,
     split_backward: bool,
@@ -99,7 +99,7 @@ def find_plan(
     slowness: npt.NDArray[np.float64],
     effort: int,
     seed: int,
-) -> list[FoundPlan]: ...
+) -> list[list[FoundPlan]]: ...
 
 class Timeline:
     @property

@@ -76,8 +76,8 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     "first_misfit": (of_table(_kernels.first_misfit), [COSTS, ROOM]),
     "activation_peaks": (of_table(_kernels.activation_peaks, 1), [ORDER, COSTS[:2]]),
     "list_schedule": (of_table(_kernels.list_schedule), [COSTS, ROOM, LINK, True, None, REDUCE]),
-    "find_plan": (
-        of_windows(_kernels.find_plan),
+    "find_plans": (
+        of_windows(lambda table, *others: _kernels.find_plans([table], *others)),
         [COSTS, CELLS, SPANS, ROWS, ROOM, LINK, False, REDUCE, np.ones(1), 7_000, 0],
     ),
     "simulate": (of_table(_kernels.simulate, 1), [ORDER, COSTS[:2], ROOM, LINK]),

@@ -127,14 +127,6 @@ def test_a_long_sample_runs_as_slices_where_the_plan_ends_sooner(
     assert len(used) - len(set(used)) == sum(len(s) - 1 for s in slices_of(sliced).values())
 
 
-def test_slices_take_no_effort_of_whole_samples() -> None:
-    cluster = cluster_of(4)
-    sliced, whole = (chosen(LONG_TAIL, cluster, each, effort=30_000) for each in ("auto", "off"))
-    times_ms = [{each.iteration_ms for each in choice.candidates} for choice in (sliced, whole)]
-    assert times_ms[1] < times_ms[0]
-    assert len(times_ms[1]) > 2
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6))
 def test_no_plan_is_longer_than_without_slices(seed: int) -> None:

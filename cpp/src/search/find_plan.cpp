@@ -1,6 +1,7 @@
 #include "dynapipe/search/find_plan.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <stdexcept>
 
 #include "dynapipe/schedule/round_trip.hpp"
@@ -23,6 +24,9 @@ constexpr std::size_t kMoveEffort = 4;
 constexpr double kRounding = 1e-12;
 /// The effort of the first round.
 constexpr std::size_t kFirstRound = 6'250;
+/// The effort after which tables are compared, and how much longer the best plan of one may be.
+constexpr std::size_t kCompared = 2 * kFirstRound;
+constexpr double kNear = 1.003;
 
 class Search {
   public:
@@ -49,7 +53,8 @@ class Search {
         moves_.set_precedences(overtakes ? kPrecedences : kFirstInFirstOut);
     }
 
-    std::vector<FoundPlan> improve(std::size_t effort) {
+    /// Goes on until all rounds together have taken some effort.
+    void improve(std::size_t effort) {
         for (std::size_t length = next_round(); used_ + length <= effort && best_ms_ > least_ms_;
              length = next_round()) {
             moves_.begin(best_);
@@ -59,8 +64,10 @@ class Search {
                 found_.push_back(best());
             }
         }
-        return std::move(found_);
     }
+
+    [[nodiscard]] double best_ms() const { return best_ms_; }
+    [[nodiscard]] const std::vector<FoundPlan>& found() const { return found_; }
 
   private:
     /// Takes over a plan, every replica in the way to schedule it that suits it best. False if it
@@ -195,13 +202,28 @@ class Search {
 
 }  // namespace
 
-std::vector<FoundPlan> find_plan(ReplicaSimulator& simulator, std::span<const double> slowness,
-                                 std::size_t effort, std::uint64_t seed) {
-    std::vector<Assignment> starts;
-    for (ConstructedPlan& plan : construct_plans(simulator, slowness)) {
-        starts.push_back(std::move(plan.replicas));
+std::vector<std::vector<FoundPlan>> find_plans(std::span<ReplicaSimulator* const> simulators,
+                                               std::span<const double> slowness, std::size_t effort,
+                                               std::uint64_t seed) {
+    std::deque<Search> searches;
+    double best_ms = kNever;
+    for (ReplicaSimulator* simulator : simulators) {
+        std::vector<Assignment> starts;
+        for (ConstructedPlan& plan : construct_plans(*simulator, slowness)) {
+            starts.push_back(std::move(plan.replicas));
+        }
+        Search& search = searches.emplace_back(*simulator, starts, slowness, seed);
+        search.improve(std::min(effort, kCompared));
+        best_ms = std::min(best_ms, search.best_ms());
     }
-    return Search(simulator, starts, slowness, seed).improve(effort);
+    std::vector<std::vector<FoundPlan>> found;
+    for (Search& search : searches) {
+        if (search.best_ms() <= kNear * best_ms) {
+            search.improve(effort);
+        }
+        found.push_back(search.found());
+    }
+    return found;
 }
 
 }  // namespace dynapipe

@@ -1,5 +1,6 @@
 /// Plans that are constructed and improved hold every sample once, fit, and repeat.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <set>
@@ -40,7 +41,7 @@ void check_search(std::uint64_t seed, const std::vector<double>& slowness, bool 
     }
     const auto find = [&](std::size_t effort) {
         dynapipe::ReplicaSimulator fresh = simulator();
-        return dynapipe::find_plan(fresh, slowness, effort, seed);
+        return dynapipe::find_plans(std::array{&fresh}, slowness, effort, seed).front();
     };
     const auto found = find(25'000);
     CHECK(found.front().effort == 0);
@@ -203,8 +204,29 @@ void check_heavy(std::uint64_t seed, bool split_backward, double heavy_bytes,
         CHECK(plan.makespan_ms >= plans.front().makespan_ms);
     }
     dynapipe::ReplicaSimulator fresh = simulator();
-    const auto found = dynapipe::find_plan(fresh, alike, 25'000, seed);
+    const auto found = dynapipe::find_plans(std::array{&fresh}, alike, 25'000, seed).front();
     overtaken.found += check(found.back().replicas, found.back().makespan_ms).second ? 1 : 0;
+}
+
+/// Of two tables one is twice as slow: it is left after two rounds, whatever the effort.
+void tables_that_are_behind_are_left() {
+    const Problem problem(1);
+    Problem slow = problem;
+    for (dynapipe::PassCosts& cost : slow.costs) {
+        cost.forward_ms *= 2;
+        cost.backward_ms *= 2;
+    }
+    const std::vector<double> limits(kStages, 300.0);
+    const std::vector<double> alike(1, 1.0);
+    const auto efforts = [&](std::size_t effort) {
+        dynapipe::ReplicaSimulator one(problem.windows(), limits, {0.5, 10.0, true}, false);
+        dynapipe::ReplicaSimulator other(slow.windows(), limits, {0.5, 10.0, true}, false);
+        dynapipe::find_plans(std::array{&other, &one}, alike, effort, 1);
+        return std::pair(one.effort(), other.effort());
+    };
+    const auto less = efforts(12'500), more = efforts(50'000);
+    CHECK(more.first > less.first + 10'000);
+    CHECK(more.second == less.second);
 }
 
 /// As many replicas as samples: the longest sample's way is all there is, and no move is made.
@@ -214,7 +236,7 @@ void a_search_ends_where_nothing_is_left_to_find() {
     const std::vector<double> alike(kSamples, 1.0);
     const auto effort_of = [&](std::size_t effort) {
         dynapipe::ReplicaSimulator simulator(problem.windows(), limits, {0.5, 10.0, true}, false);
-        CHECK(dynapipe::find_plan(simulator, alike, effort, 1).size() == 1);
+        CHECK(dynapipe::find_plans(std::array{&simulator}, alike, effort, 1).front().size() == 1);
         return simulator.effort();
     };
     CHECK(effort_of(25'000) == effort_of(0));
@@ -235,6 +257,7 @@ int main() {
     CHECK(overtaken.constructed_first > 0);
     CHECK(not_heavy.constructed == 0 && not_heavy.found == 0);
     a_search_ends_where_nothing_is_left_to_find();
+    tables_that_are_behind_are_left();
     Varied varied;
     bool is_any_refined = false;
     for (std::uint64_t seed = 0; seed < 6; ++seed) {

@@ -1,4 +1,5 @@
 /// Threads that plan the same windows at the same time find the same plan.
+#include <array>
 #include <limits>
 #include <thread>
 #include <vector>
@@ -17,7 +18,7 @@ int main() {
         threads.emplace_back([&] {
             dynapipe::ReplicaSimulator simulator(problem.windows(), limits, {0.5, 10.0, true},
                                                  true);
-            plans = dynapipe::find_plan(simulator, slowness, 12'500, 1);
+            plans = dynapipe::find_plans(std::array{&simulator}, slowness, 12'500, 1).front();
         });
     }
     for (std::thread& thread : threads) {

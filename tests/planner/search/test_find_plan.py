@@ -43,8 +43,8 @@ def find(
 ) -> list[tuple[Replicas, float]]:
     """Plans that are found in the plainest order, the best last, and their makespans."""
     table, *_ = search_spaces(samples, cost, cluster)
-    found = _kernels.find_plan(
-        table.kernel_costs,
+    (found,) = _kernels.find_plans(
+        [table.kernel_costs],
         activation_room_bytes(cost, cluster),
         kernel_link(cluster.link),
         split_backward,
@@ -169,6 +169,7 @@ def find_in_two_samples(
     windows = (np.full(2, cell, np.int32), np.array([[[0, 2]]]), np.zeros(2, np.int32))
     costs = _kernels.WindowCosts(_kernels.CostTable(np.ones((1, 2, len(Cost)))), *windows)
     link, reductions = _kernels.Link(0.0, 1.0, True), np.array(reduce_ms)
-    return _kernels.find_plan(
-        costs, np.full(2, np.inf), link, False, reductions, slowness, 10_000, 0
+    (found,) = _kernels.find_plans(
+        [costs], np.full(2, np.inf), link, False, reductions, slowness, 10_000, 0
     )
+    return found

@@ -23,11 +23,10 @@ def of_kinds(seed: int) -> FloatArray:
 def test_plans_are_those_of_all_stages(seed: int) -> None:
     table = of_kinds(seed)
     tables = _kernels.CostTable(table, KINDS), _kernels.CostTable(table[:, KINDS].copy())
-    found, expected = (_kernels.WindowCosts(each, CELLS, SPANS, ROWS) for each in tables)
+    windows = [_kernels.WindowCosts(each, CELLS, SPANS, ROWS) for each in tables]
     for split in (False, True):
-        plans, of_all_stages = (
-            _kernels.find_plan(windows, ROOM, LINK, split, REDUCE_MS, np.ones(2), 12_500, seed)
-            for windows in (found, expected)
+        plans, of_all_stages = _kernels.find_plans(
+            windows, ROOM, LINK, split, REDUCE_MS, np.ones(2), 12_500, seed
         )
         ends_ms = [plan.makespan_ms for plan in plans]
         assert ends_ms == [plan.makespan_ms for plan in of_all_stages]

@@ -40,14 +40,20 @@ struct FoundPlan {
 /// Effort is counted in scheduled passes, not in time, and random numbers are integers, so the same
 /// input gives the same plan on every machine.
 ///
-/// @param simulator  has simulated nothing yet.
+/// Of several tables of windows, as of samples in several orders, all are searched for as long as
+/// the first two rounds take, and then those whose best plans are at most 1.003 times as long as
+/// the best of all. That does not depend on the effort.
+///
+/// @param simulators  of the tables, at least one; they have simulated nothing yet.
 /// @param slowness   (n_replicas,): by what the passes of each replica take longer, >= 1; from one
 ///                   replica to as many as there are samples.
-/// @param effort     passes to schedule in rounds; the last move of a round may exceed it.
-/// @return           the best start, followed by the improvements that rounds within `effort`
-///                   found, the best last; no replica is empty.
+/// @param effort     passes to schedule in rounds for every table; the last move of a round may
+///                   exceed it.
+/// @return           per table, the best start, followed by the improvements that rounds within
+///                   `effort` found, the best last; no replica is empty.
 /// @throws std::invalid_argument  if a window of one sample has no cell, or does not fit.
-std::vector<FoundPlan> find_plan(ReplicaSimulator& simulator, std::span<const double> slowness,
-                                 std::size_t effort, std::uint64_t seed);
+std::vector<std::vector<FoundPlan>> find_plans(std::span<ReplicaSimulator* const> simulators,
+                                               std::span<const double> slowness, std::size_t effort,
+                                               std::uint64_t seed);
 
 }  // namespace dynapipe

@@ -7,7 +7,7 @@ import numpy as np
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.row_length import row_lengths, tokens_of
-from dynapipe_hpc.planner.cost.cost_model import IntArray
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
 
 TOUR_WORK = 1_000_000  # approximate number of pairs of points that a round of improvement compares
 
@@ -61,7 +61,12 @@ def halved(samples: Sequence[Sample]) -> list[Sample]:
 
     Source: `balance_work`: Karmarkar and Karp, "The differencing method of set partitioning", 1982.
     """
-    if len(samples) < 3:
-        return list(samples)
-    halves = _kernels.balance_work(tokens_of(samples, "tokens").astype(np.float64), 2)
-    return [each for half in halves for each in halved([samples[i] for i in half])]
+    tokens = tokens_of(samples, "tokens").astype(np.float64)
+    return [samples[i] for i in _halved(np.arange(len(samples)), tokens)]
+
+
+def _halved(places: IntArray, tokens: FloatArray) -> list[int]:
+    if len(places) < 3:
+        return list(places)
+    halves = _kernels.balance_work(tokens[places], 2)
+    return [place for half in halves for place in _halved(places[half], tokens)]

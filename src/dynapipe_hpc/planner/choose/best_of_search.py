@@ -66,27 +66,25 @@ class BestOfSearch:
                 slices=self.slices if self._may_be_adaptive else "off",
             )
         )
-        # Slices take nothing from the orders of whole samples: with them, no plan becomes longer.
-        n_orders = sum(not table.sliced.cuts for table in tables)
-        effort = self.config.effort // max(1, n_orders)
+        found = self._found_plans(tables)
         scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
         tried: list[Candidate | Infeasible] = []
-        for table in tables:
-            tried += self._scheduled(table, self._found_plans(table, effort), scheduler)
+        for table, plans in zip(tables, found, strict=True):
+            tried += self._scheduled(table, plans, scheduler)
         return Choice(tuple(tried))
 
-    def _found_plans(self, windows: WindowTable, effort: int) -> list[_kernels.FoundPlan]:
+    def _found_plans(self, tables: Sequence[WindowTable]) -> list[list[_kernels.FoundPlan]]:
         slowness = self.cost.slowness
         n_replicas = self.cluster.n_replicas
-        return _kernels.find_plan(
-            windows.kernel_costs,
+        return _kernels.find_plans(
+            [table.kernel_costs for table in tables],
             activation_room_bytes(self.cost, self.cluster),
             kernel_link(self.cluster.link),
             may_split(self.schedule_rules),
             extra_reduce_ms(self.cost),
             # All wait for the slowest stage of a replica.
             np.ones(n_replicas) if slowness is None else slowness.max(axis=1),
-            effort,
+            self.config.effort,
             self.config.seed,
         )
 
@@ -129,8 +127,8 @@ def search_spaces(
     Packed rows have an order of their own besides, in which windows of many samples are about
     equal: that counts where many replicas share the work, or where time rises in a step, as on a
     GPU that waits for launches. If some samples are worth slices, windows in which they run as such
-    come first; they are the only ones if these samples cannot run whole, or are to be slices of so
-    many tokens.
+    come in its place, and first; they are the only ones if these samples cannot run whole, or are
+    to be slices of so many tokens.
 
     `samples`: Samples of the iteration, in any order. Raises `DoesNotFitError` or
     `NotMeasuredError`: A sample cannot run. Raises `TooFewMicroBatchesError`: There are fewer
@@ -149,10 +147,6 @@ def search_spaces(
     )
     plainest, *others = orders(samples, cost.is_encoder_decoder)
     tables = [price(each, layouts=layouts) for each in (plainest, *others)]
-    if Layout.PACKED in layouts:
-        packed = price(halved(plainest), layouts=[Layout.PACKED], may_misfit=True)
-        if packed.every_sample_runs:
-            tables.append(packed)
     if sliced := with_slices(tables[0], cost, cluster, SliceRule(slices, token_multiple)):
         yield sliced
         if slices != "auto" or not tables[0].every_sample_runs:
@@ -160,3 +154,7 @@ def search_spaces(
     elif may_slice:
         check_samples(tables[0], cost, cluster, token_multiple, may_slice=True)
     yield from tables
+    if Layout.PACKED in layouts and not sliced:
+        packed = price(halved(plainest), layouts=[Layout.PACKED], may_misfit=True)
+        if packed.every_sample_runs:
+            yield packed

@@ -15,11 +15,11 @@ class SearchConfig(ConfigTable):
             core does some 50 million per second. 0 takes the best of the plans that the search
             would begin with. It is a count rather than a time, so that the same samples give the
             same plan on every machine, and counts passes rather than moves, so that large plans
-            take no longer. Orders of the samples have equal shares of it, and where samples may run
-            as slices, plans with these as much again as an order; all in rounds of doubling length,
-            6,250 in the first, without a remainder.
+            take no longer. It is for every order of the samples, and for plans with slices where
+            samples may run as such; those that are behind after 12,500 are left. All are in rounds
+            of doubling length, 6,250 in the first, without a remainder.
         seed: Seed of the random moves.
     """
 
-    effort: int = Field(default=200_000, ge=0, le=LARGEST)
+    effort: int = Field(default=100_000, ge=0, le=LARGEST)
     seed: int = Field(default=0, ge=0, le=LARGEST)

@@ -46,6 +46,14 @@ def drawn(n_samples: int) -> list[Sample]:
     return order_samples([Sample(i, n - 1, 1) for i, n in enumerate(lengths.tolist())])
 
 
+def test_bundles_of_packed_rows_are_limited_by_their_tokens() -> None:
+    """Bundles have at most 27 tokens, as 33 / 1.2: four short samples together, padded only two."""
+    lengths = RowLengths(np.array([10, 1, 9, 1, 33]), np.zeros(5, np.int64))
+    with even_of_few_samples(), patch.object(rule, "FEWEST_SAMPLES", 5):
+        assert bundles(lengths, 1, [Layout.PACKED]).tolist() == [0, 4, 5]
+        assert bundles(lengths, 1, [Layout.PACKED, Layout.PADDED]).tolist() == [0, 2, 4, 5]
+
+
 @given(PAIRS, st.integers(1, 3))
 def test_bundles_are_as_large_as_they_may(pairs: list[tuple[int, int]], n_replicas: int) -> None:
     samples = order_pairs(samples_of_pairs(pairs))

@@ -15,7 +15,7 @@ FEWEST_SAMPLES = 2048
 """Least number of samples of a batch that is bundled; smaller batches take little time to plan."""
 FEWEST_PER_REPLICA = 512
 """Least number of samples for each replica of such a batch."""
-PACKED_SHARE = 8
+PACKED_SHARE = 32
 """Fraction of these from which on samples are bundled if they may be packed: unlike padded windows,
 of which many are alike, all packed ones have costs of their own."""
 BUNDLES_PER_REPLICA = 256
@@ -32,9 +32,10 @@ def bundles(
 ) -> IntArray:
     """Beginnings of bundles of neighbouring samples, and the end of the last bundle.
 
-    A bundle has 1, 2, 4, ... samples: as many as together have no more padded tokens than a third
-    of the longest sample, or a 512th of all, and a small fraction of the work of a replica. It
-    therefore takes little memory and little time, and every replica has many.
+    A bundle has 1, 2, 4, ... samples: as many as together have no more tokens, padded unless all
+    samples are packed, than a third of the longest sample, or a 512th of all, and a small fraction
+    of the work of a replica. It therefore takes little memory and little time, and every replica
+    has many.
 
     `lengths`: Row lengths of the samples in their order. Returns indices of samples, ascending from
     0 to the number of samples, shape (n_bundles + 1,).
@@ -47,18 +48,20 @@ def bundles(
     total = tokens.sum()
     most = max(tokens.max() / BUNDLES_PER_LONGEST, total / MANY_BUNDLES)
     most = min(most, total / BUNDLES_PER_REPLICA / n_replicas * (1 + may_pack))
-    return np.fromiter(_begins(_sizes(lengths, float(most)).tolist()), np.int64)
+    sizes = _sizes(lengths, float(most), is_padded=Layout.PADDED in layouts)
+    return np.fromiter(_begins(sizes.tolist()), np.int64)
 
 
-def _sizes(lengths: RowLengths, most_tokens: float) -> IntArray:
+def _sizes(lengths: RowLengths, most_tokens: float, *, is_padded: bool) -> IntArray:
     sizes = np.ones_like(lengths.row_tokens)
     row_tokens, target_tokens = lengths
-    size = 1
+    size, join = 1, np.maximum if is_padded else np.add
     while len(row_tokens) > size:
-        row_tokens = np.maximum(row_tokens[:-size], row_tokens[size:])
-        target_tokens = np.maximum(target_tokens[:-size], target_tokens[size:])
+        row_tokens = join(row_tokens[:-size], row_tokens[size:])
+        target_tokens = join(target_tokens[:-size], target_tokens[size:])
         size *= 2
-        sizes[: len(row_tokens)][size * (row_tokens + target_tokens) <= most_tokens] = size
+        tokens = (row_tokens + target_tokens) * (size if is_padded else 1)
+        sizes[: len(row_tokens)][tokens <= most_tokens] = size
     return sizes
 
 

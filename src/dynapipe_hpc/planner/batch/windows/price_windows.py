@@ -40,7 +40,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
 )
 
 PADDED_ONLY = (Layout.PADDED,)
-FEWEST_LIMITED = 256
+FEWEST_LIMITED = 128
 """Least number of bundles of a batch whose packed windows are limited; fewer take little time."""
 WINDOWS_PER_STAGE = 2
 """Fewest windows of several samples that a replica has per stage in such a batch."""
