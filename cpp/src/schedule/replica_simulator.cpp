@@ -74,23 +74,6 @@ std::span<const Precedence> ReplicaSimulator::precedences_of(
     return is_any_heavy ? kPrecedences : kFirstInFirstOut;
 }
 
-bool ReplicaSimulator::is_always_heavy() const {
-    std::vector<bool> is_seen(windows_.n_rows());
-    for (std::size_t i = 0; i < windows_.n_samples(); ++i) {
-        const auto row = static_cast<std::size_t>(windows_.row_of_sample[i]);
-        bool may_be_light = is_seen[row];
-        is_seen[row] = true;
-        for (std::size_t mode = 0; mode < windows_.n_modes && !may_be_light; ++mode) {
-            const Window alone{static_cast<std::uint32_t>(i), 1, static_cast<std::uint32_t>(mode)};
-            may_be_light = windows_.cell(i, 1, mode) >= 0 && !is_heavy(alone);
-        }
-        if (!may_be_light) {
-            return true;
-        }
-    }
-    return false;
-}
-
 double ReplicaSimulator::run(std::span<const std::uint32_t> list, double give_up_ms,
                              Precedence precedence, ListRecording& recording) {
     const auto has_slices = [&](std::uint32_t each) { return windows_.has_slices(each); };

@@ -4,9 +4,9 @@
 
 namespace dynapipe {
 
-Assignment spread(const Cut& cut, const PricedCutter& cutter, std::vector<double> load_ms,
-                  std::span<const double> slowness, bool balances_fill) {
-    const std::size_t n_replicas = load_ms.size();
+Assignment spread(const Cut& cut, const PricedCutter& cutter, std::span<const double> slowness,
+                  bool balances_fill) {
+    const std::size_t n_replicas = slowness.size();
     std::vector<Window> ends = cut.ends;
     std::vector<Window> body = cut.body;
     const auto by_work = [&](const Window& a, const Window& b) {
@@ -16,7 +16,7 @@ Assignment spread(const Cut& cut, const PricedCutter& cutter, std::vector<double
     std::stable_sort(body.begin(), body.end(),
                      [&](const Window& a, const Window& b) { return by_work(b, a); });
     Assignment replicas(n_replicas);
-    std::vector<double> fill_ms(n_replicas, 0.0);
+    std::vector<double> load_ms(n_replicas, 0.0), fill_ms(n_replicas, 0.0);
     for (std::size_t i = 0; i < n_replicas; ++i) {
         for (const Window& end : {ends[i], ends[ends.size() - 1 - i]}) {
             replicas[i].push_back(end);
@@ -55,11 +55,6 @@ void arrange(std::vector<Window>& replica, const PricedCutter& cutter, double ri
         share -= rises ? 1.0 : 0.0;
         replica[rises ? front++ : back--] = window;
     }
-}
-
-void heavy_first(std::vector<Window>& replica, const ReplicaSimulator& simulator) {
-    std::stable_partition(replica.begin(), replica.end(),
-                          [&](const Window& window) { return simulator.is_heavy(window); });
 }
 
 }  // namespace dynapipe

@@ -25,18 +25,16 @@ constexpr std::array kPricesOfMode = {0.0, 0.6, 3.0};
 
 using Windows = std::vector<Window>;
 
-/// Builds plans that are scheduled by some precedences, and keeps the best.
+/// Builds plans in which passes go first in, first out, and keeps the best.
 class Builder {
   public:
     Builder(ReplicaSimulator& simulator, PricedCutter& cutter, std::span<const double> slowness,
-            std::span<const Precedence> precedences, std::size_t n_kept, std::size_t max_effort,
-            std::size_t max_to_refine)
+            std::size_t n_kept, std::size_t max_effort, std::size_t max_to_refine)
         : windows_(simulator.windows()),
           cutter_(cutter),
           simulator_(simulator),
-          refiner_(cutter, simulator, slowness, precedences),
+          refiner_(cutter, simulator, slowness),
           slowness_(slowness),
-          precedences_(precedences),
           n_replicas_(slowness.size()),
           n_kept_(n_kept),
           max_effort_(simulator.effort() + max_effort),
@@ -71,19 +69,17 @@ class Builder {
     void try_numbers_in_flight() {
         for (const double per_stage : kInFlightPerStage) {
             const auto n_stages = static_cast<double>(windows_.costs.n_stages);
-            try_cut({.max_kept_share = 1 / (per_stage * n_stages)}, {0});
+            try_cut({.max_kept_share = 1 / (per_stage * n_stages)});
         }
     }
 
-    /// Tries to rebalance the best cut, and to limit the work of its windows.
+    /// Tries to limit the work of the windows of the best cut.
     void vary_best() {
         CutRule rule = best_.front().cut;
-        rule.longest_ms = kNever;
         const double longest_ms = longest_window_ms(best_.front().replicas);
-        try_cut(rule, {0, 2});
         for (const double share : kLongestShares) {
             rule.longest_ms = share * longest_ms;
-            try_cut(rule, {0, 2});
+            try_cut(rule);
         }
     }
 
@@ -110,53 +106,30 @@ class Builder {
             if (!best_.empty() && simulator_.effort() >= max_effort_) {
                 break;
             }
-            try_balances(priced.cut, priced.rule, {0});
+            try_balances(priced.cut, priced.rule);
         }
     }
 
-    void try_cut(const CutRule& rule, std::initializer_list<std::size_t> rebalances) {
-        try_balances(cutter_.cut(rule, 2 * n_replicas_), rule, rebalances);
-    }
+    void try_cut(const CutRule& rule) { try_balances(cutter_.cut(rule, 2 * n_replicas_), rule); }
 
-    void try_balances(const Cut& cut, const CutRule& rule,
-                      std::initializer_list<std::size_t> rebalances) {
-        for (const std::size_t n_rebalanced : rebalances) {
-            for (const bool balances_fill : {false, true}) {
-                if (n_replicas_ > 1 || (!balances_fill && n_rebalanced == 0)) {
-                    try_balance(cut, {{}, 0.0, rule, balances_fill, n_rebalanced});
-                }
+    void try_balances(const Cut& cut, const CutRule& rule) {
+        for (const bool balances_fill : {false, true}) {
+            if (n_replicas_ > 1 || !balances_fill) {
+                try_balance(cut, {{}, 0.0, rule, balances_fill});
             }
         }
     }
 
-    /// Spreads the windows of a cut over replicas, again after what the last simulation showed.
-    void try_balance(const Cut& cut, const ConstructedPlan& plan) {
+    void try_balance(const Cut& cut, ConstructedPlan plan) {
         if (cut.ends.size() != 2 * n_replicas_) {
             return;
         }
-        std::vector<double> extra_ms(n_replicas_, 0.0);
-        for (std::size_t round = 0; round <= plan.n_rebalanced; ++round) {
-            const bool is_last = round == plan.n_rebalanced;
-            ConstructedPlan tried = plan;
-            tried.n_rebalanced = round;
-            const bool balances_fill = plan.balances_fill && round == 0;
-            tried.replicas = spread(cut, cutter_, extra_ms, slowness_, balances_fill);
-            for (std::size_t r = 0; r < n_replicas_; ++r) {
-                Windows& replica = tried.replicas[r];
-                arrange(replica, cutter_, kEvenRise);
-                const double ms =
-                    is_last ? best_arranged_ms(replica, r) : first_makespan_ms(replica, r);
-                tried.makespan_ms = std::max(tried.makespan_ms, ms);
-                if (ms == kNever) {
-                    return;
-                }
-                extra_ms[r] = ms / slowness_[r];
-                for (const Window& window : replica) {
-                    extra_ms[r] -= cutter_.work_ms(window);
-                }
-            }
-            keep(std::move(tried));
+        plan.replicas = spread(cut, cutter_, slowness_, plan.balances_fill);
+        for (std::size_t r = 0; r < n_replicas_; ++r) {
+            arrange(plan.replicas[r], cutter_, kEvenRise);
+            plan.makespan_ms = std::max(plan.makespan_ms, best_makespan_ms(plan.replicas[r], r));
         }
+        keep(std::move(plan));
     }
 
     /// As many samples in every window, so that each replica has some windows.
@@ -177,7 +150,7 @@ class Builder {
             longest_ms = std::max(longest_ms, cutter_.work_ms(window));
             cut.body.push_back(window);
         }
-        const ConstructedPlan plan{{}, 0.0, {.longest_ms = longest_ms}, false, 0};
+        const ConstructedPlan plan{{}, 0.0, {.longest_ms = longest_ms}, false};
         if (cut.body.size() >= 2 * n_replicas_) {
             const auto ends = cut.body.end() - static_cast<std::ptrdiff_t>(2 * n_replicas_);
             cut.ends.assign(ends, cut.body.end());
@@ -202,7 +175,7 @@ class Builder {
 
     /// One sample per micro-batch: it always fits.
     void try_samples_alone() {
-        ConstructedPlan plan{Assignment(n_replicas_), 0.0, {.longest_ms = 0.0}, false, 0};
+        ConstructedPlan plan{Assignment(n_replicas_), 0.0, {.longest_ms = 0.0}, false};
         for (std::uint32_t first = 0; first < windows_.n_samples(); ++first) {
             Window window{first, 1, static_cast<std::uint32_t>(windows_.n_modes)};
             cutter_.choose_mode(window, 0.0);
@@ -214,34 +187,16 @@ class Builder {
         }
         for (std::size_t r = 0; r < n_replicas_; ++r) {
             arrange(plan.replicas[r], cutter_, kEvenRise);
-            plan.makespan_ms = std::max(plan.makespan_ms, first_makespan_ms(plan.replicas[r], r));
+            plan.makespan_ms = std::max(plan.makespan_ms, best_makespan_ms(plan.replicas[r], r));
         }
         keep(std::move(plan));
     }
 
-    /// Of a replica as it is arranged, or with heavy windows first if they are overtaken.
-    double best_arranged_ms(Windows& replica, std::size_t r) {
-        const double ms = best_makespan_ms(replica, r);
-        if (precedences_.front() != Precedence::kLightest) {
-            return ms;
-        }
-        Windows changed = replica;
-        heavy_first(changed, simulator_);
-        const double changed_ms = best_makespan_ms(changed, r);
-        if (changed_ms < ms) {
-            replica = std::move(changed);
-        }
-        return std::min(ms, changed_ms);
-    }
-
     /// Infinite if it is certain to be worse than all plans that are kept.
     double best_makespan_ms(const Windows& replica, std::size_t r) {
-        return simulator_.best_makespan_ms(replica, worst_kept_ms() / slowness_[r], precedences_) *
+        return simulator_.best_makespan_ms(replica, worst_kept_ms() / slowness_[r],
+                                           kFirstInFirstOut) *
                slowness_[r];
-    }
-
-    double first_makespan_ms(const Windows& replica, std::size_t r) {
-        return simulator_.makespan_ms(replica, kNever, precedences_.front()) * slowness_[r];
     }
 
     [[nodiscard]] double longest_window_ms(const Assignment& replicas) const {
@@ -284,34 +239,12 @@ class Builder {
     ReplicaSimulator& simulator_;
     PlanRefiner refiner_;
     std::span<const double> slowness_;  ///< per replica
-    std::span<const Precedence> precedences_;
     std::size_t n_replicas_;
     std::size_t n_kept_;
     std::size_t max_effort_;
     std::size_t max_to_refine_;
     std::vector<ConstructedPlan> best_;  ///< best first
 };
-
-/// Whether a plan that was built first in, first out ends sooner if windows overtake heavy ones:
-/// then it is worth building others. Most batches with heavy samples gain nothing.
-bool overtaking_helps(ReplicaSimulator& simulator, std::span<const double> slowness,
-                      std::span<const ConstructedPlan> plans) {
-    const auto ends_sooner = [&](const ConstructedPlan& plan) {
-        for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
-            const Windows& replica = plan.replicas[r];
-            const double limit_ms = plan.makespan_ms / slowness[r];
-            const auto precedences = simulator.precedences_of(replica);
-            Windows changed = replica;
-            heavy_first(changed, simulator);
-            if (simulator.best_makespan_ms(replica, limit_ms, precedences) >= limit_ms &&
-                simulator.best_makespan_ms(changed, limit_ms, precedences) >= limit_ms) {
-                return false;
-            }
-        }
-        return true;
-    };
-    return simulator.is_always_heavy() && std::any_of(plans.begin(), plans.end(), ends_sooner);
-}
 
 /// Exact splits into windows that may keep all of a stage's memory, or an equal share of it: in the
 /// order of the samples, and arranged.
@@ -328,7 +261,7 @@ std::vector<ConstructedPlan> split_plans(ReplicaSimulator& simulator, const Pric
         for (const Window& window : split) {
             work_ms.push_back(cutter.work_ms(window));
         }
-        ConstructedPlan plan{{}, 0.0, {}, false, 0};
+        ConstructedPlan plan{{}, 0.0, {}, false};
         for (const std::vector<std::uint32_t>& places : balance_work(work_ms, slowness.size())) {
             Windows& replica = plan.replicas.emplace_back();
             for (const std::uint32_t place : places) {
@@ -386,14 +319,8 @@ std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
                                              std::size_t max_effort, std::size_t max_to_refine) {
     PricedCutter cutter(simulator.windows(), simulator.limit_bytes(), simulator.link());
     const std::vector<PricedCut> cuts = priced_cuts(cutter, slowness.size());
-    const auto built = [&](std::span<const Precedence> precedences) {
-        Builder builder(simulator, cutter, slowness, precedences, n_kept, max_effort,
-                        max_to_refine);
-        return builder.run(cuts);
-    };
-    std::vector<ConstructedPlan> plans = built(kFirstInFirstOut);
-    // Before others come beside them whose makespan is already that of overtaking.
-    const bool overtakes = overtaking_helps(simulator, slowness, plans);
+    Builder builder(simulator, cutter, slowness, n_kept, max_effort, max_to_refine);
+    std::vector<ConstructedPlan> plans = builder.run(cuts);
     if (simulator.effort() < max_effort) {
         keep_best(plans, split_plans(simulator, cutter, slowness), n_kept);
     }
@@ -402,19 +329,9 @@ std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
             break;
         }
         PricedCutter of_mode = cutter.of_mode(mode);
-        Builder builder(simulator, of_mode, slowness, kFirstInFirstOut, 1,
-                        max_effort - simulator.effort(), 1);
-        keep_best(plans, builder.run_prices(priced_cuts(of_mode, slowness.size(), kPricesOfMode)),
+        Builder one(simulator, of_mode, slowness, 1, max_effort - simulator.effort(), 1);
+        keep_best(plans, one.run_prices(priced_cuts(of_mode, slowness.size(), kPricesOfMode)),
                   n_kept);
-    }
-    if (overtakes) {
-        std::vector<ConstructedPlan> others = built(kOvertaking);
-        for (std::vector<ConstructedPlan>* of_kind : {&plans, &others}) {
-            for (ConstructedPlan& plan : *of_kind) {
-                plan.makespan_ms = simulator.slowest_ms(plan.replicas, slowness, kNever);
-            }
-        }
-        keep_best(plans, std::move(others), n_kept);
     }
     return plans;
 }

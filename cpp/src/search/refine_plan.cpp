@@ -23,12 +23,8 @@ constexpr std::size_t kMaxHandedOver = 4;
 }  // namespace
 
 PlanRefiner::PlanRefiner(const PricedCutter& cutter, ReplicaSimulator& simulator,
-                         std::span<const double> slowness, std::span<const Precedence> precedences)
-    : windows_(simulator.windows()),
-      cutter_(cutter),
-      simulator_(simulator),
-      slowness_(slowness),
-      precedences_(precedences) {}
+                         std::span<const double> slowness)
+    : windows_(simulator.windows()), cutter_(cutter), simulator_(simulator), slowness_(slowness) {}
 
 double PlanRefiner::refine(Assignment& replicas) {
     std::vector<double> ms;

@@ -81,20 +81,9 @@ void lists_are_run_as_asked(std::uint64_t seed) {
     }
 }
 
-/// Only if it is heavy in all modes, all plans have a heavy window.
-void a_sample_that_is_light_in_some_mode_need_not_be_heavy() {
-    const std::vector<double> limits(kStages, 300.0);
-    for (const std::size_t n_heavy_modes : {0U, 1U, 2U}) {
-        const plan_problem::Problem problem(1, 150.0, n_heavy_modes);
-        const ReplicaSimulator simulator(problem.windows(), limits, kLink, false);
-        CHECK(simulator.is_always_heavy() == (n_heavy_modes == plan_problem::kModes));
-    }
-}
-
 }  // namespace
 
 int main() {
-    a_sample_that_is_light_in_some_mode_need_not_be_heavy();
     for (std::uint64_t seed = 0; seed < 10; ++seed) {
         it_answers_like_a_new_one(seed);
         lists_are_run_as_asked(seed);

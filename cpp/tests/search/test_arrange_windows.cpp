@@ -20,7 +20,6 @@ using plan_problem::kStages;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr dynapipe::Link kLink{0.5, 10.0, true};
-constexpr std::array kTwo = {1.0, 1.0};
 constexpr std::array kThree = {1.0, 1.0, 1.0};
 
 double work_ms(const PricedCutter& cutter, const std::vector<Window>& replica) {
@@ -34,8 +33,7 @@ double work_ms(const PricedCutter& cutter, const std::vector<Window>& replica) {
 /// No replica could give its shortest window to the least loaded one and both gain.
 void spreading_is_even(const PricedCutter& cutter, const Cut& cut, std::size_t n_replicas) {
     const std::vector<double> alike(n_replicas, 1.0);
-    const Assignment replicas =
-        dynapipe::spread(cut, cutter, std::vector<double>(n_replicas, 0.0), alike, false);
+    const Assignment replicas = dynapipe::spread(cut, cutter, alike, false);
     CHECK(plan_problem::holds_every_sample_once(replicas));
     double least_ms = kNever;
     double longest_ms = 0;
@@ -50,17 +48,9 @@ void spreading_is_even(const PricedCutter& cutter, const Cut& cut, std::size_t n
     }
 }
 
-/// A replica that already has all the work gets its two ends only.
-void what_a_replica_has_to_do_besides_counts(const PricedCutter& cutter, const Cut& cut) {
-    const Assignment replicas = dynapipe::spread(cut, cutter, {1e9, 0.0}, kTwo, false);
-    CHECK(replicas[0].size() == 2);
-    CHECK(replicas[1].size() == cut.body.size() + 2);
-}
-
 /// Half as fast, a replica has about half as much to do; the last window may go to either.
 void a_slower_replica_has_less_to_do(const PricedCutter& cutter, const Cut& cut) {
-    const Assignment replicas =
-        dynapipe::spread(cut, cutter, {0.0, 0.0}, std::array{1.0, 2.0}, false);
+    const Assignment replicas = dynapipe::spread(cut, cutter, std::array{1.0, 2.0}, false);
     CHECK(plan_problem::holds_every_sample_once(replicas));
     double longest_ms = 0;
     for (const Window& window : cut.body) {
@@ -73,8 +63,8 @@ void a_slower_replica_has_less_to_do(const PricedCutter& cutter, const Cut& cut)
 }
 
 void the_longest_fill_counts_once(const PricedCutter& cutter, const Cut& cut) {
-    const Assignment by_work = dynapipe::spread(cut, cutter, {0.0, 0.0, 0.0}, kThree, false);
-    const Assignment by_fill = dynapipe::spread(cut, cutter, {0.0, 0.0, 0.0}, kThree, true);
+    const Assignment by_work = dynapipe::spread(cut, cutter, kThree, false);
+    const Assignment by_fill = dynapipe::spread(cut, cutter, kThree, true);
     CHECK(plan_problem::holds_every_sample_once(by_fill));
     CHECK(by_fill != by_work);
 }
@@ -98,16 +88,6 @@ void work_rises_and_falls(const PricedCutter& cutter, const Cut& cut, double ris
     CHECK(std::abs(share - rise) <= 0.25);
 }
 
-/// The windows of the first, heavy sample go first; the others keep their order.
-void heavy_windows_go_first(std::uint64_t seed) {
-    const plan_problem::Problem problem(seed, 200.0);
-    const std::vector<double> limits(kStages, 400.0);
-    const dynapipe::ReplicaSimulator simulator(problem.windows(), limits, kLink, false);
-    std::vector<Window> replica = {{9, 2, 0}, {5, 1, 1}, {0, 2, 1}, {7, 2, 0}};
-    dynapipe::heavy_first(replica, simulator);
-    CHECK((replica == std::vector<Window>{{0, 2, 1}, {9, 2, 0}, {5, 1, 1}, {7, 2, 0}}));
-}
-
 }  // namespace
 
 int main() {
@@ -120,8 +100,6 @@ int main() {
             CHECK(cut.body.size() > 4);
             spreading_is_even(cutter, cut, n_replicas);
         }
-        heavy_windows_go_first(seed);
-        what_a_replica_has_to_do_besides_counts(cutter, cutter.cut({1.0}, 4));
         a_slower_replica_has_less_to_do(cutter, cutter.cut({1.0}, 4));
         the_longest_fill_counts_once(cutter, cutter.cut({1.0}, 6));
         for (const double rise : {0.3, 0.5, 0.7}) {

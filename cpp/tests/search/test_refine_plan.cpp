@@ -42,22 +42,21 @@ struct Refined {
     std::size_t n_not_split;  ///< splits of first windows that would not help
 };
 
-Refined refined(std::uint64_t seed, bool split_backward, const std::vector<double>& slowness,
-                std::span<const dynapipe::Precedence> precedences) {
+Refined refined(std::uint64_t seed, bool split_backward, const std::vector<double>& slowness) {
     const std::size_t n_replicas = slowness.size();
     const plan_problem::Problem problem(seed);
     const std::vector<double> limits(kStages, 300.0);
     dynapipe::PricedCutter cutter(problem.windows(), limits, kLink);
     dynapipe::ReplicaSimulator simulator(problem.windows(), limits, kLink, split_backward);
-    dynapipe::PlanRefiner refiner(cutter, simulator, slowness, precedences);
+    dynapipe::PlanRefiner refiner(cutter, simulator, slowness);
     const dynapipe::Cut cut = cutter.cut({}, 2 * n_replicas);
-    const std::vector<double> loads(n_replicas, 0.0);
-    Assignment plan = dynapipe::spread(cut, cutter, loads, slowness, false);
+    Assignment plan = dynapipe::spread(cut, cutter, slowness, false);
     const auto makespan_ms = [&](const Assignment& replicas) {
         dynapipe::ReplicaSimulator other(problem.windows(), limits, kLink, split_backward);
         double slowest_ms = 0.0;
         for (std::size_t r = 0; r < replicas.size(); ++r) {
-            const double ms = other.best_makespan_ms(replicas[r], kNever, precedences);
+            const double ms =
+                other.best_makespan_ms(replicas[r], kNever, dynapipe::kFirstInFirstOut);
             slowest_ms = std::max(slowest_ms, ms * slowness[r]);
         }
         return slowest_ms;
@@ -70,9 +69,9 @@ Refined refined(std::uint64_t seed, bool split_backward, const std::vector<doubl
     Refined how{1 - found_ms / before_ms, 0, 0};
     for (const std::vector<Window>& replica : plan) {
         how.n_windows += replica.size();
-        const double ms = simulator.best_makespan_ms(replica, kNever, precedences);
+        const double ms = simulator.best_makespan_ms(replica, kNever, dynapipe::kFirstInFirstOut);
         for (const std::vector<Window>& split : splits_of(replica)) {
-            CHECK(simulator.best_makespan_ms(split, kNever, precedences) >= ms);
+            CHECK(simulator.best_makespan_ms(split, kNever, dynapipe::kFirstInFirstOut) >= ms);
             ++how.n_not_split;
         }
     }
@@ -90,12 +89,10 @@ int main() {
         for (const bool split_backward : {false, true}) {
             for (const std::vector<double>& slowness :
                  {std::vector{1.0}, std::vector{1.0, 1.0, 1.0}, std::vector{1.0, 1.5, 1.2}}) {
-                for (const auto precedences : {dynapipe::kFirstInFirstOut, dynapipe::kOvertaking}) {
-                    const Refined how = refined(seed, split_backward, slowness, precedences);
-                    gain = std::max(gain, how.gain);
-                    n_split += how.n_windows;
-                    n_not_split += how.n_not_split;
-                }
+                const Refined how = refined(seed, split_backward, slowness);
+                gain = std::max(gain, how.gain);
+                n_split += how.n_windows;
+                n_not_split += how.n_not_split;
             }
         }
     }

@@ -64,9 +64,6 @@ class ReplicaSimulator {
     /// one runs as slices, as these go back in another order than they come.
     [[nodiscard]] std::span<const Precedence> precedences_of(std::span<const Window> replica) const;
 
-    /// Whether all plans have a heavy window, as some sample alone is heavy in every mode.
-    [[nodiscard]] bool is_always_heavy() const;
-
     /// Passes simulated so far, see ListScheduler.
     [[nodiscard]] std::size_t effort() const {
         return scheduler_.effort() + lightest_first_.effort();

@@ -6,7 +6,6 @@
 
 #include "dynapipe/batch/priced_cut.hpp"
 #include "dynapipe/batch/window_costs.hpp"
-#include "dynapipe/schedule/replica_simulator.hpp"
 
 namespace dynapipe {
 
@@ -16,20 +15,16 @@ namespace dynapipe {
 /// other windows, the longest first, go to the replica that has the least to do.
 ///
 /// @param cut            with two ends for each replica.
-/// @param load_ms        per replica, what it has to do besides the work of its windows.
 /// @param slowness       (n_replicas,): by what each replica takes longer.
 /// @param balances_fill  whether a replica also has to do the fill of its longest window.
-Assignment spread(const Cut& cut, const PricedCutter& cutter, std::vector<double> load_ms,
-                  std::span<const double> slowness, bool balances_fill);
+Assignment spread(const Cut& cut, const PricedCutter& cutter, std::span<const double> slowness,
+                  bool balances_fill);
 
 /// Puts the windows of a replica in an order in which work rises and then falls, so that neighbours
 /// are similar. The first and the last window stay.
 ///
 /// @param rise  fraction of the other windows that come before the longest.
 void arrange(std::vector<Window>& replica, const PricedCutter& cutter, double rise);
-
-/// Puts the heavy windows of a replica first, where others overtake them later, see LightestFirst.
-void heavy_first(std::vector<Window>& replica, const ReplicaSimulator& simulator);
 
 /// The fraction by which work rises as long as it falls.
 inline constexpr double kEvenRise = 0.5;

@@ -12,8 +12,7 @@ namespace dynapipe {
 
 /// Simulated passes after which no price is tried that is less promising, no limit on the memory
 /// that windows keep, no variant of the best cut, no exact split and no mode alone. Plans of that
-/// many passes have so many windows that variants hardly differ. Like the next limit it is for
-/// plans of one kind, first in, first out or overtaking.
+/// many passes have so many windows that variants hardly differ.
 inline constexpr std::size_t kMaxEffort = 5'000'000;
 /// Windows times stages of the plans that were refined, after which no further one is.
 inline constexpr std::size_t kMaxToRefine = 1'000;
@@ -24,24 +23,22 @@ inline constexpr std::size_t kKeptPlans = 4;
 /// A plan that was built by rules, and the settings of those rules.
 struct ConstructedPlan {
     Assignment replicas;
-    double makespan_ms;        ///< slowest replica, by the list scheduler
-    CutRule cut;               ///< how samples were cut
-    bool balances_fill;        ///< whether assignment to replicas counted the fill of their longest
-    std::size_t n_rebalanced;  ///< how often replicas were rebalanced after a simulation
+    double makespan_ms;  ///< slowest replica, by the list scheduler
+    CutRule cut;         ///< how samples were cut
+    bool balances_fill;  ///< whether assignment to replicas counted the fill of their longest
 };
 
 /// Builds plans from rules and keeps the best.
 ///
 /// Samples are cut at several memory prices, into windows that keep at most 1/p or 1/(1.25 p) of
 /// the memory of each of p stages, and into windows of equally many samples. Micro-batches, the
-/// longest first, are assigned to the replica that has the least to do, measured by work, by work
-/// plus the fill of its longest micro-batch, or by work plus the additional time that the previous
-/// simulation showed. Each replica begins and ends with a small micro-batch. In between, work rises
-/// to the longest micro-batch in the middle and falls again, so that neighbours are similar. Every
-/// plan is simulated; of very large plans fewer variants are tried. Of the plans that are returned
-/// the best is refined first, see `PlanRefiner`, then others, up to a limit. Where a heavy sample
-/// makes it worth a try, other plans are built that suit a schedule in which windows overtake heavy
-/// ones (see LightestFirst).
+/// longest first, are assigned to the replica that has the least to do, measured by work, or by
+/// work plus the fill of its longest micro-batch. Each replica begins and ends with a small
+/// micro-batch. In between, work rises to the longest micro-batch in the middle and falls again, so
+/// that neighbours are similar. Every plan is simulated; of very large plans fewer variants are
+/// tried. Of the plans that are returned the best is refined first, see `PlanRefiner`, then others,
+/// up to a limit. In these plans passes go first in, first out, but for those of slices (see
+/// LightestFirst).
 ///
 /// Beside these, plans are built whose windows all run in the same mode, one mode after the other,
 /// from priced cuts alone; and from the exact splits of `split_windows`, the method of the paper,

@@ -17,11 +17,10 @@ namespace dynapipe {
 /// fastest as long as that helps.
 class PlanRefiner {
   public:
-    /// @param cutter       rates the windows; must outlive the refiner, as must all that follows.
-    /// @param slowness     (n_replicas,): by what the passes of each replica take longer.
-    /// @param precedences  those by which replicas may be scheduled.
+    /// @param cutter    rates the windows; must outlive the refiner, as must all that follows.
+    /// @param slowness  (n_replicas,): by what the passes of each replica take longer.
     PlanRefiner(const PricedCutter& cutter, ReplicaSimulator& simulator,
-                std::span<const double> slowness, std::span<const Precedence> precedences);
+                std::span<const double> slowness);
 
     /// Changes a plan in which every replica can run.
     ///
@@ -36,14 +35,13 @@ class PlanRefiner {
     bool split_first(std::vector<Window>& replica, double& best_ms);
     bool hand_over(Assignment& replicas, std::vector<double>& ms);
     double best_makespan_ms(const std::vector<Window>& replica, double give_up_ms) {
-        return simulator_.best_makespan_ms(replica, give_up_ms, precedences_);
+        return simulator_.best_makespan_ms(replica, give_up_ms, kFirstInFirstOut);
     }
 
     const WindowCosts& windows_;
     const PricedCutter& cutter_;
     ReplicaSimulator& simulator_;
     std::span<const double> slowness_;
-    std::span<const Precedence> precedences_;
 };
 
 }  // namespace dynapipe
