@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.lengths_file import read_lengths, samples_of_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
@@ -31,27 +30,14 @@ from dynapipe_hpc.planner.search.config import SearchConfig
 GPT = GptShape(
     n_layers=16, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
 )
-T5 = T5Shape(
-    n_layers=96,
-    hidden_size=1024,
-    n_heads=128,
-    head_size=128,
-    ffn_size=65536,
-    vocab_size=32128,
-    max_tokens=8192,
-)
-MODELS = {"gpt": ("a100_40gb_gpt_6.7b", GPT), "t5": ("a100_40gb_t5_11b", T5)}
+NAME = "a100_40gb_gpt_6.7b"
+BOTH = DynamicConfig(layouts=("padded", "packed"))
 Mode = Literal["none", "selective", "full"]
 ONE_MODE: tuple[Mode, ...] = ("none",)
 THREE_MODES: tuple[Mode, ...] = ("none", "selective", "full")
 PADDED, BOTH = DynamicConfig(), DynamicConfig(layouts=("padded", "packed"))
 DEFAULT = SearchConfig()
 LENGTHS = ("gpt_max2048_gbs16384", "gpt_max2048_gbs65536", "gpt_max2048_gbs262144")
-
-
-def a100_cluster(n_replicas: int) -> Cluster:
-    """Four stages of 40 GB."""
-    return Cluster(n_replicas=n_replicas, n_stages=4, device_memory_bytes=40_000_000_000)
 
 
 def equal_shares(shape: ModelShape, cluster: Cluster) -> Placement:
@@ -67,7 +53,7 @@ class Devices(NamedTuple):
     cost: CostModel
 
     def planner(
-        self, batch: DynamicConfig = PADDED, search: SearchConfig = DEFAULT, *, split: bool = False
+        self, batch: DynamicConfig = BOTH, search: SearchConfig = DEFAULT, *, split: bool = False
     ) -> Planner:
         """A planner of dynamic micro-batches; backward passes may be split."""
         rules = schedule_rules(ScheduleConfig(split_backward=split))
@@ -106,20 +92,13 @@ def batches(folder: Path, name: str) -> list[list[Sample]]:
     ]
 
 
-def in_authors_rows(samples: Sequence[Sample], family: str) -> list[Sample]:
-    """Samples of as many positions as they take of the rows of the authors' plans.
-
-    Rows of their GPT are a token shorter than samples, as nothing is predicted after the last;
-    decoder rows of their T5 hold a token before and one after every target.
-    """
-    if family == "t5":
-        return [replace(s, target_tokens=s.target_tokens + 2) for s in samples]
+def in_authors_rows(samples: Sequence[Sample]) -> list[Sample]:
+    """Samples in rows of the authors' plans, which leave out the last token."""
     return [replace(s, input_tokens=max(0, s.input_tokens - 1)) for s in samples]
 
 
 @cache
-def a100_table(folder: Path, family: str = "gpt") -> ProfileTable:
-    """The layers of the authors' GPT 6.7B or T5 11B."""
-    name, shape = MODELS[family]
-    profiles = folder / "profiles"
-    return import_csv(profiles / f"{name}.csv", profiles / f"{name}_parameters.csv", shape)
+def a100_table(folder: Path) -> ProfileTable:
+    """The layers of the authors' GPT 6.7B."""
+    measured, weights = (folder / "profiles" / f"{NAME}{end}.csv" for end in ("", "_parameters"))
+    return import_csv(measured, weights, GPT)

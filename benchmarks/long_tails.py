@@ -1,7 +1,6 @@
 """Plans of batches with very long samples: with slices, against whole samples.
 
     python benchmarks/long_tails.py [--json OUT.json]
-    python benchmarks/long_tails.py --odd 1000
 
 Predicted iterations of a Llama 3 8B in packed rows with split backward passes, three modes of
 recomputation, default effort, by the estimates of the presets of A100-80GB and H100; layers are so
@@ -20,11 +19,6 @@ behind it. `over work` is the time with slices over the larger of the work and t
 own work on a stage, `gap` the time over the lower bound of all plans, with slices if the plan has
 some, the largest of the first two batches. `ms` is the processor time of planning with slices, the
 median over batches, and `times` what it takes of that without.
-
-With --odd N, N batches that nobody would draw are planned with slices and without: 4 to 200
-samples, lognormal or with a giant, on 4 or 8 stages and 1 to 4 replicas, with ample memory or
-little more than the longest sample needs whole, in packed rows alone or with padded ones. `cut`
-counts plans with slices, `longer` those that take longer than without.
 """
 
 import argparse
@@ -51,7 +45,6 @@ from dynapipe_hpc.planner.baselines.config import (
     TokenBudgetConfig,
 )
 from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
-from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.slice_rule import SliceSetting
 from dynapipe_hpc.planner.choose.choice import Choice
@@ -132,19 +125,12 @@ COLUMNS = {
     "ms": "{:.0f}",
     "times": "{:.2f}",
 }
-ODD_COLUMNS = dict.fromkeys(("batches", "cut", "longer"), "{:.0f}") | {
-    **dict.fromkeys(("gain", "least gain", "times"), "{:.3f}")
-}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--odd", type=int)
     arguments = parser.parse_args()
-    if arguments.odd:
-        print_table({"odd batches": measured_odd(arguments.odd)}, ODD_COLUMNS)
-        return
     results = {str(point): measured(point) for point in POINTS}
     print_table(results, COLUMNS)
     if arguments.json:
@@ -183,46 +169,6 @@ def measured(point: Point) -> dict[str, float]:
         "ms": median(planning_ms),
         "times": geometric_mean([a / b for a, b in zip(planning_ms, before_ms, strict=True)]),
     }
-
-
-def measured_odd(n_batches: int) -> dict[str, float]:
-    gains, times, n_cut = [], [], 0
-    for seed in range(n_batches):
-        draw = np.random.default_rng(seed)
-        n_stages, n_replicas = int(draw.choice([4, 8])), int(draw.choice([1, 1, 2, 4]))
-        point = Point("a100_80gb", 65536, 0, n_stages, "as drawn", n_replicas)
-        cost, cluster = machine(point)
-        mean, sigma = draw.choice([5, 6, 7]), draw.choice([1, 1.6, 2])
-        n_samples = 200 if draw.random() < 0.5 else int(draw.integers(4, 40))
-        lengths = draw.lognormal(mean, sigma, n_samples)
-        lengths[0] *= draw.choice([1, 1, 30])
-        samples = samples_of_lengths([(0, int(n)) for n in lengths.clip(8, point.max_tokens)])
-        if draw.random() < 0.6:
-            bytes_ = least_bytes(samples, cost, slack=draw.choice([1.05, 1.5, 4]))
-            cluster = cluster.model_copy(update={"device_memory_bytes": bytes_})
-        layouts: tuple[LayoutName, ...] = ("packed",) if draw.random() < 0.5 else BOTH
-        (whole, whole_ms), (sliced, sliced_ms) = (
-            planned(samples, cost, cluster, each, layouts=layouts) for each in ("off", "auto")
-        )
-        gains.append(whole.best.iteration_ms / sliced.best.iteration_ms)
-        times.append(sliced_ms / whole_ms)
-        n_cut += any(m.slice for p in sliced.pipelines for m in p.microbatches)
-    return {
-        "batches": n_batches,
-        "cut": n_cut,
-        "longer": sum(gain < 1 for gain in gains),
-        "gain": geometric_mean(gains),
-        "least gain": min(gains),
-        "times": geometric_mean(times),
-    }
-
-
-def least_bytes(samples: list[Sample], cost: CostModel, slack: float) -> int:
-    """Memory with so many times the room that the longest sample needs whole."""
-    longest = float(max(sample.tokens for sample in samples))
-    shapes = Shapes.padded(np.ones(1), np.full(1, longest), np.zeros(1))
-    needed = activation_bytes(cost.stage_costs(shapes, cost.recompute_modes[-1]))[0]
-    return int((cost.static_bytes + slack * needed).max())
 
 
 def machine(point: Point) -> tuple[CostModel, Cluster]:

@@ -7,9 +7,23 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from gpu.finding import folder, lacks, note, rehearses
 from gpu.steps.training import SIZES
-from gpu_layouts import BATCHES, CONFIGS, SMOKE
+from gpu.trained import CONFIGS, SMOKE
 
 N_BATCHES = 3
+BATCHES = {
+    "dynamic": [
+        f'{{rule = "dynamic", layouts = {layouts}}}'
+        for layouts in ('["padded"]', '["padded", "packed"]')
+    ],
+    "dense packing": [
+        f'{{rule = "dense_packing", rows_per_microbatch = {n}}}' for n in (1, 2, 4, 8)
+    ],
+    "token budget": [
+        f'{{rule = "token_budget", tokens_per_microbatch = {n}}}'
+        for n in (4096, 8192, 16384, 32768)
+    ],
+    "naive padding": [f'{{rule = "naive_padding", rows_per_microbatch = {n}}}' for n in (2, 4, 8)],
+}
 # NVLink; the table of one rank has no link.
 LINK = "cluster.link={latency_ms=0.02, bytes_per_ms=2e8}"
 

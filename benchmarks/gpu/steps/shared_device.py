@@ -9,7 +9,7 @@ import torch
 
 from dynapipe_hpc.report.run_folder import RunFolder
 from gpu.finding import folder, note
-from gpu_layouts import COMMAND_LINE, CONFIGS, SMOKE, dynapipe, overrides
+from gpu.trained import COMMAND_LINE, CONFIGS, SMOKE, dynapipe, overrides
 
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
 TESTS = ("tests/mpi/test_training.py", "-m", "mpi and not slow", "-q", "-p", "no:cacheprovider")

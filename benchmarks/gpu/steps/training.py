@@ -8,7 +8,7 @@ from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.summary import summarise
 from gpu.device import find_device
 from gpu.finding import folder, note, rehearses
-from gpu_layouts import CONFIGS, SMOKE, dynapipe, make_corpus, overrides, trained, usable_bytes
+from gpu.trained import CONFIGS, SMOKE, dynapipe, make_corpus, overrides, trained, usable_bytes
 
 SIZES = (
     "model.n_layers=24",
