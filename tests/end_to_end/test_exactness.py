@@ -1,6 +1,7 @@
 """Training in a pipeline gives what training without one gives, in float64 to rounding."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -8,17 +9,26 @@ from tests.examples.exact_split import split_samples
 from tests.examples.linear_cost import linear_cost
 from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
 from tests.examples.training_case import (
+    GATED_T5_SHAPE,
+    LAYOUTS,
+    LLAMA_SHAPE,
+    PLAIN_LLAMA_SHAPE,
     SHAPE,
+    T5_SHAPE,
     TIED_SHAPE,
+    UNEVEN_SHAPE,
+    UNEVEN_T5_SHAPE,
     each_layout,
+    name_of,
     padded,
     random_samples,
     random_split,
     unsplit_gradients,
     unsplit_training,
 )
-from tests.examples.training_clusters import clusters, each_of, spread
+from tests.examples.training_clusters import clusters, id_of, spread
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import DenseRows, Layout, MicroBatch, PackedRow
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.plan.cluster import Cluster
@@ -26,61 +36,116 @@ from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.token_loader import TokenLoader
 
-CLUSTERS = clusters(
-    (1, 1, 1),
-    (1, 2, 1),
-    (2, 1, 1),
-    (2, 2, 1),
-    (4, 1, 1),
-    (4, 2, 1),
-    (1, 1, 2),
-    (1, 1, 4),
-    (2, 2, 2),
+Sizes = tuple[int, int, int]
+BATCHES = [random_samples(seed) for seed in (4, 5, 6)]
+PADDED, PACKED, MIXED = (Layout.PADDED,), LAYOUTS["packed"], LAYOUTS["mixed"]
+ONE, MANY, CUT, WHOLE = clusters((1, 1, 1), (3, 2, 1), (2, 1, 2), (2, 2, 1))
+COMMON: list[Sizes] = [(1, 1, 1), (1, 2, 1), (2, 2, 1), (4, 1, 1), (4, 2, 1), (1, 1, 2)]
+GPT_SIZES: list[Sizes] = [*COMMON, (2, 1, 1), (1, 1, 4), (2, 2, 2)]
+T5_SIZES: list[Sizes] = [*COMMON, (2, 1, 1), (3, 1, 1), (3, 2, 1), (6, 1, 1), (3, 1, 2)]
+UNEVEN_SIZES: list[Sizes] = [(1, 1, 2), (1, 1, 3), (2, 1, 3), (2, 2, 2)]
+
+
+def dropping(shape: ModelShape) -> ModelShape:
+    return shape.model_copy(update={"dropout": 0.2})
+
+
+class Ways(NamedTuple):
+    """A model, how it is trained, and by how many stages, replicas and shards."""
+
+    shape: ModelShape
+    schedule: str
+    layouts: Sequence[Layout]
+    sizes: Sequence[Sizes]
+    zero_stage: int = 0
+    may_spread: bool = True
+
+
+def each_way(ways: dict[str, Ways]) -> pytest.MarkDecorator:
+    """Every one, also with the residual stream shared out among shards."""
+    cases = [
+        pytest.param(
+            way,
+            cluster.model_copy(update={"zero_stage": way.zero_stage}),
+            id=f"{name}, {id_of(cluster)}",
+        )
+        for name, way in ways.items()
+        for cluster in clusters(*way.sizes) + spread(clusters(*way.sizes) if way.may_spread else [])
+    ]
+    return pytest.mark.parametrize(("way", "cluster"), cases)
+
+
+@each_way(
+    {
+        "gpt": Ways(SHAPE, "adaptive", PADDED, GPT_SIZES),
+        "tied": Ways(TIED_SHAPE, "adaptive", PADDED, [(2, 2, 1), (4, 1, 1), (1, 1, 2)]),
+        "packed": Ways(SHAPE, "adaptive", PACKED, [(2, 2, 1), (4, 1, 1), (2, 1, 2)]),
+        "mixed": Ways(SHAPE, "adaptive", MIXED, [(2, 2, 1), (4, 1, 1), (2, 1, 2)]),
+        "packed, split": Ways(SHAPE, "zb_h1", PACKED, [(3, 2, 1)], 1),
+        "mixed, split": Ways(SHAPE, "zb_h1", MIXED, [(3, 2, 1)], 1),
+        "t5": Ways(T5_SHAPE, "adaptive", PADDED, T5_SIZES),
+        "packed t5": Ways(
+            T5_SHAPE, "adaptive", PACKED, [(2, 2, 1), (3, 1, 1), (4, 1, 1), (2, 1, 2)]
+        ),
+        "mixed t5": Ways(T5_SHAPE, "adaptive", MIXED, [(1, 1, 1), (3, 1, 1), (2, 1, 2)]),
+        "gated t5": Ways(GATED_T5_SHAPE, "zb_h1", MIXED, [(2, 2, 1), (5, 1, 1), (2, 1, 2)]),
+        "llama": Ways(LLAMA_SHAPE, "adaptive", MIXED, [(2, 2, 1), (4, 1, 1), (1, 1, 4), (2, 1, 2)]),
+        "plain llama": Ways(PLAIN_LLAMA_SHAPE, "zb_h1", PADDED, [(3, 2, 1)], 1),
+        "plain llama, cut": Ways(PLAIN_LLAMA_SHAPE, "weights last", MIXED, [(2, 1, 2)], 1, False),
+        "uneven": Ways(UNEVEN_SHAPE, "1f1b", PADDED, [(2, 1, 3)], may_spread=False),
+        "uneven t5": Ways(UNEVEN_T5_SHAPE, "1f1b", PADDED, [(2, 1, 3)], may_spread=False),
+        **{
+            f"{name_of(shape)} with dropout": Ways(
+                dropping(shape), "zb_h1", MIXED, [(4, 2, 1), (2, 1, 2)]
+            )
+            for shape in (SHAPE, T5_SHAPE, GATED_T5_SHAPE)
+        },
+    }
 )
-every_cluster = each_of(CLUSTERS + spread(CLUSTERS))
-every_schedule = pytest.mark.parametrize("schedule", ["1f1b", "cyclic"])
+def test_three_steps_of_the_optimizer_give_the_unsplit_weights(way: Ways, cluster: Cluster) -> None:
+    found = three_steps(
+        cluster, way.schedule, BATCHES, MODES["mixed"], shape=way.shape, layouts=way.layouts
+    )
+    assert_equal(found, unsplit_training(BATCHES, way.shape))
 
 
-@every_cluster
-@every_schedule
+@each_way(
+    {
+        "gpt": Ways(SHAPE, "1f1b", PADDED, GPT_SIZES),
+        "gpt, cyclic": Ways(SHAPE, "cyclic", PADDED, [(2, 2, 1), (4, 2, 1), (2, 2, 2)]),
+        "t5": Ways(T5_SHAPE, "cyclic", PADDED, T5_SIZES),
+        "uneven": Ways(UNEVEN_SHAPE, "1f1b", PADDED, UNEVEN_SIZES, may_spread=False),
+        "uneven t5": Ways(UNEVEN_T5_SHAPE, "1f1b", PADDED, UNEVEN_SIZES, may_spread=False),
+        **{
+            f"{name_of(shape)}, {schedule}": Ways(shape, schedule, PADDED, sizes)
+            for shape in (SHAPE, T5_SHAPE)
+            for schedule, sizes in (
+                ("weights last", [(1, 1, 1), (2, 1, 2)]),
+                *((rule, [(3, 2, 1)]) for rule in ("zb_h1", "adaptive, split", "overtaking")),
+            )
+        },
+    }
+)
 def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
-    cluster: Cluster, schedule: RuleName
+    way: Ways, cluster: Cluster
 ) -> None:
     samples = random_samples(1)
-    found = gradients(cluster, schedule, samples, random_split(samples, 6, seed=1))
-    assert_equal(found, unsplit_gradients(samples, padded(samples)))
-
-
-@every_cluster
-def test_three_steps_of_the_optimizer_give_the_unsplit_weights(cluster: Cluster) -> None:
-    batches = [random_samples(seed) for seed in (4, 5, 6)]
-    found = three_steps(cluster, "adaptive", batches, MODES["mixed"])
-    assert_equal(found, unsplit_training(batches))
-
-
-TIED_CLUSTERS = clusters((2, 2, 1), (4, 1, 1), (1, 1, 2))
-
-
-@each_of(TIED_CLUSTERS + spread(TIED_CLUSTERS))
-def test_a_head_with_the_embeddings_weights_trains_them_as_the_unsplit_model_does(
-    cluster: Cluster,
-) -> None:
-    batches = [random_samples(seed) for seed in (4, 5, 6)]
-    found = three_steps(cluster, "adaptive", batches, MODES["mixed"], shape=TIED_SHAPE)
-    assert_equal(found, unsplit_training(batches, TIED_SHAPE))
-
-
-PACKING = clusters((2, 2, 1), (4, 1, 1), (2, 1, 2))
+    microbatches = random_split(samples, 6, 1, MODES["mixed"], way.shape)
+    found = gradients(cluster, way.schedule, samples, microbatches, shape=way.shape)
+    assert_equal(found, unsplit_gradients(samples, padded(samples, way.shape), shape=way.shape))
 
 
 @each_layout
-@each_of(PACKING + spread(PACKING))
-def test_packed_rows_give_the_weights_of_padded_ones(
-    cluster: Cluster, layouts: Sequence[Layout]
+@pytest.mark.parametrize("schedule", ["zb_h1", "adaptive, split", "overtaking", "weights last"])
+@pytest.mark.parametrize("cluster", [ONE, MANY, CUT], ids=["one", "many", "cut"])
+@pytest.mark.parametrize("mode", MODES)
+def test_packed_rows_have_the_loss_and_gradients_of_the_unsplit_model(
+    cluster: Cluster, schedule: str, layouts: Sequence[Layout], mode: str
 ) -> None:
-    batches = [random_samples(seed) for seed in (4, 5, 6)]
-    found = three_steps(cluster, "adaptive", batches, MODES["mixed"], layouts=layouts)
-    assert_equal(found, unsplit_training(batches))
+    samples = random_samples(3)
+    microbatches = random_split(samples, 6, 3, MODES[mode], layouts=layouts)
+    found = gradients(cluster, schedule, samples, microbatches)
+    assert_equal(found, unsplit_gradients(samples, padded(samples)))
 
 
 def test_rows_filled_up_by_several_documents_give_the_same_gradients() -> None:
@@ -100,12 +165,11 @@ def test_rows_filled_up_by_several_documents_give_the_same_gradients() -> None:
 def test_sharing_out_the_optimizers_state_does_not_change_a_bit(
     n_stages: int, n_shards: int
 ) -> None:
-    batches = [random_samples(seed) for seed in (4, 5, 6)]
     plain = Cluster(
         n_stages=n_stages, n_replicas=3, n_shards=n_shards, device_memory_bytes=1_000_000
     )
     shared_out = plain.model_copy(update={"zero_stage": 1})
-    outcomes = [three_steps(cluster, "adaptive", batches) for cluster in (plain, shared_out)]
+    outcomes = [three_steps(cluster, "adaptive", BATCHES) for cluster in (plain, shared_out)]
     assert outcomes[0].losses == outcomes[1].losses
     assert outcomes[0].norms == outcomes[1].norms
     for name, weights in outcomes[0].tensors.items():
@@ -115,18 +179,18 @@ def test_sharing_out_the_optimizers_state_does_not_change_a_bit(
 @pytest.mark.parametrize("weighting", ["sample", "task"])
 def test_other_weights_of_the_loss_are_exact_too(weighting: LossWeighting) -> None:
     samples = random_samples(7)
-    found = gradients(CLUSTERS[3], "1f1b", samples, random_split(samples, 6, 7), weighting)
+    found = gradients(WHOLE, "1f1b", samples, random_split(samples, 6, 7), weighting)
     assert_equal(found, unsplit_gradients(samples, padded(samples), weighting))
 
 
-@every_schedule
+@pytest.mark.parametrize("schedule", ["1f1b", "cyclic"])
 def test_densely_packed_rows_equal_the_same_rows_unsplit(schedule: RuleName) -> None:
     samples = random_samples(8)
     rows: list[tuple[int, ...]] = [(s.sample_id,) for s in samples if s.tokens > 12]
     short = [s.sample_id for s in samples if s.tokens <= 12]
     rows += [tuple(short[i : i + 2]) for i in range(0, len(short), 2)]
     microbatches = [DenseRows(tuple(rows[i::4]), 24) for i in range(4)]
-    found = gradients(CLUSTERS[3], schedule, samples, microbatches)
+    found = gradients(WHOLE, schedule, samples, microbatches)
     assert_equal(found, unsplit_gradients(samples, DenseRows(tuple(rows), 24)))
 
 
@@ -152,8 +216,31 @@ SAMPLES = {sample.sample_id: sample for sample in random_samples(9)}
 def test_what_padding_holds_does_not_change_a_bit(mode: str) -> None:
     samples = list(SAMPLES.values())
     microbatches = random_split(samples, 5, 9, MODES[mode])
-    plain = gradients(CLUSTERS[3], "1f1b", samples, microbatches)
-    noisy = gradients(CLUSTERS[3], "1f1b", samples, microbatches, loading=random_padding)
+    plain = gradients(WHOLE, "1f1b", samples, microbatches)
+    noisy = gradients(WHOLE, "1f1b", samples, microbatches, loading=random_padding)
     assert noisy.losses == plain.losses
     for name, gradient in plain.tensors.items():
         assert torch.equal(noisy.tensors[name], gradient), name
+
+
+@pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=name_of)
+def test_one_micro_batch_gives_the_bits_of_a_whole_pass(shape: ModelShape) -> None:
+    # Several would be added up in another order.
+    samples = random_samples(2)
+    microbatches = random_split(samples, 2, 2, shape=shape)
+    whole, split = (
+        gradients(MANY, schedule, samples, microbatches, shape=shape)
+        for schedule in ("1f1b", "weights last")
+    )
+    assert split.losses == whole.losses
+    for name, gradient in whole.tensors.items():
+        assert torch.equal(split.tensors[name], gradient), name
+
+
+def test_dropout_changes_training_and_leaves_nothing_to_chance() -> None:
+    shape = dropping(T5_SHAPE)
+    without = unsplit_training(BATCHES[:2], shape.model_copy(update={"dropout": 0.0}))
+    first, second = (unsplit_training(BATCHES[:2], shape) for _ in range(2))
+    assert first.losses == second.losses
+    assert all(torch.equal(first.tensors[name], second.tensors[name]) for name in first.tensors)
+    assert abs(first.losses[0] - without.losses[0]) > 1e-3

@@ -20,13 +20,12 @@ def spread(those: Sequence[Cluster]) -> list[Cluster]:
     return [c.model_copy(update={"sequence_parallel": True}) for c in those if c.n_shards > 1]
 
 
+def id_of(cluster: Cluster) -> str:
+    """Its sizes in words."""
+    sizes = f"{cluster.n_stages} stages x {cluster.n_replicas} replicas x {cluster.n_shards} shards"
+    return f"{sizes}, spread" if cluster.sequence_parallel else sizes
+
+
 def each_of(those: Sequence[Cluster]) -> pytest.MarkDecorator:
     """A test for every one of some clusters, as its argument `cluster`."""
-    return pytest.mark.parametrize(
-        "cluster",
-        those,
-        ids=lambda c: (
-            f"{c.n_stages} stages x {c.n_replicas} replicas x {c.n_shards} shards"
-            f"{', spread' if c.sequence_parallel else ''}"
-        ),
-    )
+    return pytest.mark.parametrize("cluster", those, ids=id_of)

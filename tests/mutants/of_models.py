@@ -1,12 +1,13 @@
 """Mistakes in models and in what is laid out for them."""
 
 from tests.mutants.mutant import Mutant
+from tests.mutants.pipelines import EXACT, GRADIENTS, STEPS
 
 GPT = ("tests/models/test_decoder.py",)
 T5 = ("tests/models/test_t5.py",)
 BIAS = ("tests/models/test_relative_bias.py", *T5)
 LLAMA = ("tests/models/test_decoder.py",)
-LLAMA_EXACTNESS = ("tests/end_to_end/test_llama_exactness.py",)
+LLAMA_EXACTNESS = (f"{EXACT}::{STEPS}[llama, 1 stages x 1 replicas x 4 shards]",)
 COLLATE = ("tests/models/test_collate.py",)
 PACKED = ("tests/models/test_decoder.py",)
 PACKED_PAIRS = ("tests/models/test_packed_t5.py",)
@@ -30,19 +31,21 @@ WAITING = (
     "test_what_waits_for_the_second_half_is_no_more_than_what_the_forward_pass_kept",
 )
 STREAM = ("tests/models/test_residual_stream.py",)
-T5_EXACTNESS = (
-    "tests/end_to_end/test_t5_exactness.py"
-    "::test_loss_and_every_gradient_are_those_of_the_unsplit_model",
-)
+T5_EXACTNESS = (f"{EXACT}::{GRADIENTS}[t5, 1 stages x 1 replicas x 2 shards]",)
 SPREAD_STAGES = ("tests/models/test_spread_stages.py",)
 FULL_SIZE = ("tests/models/test_full_size_stage.py",)
 STAGE = ("tests/training/test_module_stage.py",)
-UNEVEN = ("tests/end_to_end/test_uneven_vocabulary.py",)
+UNEVEN = tuple(
+    f"{EXACT}::{STEPS}[uneven{kind}, 2 stages x 1 replicas x 3 shards]" for kind in ("", " t5")
+)
 ADAPTERS = ("tests/models/test_adapters.py",)
 KEYS = ("tests/architecture/test_model_shape.py",)
 UNEVEN_COSTS = ("tests/experiment/test_model_configs.py",)
 DROPOUT = ("tests/models/test_dropout.py",)
-DROPOUT_EXACTNESS = ("tests/end_to_end/test_dropout_exactness.py",)
+DROPOUT_EXACTNESS = (
+    f"{EXACT}::{STEPS}[t5 with dropout, 4 stages x 2 replicas x 1 shards]",
+    f"{EXACT}::{STEPS}[gpt with dropout, 2 stages x 1 replicas x 2 shards, spread]",
+)
 
 MODELS = (
     # GPT
@@ -240,14 +243,10 @@ MODELS = (
            DROPOUT_EXACTNESS),
     Mutant("models/layer.py", "shards.shard * (inner //", "0 * (inner //",
             "all shards drop as the first",
-           ("tests/end_to_end/test_dropout_exactness.py"
-            "::test_weights_are_those_of_the_unsplit_model"
-            "[2 stages x 1 replicas x 2 shards, spread-t5-gated]",)),
+           (f"{EXACT}::{STEPS}[t5-gated with dropout, 2 stages x 1 replicas x 2 shards, spread]",)),
     Mutant("models/layer.py", "shards.shard * (shape.ffn_size //", "0 * (shape.ffn_size //",
             "all shards drop as the first",
-           ("tests/end_to_end/test_dropout_exactness.py"
-            "::test_weights_are_those_of_the_unsplit_model"
-            "[2 stages x 1 replicas x 2 shards, spread-t5]",)),
+           (f"{EXACT}::{STEPS}[t5 with dropout, 2 stages x 1 replicas x 2 shards, spread]",)),
     Mutant("models/t5.py", "tokens.iteration if self.drops else None", "tokens.iteration or 0",
            "validation drops, too", (f"{DROPOUT[0]}::test_there_is_none_outside_training",)),
     # shards
@@ -279,8 +278,7 @@ MODELS = (
     Mutant("models/t5.py", "source.end(encoded).contiguous()",
            "source.gather(encoded).contiguous()",
            "the encoder's output gets the sum of what all shards know",
-           ("tests/end_to_end/test_t5_exactness.py"
-            "::test_loss_and_every_gradient_are_those_of_the_unsplit_model",)),
+           (f"{EXACT}::{GRADIENTS}[t5, 1 stages x 1 replicas x 2 shards, spread]",)),
     Mutant("models/t5.py", "activation.narrow(dimension, 0, n_own)",
            "activation.narrow(dimension, n_others, n_own)",
            "the decoder's tokens come first", SPREAD_STAGES),
@@ -288,9 +286,7 @@ MODELS = (
            "-(-microbatch.n_rows // n_parts) * tokens", "shards divide rows", SPREAD_STAGES),
     Mutant("training/optimizer.py", "= collectives.sequence_parallel or", "=",
            "norms learn from a shard's tokens",
-           ("tests/end_to_end/test_exactness.py"
-            "::test_three_steps_of_the_optimizer_give_the_unsplit_weights"
-            "[1 stages x 1 replicas x 2 shards, spread]",)),
+           (f"{EXACT}::{STEPS}[gpt, 1 stages x 1 replicas x 2 shards, spread]",)),
     # tokens
     Mutant("models/collate.py", "return text[:-1], text[1:]",
            "return text[1:], text[1:]", "what is to be predicted is read",
