@@ -232,7 +232,7 @@ bad-input-test: setup
 	pybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) $(IN_VENV) \
 		cmake --workflow --preset sanitize-module
 	$(SANITIZED) $(BIN)/python -m pytest -p tests.bad_input.kernels tests/bad_input \
-		-m "slow or not slow" -k "table or plan_bytes or lengths or profile"
+		-m "slow or not slow" -k "table or lengths or profile"
 	$(SANITIZED) $(BIN)/python -m pytest -p tests.bad_input.kernels tests/planner/test_kernel_inputs.py \
 		tests/cli/test_plan_verb.py::test_a_mode_may_admit_no_micro_batch_at_all
 

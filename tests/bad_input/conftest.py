@@ -49,6 +49,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         f"bad input: {COUNTS['clear']} of {COUNTS['tried']} clear errors; "
         f"{COUNTS['harmless']} random changes did no harm"
     )
-    terminalreporter.write_line(
-        f"plan bytes: {COUNTS['refused plans']} of {COUNTS['tried plans']} clear errors"
-    )

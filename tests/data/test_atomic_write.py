@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from dynapipe_hpc.data.atomic_write import atomic_write, check_replaceable, remove_left_over
-from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.data.atomic_write import atomic_write, remove_left_over
+from dynapipe_hpc.data.errors import RunError
 
 
 def test_a_file_is_replaced_at_the_end(tmp_path: Path) -> None:
@@ -34,25 +34,6 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "none" / "x"
-    with pytest.raises(InputError, match=r"its folder '.*none' does not exist"), atomic_write(path):
-        pass
-
-
-def test_a_folder_is_not_replaced(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a folder; name a file in it"), atomic_write(tmp_path):
-        pass
-
-
-def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    if os.access(tmp_path, os.W_OK):
-        pytest.skip("root may write everywhere")
-    with pytest.raises(InputError, match="cannot be written"):
-        check_replaceable(tmp_path / "x")
 
 
 def test_a_write_that_fails_is_named(tmp_path: Path) -> None:
@@ -136,12 +117,6 @@ def test_what_need_not_outlast_a_power_cut_is_not_waited_for(
     with atomic_write(tmp_path / "x", lasting=False) as beside:
         beside.write_text("new")
     assert "fsync" not in system_calls
-
-
-def test_the_folder_is_not_listed(tmp_path: Path, system_calls: list[str]) -> None:
-    with atomic_write(tmp_path / "x") as beside:
-        beside.write_text("new")
-    assert not {"listdir", "scandir"} & set(system_calls)
 
 
 DAY_S = 24 * 3600

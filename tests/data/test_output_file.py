@@ -1,6 +1,5 @@
 """Files that a verb may overwrite."""
 
-import os
 import socket
 from pathlib import Path
 
@@ -10,11 +9,6 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.output_file import FileKind, check_output
 
 OURS = FileKind("a file of ours", lambda path: path.read_text() == "ours")
-
-
-def test_a_device_is_not_replaced() -> None:
-    with pytest.raises(InputError, match="is not a regular file; name another"):
-        check_output(Path(os.devnull), [], OURS, force=True)
 
 
 def test_a_socket_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,15 +28,6 @@ def test_a_file_of_the_kind_is_replaced_by_force_alone(tmp_path: Path) -> None:
     check_output(path, [], OURS, force=True)
     with pytest.raises(InputError, match=r"already exists; name another output, .*--force"):
         check_output(path, [], OURS, force=False)
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_a_file_of_another_kind_is_never_replaced(tmp_path: Path, force: bool) -> None:
-    path = tmp_path / "x"
-    path.write_text("a source")
-    with pytest.raises(InputError, match="exists and is not a file of ours, so it is") as caught:
-        check_output(path, [], OURS, force=force)
-    assert "--force" not in str(caught.value)
 
 
 def test_an_input_is_never_replaced(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Attributes of HDF5 files, whichever program wrote them."""
 
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -36,21 +35,6 @@ def test_many_texts_of_variable_length_are_refused_before_they_are_read(tmp_path
         file.attrs["names"] = ["x"] * 65
         with pytest.raises(InputError, match="attribute 'names' has 65 texts of variable length"):
             StoredAttributes(file)["names"]
-
-
-def test_numbers_become_those_of_python(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.attrs["n"], file.attrs["x"] = np.int16(3), np.float32(0.5)
-        assert dict(StoredAttributes(file)) == {"n": 3, "x": 0.5}
-        assert type(StoredAttributes(file)["n"]) is int
-
-
-@pytest.mark.parametrize("value", [np.bytes_(b"\xff"), np.array([b"a", b"\xff"])])
-def test_what_is_no_text_is_named(tmp_path: Path, value: Any) -> None:
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.attrs["name"] = value
-        with pytest.raises(InputError, match="attribute 'name' is not UTF-8"):
-            StoredAttributes(file)["name"]
 
 
 def with_variable_length(group: h5py.Group) -> None:

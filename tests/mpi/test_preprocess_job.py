@@ -223,15 +223,6 @@ def test_only_a_text_that_changed_is_made_again(
     assert not (folder / "x.h5.shards").exists()
 
 
-def test_an_existing_dataset_is_replaced_only_by_force(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = write_lines(folder / "a.jsonl", 3)
-    together([source], folder / "x.h5")
-    assert "x.h5: already exists; name another" in ended_with(2, capsys, [source], folder / "x.h5")
-    assert together([source], folder / "x.h5", AGAIN).n_shards == 1
-
-
 def test_a_bad_line_on_one_rank_ends_all_and_keeps_what_is_finished(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -289,15 +280,6 @@ def test_a_line_keeps_its_number_in_a_file_that_is_shared(
             file.write("{}\n")
     WORLD.Barrier()
     assert f"{source}:{n_lines + 1}: field" in ended_with(2, capsys, [source], folder / "x.h5")
-
-
-def test_text_without_samples_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = folder / "a.jsonl"
-    if RANK == 0:
-        source.write_text("nonsense\n")
-    WORLD.Barrier()
-    assert "a.jsonl: no sample" in ended_with(2, capsys, [source], folder / "x.h5", SKIPPING)
-    assert not (folder / "x.h5").exists()
 
 
 def test_a_missing_source_ends_all_before_any_work(

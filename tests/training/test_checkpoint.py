@@ -268,36 +268,6 @@ def test_a_snapshot_does_not_change_while_training_goes_on(tmp_path: Path) -> No
     on_ranks(ONE, SHAPE, torch.float32, work)
 
 
-def written_as_it_begins(folder: Path) -> str:
-    folder.mkdir()
-
-    def work(rank: int, own: Rank) -> str:
-        return write_parts(folder, rank, own.state.snapshot())
-
-    return on_ranks(ONE, SHAPE, torch.float32, work)[0]
-
-
-@pytest.mark.parametrize("name", ["part-00000.bin", "part-00000.json"])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
-def test_a_changed_byte_is_noticed(tmp_path: Path, name: str, share: float) -> None:
-    checksum = written_as_it_begins(tmp_path / "a")
-    check_part(tmp_path / "a", 0, checksum)
-    path = tmp_path / "a" / name
-    data = bytearray(path.read_bytes())
-    data[int(share * len(data))] ^= 4
-    path.write_bytes(data)
-    with pytest.raises(DamagedError, match=rf"{name}: is damaged"):
-        check_part(tmp_path / "a", 0, checksum)
-
-
-@pytest.mark.parametrize("name", ["part-00000.bin", "part-00000.json"])
-def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
-    checksum = written_as_it_begins(tmp_path / "a")
-    (tmp_path / "a" / name).unlink()
-    with pytest.raises(DamagedError, match=rf"{name}: cannot be read: No such file"):
-        check_part(tmp_path / "a", 0, checksum)
-
-
 def test_a_missing_rank_is_noticed(tmp_path: Path) -> None:
     trained(tmp_path / "a", cluster(2))
     with pytest.raises(DamagedError, match=r"weight/.* is missing in the checkpoint"):

@@ -38,32 +38,11 @@ def test_a_description_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert Description.read(tmp_path) == description(7)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "is damaged"),
-        ("[]", "is damaged"),
-        ('{"n_done": 3}', "is damaged: 'checksum'"),
-        ('{"n_done": 3, "checksum": "00"}', "is damaged: its checksum differs"),
-    ],
-)
-def test_a_damaged_description_is_named(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / NAME).write_text(text)
-    with pytest.raises(DamagedError, match=rf"{NAME}: {message}"):
-        Description.read(tmp_path)
-
-
 def test_another_version_is_refused(tmp_path: Path) -> None:
     write_fields(tmp_path / "x.json", "checkpoint", 2, {})
     with pytest.raises(InputError, match=r"of version 2, but this .* version 1; use the") as met:
         read_fields(tmp_path / "x.json", "checkpoint", 1)
     assert not isinstance(met.value, DamagedError)
-
-
-def test_a_description_without_counters_is_refused(tmp_path: Path) -> None:
-    write_fields(tmp_path / NAME, "checkpoint", 1, {"n_done": 3})
-    with pytest.raises(DamagedError, match="is not a description of a checkpoint: 'counters'"):
-        Description.read(tmp_path)
 
 
 def test_only_complete_checkpoints_count(tmp_path: Path) -> None:

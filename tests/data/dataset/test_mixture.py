@@ -64,18 +64,6 @@ def test_every_dataset_has_its_share_of_the_draws(weights: list[float], n_draws:
         assert abs(count - share * n_draws) <= 0.5 + share * len(weights) / 2 + rounding
 
 
-def test_rates_follow_weights() -> None:
-    assert mixture_of([7, 1000, 3], [1, 2, 5]).rates == (0.125, 0.25, 0.625)
-
-
-def test_rates_follow_sizes() -> None:
-    assert mixture_of([10, 30]).rates == (0.25, 0.75)
-
-
-def test_large_datasets_count_as_the_cap() -> None:
-    assert mixture_of([10, 30, 10**6], mixture_cap=20).rates == pytest.approx([0.2, 0.4, 0.4])
-
-
 def test_a_temperature_flattens_rates_after_the_cap() -> None:
     sizes = [100, 2**40]
     hot = mixture_of(sizes, mixture_temperature=2)

@@ -1,13 +1,11 @@
 """Global batches by token budget."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.jobs.shared_folder import shared_folder
 
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.dataset import sampler as sampler_file
@@ -136,38 +134,6 @@ def truncated(lengths: tuple[int, int], max_tokens: int) -> tuple[int, int]:
     return min(lengths[0], max_tokens - target), target
 
 
-@pytest.mark.parametrize(
-    ("lengths", "cut"),
-    [
-        ((5, 5), (5, 5)),
-        ((20, 5), (11, 5)),
-        ((20, 16), (0, 16)),
-        ((3, 40), (0, 16)),
-        ((0, 1), (0, 1)),
-    ],
-)
-def test_the_input_gives_way_to_the_target(lengths: tuple[int, int], cut: tuple[int, int]) -> None:
-    [sample] = sampler_of([lengths], max_tokens=16).iteration(0)
-    assert (sample.input_tokens, sample.target_tokens) == cut
-
-
-@pytest.mark.parametrize(("budget", "n_samples"), [(31, 3), (32, 4), (33, 4)])
-def test_a_batch_is_full_to_the_token(budget: int, n_samples: int) -> None:
-    sampler = sampler_of([(7, 1)] * 20, budget=budget)
-    assert [len(sampler.iteration(k)) for k in range(4)] == 4 * [n_samples]
-
-
-def test_a_last_batch_without_room_left_is_kept() -> None:
-    sampler = sampler_of([(9, 1)] * 20, budget=50)
-    visited = [sample.sample_id for k in range(4) for sample in sampler.iteration(k)]
-    assert sorted(visited) == list(range(20))
-
-
-def test_a_dataset_smaller_than_a_batch_is_one_batch() -> None:
-    sampler = sampler_of([(1, 1)] * 3)
-    assert [sorted(s.sample_id for s in sampler.iteration(k)) for k in range(3)] == [[0, 1, 2]] * 3
-
-
 def test_iterations_can_be_asked_for_in_any_order() -> None:
     lengths = [(i % 13, 1 + i % 5) for i in range(100)]
     one, other = sampler_of(lengths), sampler_of(lengths)
@@ -192,17 +158,6 @@ def test_tenths_of_epochs_of_ten_batches_are_batches(tenths: int) -> None:
     assert sampler.iterations_of_epochs(tenths / 10) == tenths
 
 
-def test_epochs_and_seeds_differ() -> None:
-    lengths = [(1, 1)] * 16
-    batch = [
-        [s.sample_id for s in sampler_of(lengths, seed=seed).iteration(epoch)]
-        for seed in range(2)
-        for epoch in range(2)
-    ]
-    assert all(sorted(ids) == list(range(16)) for ids in batch)
-    assert len({tuple(ids) for ids in batch}) == 4
-
-
 def test_a_seed_beyond_32_bits_has_orders_of_its_own() -> None:
     lengths, large = [(1, 1)] * 16, 2**32
     seeds = [5, 6, 5 + large, 6 + large, 5 + 2 * large, 5 * large, 2**63 - 1]
@@ -223,25 +178,6 @@ def test_the_order_of_an_epoch_stays_what_it_was() -> None:
     assert second == [2, 0, 6, 1, 5, 7, 4, 3]
 
 
-def test_tasks_come_along() -> None:
-    assert all(s.task_id == s.sample_id % 3 for s in sampler_of([(1, 1)] * 9).iteration(0))
-
-
 def test_an_empty_dataset_is_refused() -> None:
     with pytest.raises(InputError, match=r"x\.h5: holds no samples"):
         sampler_of([])
-
-
-def test_iterations_count_from_zero() -> None:
-    with pytest.raises(ValueError, match="iterations count from 0, got -1"):
-        sampler_of([(1, 1)]).iteration(-1)
-
-
-def test_real_lengths_fill_the_budget() -> None:
-    batches = json.loads((shared_folder("lengths") / "gpt_max2048_gbs65536.json").read_text())[
-        "batches"
-    ]
-    lengths = [(n - 1, 1) for batch in batches for n in batch]
-    sampler = sampler_of(lengths, max_tokens=2048, budget=16384)
-    for k in range(100):
-        assert 16384 - 2048 < sum(sample.tokens for sample in sampler.iteration(k)) <= 16384

@@ -186,32 +186,6 @@ def test_what_a_template_writes_after_a_turn_belongs_to_it() -> None:
     assert [text[start:end] for start, end in spans] == ["b</>|", "d</>|"]
 
 
-def test_a_template_that_changes_what_it_asks_about_is_refused_with_the_way_out() -> None:
-    source = "{% for m in messages %}{{ m.content if loop.last else '-' }};{% endfor %}"
-    chat = [{"role": role, "content": "abc"} for role in ("user", "assistant") * 2]
-    with pytest.raises(
-        InputError, match=r"t renders messages before and after messages\[1\] other"
-    ):
-        samples_of(ChatTemplate("t", source), Conversation(chat))
-
-
-SHAREGPT = {
-    "conversations": [
-        {"from": "system", "value": "S"},
-        {"from": "human", "value": "q"},
-        {"from": "gpt", "value": "a"},
-    ]
-}
-
-
-def test_sharegpt_messages_are_the_same_conversation(tmp_path: Path) -> None:
-    chat = [("system", "S"), ("user", "q"), ("assistant", "a")]
-    openai = {"messages": [{"role": role, "content": text} for role, text in chat]}
-    recipe = recipe_in(folder_of(tmp_path / "model", TEMPLATES["chatml"]))
-    blocks = [tokenize_lines(line_of(record), recipe).block for record in (SHAREGPT, openai)]
-    assert sides_of(blocks[0]) == sides_of(blocks[1])
-
-
 def test_rows_of_a_table_are_conversations(
     tmp_path: Path,
 ) -> None:

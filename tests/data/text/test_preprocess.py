@@ -65,15 +65,6 @@ def test_all_cores_are_used_by_default(tmp_path: Path) -> None:
     assert preprocess([source], tmp_path / "x.h5", BYTES, PreprocessOptions()).n_samples == 3
 
 
-def test_a_bad_line_leaves_no_file(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "a.jsonl", 5000)
-    with source.open("a") as file:
-        file.write("{}\n")
-    with pytest.raises(InputError, match=r"a\.jsonl:5001: field 'inputs' is missing.*--skip-bad"):
-        preprocess([source], tmp_path / "x.h5", BYTES, ONE)
-    assert list(tmp_path.iterdir()) == [source]
-
-
 def test_bad_lines_are_counted(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", 10)
     source.write_text("{}\n" + source.read_text() + "[]\n")
@@ -103,18 +94,6 @@ def test_an_interruption_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_an_existing_output_is_replaced_only_by_force(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "a.jsonl", 3)
-    output = tmp_path / "x.h5"
-    preprocess([write_lines(tmp_path / "b.jsonl", 1)], output, BYTES, ONE)
-    before = output.read_bytes()
-    with pytest.raises(InputError, match=r"x\.h5: already exists; .* replace it: --force"):
-        preprocess([source], output, BYTES, ONE)
-    assert output.read_bytes() == before
-    preprocess([source], output, BYTES, PreprocessOptions(force=True, n_workers=1))
-    assert texts(output) == ["a 0", "a 1", "a 2"]
-
-
 def test_text_is_not_replaced_when_the_output_was_forgotten(tmp_path: Path) -> None:
     parts = [write_lines(tmp_path / f"part-{k}.jsonl", 3) for k in range(3)]
     before = parts[-1].read_bytes()
@@ -133,29 +112,6 @@ def test_what_a_killed_job_left_of_the_dataset_is_removed(tmp_path: Path) -> Non
     os.utime(left, (0, 0))
     preprocess([source], tmp_path / "x.h5", BYTES, ONE)
     assert set(tmp_path.iterdir()) == {source, tmp_path / "x.h5"}
-
-
-def test_a_source_is_never_overwritten(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "a.jsonl", 3)
-    options = PreprocessOptions(force=True, n_workers=1)
-    with pytest.raises(InputError, match=r"a\.jsonl: is both an input and the output"):
-        preprocess([source], source, BYTES, options)
-
-
-def test_a_missing_source_is_named_before_any_work(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "a.jsonl", 3)
-    with pytest.raises(InputError, match=r"b\.jsonl: cannot be read: No such file"):
-        preprocess([source, tmp_path / "b.jsonl"], tmp_path / "x.h5", BYTES, ONE)
-
-
-def test_a_folder_is_no_source(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
-        preprocess([tmp_path], tmp_path / "x.h5", BYTES, ONE)
-
-
-def test_a_negative_number_of_workers_is_refused() -> None:
-    with pytest.raises(InputError, match=r"--workers -1: must be >= 0 \(0 means one per core\)"):
-        PreprocessOptions(n_workers=-1)
 
 
 def test_shards_of_the_output_are_not_left_behind(tmp_path: Path) -> None:

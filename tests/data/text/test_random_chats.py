@@ -242,9 +242,3 @@ def assert_equals_transformers(path: Path, name: str, n_chats: int) -> None:
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_ids_and_masks_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     assert_equals_transformers(tmp_path, name, 40)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_ids_and_masks_of_many_are_those_of_transformers(tmp_path: Path, name: str) -> None:
-    assert_equals_transformers(tmp_path, name, 1000)

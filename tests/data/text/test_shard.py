@@ -18,7 +18,6 @@ from dynapipe_hpc.data.text.shard import (
     MIN_PART_BYTES,
     Shard,
     lay_out_shards,
-    shard_folder,
     share_out,
 )
 from dynapipe_hpc.data.text.text_part import TextPart
@@ -96,15 +95,6 @@ def test_a_pipe_cannot_be_shared(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a")
     with pytest.raises(InputError, match=r"not a regular file.*without mpiexec or srun"):
         names(tmp_path / "a")
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a: cannot be read: No such file"):
-        names(tmp_path / "a")
-
-
-def test_shards_are_beside_their_dataset() -> None:
-    assert shard_folder(Path("x/y.h5")) == Path("x/y.h5.shards")
 
 
 @given(sizes=st.lists(st.integers(0, 50), max_size=12), n_ranks=st.integers(1, 5))

@@ -210,13 +210,6 @@ def test_fields_of_pairs_have_any_names(
     assert hash_of(tmp_path / "y.h5", source, recipe=recipe) == expected
 
 
-def test_sources_of_several_kinds_make_one_dataset(tmp_path: Path) -> None:
-    (tmp_path / "b.gz").write_bytes(gzip.compress(as_text(PAIRS[1000:])))
-    sources = [written(tmp_path, PAIRS[:1000], "a.jsonl"), tmp_path / "b.gz"]
-    expected = hash_of(tmp_path / "plain.h5", written(tmp_path, PAIRS))
-    assert hash_of(tmp_path / "x.h5", *sources) == expected
-
-
 def test_sources_of_several_formats_are_refused(tmp_path: Path) -> None:
     sources = [
         written(tmp_path, PAIRS[:1], "a.jsonl"),
@@ -234,13 +227,6 @@ def test_ranks_read_compressed_text_as_one_part(tmp_path: Path) -> None:
     assert [(shard.part.start, shard.part.end) for shard in shards] == [(0, None)]
     with pytest.raises(InputError, match="standard input: ranks cannot share it; run dynapipe-hpc"):
         lay_out_shards([Path("-")], Recipe(ByteTokenizer()), skip_bad=False)
-
-
-def test_blank_lines_count_in_messages(tmp_path: Path) -> None:
-    text = as_text(PAIRS[:1]) + b"\n  \n{}\n"
-    (tmp_path / "a.jsonl").write_bytes(text)
-    with pytest.raises(InputError, match=r"a.jsonl:4: field 'inputs' is missing"):
-        hash_of(tmp_path / "x.h5", tmp_path / "a.jsonl")
 
 
 DAMAGED: dict[str, tuple[Callable[[], bytes], str]] = {

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.text_part import TextPart, cut, read_blocks
 
 
@@ -34,15 +33,6 @@ def test_every_line_is_in_one_part_and_keeps_its_number(
     assert found == lines
 
 
-@pytest.mark.parametrize("n_bytes", [0, 1, 99, 100, 101, 1000, 1001])
-def test_parts_are_of_about_one_size(n_bytes: int) -> None:
-    sizes = [(part.end or 0) - part.start for part in cut(Path("x"), n_bytes, 100)]
-    assert sum(sizes) == n_bytes
-    assert len(sizes) == max(1, -(-n_bytes // 100))
-    assert max(sizes) <= 100
-    assert max(sizes) - min(sizes) <= 1
-
-
 def test_blocks_count_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(b"x" * 99_999 + b"\n" + b"y\n" * 99_999)
@@ -51,11 +41,3 @@ def test_blocks_count_their_lines(tmp_path: Path) -> None:
     assert firsts == [1 + sum(len(b.lines) for b in blocks[:k]) for k in range(len(blocks))]
     assert sum(block.n_bytes for block in blocks) == path.stat().st_size
     assert len(blocks) > 2
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    part = TextPart(tmp_path / "x.jsonl", 5)
-    with pytest.raises(InputError, match=r"x\.jsonl: cannot be read: No such file"):
-        lines_of(part)
-    with pytest.raises(InputError, match=r"x\.jsonl: cannot be read: No such file"):
-        part.lines_before()

@@ -77,7 +77,3 @@ def test_a_bad_line_is_named_and_left_out(bad: bytes, message: str) -> None:
     [bad_line] = found.bad
     assert re.match(rf"^in\.jsonl:42: .*{message}", bad_line.describe())
     assert found.n_bytes == 2 * len(GOOD) + len(bad) + 3
-
-
-def test_nothing_but_bad_lines_is_an_empty_block() -> None:
-    assert tokenize_lines(lines(b"x"), Recipe(ByteTokenizer())).block.n_tokens == 0

@@ -116,12 +116,6 @@ def test_added_tokens_count(tmp_path: Path) -> None:
     assert (tokenizer.vocab_size, tokenizer.eos_id) == (3, 2)
 
 
-def test_a_tokenizer_can_be_sent_to_another_process(tmp_path: Path) -> None:
-    tokenizer = load([word_level(tmp_path / "t.json", "?", "a", "b", "</s>")])
-    sent = pickle.loads(pickle.dumps(tokenizer))  # noqa: S301 (our own bytes)
-    assert encode(sent, "a b a b") == encode(tokenizer, "a b a b")
-
-
 def test_the_hash_follows_the_files(tmp_path: Path) -> None:
     one = load([word_level(tmp_path / "1.json", "?", "a", "</s>")])
     same = load([word_level(tmp_path / "2.json", "?", "a", "</s>")])
@@ -148,61 +142,6 @@ def test_gpt2_splits_as_it_is_known_to() -> None:
     tokenizer = load([folder / name for name in names])
     assert encode(tokenizer, "Hello world") == [[15496, 995]]
     assert (tokenizer.vocab_size, tokenizer.eos_id) == (50257, 50256)
-
-
-def test_a_missing_tokenizer_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"t.json: cannot be read: No such file"):
-        load([tmp_path / "t.json"])
-
-
-def test_a_vocabulary_alone_is_not_enough(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"has no 'model'; .* merges.txt too: --tokenizer VOCAB"):
-        load(byte_level_pair(tmp_path)[:1])
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "not a tokenizer file, which is JSON"),
-        ("[1, 2]", "has no 'model'"),
-        ("17", "has no 'model'"),
-        ('{"model": {"type": "Oracle"}}', "cannot be loaded as a tokenizer"),
-    ],
-)
-def test_another_file_is_no_tokenizer(tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "t.json").write_text(content)
-    with pytest.raises(InputError, match=rf"t\.json: .*{message}"):
-        load([tmp_path / "t.json"])
-
-
-def test_the_order_of_vocabulary_and_merges_matters(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"not the vocabulary and the merges .*in this order"):
-        load(byte_level_pair(tmp_path)[::-1])
-
-
-def test_three_files_are_too_many(tmp_path: Path) -> None:
-    [vocabulary, merges] = byte_level_pair(tmp_path)
-    with pytest.raises(InputError, match="takes one file or two, got 3"):
-        load([vocabulary, merges, merges])
-
-
-def test_a_vocabulary_without_an_end_shows_the_way_out(tmp_path: Path) -> None:
-    path = word_level(tmp_path / "t.json", "?", "a")
-    with pytest.raises(InputError, match=r"none of its tokens is known to end.*: --eos TOKEN"):
-        load([path])
-    with pytest.raises(InputError, match=r"--eos zz: t.json has no such token"):
-        load([path], end_token="zz")  # noqa: S106 (not a password)
-
-
-def test_bytes_have_their_own_end() -> None:
-    with pytest.raises(InputError, match="--eos x: the byte tokenizer has an end token of its own"):
-        load([], end_token="x")  # noqa: S106 (not a password)
-
-
-def test_an_empty_vocabulary_has_no_end(tmp_path: Path) -> None:
-    tokenizers.Tokenizer(BPE()).save(str(tmp_path / "t.json"))
-    with pytest.raises(InputError, match="none of its tokens is known to end a sequence"):
-        load([tmp_path / "t.json"])
 
 
 VOCABULARY = {**{letter: n for n, letter in enumerate("</s>abu")}, "</s>": 7, "<u>": 8}

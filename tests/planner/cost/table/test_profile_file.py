@@ -87,14 +87,6 @@ def test_times_of_slices_are_kept(tmp_path: Path) -> None:
         read_table(tmp_path / "c.h5")
 
 
-def test_a_table_replaces_another_whole(tmp_path: Path) -> None:
-    path = tmp_path / "costs.h5"
-    path.write_text("an older file")
-    write_table(linear_table(), path)
-    assert read_table(path).element_bytes == 4
-    assert [found.name for found in tmp_path.iterdir()] == ["costs.h5"]
-
-
 def test_a_changed_number_is_noticed_unless_it_is_meant(tmp_path: Path) -> None:
     path = tmp_path / "costs.h5"
     write_table(linear_table(), path)
