@@ -68,34 +68,3 @@ def test_limits_are_times_that_lie_apart(times_ms: SingleArray, interval_ms: flo
     assert (np.diff(limits) > interval_ms * (1 - SINGLE)).all()
     if interval_ms == 0:
         assert limits.tolist() == sorted({t for t in times_ms.flat if math.isfinite(t)})
-
-
-def test_many_limits_are_tried_in_parts() -> None:
-    random = np.random.default_rng(0)
-    steps = random.uniform(1, 2, size=(40, 40)).astype(np.float32)
-    times_ms = np.cumsum(steps, axis=1)
-    times_ms[np.add.outer(np.arange(40), np.arange(40)) >= 40] = np.inf
-    exact = grid_split(times_ms, 4, 1, 0)
-    coarse = grid_split(times_ms, 4, 1, 5)
-    assert exact is not None
-    assert coarse is not None
-    assert exact.objective_ms < coarse.objective_ms < 1.5 * exact.objective_ms
-
-
-def test_the_limit_counts_and_not_the_longest_time_within_it() -> None:
-    # Limits are 1, and 7 but not 6: two samples together take 6 ms and count as 3 * 7 + 6.
-    times_ms = np.array([[7, 6], [1, np.inf]], np.float32)
-    assert grid_limits(np.array([[1, 6, 7]], np.float32), 5).tolist() == [1, 7]
-    found = grid_split(times_ms, n_stages=4, n_replicas=1, interval_ms=5)
-    assert found == ([2], 3 * 7 + 6)
-
-
-def test_a_grid_may_leave_out_all_limits_that_are_large_enough() -> None:
-    times_ms = np.array([[4, 4.25], [1, np.inf]], np.float32)
-    assert grid_split(times_ms, 2, 1, interval_ms=5) is None
-    assert grid_split(times_ms, 2, 1, interval_ms=0) == ([2], 8.5)
-
-
-def test_of_equal_cuts_the_last_micro_batch_is_the_longest() -> None:
-    times_ms = np.array([[1, 2, np.inf], [2, 2, np.inf], [1, np.inf, np.inf]], np.float32)
-    assert grid_split(times_ms, n_stages=1, n_replicas=1, interval_ms=0) == ([1, 2], 3)

@@ -17,8 +17,6 @@ from dynapipe_hpc.plan.instruction import (
     BackwardInput,
     BackwardWeight,
     StartReceive,
-    StartSend,
-    WaitSend,
 )
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -189,18 +187,6 @@ def test_a_failure_names_iteration_rank_instruction_and_micro_batch() -> None:
     assert raised.value.__cause__ is cause
 
 
-def test_a_failure_outside_micro_batches_is_named_too() -> None:
-    class Failing(LinearStage):
-        def reduce_gradients(self) -> None:
-            raise OSError("unplugged")
-
-    stage = Failing(1.0, first=True, last=True)
-    with pytest.raises(
-        ExecutionError, match=r"instruction 15 \(ReduceGradients reduce\): OSError: unpl"
-    ):
-        launch_plan(plans_of(1)[0], stage, alone()).finish()
-
-
 def test_a_reason_to_end_the_run_stays_one() -> None:
     with pytest.raises(RunError, match=r"instruction 8 \(Backward B2\), .*: training diverged$"):
         launch_plan(plans_of(1)[0], FailingStage(RunError("training diverged")), alone()).finish()
@@ -229,13 +215,3 @@ def test_the_last_backward_pass_is_that_of_weights_where_passes_are_split() -> N
         "step",
     ]  # fmt: skip
     assert stage.factor_gradient == trace.loss / stage.factor
-
-
-def test_a_plan_that_forgets_its_sends_ends_at_once() -> None:
-    sender, receiver = plans_of(2)
-    cut = tuple(i for i in sender.instructions if not isinstance(i, StartSend | WaitSend))
-    plans = [replace(sender, instructions=InstructionRows.from_instructions(cut)), receiver]
-    stages, world = stages_of(2), LocalWorld(2)
-    network = LocalNetwork(world, np.zeros)
-    with pytest.raises(RunError, match=r"ranks [01] and [01] disagree on transfer 0"):
-        world.run(lambda r: launch_plan(plans[r], stages[r], network.transport(r)).finish())

@@ -26,7 +26,6 @@ from dynapipe_hpc.executor.transport.torch_distributed import (
     TRANSFER_CTAS,
     TorchGroups,
     close_groups,
-    communicator_bytes,
     communicators_of,
     open_groups,
 )
@@ -171,27 +170,6 @@ def test_pairs_connect_in_two_rounds_however_many_stages_there_are() -> None:
 
 def test_a_large_job_connects_without_waiting_in_a_circle(of_ranks: list[list[Operation]]) -> None:
     assert n_rounds(of_ranks) < 20
-
-
-def test_a_group_of_one_rank_needs_no_communicator() -> None:
-    alone = Cluster(device_memory_bytes=1)
-    assert connected(alone, 0, ()) == []
-    pipeline = Cluster(n_stages=2, device_memory_bytes=1)
-    kinds = {op.kind for op in connected(pipeline, 1, ()) if len(op.communicator[1]) == 1}
-    assert not kinds
-
-
-def test_memory_of_communicators_grows_with_what_they_carry() -> None:
-    def n_bytes(**sizes: int) -> int:
-        return communicator_bytes(Cluster(device_memory_bytes=1, **sizes), ())
-
-    assert n_bytes() == 0
-    assert 0 < n_bytes(n_stages=2) < n_bytes(n_stages=3) == n_bytes(n_stages=16)
-    assert n_bytes(n_replicas=2) < n_bytes(n_replicas=2, n_shards=2)
-    assert n_bytes(n_stages=16) < communicator_bytes(
-        Cluster(n_stages=16, device_memory_bytes=1), HOLDERS
-    )
-    assert communicator_bytes(LARGE, HOLDERS) < 2e9
 
 
 class NcclOptions:
