@@ -1,13 +1,10 @@
 """Figures of the study say what their simulations found."""
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from reproduce import (
     ablations,
@@ -16,12 +13,10 @@ from reproduce import (
     efficiency,
     layer_time,
     methods,
-    ordering,
     packing,
     planning_time,
     scaling,
     settings,
-    variation,
 )
 from reproduce.best_division import Point, Points
 from reproduce.cluster import cluster_table, reduce_ms_per_byte
@@ -34,7 +29,6 @@ from dynapipe_hpc.experiment.load import load_config, with_tables
 from dynapipe_hpc.experiment.study.predict import Planned, PlannedIteration
 from dynapipe_hpc.experiment.study.variants import methods_of
 from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.planner.cost.cost_model import StageCosts
 
 RATES = {  # real tokens per ms by method, at 512 tokens; all but packing keep it
     methods.PACKING: 10,
@@ -121,16 +115,6 @@ def test_every_method_has_the_best_division_that_runs_all_batches() -> None:
     assert sum(name.endswith("first") for name in simulations.asked) == 6
 
 
-def test_points_are_those_of_the_paper() -> None:
-    every = list(settings.settings())
-    assert len(every) == len(set(every)) == 2 * 4 * (5 + 4 - 1)
-    powers = [1, 2, 4, 8, 16, 32]
-    for n_gpus in settings.N_GPUS:
-        triples = product(powers, powers, powers[:4])
-        grid = {each for each in triples if math.prod(each) == n_gpus}
-        assert set(settings.divisions(n_gpus)) == grid
-
-
 def test_transfers_and_reductions_are_slower_between_nodes() -> None:
     def cluster(*sizes: int) -> Cluster:
         return Cluster.model_validate({**cluster_table(*sizes), "device_memory_bytes": 1})
@@ -162,27 +146,6 @@ def test_claims_compare_medians() -> None:
     assert {row["model"] for row in over_tokens.rows if row["tokens"] == 16_384} == {
         s.model for s in settings.settings()
     }
-
-
-def test_both_sides_of_a_t5_are_shown() -> None:
-    figure = efficiency.figure(POINTS)
-    shares = {row["rows"]: row["real"] for row in figure.rows if row["method"] == methods.ALL}
-    assert shares == {efficiency.ROWS: 0.9, efficiency.ENCODER: 6 / 7, efficiency.DECODER: 1}
-    balanced = by_text(figure.claims)[
-        f"T5 11B: {methods.ALL} is more balanced between encoder and decoder than packing"
-    ]
-    assert balanced.found.startswith("encoder 0.86 to 0.86, 0.9 to 0.9 times the decoder's")
-    assert not balanced.holds
-
-
-def test_planning_time_is_compared_as_averages() -> None:
-    times = [planned(methods.ALL, 9, 1), planned(methods.ALL, 9, 5)]
-    points = {**POINTS, (ALL_ROUND, methods.ALL): Point(Division(2, 4, 1), [1], times)}
-    every = planning_time.figure(points).rows
-    keys = (ALL_ROUND.model, 8, 2048, 65_536, methods.ALL)
-    [row] = [r for r in every if tuple(r.values())[:5] == keys]
-    assert row["ratio"] == pytest.approx(6 / 200)
-    assert row["largest_ratio"] == pytest.approx(5 / 100)
 
 
 @pytest.mark.parametrize(("planning_ms", "holds"), [(4.9, True), (5.1, False)])
@@ -288,18 +251,6 @@ def test_a_layer_takes_its_measured_time_shared_by_tokens(tmp_path: Path) -> Non
     assert (tmp_path / "layer_time.svg").stat().st_size > 0
 
 
-def test_equal_micro_batches_take_the_time_of_a_filled_pipeline_by_every_schedule() -> None:
-    found = variation.makespans(np.ones(8), n_stages=3)
-    assert found == dict.fromkeys(variation.METHODS, (8 + 3 - 1) * (1 + 2))
-
-
-def test_a_long_micro_batch_stalls_passes_in_a_fixed_order_only() -> None:
-    # On two stages, 1F1B lets the first stage wait for the second's long backward pass.
-    found = variation.makespans(np.array([1.0, 1, 1, 5, 1, 1, 1, 1]), n_stages=2)
-    busy = 12 * 3
-    assert found[variation.IN_ORDER] > found[variation.ADAPTIVE] >= busy + 1
-
-
 def test_errors_of_predictions_are_those_of_executed_runs(tmp_path: Path) -> None:
     results = {
         "gpt": {"mean_error": 0.04, "mean_peak_error": 0.0},
@@ -323,42 +274,3 @@ def test_errors_of_predictions_are_those_of_executed_runs(tmp_path: Path) -> Non
         ("times 4.0 %, memory 0.0 %", True),
         ("times 6.0 % (median of 3, 3.0 to 6.5 %), memory 1.0 %", False),
     ]
-
-
-def costs_of(forward_ms: Sequence[float], n_stages: int) -> StageCosts:
-    times = np.repeat(np.array(forward_ms)[:, np.newaxis], n_stages, axis=1)
-    nothing = np.zeros_like(times)
-    return StageCosts.from_times(
-        forward_ms=times,
-        backward_ms=2 * times,
-        weight_ms=nothing,
-        splitting_ms=nothing,
-        boundary_bytes=nothing,
-        stored_bytes=np.ones_like(times),
-        forward_transient_bytes=nothing,
-        backward_transient_bytes=nothing,
-    )
-
-
-def test_orders_and_noise_are_apart_from_the_schedule() -> None:
-    link, room = Link(latency_ms=0), np.full(2, 4.0)
-    equal = ordering.makespans(costs_of([1] * 8, 2), room, link, np.zeros(2))
-    filled = (8 + 2 - 1) * 3
-    for method in ordering.METHODS:
-        assert (equal[method] == filled) == ("off" not in method)
-    # Long ones are worst at both ends, where nothing runs beside them.
-    found = ordering.makespans(costs_of([5, *[1] * 6, 5], 2), room, link, np.zeros(2))
-    for name in ordering.RULES:
-        assert 16 * 3 < found[f"{name}, best of orders"] < found[name]
-    assert found[ordering.ADAPTIVE] < found[ordering.IN_ORDER]
-
-
-def test_a_claim_of_which_only_the_order_holds_is_marked() -> None:
-    sizes = {16_384: (100.0, 102.0), 65_536: (100.0, 107.0)}
-    for tokens, (adaptive, in_order) in sizes.items():
-        times = dict.fromkeys(ordering.METHODS, in_order) | {ordering.ADAPTIVE: adaptive}
-        batch = ordering.Batch(tokens, 7.5, times)
-        claim, best = ordering.claims(tokens, [[batch], [batch]])
-        gain = f"+{in_order - adaptive:.1f} %"
-        assert (claim.found, claim.cells[4]) == (gain, "yes" if tokens > 20_000 else "in part")
-        assert best.cells[4] == "no"

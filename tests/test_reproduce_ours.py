@@ -16,7 +16,6 @@ from reproduce import (
     store_growth,
 )
 from reproduce.figure import Figure
-from reproduce.recorded import recorded
 from reproduce.settings import tables_of
 from reproduce.studies import HERE, Study
 
@@ -87,22 +86,6 @@ def test_ingredients_are_added_one_by_one_and_left_out_of_all() -> None:
     assert rates[-1] == float(left_out.rows[0]["tokens_per_s"]) == pytest.approx(2000)
 
 
-def test_an_ingredient_that_loses_is_told() -> None:
-    name = str(ingredients.ADDED[3]["name"])
-    added, _ = ingredient_figures(slower=name)
-    assert not added.claims[0].holds
-    assert f"{name} -45.0 %" in added.claims[0].found
-    _, left_out = ingredient_figures(slower=ingredients.PLACED)
-    assert not left_out.claims[0].holds
-
-
-def test_a_step_that_cannot_run_is_left_out_of_the_figure() -> None:
-    name = str(ingredients.ADDED[1]["name"])
-    added, _ = ingredient_figures(fails=name)
-    assert name not in [row["method"] for row in added.rows]
-    assert added.claims[0].found.startswith(f"{ingredients.ADDED[2]['name']} +21.0 %")
-
-
 @pytest.mark.parametrize("title", list(ingredients.SETTINGS))
 def test_every_step_changes_what_it_says(title: str) -> None:
     setting, division = ingredients.SETTINGS[title]
@@ -121,14 +104,6 @@ def test_every_step_changes_what_it_says(title: str) -> None:
     for before, after in zip(steps, [*steps[1:], whole], strict=True):
         differ = [part for part in whole if before[part] != after[part]]
         assert len(differ) == (2 if before is steps[0] else 0 if before is steps[-1] else 1)
-
-
-def test_where_results_come_from_is_told(tmp_path: Path) -> None:
-    found = recorded(written(tmp_path, {"a": 1}), "benchmarks/some.py")
-    assert found.results == {"a": 1}
-    assert found.where == (
-        "on some with 2 cores, commit 0123456, by `benchmarks/some.py`, not here"
-    )
 
 
 def test_gaps_are_those_of_the_default_effort(tmp_path: Path) -> None:

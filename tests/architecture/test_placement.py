@@ -26,10 +26,6 @@ def test_stages_in_the_middle_take_the_remainder_first(
     assert (placement.n_layers, placement.n_stages) == (n_layers, n_stages)
 
 
-def test_stages_hold_consecutive_layers() -> None:
-    assert Placement((3, 1, 2)).layers == [range(3), range(3, 4), range(4, 6)]
-
-
 def test_the_ends_of_a_gpt_hold_its_embedding_and_its_head() -> None:
     assert Placement((3, 1)).parts(SHAPE) == [
         {"layer": 3, "embedding": 1, "head": 0},

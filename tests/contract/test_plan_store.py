@@ -1,6 +1,5 @@
 """Contract of every plan store. The MPI store runs on COMM_SELF: one rank, no launcher."""
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -55,22 +54,11 @@ def test_a_store_may_begin_with_a_later_iteration(kind: str) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("n_bytes", [0, 1, 8, PLAN_BYTES])
-def test_plans_of_every_size_fit(store: PlanStore, n_bytes: int) -> None:
-    plan = np.random.default_rng(0).bytes(n_bytes)
-    store.put(0, 0, plan, timeout_s=1)
-    assert store.take(0, 0, timeout_s=1) == plan
-
-
 def test_a_short_plan_after_a_long_one_in_its_entry_is_not_mixed_with_it(store: PlanStore) -> None:
     plans = [b"long" * 50, b"long" * 60, b"s", b""]
     for iteration, plan in enumerate(plans):
         store.put(iteration, 0, plan, timeout_s=1)
         assert store.take(iteration, 0, timeout_s=1) == plan
-
-
-def test_one_rank_plans_every_iteration_of_a_job_of_one(store: PlanStore) -> None:
-    assert {store.planner_of(iteration) for iteration in range(10)} == {0}
 
 
 def test_put_waits_for_room(store: PlanStore) -> None:
@@ -178,17 +166,6 @@ def test_a_plan_larger_than_an_entry_is_refused(store: PlanStore) -> None:
     store.put(0, 0, b"a smaller one", timeout_s=1)
 
 
-@pytest.mark.parametrize("rank", [-1, 1])
-def test_a_rank_outside_of_the_job_is_refused(store: PlanStore, rank: int) -> None:
-    reason = f"no rank {rank}; the store serves ranks 0 to 0"
-    with pytest.raises(PlanStoreError, match=reason):
-        store.put(0, rank, b"", timeout_s=1)
-    with pytest.raises(PlanStoreError, match=reason):
-        store.take(0, rank, timeout_s=1)
-    with pytest.raises(PlanStoreError, match=reason):
-        store.plans_ahead(rank)
-
-
 def test_plans_ahead_counts_what_can_be_taken(store: PlanStore) -> None:
     counts = [store.plans_ahead(0)]
     for iteration in range(CAPACITY):
@@ -220,14 +197,3 @@ def test_a_planning_and_an_executing_thread_share_a_store(store: PlanStore) -> N
         taken = [store.take(iteration, 0, timeout_s=10) for iteration in range(len(plans))]
         planning.result()
     assert taken == plans
-
-
-def test_a_waiting_put_goes_on_when_a_plan_is_taken(store: PlanStore) -> None:
-    for iteration in range(CAPACITY):
-        store.put(iteration, 0, b"", timeout_s=1)
-    with ThreadPoolExecutor(max_workers=1) as planner:
-        waiting = planner.submit(store.put, CAPACITY, 0, b"", 10)
-        time.sleep(0.05)
-        assert not waiting.done()
-        store.take(0, 0, timeout_s=1)
-        waiting.result(timeout=5)

@@ -66,14 +66,6 @@ def test_a_link_in_the_place_of_the_file_beside_is_not_followed(tmp_path: Path) 
     assert victim.read_text() == "precious"
 
 
-def test_a_name_of_a_file_beside_is_never_repeated(tmp_path: Path) -> None:
-    names = set()
-    for _ in range(3):
-        with atomic_write(tmp_path / "x"):
-            names |= {path.name for path in tmp_path.iterdir()} - {"x"}
-    assert len(names) == 3
-
-
 def test_nothing_is_removed_for_its_name(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
@@ -109,14 +101,6 @@ def test_file_and_folder_are_on_disk_before_and_after_the_renaming(
         beside.write_text("new")
     order = [name for name in system_calls if name in {"fsync", "replace"}]
     assert order == ["fsync", "replace", "fsync"]
-
-
-def test_what_need_not_outlast_a_power_cut_is_not_waited_for(
-    tmp_path: Path, system_calls: list[str]
-) -> None:
-    with atomic_write(tmp_path / "x", lasting=False) as beside:
-        beside.write_text("new")
-    assert "fsync" not in system_calls
 
 
 DAY_S = 24 * 3600

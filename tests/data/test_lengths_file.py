@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.lengths_file import read_lengths, samples_of_lengths
-from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.lengths_file import read_lengths
 
 
 def write(path: Path, content: Any) -> Path:
@@ -30,7 +29,3 @@ def test_targets_that_a_model_needs_are_missed(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", {"batches": [[5, 1]]})
     with pytest.raises(InputError, match="has no dec_batches, the lengths of targets"):
         read_lengths(path, needs_targets=True)
-
-
-def test_samples_are_numbered_by_their_place() -> None:
-    assert samples_of_lengths([(4, 1), (5, 2)]) == [Sample(0, 4, 1), Sample(1, 5, 2)]

@@ -13,7 +13,7 @@ import pytest
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.multitask_lengths import LONGEST, TASK_KINDS, draw_lengths
+from dynapipe_hpc.data.multitask_lengths import TASK_KINDS, draw_lengths
 from dynapipe_hpc.experiment.checks import check_run
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
@@ -51,11 +51,6 @@ def test_the_same_seed_gives_the_same_bytes_everywhere() -> None:
     assert digest.hexdigest() == "e94483c4afbba7b948aac6e74c5b65bcc7327010b6f126ba23a2d6cb33e5daa0"
     seeds = {tuple(draw_lengths(9, seed).inputs) for seed in (0, 1, 2**32, 2**32 + 1)}
     assert len(seeds) == 4
-
-
-def test_no_length_is_out_of_bounds() -> None:
-    for lengths in (LENGTHS.inputs, LENGTHS.targets):
-        assert 1 <= lengths.min() <= lengths.max() <= LONGEST
 
 
 def of_drawn_lengths(**data: object) -> ExperimentConfig:

@@ -9,7 +9,6 @@ import torch
 from tests.examples.training_case import SHAPE, T5_SHAPE
 from torch import Tensor
 
-from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.shards import OneShard
@@ -101,13 +100,6 @@ def test_adapters_begin_as_documented() -> None:
         torch.testing.assert_close(weight, expected, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
-def test_weights_begin_as_without_adapters(shape: ModelShape) -> None:
-    plain, frozen = made(shape).state_dict(), made(adapted(shape)).state_dict()
-    assert all(torch.equal(frozen[name], weight) for name, weight in plain.items())
-    assert all("adapters" in name for name in frozen.keys() - plain.keys())
-
-
 def test_the_optimizer_keeps_gradients_and_state_of_adapters_only() -> None:
     module = made(adapted(SHAPE))
     optimizer = Optimizer(module, TrainingConfig(iterations=1), SingleRankCollectives())
@@ -136,7 +128,3 @@ def test_the_optimizer_keeps_gradients_and_state_of_adapters_only() -> None:
 def test_adapters_that_cannot_be_are_refused(lora: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         adapted(SHAPE, **lora)
-
-
-def test_lora_scales_by_alpha_over_rank() -> None:
-    assert Lora(rank=4, alpha=2.0).scale == 0.5

@@ -75,17 +75,3 @@ def test_positions_of_a_rejected_answer_go_on_from_its_prompt() -> None:
     expected = [*prompt, *chosen, *rejected, 0, 0, *range(7)]
     assert positions.tolist() == expected
     assert row.row_tokens == len(expected)
-
-
-def test_branches_on_their_device_are_not_copied() -> None:
-    branches = Branches.from_microbatch(packed_pairs(PAIRS))
-    assert branches.to(torch.device("cpu")) is branches
-
-
-def test_flash_attention_takes_all_texts_in_one_call() -> None:
-    branches = Branches.from_microbatch(packed_pairs(PAIRS))
-    assert branches.texts.lengths == [8, 7, 1, 1, 21, 4, 31, 17, 6]
-    assert branches.sources.lengths == [8, 12, 1, 1, 21, 24, 31, 18, 6]
-    begin = PAIRS[0].tokens + PAIRS[1].tokens
-    of_third = branches.source_tokens[8 + 12 + 1 + 1 + 21 :][:24].tolist()
-    assert of_third == [*range(begin, begin + 20), *range(begin + 21, begin + 25)]

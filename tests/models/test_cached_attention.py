@@ -10,7 +10,7 @@ from torch import Tensor
 from dynapipe_hpc.models.attention import causal_attention
 from dynapipe_hpc.models.attention_context import SliceDocuments, cached_attention
 from dynapipe_hpc.models.documents import Documents
-from dynapipe_hpc.models.key_value_cache import KeyValueCache, LayerCache
+from dynapipe_hpc.models.key_value_cache import LayerCache
 
 HEADS, KEY_HEADS, HEAD_SIZE = 4, 2, 8
 
@@ -115,21 +115,3 @@ def test_sums_of_gradients_are_float32_and_only_of_what_comes_before() -> None:
     assert [(each.shape[0], each.dtype) for each in complete] == [(2, torch.bfloat16)] * 2
     *_, sums = cache.tensors
     assert (sums.shape[0], sums.dtype) == (6, torch.float32)
-
-
-def test_a_cache_grows_and_keeps_what_it_holds() -> None:
-    cache, written = KeyValueCache().layer(3), torch.randn(9, 2, 4)
-    for begin in range(9):
-        keys, values = cache.write(begin, written[begin : begin + 1], -written[begin : begin + 1])
-        assert torch.equal(keys, written[: begin + 1])
-        assert torch.equal(values, -written[: begin + 1])
-    assert len(cache.tensors[0]) == 16
-
-
-def test_a_cache_of_known_size_is_allocated_once() -> None:
-    kv_cache = KeyValueCache(9)
-    kv_cache.layer(0).write(0, torch.zeros(2, 1, 4), torch.zeros(2, 1, 4))
-    before = [tensor.data_ptr() for tensor in kv_cache.tensors]
-    kv_cache.layer(0).write(2, torch.zeros(7, 1, 4), torch.zeros(7, 1, 4))
-    assert [tensor.data_ptr() for tensor in kv_cache.tensors] == before
-    assert [len(tensor) for tensor in kv_cache.tensors] == [9, 9]

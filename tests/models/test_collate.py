@@ -1,6 +1,5 @@
 import numpy as np
 import numpy.typing as npt
-import pytest
 
 from dynapipe_hpc.data.microbatch import DenseRows, PaddedRows
 from dynapipe_hpc.data.sample import Sample
@@ -41,8 +40,3 @@ def test_a_dense_row_holds_samples_one_after_the_other() -> None:
     assert batch.labels.tolist() == [[10, 11, 15, 30, 35, 25, 26, START]]
     assert batch.weights.tolist() == [[0, 0, 0.5, 0, 0.125, 0.25, 0.25, 0]]
     assert batch.sample_ids.tolist() == [[1, 1, 1, 3, 3, 2, 2, NO_SAMPLE]]
-
-
-def test_samples_longer_than_their_row_are_an_error() -> None:
-    with pytest.raises(ValueError, match=r"row 1 holds 4 tokens, but its samples \[1, 2\] have 5"):
-        collate(DenseRows(((3,), (1, 2)), 4), TOKENS)

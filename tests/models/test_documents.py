@@ -1,10 +1,9 @@
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynapipe_hpc.data.microbatch import DenseRows, PackedRow, PaddedRows
+from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.models.documents import Documents, EncoderDecoderDocuments, padded_lengths
 
 CPU = torch.device("cpu")
@@ -17,11 +16,6 @@ def documents_of(lengths: list[int], fill: int = 0) -> Documents:
     documents = Documents.from_microbatch(microbatch)
     assert documents is not None
     return documents
-
-
-def test_only_packed_rows_have_documents() -> None:
-    assert Documents.from_microbatch(PaddedRows((1, 2), 8)) is None
-    assert Documents.from_microbatch(DenseRows(((1, 2),), 8)) is None
 
 
 def test_what_fills_a_row_is_a_document_of_its_own() -> None:
@@ -102,8 +96,3 @@ def test_a_long_document_is_padded_by_an_eighth_at_most(length: int) -> None:
     (row,) = padded_lengths(np.array([length]))
     assert 0 <= row - length < max(16, length / 8)
     assert row % 16 == 0
-
-
-@pytest.mark.parametrize(("longest", "n_lengths"), [(128, 8), (2048, 40), (8192, 56)])
-def test_documents_have_few_different_padded_lengths(longest: int, n_lengths: int) -> None:
-    assert len(set(padded_lengths(np.arange(1, longest + 1)).tolist())) == n_lengths

@@ -57,21 +57,6 @@ def test_about_as_many_are_dropped_as_the_rate_says_and_the_mean_stays() -> None
     assert (kept == 0).float().mean(1) == pytest.approx(RATE, abs=0.17)
 
 
-def test_the_gradient_has_the_same_mask() -> None:
-    keys = dropout_keys(0, [[1]], {1: range(20)}, 20)
-    values = torch.randn(1, 20, 8, requires_grad=True)
-    output = dropout()(values, keys)
-    (gradient,) = torch.autograd.grad(output.sum(), values)
-    torch.testing.assert_close(output, values * gradient)
-    assert sorted(set(gradient.flatten().tolist())) == pytest.approx([0, 1 / (1 - RATE)])
-
-
-def test_without_rate_or_keys_nothing_is_computed() -> None:
-    values, keys = torch.randn(1, 2, 3), dropout_keys(0, [[1]], {1: range(2)}, 2)
-    assert Dropout()(values, keys) is values
-    assert dropout()(values, None) is values
-
-
 def whole(shape: ModelShape, rate: float) -> StageOfFamily:
     shape, layers = shape.model_copy(update={"dropout": rate}), range(shape.n_all_layers)
     return family_of(shape)(shape, layers, first=True, last=True, device=CPU)

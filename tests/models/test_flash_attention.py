@@ -170,17 +170,6 @@ def test_a_kernel_with_wrong_numbers_is_not_used(
     assert obstacle.endswith("install a newer build")
 
 
-def test_a_kernel_that_aligns_the_first_query_with_the_first_key_is_not_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def from_the_left(n_queries: int, n_keys: int, *_: Any) -> Tensor:
-        later = torch.ones(n_queries, n_keys).triu(1) > 0
-        return torch.zeros(later.shape, dtype=torch.float64).masked_fill(later, -torch.inf)
-
-    monkeypatch.setitem(globals(), "mask", from_the_left)
-    assert "is wrong by" in flash._probe_obstacle(CPU, torch.float64, 8)
-
-
 def test_a_build_without_the_kernel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: Any, **__: Any) -> Tensor:
         raise RuntimeError("USE_FLASH_ATTENTION was not enabled for build.\nTrace")

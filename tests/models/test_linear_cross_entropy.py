@@ -114,27 +114,6 @@ def test_wide_chunks_of_ids_suit_the_kernels_of_gpus(n_tokens: int, n_ids: int) 
     assert len(chunks) <= 1.25 * n_tokens * n_ids / LOGITS_AT_ONCE + 1
 
 
-def test_a_shard_that_holds_only_padding_adds_nothing() -> None:
-    vocabulary = 3  # of four shards, the last has no id
-
-    def work(shards: Shards) -> tuple[Tensor, Tensor]:
-        split = Split(0, 1, shards.shard, 4, vocabulary)
-        vectors = split.part_of(VECTORS[:vocabulary]).clone().requires_grad_()
-        labels = LABELS % vocabulary
-        losses = linear_cross_entropy(HIDDEN, vectors, labels, Vocabulary(3, shards))
-        loss = (losses * WEIGHTS).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        assert vectors.grad is not None
-        return loss.detach(), vectors.grad
-
-    logits = (HIDDEN @ VECTORS[:vocabulary].T).flatten(0, 1)
-    losses = functional.cross_entropy(logits, LABELS.flatten() % vocabulary, reduction="none")
-    found = on_shards(4, work)
-    for loss, _ in found:
-        torch.testing.assert_close(loss, (losses * WEIGHTS.flatten()).sum(), rtol=1e-12, atol=0)
-    assert found[3][1].tolist() == [[0.0] * WIDTH]
-
-
 @pytest.mark.parametrize("n_shards", [1, 2])
 def test_logits_of_16_bits_add_up_in_32(n_shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear_cross_entropy_file, "LOGITS_AT_ONCE", 500)
@@ -152,19 +131,6 @@ def test_logits_of_16_bits_add_up_in_32(n_shards: int, monkeypatch: pytest.Monke
         torch.testing.assert_close(
             one.double(), other, rtol=0, atol=0.05 * float(other.abs().max())
         )
-
-
-def test_a_chunk_holds_no_more_logits_than_allowed() -> None:
-    vocabulary = Vocabulary(50_304, ONE_SHARD)
-    for n_tokens in (1, 600, 8192, 1 << 17):
-        chunks = list(vocabulary.chunks(n_tokens))
-        assert [i for chunk in chunks for i in (chunk.start, chunk.stop)][1:-1] == [
-            i for chunk in chunks[1:] for i in (chunk.start, chunk.start)
-        ]
-        assert (chunks[0].start, chunks[-1].stop) == (0, 50_304)
-        # Chunks are equal: rounding up costs at most one id.
-        assert max(map(len, chunks)) * n_tokens <= (1 << 25) + n_tokens
-    assert len(list(vocabulary.chunks(600))) == 1
 
 
 @pytest.mark.parametrize("n_tokens", [8192, 16_384])

@@ -10,22 +10,6 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 
 
-def test_tensors_count_while_they_live() -> None:
-    before = torch.ones(1000)
-    with LiveMemory() as memory:
-        kept = before + 1
-        view = kept[:10]
-        _dropped = torch.ones(500)
-        del _dropped
-        before.add_(view.sum())
-    assert (memory.live_bytes, memory.peak_bytes) == (4000, 6000)
-    del kept
-    assert memory.live_bytes == 4000  # the view still holds it
-    memory.restart()
-    del view
-    assert (memory.live_bytes, memory.peak_bytes) == (0, 4000)
-
-
 @pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
 def test_what_is_alive_after_a_forward_pass_is_what_was_counted_as_kept(mode: Recompute) -> None:
     samples = random_samples(1)

@@ -11,8 +11,6 @@ from tests.examples.training_case import (
     RandomTokens,
     packed_pairs,
     padded,
-    random_samples,
-    unsplit_gradients,
 )
 from tests.oracles.plain_t5 import losses
 from torch import Tensor
@@ -92,21 +90,6 @@ def test_the_loss_is_the_sum_over_documents_written_out_alone(
     assert found.item() == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("side", ["inputs", "targets"])
-@pytest.mark.parametrize("boundary", range(1, len(SAMPLES)))
-def test_a_boundary_moved_by_one_gives_another_loss(side: str, boundary: int) -> None:
-    (whole,) = stages(1)
-    batch = whole.collate(packed_pairs(SAMPLES), TOKENS)
-    assert batch.documents is not None
-    documents = getattr(batch.documents, side)
-    offsets = list(documents.offsets)
-    offsets[boundary] += 1 if offsets[boundary] + 1 < offsets[boundary + 1] else -1
-    moved = type(documents).between(tuple(offsets), offsets[-1])
-    other = replace(batch, documents=replace(batch.documents, **{side: moved}))
-    right, wrong = (run_stage(whole, None, b).item() for b in (batch, other))
-    assert wrong != pytest.approx(right, rel=1e-6)
-
-
 @pytest.mark.parametrize("fills", FILLS)
 @pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
 def test_gradients_are_the_sum_of_those_of_documents_alone(
@@ -140,31 +123,6 @@ def test_a_document_has_the_same_bits_whatever_its_neighbours_hold(n_before: int
         places = [slice(9, 14), slice(n_inputs + 4, n_inputs + 22)]
         found.append([x[0, p] for x in (activation.detach(), activation.grad) for p in places])
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
-
-
-@pytest.mark.parametrize("own", SAMPLES, ids=lambda s: f"{s.input_tokens} and {s.target_tokens}")
-@pytest.mark.parametrize("n_before", [2, 4])  # only the encoder's activation, and both sides'
-def test_a_documents_loss_has_gradients_in_that_document_only(own: Sample, n_before: int) -> None:
-    pipeline = stages(6)
-    weights = dict.fromkeys(WEIGHTS, 0.0) | {own.sample_id: 1.0}
-    tokens, gradients = replace(TOKENS, weights=weights), []
-    for microbatch in (packed_pairs(SAMPLES, 3, 5), packed_pairs([own])):
-        activation = run(pipeline[:n_before], microbatch, tokens=tokens).detach().requires_grad_()
-        last = activation
-        for stage in pipeline[n_before:]:
-            last = run_stage(stage, last, stage.collate(microbatch, tokens))
-        torch.autograd.backward(last)
-        assert activation.grad is not None
-        n_inputs = microbatch.row_tokens
-        gradients.append((activation.grad[0, :n_inputs], activation.grad[0, n_inputs:]))
-    place, microbatch = SAMPLES.index(own), packed_pairs(SAMPLES)
-    sides = (microbatch.offsets, microbatch.target_offsets)
-    for together, of_own, offsets in zip(*gradients, sides, strict=True):
-        if len(together):
-            start, end = offsets[place : place + 2]
-            torch.testing.assert_close(together[start:end], of_own, rtol=1e-10, atol=1e-13)
-            together[start:end] = 0
-            assert not together.any()
 
 
 def test_stages_between_others_know_documents_and_read_no_tokens() -> None:
@@ -210,12 +168,3 @@ def test_samples_of_other_lengths_than_the_plan_says_are_refused(
     microbatch = replace(packed_pairs(SAMPLES), **change)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message):
         stages(1)[0].collate(microbatch, TOKENS)
-
-
-def test_a_packed_batch_has_the_gradients_of_the_padded_one() -> None:
-    samples = random_samples(3)
-    microbatches = (packed_pairs(samples), padded(samples, T5_SHAPE))
-    found, expected = (unsplit_gradients(samples, m, shape=T5_SHAPE) for m in microbatches)
-    assert found.losses == pytest.approx(expected.losses, rel=1e-12)
-    for name, gradient in expected.tensors.items():
-        torch.testing.assert_close(found.tensors[name], gradient, rtol=1e-10, atol=1e-14)

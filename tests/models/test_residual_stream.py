@@ -114,26 +114,6 @@ def test_what_is_gathered_adds_up_its_gradients(rows: int, tokens: int, n_shards
 
 @every_size
 @every_number
-def test_a_sum_leaves_each_its_own_tokens(rows: int, tokens: int, n_shards: int) -> None:
-    parts = [random(rows, tokens, WIDTH, seed=shard) for shard in range(n_shards)]
-    towards = random(rows, tokens, WIDTH, seed=9)
-
-    def work(shards: Shards) -> tuple[Tensor, Tensor]:
-        stream, part = spread(shards, rows, tokens), parts[shards.shard].clone().requires_grad_()
-        hidden = stream.sum(part)
-        hidden.backward(of_stream(stream, towards))  # type: ignore[no-untyped-call]
-        assert part.grad is not None
-        return hidden.detach(), part.grad
-
-    total = torch.stack(parts).sum(0)
-    for shard, (hidden, gradient) in enumerate(on_shards(n_shards, work, sequence_parallel=True)):
-        expected = torch.tensor(of_shard(total, shard, n_shards), dtype=torch.float64)
-        torch.testing.assert_close(hidden, expected, rtol=1e-14, atol=1e-14)
-        assert torch.equal(gradient, towards)
-
-
-@every_size
-@every_number
 def test_maps_see_all_tokens_and_keep_own_ones(rows: int, tokens: int, n_shards: int) -> None:
     values = random(rows, tokens, WIDTH, seed=1)
     towards = [random(rows, tokens, 2 * OUTPUTS, seed=2 + shard) for shard in range(n_shards)]

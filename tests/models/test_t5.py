@@ -191,23 +191,6 @@ def test_rows_of_several_samples_attend_over_all_of_them() -> None:
     assert loss_of(stages(1), packed).item() != pytest.approx(apart.item(), rel=1e-3)
 
 
-def test_middle_stages_read_no_tokens_but_know_the_lengths() -> None:
-    _, encoder, _, decoder, _ = stages(5)
-    for stage in (encoder, decoder):
-        batch = load(stage, PADDED)
-        assert (batch.inputs == START).all()
-        assert (batch.tokens.labels == START).all()
-        assert batch.lengths.tolist() == [9, 3, 140]
-
-
-def test_a_first_stage_needs_no_activation_and_others_do() -> None:
-    (_, last) = stages(6)[4:]
-    assert last.embedding is not None
-    with pytest.raises(ValueError, match="the stage holds no embedding"):
-        middle = stages(6)[1]
-        run_stage(middle, None, load(middle, PADDED))
-
-
 def test_weights_start_as_large_as_their_place_asks_for() -> None:
     shape = SHAPE.model_copy(update={"hidden_size": 64, "head_size": 16, "ffn_size": 256})
     whole = T5Stage(shape, range(6), first=True, last=True)
@@ -222,11 +205,3 @@ def test_weights_start_as_large_as_their_place_asks_for() -> None:
     for name, deviation in deviations.items():
         assert weights[name].std().item() == pytest.approx(deviation, rel=0.15), name
     assert (weights["decoder.0.cross_attention_norm.weight"] == 1).all()
-
-
-def test_samples_longer_than_their_row_are_an_error() -> None:
-    (whole,) = stages(1)
-    with pytest.raises(ValueError, match=r"row 0 holds 8 input tokens, but .* \[1\] have 9"):
-        load(whole, PaddedRows((1,), 8, target_tokens=8))
-    with pytest.raises(ValueError, match=r"row 1 holds 4 target tokens, but .* \[2\] have 7"):
-        load(whole, PaddedRows((1, 2), 16, target_tokens=4))

@@ -1,7 +1,6 @@
 """Gradients of weights that are added to float32 sums within their product."""
 
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from dynapipe_hpc.models import deferred_weights
 from dynapipe_hpc.models.deferred_weights import (
     DeferredWeights,
     add_up_in,
-    adds_in_product,
     deferring,
     linear,
 )
@@ -103,24 +101,3 @@ def test_so_are_those_of_tokens_that_are_spread_over_shards() -> None:
     total = torch.cat([gradient for gradient, _ in found]).double()
     torch.testing.assert_close(total, expected, rtol=1e-5, atol=1e-5)
     assert [of_autograd for _, of_autograd in found] == [None, None]
-
-
-def test_a_processor_rounds_products_and_adds_them_by_a_hook() -> None:
-    weight = nn.Parameter(drawn(OUTPUTS, INPUTS, seed=1))
-    add_up_in(weight, torch.zeros(OUTPUTS, INPUTS))
-    assert not adds_in_product(weight)
-    flat = FlatParameters(module := nn.Linear(INPUTS, OUTPUTS, bias=False).bfloat16())
-    values, towards = drawn(TOKENS, INPUTS, seed=2), drawn(TOKENS, OUTPUTS, seed=3)
-    torch.autograd.backward(linear(values, module.weight), towards)
-    rounded = (towards.t() @ values).float()
-    assert torch.equal(flat.gradients[: rounded.numel()].view_as(rounded), rounded)
-
-
-@on_a_gpu
-def test_weights_of_32_bits_are_added_up_by_torch() -> None:
-    module = nn.Linear(INPUTS, OUTPUTS)
-    flat = FlatParameters(module)
-    assert not adds_in_product(module.weight)
-    backward = partial(torch.autograd.backward, linear(torch.ones(1, INPUTS), module.weight))
-    backward(torch.ones(1, OUTPUTS))
-    assert flat.gradients.sum() == INPUTS * OUTPUTS

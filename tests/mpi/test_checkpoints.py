@@ -162,15 +162,6 @@ def test_the_last_state_is_left_out_by_name_unless_a_run_is_to_go_on(
     assert path.exists() == bool(names)
 
 
-def test_the_last_and_every_so_many_are_kept(path: Path) -> None:
-    training = Training(path, CheckpointConfig(every=1, keep_last=2, keep_every=3))
-    for n_done in range(1, 9):
-        training.step()
-        training.checkpoints.save_if_due(n_done)
-    training.checkpoints.save_now(8)
-    assert training.names() == ["000003", "000006", "000007", "000008"]
-
-
 def test_training_goes_on_without_a_checkpoint_that_does_not_fit_on_the_disk(
     path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,11 +228,6 @@ def test_all_ranks_go_on_from_the_newest_that_is_whole(
         told = capfd.readouterr().err
         assert ".000004.partial: incomplete checkpoint removed" in told
         assert f"000003/part-{SIZE - 1:05d}.bin: is damaged: holds 10 of " in told
-
-
-def test_nothing_is_found_where_nothing_was_written(path: Path) -> None:
-    training = Training(path, CheckpointConfig(every=1))
-    assert find_resume_point(training.job, training.folder, FACTS) is None
 
 
 def test_a_run_of_damaged_checkpoints_only_is_not_begun_again(

@@ -13,7 +13,6 @@ from dynapipe_hpc.store.config import ProgressChoice
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import (
     PlannerFailedError,
-    PlanStoreError,
     PlanStoreTimeoutError,
 )
 from dynapipe_hpc.store.progress import wait_for_quiet
@@ -127,22 +126,6 @@ def test_a_slow_rank_holds_up_its_own_plans_only(narrow_store: MpiPlanStore) -> 
         narrow_store.put(1, 0, b"", timeout_s=1)
         with pytest.raises(PlanStoreTimeoutError, match="rank 1 last took nothing"):
             narrow_store.put(1, 1, b"", timeout_s=0.01)
-
-
-@needs_two_ranks
-def test_only_the_planner_puts(narrow_store: MpiPlanStore) -> None:
-    if RANK == 1:
-        with pytest.raises(
-            PlanStoreError, match="rank 1 cannot put iteration 0: rank 0 is its planner"
-        ):
-            narrow_store.put(0, 1, b"", timeout_s=1)
-
-
-@needs_two_ranks
-def test_a_rank_takes_only_its_own_plans(narrow_store: MpiPlanStore) -> None:
-    if RANK == 1:
-        with pytest.raises(PlanStoreError, match="rank 1 cannot take plans of rank 0"):
-            narrow_store.take(0, 0, timeout_s=1)
 
 
 def test_a_missing_plan_is_named_by_who_waits_for_whom(narrow_store: MpiPlanStore) -> None:

@@ -163,25 +163,6 @@ def test_ranks_render_conversations_plain_and_compressed(folder: Path, part_byte
         assert dataset.spans.of_sample(dataset.n_samples - 1) == [(0, 3), (3, 4)]
 
 
-def test_ranks_make_several_samples_of_a_conversation(folder: Path, part_bytes: int) -> None:
-    end = "{{ '!' if loop.last and m.role == 'assistant' }}"
-    source = f"{{% for m in messages %}}{{{{ m.content }}}}{end}{{% endfor %}}"
-    recipe = Recipe(ByteTokenizer(), RecordFormat.MESSAGES, template=ChatTemplate("t", source))
-    roles = ("assistant", "user", "assistant")
-    chat = {"messages": [{"role": role, "content": "ab"} for role in roles]}
-    if RANK == 0:
-        (folder / "a.jsonl").write_text(f"{json.dumps(chat)}\n" * (2 * part_bytes // 130))
-    WORLD.Barrier()
-    sources = [folder / "a.jsonl"]
-    made = together(sources, folder / "x.h5", recipe=recipe)
-    totals, samples = alone(sources, folder / "alone.h5", recipe)
-    assert made.n_shards > 1
-    assert verify_dataset(folder / "x.h5") == samples
-    assert totals.n_samples == 2 * totals.n_records
-    if RANK == 0:
-        assert made.totals == totals
-
-
 def test_a_source_named_twice_is_there_twice_and_made_once(folder: Path) -> None:
     source = write_lines(folder / "a.jsonl", 7)
     assert together([source, source], folder / "x.h5").n_shards == 1
@@ -288,16 +269,6 @@ def test_a_missing_source_ends_all_before_any_work(
     told = ended_with(2, capsys, [folder / "none.jsonl"], folder / "x.h5")
     assert told == f"dynapipe-hpc: {folder}/none.jsonl: cannot be read: No such file or directory\n"
     assert not (folder / "x.h5.shards").exists()
-
-
-def test_a_file_in_the_way_of_the_shards_is_named(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = write_lines(folder / "a.jsonl", 3)
-    if RANK == 0:
-        (folder / "x.h5.shards").touch()
-    WORLD.Barrier()
-    assert "x.h5.shards: is not a folder" in ended_with(2, capsys, [source], folder / "x.h5")
 
 
 @pytest.mark.skipif(N_RANKS < 2, reason="needs at least 2 ranks")

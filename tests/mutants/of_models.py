@@ -31,7 +31,6 @@ WAITING = (
     "test_what_waits_for_the_second_half_is_no_more_than_what_the_forward_pass_kept",
 )
 STREAM = ("tests/models/test_residual_stream.py",)
-T5_EXACTNESS = (f"{EXACT}::{GRADIENTS}[t5, 1 stages x 1 replicas x 2 shards]",)
 SPREAD_STAGES = ("tests/models/test_spread_stages.py",)
 FULL_SIZE = ("tests/models/test_full_size_stage.py",)
 STAGE = ("tests/training/test_module_stage.py",)

@@ -30,13 +30,6 @@ HELD = tuple(
         "t5-2-1-0-float32",
     )
 )
-BUNDLES = tuple(
-    f"tests/planner/batch/windows/test_bundles.py::{test}"
-    for test in (
-        "test_where_bundles_do_not_run_samples_are_not_bundled",
-        "test_a_bundle_alone_may_keep_more_than_its_share_of_memory",
-    )
-)
 PACKED = ("tests/planner/batch/windows/test_packed_windows.py",)
 LAYOUTS = ("tests/planner/test_layouts.py",)
 SPACES = ("tests/planner/search/test_spaces.py",)

@@ -5,18 +5,11 @@ from functools import cache
 from itertools import product
 
 import numpy as np
-from hypothesis import strategies as st
-from tests.examples.stage_costs import drawn_costs
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.schedule_rule import CodeArray, kernel_link
-
-
-def tiny_costs() -> st.SearchStrategy[StageCosts]:
-    """Drawn costs of at most 2 micro-batches on at most 3 stages."""
-    return drawn_costs().map(lambda costs: StageCosts(np.ascontiguousarray(costs.table[:2, :3])))
 
 
 def least_makespan_ms(

@@ -22,31 +22,6 @@ def added_up(times_ms: Iterable[float]) -> float:
     return reduce(add, times_ms, 0.0)
 
 
-def fill_and_work_ms(
-    sizes: Sequence[int], length_of_sample: Sequence[int], work_ms: FloatArray, fill_ms: FloatArray
-) -> tuple[float, float]:
-    """Largest fill and sum of work, added up from the last group; infinite if forbidden."""
-    if any(size > work_ms.shape[1] for size in sizes):
-        return math.inf, math.inf
-    firsts = [sum(sizes[:i]) for i in range(len(sizes))]
-    entries = [(length_of_sample[f], n - 1) for f, n in zip(firsts, sizes, strict=True)]
-    fill = max(float(fill_ms[e]) for e in entries)
-    return fill, added_up(float(work_ms[e]) for e in reversed(entries))
-
-
-def pareto_front(
-    length_of_sample: Sequence[int], work_ms: FloatArray, fill_ms: FloatArray
-) -> list[tuple[float, float]]:
-    """Fill and work of all splits that no other beats in both, most fill first."""
-    front: list[tuple[float, float]] = []
-    cuts = every_cut(len(length_of_sample))
-    points = {fill_and_work_ms(cut, length_of_sample, work_ms, fill_ms) for cut in cuts}
-    for fill, work in sorted(point for point in points if max(point) < math.inf):
-        if not front or work < front[-1][1]:
-            front.append((fill, work))
-    return front[::-1]
-
-
 def objective_ms(
     sizes: Sequence[int],
     length_of_sample: Sequence[int],
@@ -72,26 +47,3 @@ def least_objective_ms(
         objective_ms(sizes, length_of_sample, work_ms, fill_ms, n_replicas)
         for sizes in every_cut(len(length_of_sample))
     )
-
-
-def least_objective_by_limits_ms(
-    length_of_sample: Sequence[int], work_ms: FloatArray, fill_ms: FloatArray, n_replicas: int
-) -> float:
-    """The same, by the least work under every possible limit on the fill: for longer lists."""
-    return min(
-        limit + _least_work_ms(length_of_sample, work_ms, fill_ms, limit) / n_replicas
-        for limit in {float(entry) for entry in fill_ms.flat}
-    )
-
-
-def _least_work_ms(
-    length_of_sample: Sequence[int], work_ms: FloatArray, fill_ms: FloatArray, limit_ms: float
-) -> float:
-    rest_ms = [0.0]  # of the last samples: none, the last, the last two ...
-    for length in reversed(length_of_sample):
-        sizes = range(min(work_ms.shape[1], len(rest_ms)))
-        allowed = [k for k in sizes if fill_ms[length, k] <= limit_ms]
-        rest_ms.append(
-            min((work_ms[length, k] + rest_ms[-1 - k] for k in allowed), default=math.inf)
-        )
-    return rest_ms[-1]

@@ -10,9 +10,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 PAGES = ("CONTRIBUTING.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "docs/releases.md")
-ELEMENTS = {"markdown", "textarea", "input", "dropdown", "checkboxes"}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -50,30 +48,6 @@ def test_the_citation_is_of_this_project_and_its_paper() -> None:
     (paper,) = citation["references"]
     assert paper["doi"] == "10.1145/3627703.3629585"
     assert f"https://doi.org/{paper['doi']}" in (ROOT / "README.md").read_text()
-
-
-@pytest.mark.parametrize("form", [f for f in FORMS if f.stem != "config"], ids=lambda f: f.stem)
-def test_an_issue_form_can_be_shown(form: Path) -> None:
-    page = read(form)
-    assert page.keys() == {"name", "description", "body"}
-    assert {element["type"] for element in page["body"]} <= ELEMENTS
-    asked = [element for element in page["body"] if element["type"] != "markdown"]
-    names = [element["id"] for element in asked]
-    assert len(set(names)) == len(names) > 0
-    assert all(re.fullmatch(r"[\w-]+", name) for name in names)
-    labels = [element["attributes"]["label"] for element in asked]
-    assert len(set(labels)) == len(labels)
-    for element in page["body"]:
-        assert element.keys() <= {"type", "id", "attributes", "validations"}
-        assert element["type"] != "markdown" or element["attributes"]["value"]
-        assert element["type"] != "checkboxes" or element["attributes"]["options"]
-
-
-def test_the_site_knows_the_forms() -> None:
-    assert {form.stem for form in FORMS} == {"bug", "cluster", "wish", "config"}
-    assert read(ROOT / ".github" / "ISSUE_TEMPLATE" / "config.yml") == {
-        "blank_issues_enabled": True
-    }
 
 
 @pytest.mark.parametrize("page", PAGES)

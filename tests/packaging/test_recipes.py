@@ -120,12 +120,6 @@ def test_variants_of_spack_are_the_extras_of_pip() -> None:
     }
 
 
-def test_spack_names_its_repository() -> None:
-    home = SPACK.parents[2]
-    repository = yaml.safe_load((home / "repo.yaml").read_text())["repo"]
-    assert repository == {"namespace": home.name, "api": "v2.0"}
-
-
 # conda
 
 
@@ -198,21 +192,6 @@ def sections(text: str) -> dict[str, str]:
 def definition() -> dict[str, str]:
     """Sections of the definition."""
     return sections((RECIPES / "apptainer" / "dynapipe-hpc.def").read_text())
-
-
-def test_the_definition_has_known_sections_once(definition: dict[str, str]) -> None:
-    known = ["", "arguments", "labels", "files", "post", "environment", "runscript", "test", "help"]
-    assert list(definition) == known
-    text = (RECIPES / "apptainer" / "dynapipe-hpc.def").read_text()
-    assert text.count("\n%") == len(known) - 1
-    assert definition[""].startswith("Bootstrap: docker\nFrom: ")
-
-
-def test_the_definition_declares_the_arguments_that_it_takes(definition: dict[str, str]) -> None:
-    declared = dict(line.strip().split("=") for line in definition["arguments"].split())
-    taken = set(re.findall(r"{{ (\w+) }}", "".join(definition.values())))
-    assert taken == declared.keys()
-    assert all(declared.values())
 
 
 @pytest.mark.parametrize("name", ["post", "environment", "runscript", "test"])

@@ -71,11 +71,6 @@ def test_replicas_share_no_sample(
         check_plans(pipeline + [replace(plan, microbatches=shared) for plan in second_pipeline])
 
 
-def test_right_plans_pass(pipeline: list[RankPlan]) -> None:
-    check_plans(pipeline)
-    check_plans(pipeline[::-1])
-
-
 FORWARD = """
 rank 2 | L0 F0 a0>3 L1 F1 a1>3 a0>! a1>!
 rank 3 | a0<2@0 L0 a0<! F0 a1<2@0 L1 a1<! F1
@@ -101,10 +96,6 @@ def test_plans_that_hang_only_if_starts_block_are_refused() -> None:
         check_transfers(plans)
     with pytest.raises(PlanError, match=r"this is not allowed here:\n  rank 0 \| .*\[a2<2@0\]"):
         check_plans(plans)
-
-
-def test_a_single_stage_needs_no_transfers() -> None:
-    check_plans(plans_of_grid("rank 0 | L0 F0 L1 B0 F1 B1 reduce step", n_microbatches=2))
 
 
 def test_replicas_have_micro_batches_of_their_own(

@@ -1,16 +1,12 @@
 """A state that one layout of ranks wrote is what any other layout reads."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.examples.equal_shares import equal_shares
 from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
 from tests.examples.same_tensors import different
@@ -20,15 +16,14 @@ from torch import Tensor
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
+from dynapipe_hpc.models.sharding.split import WHOLE, splits_of
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.checkpoint.folder import DamagedError
-from dynapipe_hpc.training.checkpoint.part_files import Box, boxes_of, check_part, overlap
+from dynapipe_hpc.training.checkpoint.part_files import check_part
 from dynapipe_hpc.training.checkpoint.parts import (
     CheckpointReader,
     TrainingState,
-    placed,
     read_parts,
     write_parts,
 )
@@ -288,61 +283,3 @@ def read(folder: Path, shape: ModelShape) -> None:
     on_ranks(
         ONE, shape, torch.float32, lambda _, own: read_parts(folder, 1, own.state.to_restore())
     )
-
-
-SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=3)
-
-
-@given(SHAPES, st.data())
-def test_boxes_hold_a_range_of_numbers_in_its_order(shape: list[int], data: st.DataObject) -> None:
-    n = math.prod(shape)
-    start = data.draw(st.integers(0, n - 1))
-    stop = data.draw(st.integers(start + 1, n))
-    numbers = np.arange(n).reshape(shape)
-    boxes = list(boxes_of(shape, start, stop))
-    found = np.concatenate([numbers[window(box)].ravel() for box in boxes])
-    assert found.tolist() == list(range(start, stop))
-    assert len(boxes) <= 2 * len(shape) - 1
-
-
-@given(st.integers(0, 1), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.data())
-def test_a_box_of_a_shard_is_found_in_the_whole(
-    dimension: int, n_blocks: int, n_shards: int, width: int, data: st.DataObject
-) -> None:
-    split = Split(dimension, n_blocks, data.draw(st.integers(0, n_shards - 1)), n_shards)
-    shape = [2, 3]
-    shape[dimension] = n_blocks * width
-    whole_shape = split.whole_shape(torch.Size(shape))
-    whole = torch.arange(whole_shape.numel()).view(whole_shape)
-    shard = split.part_of(whole).view(shape)
-    offsets = tuple(data.draw(st.integers(0, size - 1)) for size in shape)
-    sizes = tuple(data.draw(st.integers(1, s - o)) for s, o in zip(shape, offsets, strict=True))
-    box = Box(offsets, sizes)
-    found = list(placed(box, split, shape))
-    for place in found:
-        assert torch.equal(shard[window(place.of_shard)], whole[window(place.of_unsplit)])
-    held = torch.cat([shard[window(place.of_shard)].flatten() for place in found])
-    assert sorted(held.tolist()) == sorted(shard[window(box)].flatten().tolist())
-
-
-def window(box: Box) -> tuple[slice, ...]:
-    return tuple(slice(o, o + size) for o, size in zip(box.offsets, box.sizes, strict=True))
-
-
-@st.composite
-def boxes_within(draw: st.DrawFn) -> list[Box]:
-    sides = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
-    found = []
-    for _ in range(draw(st.integers(0, 5))):
-        offsets = [draw(st.integers(0, n - 1)) for n in sides]
-        sizes = [draw(st.integers(1, n - o)) for n, o in zip(sides, offsets, strict=True)]
-        found.append(Box(tuple(offsets), tuple(sizes)))
-    return found
-
-
-@given(boxes_within())
-def test_boxes_overlap_if_an_index_is_in_two(boxes: list[Box]) -> None:
-    counts = np.zeros((4, 4, 4), int)
-    for box in boxes:
-        counts[*(slice(o, o + s) for o, s in zip(box.offsets, box.sizes, strict=True))] += 1
-    assert overlap(boxes) == bool((counts > 1).any())

@@ -7,7 +7,6 @@ import pytest
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.folder import (
-    NAME,
     CheckpointFolder,
     DamagedError,
     Description,
@@ -31,11 +30,6 @@ def write(folder: CheckpointFolder, *numbers: int) -> None:
 
 def names(folder: CheckpointFolder) -> list[str]:
     return sorted(path.name for path in folder.path.iterdir())
-
-
-def test_a_description_is_read_as_it_was_written(tmp_path: Path) -> None:
-    description(7).write(tmp_path)
-    assert Description.read(tmp_path) == description(7)
 
 
 def test_another_version_is_refused(tmp_path: Path) -> None:
@@ -80,14 +74,6 @@ def test_old_checkpoints_are_removed(
     folder = CheckpointFolder(tmp_path, config)
     write(folder, 1, 2, 3, 4, 5)
     assert names(folder) == kept
-
-
-def test_a_checkpoint_replaces_one_of_the_same_name(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path, CheckpointConfig())
-    write(folder, 5)
-    (tmp_path / "000005" / "old").touch()
-    write(folder, 5)
-    assert [path.name for path in (tmp_path / "000005").iterdir()] == [NAME]
 
 
 def test_a_checkpoint_that_does_not_fit_is_told_of_in_bytes(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@ import pytest
 import torch
 from torch import nn
 
-from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
-from dynapipe_hpc.models.sharding.shards import ONE_SHARD
 from dynapipe_hpc.training.flat_parameters import ALIGNMENT, FlatParameters
 
 
@@ -43,34 +41,6 @@ def test_every_weight_is_where_its_view_says() -> None:
     for view in flat.views:
         extent = slice(view.start, view.start + view.shape.numel())
         assert torch.equal(flat.weights[extent].view(view.shape), module.get_parameter(view.name))
-
-
-def test_matrices_come_first_and_shares_are_equal() -> None:
-    module = nn.Sequential(nn.LayerNorm(5), nn.Linear(5, 20))
-    flat = FlatParameters(module, n_shares=3)
-    assert flat.n_weights == 10 + 100 + 20
-    assert flat.n_decaying == 2 * ALIGNMENT
-    assert len(flat.weights) == 3 * ALIGNMENT
-    assert flat.weight_bytes == 4 * 130
-
-
-def test_weights_that_all_shards_hold_are_next_to_each_other() -> None:
-    module = nn.ModuleDict(
-        {
-            "norm": nn.LayerNorm(5),
-            "inner": ColumnLinear(5, 6, ONE_SHARD),
-            "positions": nn.Embedding(3, 5),
-            "output": RowLinear(6, 5, ONE_SHARD),
-        }
-    )
-    flat = FlatParameters(module)
-    for name, weight in module.named_parameters():
-        weight.data.fill_(
-            1.0 if "norm" in name or name in {"positions.weight", "output.bias"} else 2.0
-        )
-    assert flat.weights[: flat.unsplit.start].tolist() == [2] * 60
-    assert sorted(flat.weights[flat.unsplit].tolist()) == [0] * (2 * ALIGNMENT - 75) + [1] * 30
-    assert flat.weights[flat.unsplit.stop :].sum() == 2 * 6
 
 
 class _HeadsNorm(nn.Module):

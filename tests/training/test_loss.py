@@ -25,11 +25,6 @@ def test_a_token_weighs_as_what_counts_alike(
     assert token_weights(SAMPLES, weighting) == expected
 
 
-def test_a_small_task_counts_as_much_as_a_large_one() -> None:
-    weights = token_weights([*SAMPLES, Sample(3, 0, 12, task_id=0)], "task")
-    assert weights == {0: 1 / 32, 1: 1 / 32, 2: 1 / 8, 3: 1 / 32}
-
-
 samples = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 3)), min_size=1, max_size=30).map(
     lambda drawn: [Sample(i, 0, n, task_id=task) for i, (n, task) in enumerate(drawn)]
 )

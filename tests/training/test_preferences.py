@@ -149,23 +149,6 @@ def tokens_of(*pairs: Sample) -> IterationTokens:
     return IterationTokens(by_id, weights, reader, 30, rejected=reader.read_rejected)
 
 
-def test_a_rejected_answer_is_read_after_the_last_token_of_its_prompt() -> None:
-    pair, bare = Sample(7, 2, 1, rejected_tokens=3), Sample(8, 0, 1, rejected_tokens=1)
-    batch = collate(packed_pairs([pair, bare]), tokens_of(pair, bare))
-    reader = RandomTokens()
-    (a, b), (c,) = (each.tolist() for each in reader.read(7, 2, 1))
-    d, e, f = reader.read_rejected(7, 3).tolist()
-    _, (g,) = (each.tolist() for each in reader.read(8, 0, 1))
-    (h,) = reader.read_rejected(8, 1).tolist()
-    assert batch.tokens.tolist() == [[30, a, b, b, d, e, 30, 30]]
-    assert batch.labels.tolist() == [[a, b, c, d, e, f, g, h]]
-    assert batch.pairs is not None
-    assert batch.pairs.answers.tolist() == [[0, 0, 0, 1, 1, 1, 2, 3]]
-    assert (batch.weights > 0).tolist() == [[False, False, *[True] * 6]]
-    assert batch.pairs.sample_ids.tolist() == [7, 8]
-    assert batch.pairs.weights.tolist() == [0.5, 0.5]
-
-
 def test_pairs_in_other_rows_are_refused() -> None:
     pair = Sample(7, 2, 1, rejected_tokens=3)
     with pytest.raises(ValueError, match="in a micro-batch that is no packed row of pairs"):

@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 
 from dynapipe_hpc.training.config import TrainingConfig
-from dynapipe_hpc.training.learning_rate import describe_longer, learning_rate
+from dynapipe_hpc.training.learning_rate import learning_rate
 
 PEAK = 0.5
 N_STEPS, N_WARM_UP, N_DECAY = 20, 4, 6
@@ -74,24 +74,6 @@ def test_a_decay_length_of_its_own_is_the_warmup_stable_decay_of_transformers(
     found = rates(schedule=schedule, decay_length=N_DECAY)
     assert found[N_WARM_UP:] == pytest.approx(stable[N_WARM_UP:])
     assert found[:N_WARM_UP] == rates()[:N_WARM_UP]
-
-
-def test_a_linear_decay_falls_by_equal_steps_to_its_minimum() -> None:
-    found = rates(schedule="linear", min_learning_rate_ratio=0.2)
-    assert found[:4] == [0.125, 0.25, 0.375, 0.5]
-    assert found[3:20] == pytest.approx([0.5 - 0.4 * k / 16 for k in range(17)])
-    assert found[19:] == pytest.approx([0.1] * 6)
-
-
-def test_a_plateau_ends_where_the_decay_begins() -> None:
-    found = rates(schedule="linear", decay_length=4, decay_iterations=12)
-    assert found[3:8] == [PEAK] * 5
-    assert found[8:12] == pytest.approx([PEAK * (1 - 0.9 * k / 4) for k in (1, 2, 3, 4)])
-    assert found[12:] == pytest.approx([PEAK * LOWEST] * 13)
-
-
-def test_a_constant_rate_continues_in_a_longer_run() -> None:
-    assert describe_longer(config(schedule="constant")) == "the learning rate continues at 0.5"
 
 
 def test_a_decay_that_does_not_fit_is_refused() -> None:

@@ -26,13 +26,11 @@ from tests.examples.tokenized import (
 from dynapipe_hpc.data.dataset.dataset_file import (
     DamagedSampleError,
     DatasetFile,
-    ranges_of,
     verify_dataset,
 )
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, creating, join_datasets
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.token_block import TokenBlock
 
 SPANS = [[(0, 2), (3, 5)], [], [(1, 3)]]
@@ -48,11 +46,6 @@ def samples_of(path: Path) -> list[Tokenized]:
             (inputs.tolist(), targets.tolist(), task)
             for (inputs, targets), task in zip(read, tasks, strict=True)
         ]
-
-
-def spans_in(path: Path) -> list[list[Span]]:
-    with DatasetFile(path) as dataset:
-        return [dataset.spans.of_sample(i) for i in range(dataset.n_samples)]
 
 
 TOKENS = st.lists(st.integers(0, 9), max_size=5)
@@ -104,32 +97,6 @@ def test_the_file_is_as_its_page_says(tmp_path: Path) -> None:
     tokens = np.concatenate([inputs[:3], targets[:2]])
     of_first = [lengths.tobytes(), spans.tobytes(), b"sum", tokens.tobytes()]
     assert crcs[0] == zlib.crc32(b"".join(of_first))
-
-
-def test_a_dataset_knows_lengths_and_tasks(tmp_path: Path) -> None:
-    with DatasetFile(write_samples(tmp_path / "x.h5", spans=SPANS)) as dataset:
-        assert dataset.n_samples == 3
-        assert dataset.task_ids.tolist() == [0, 1, 0]
-        assert dataset.task_names == ("sum", "copy")
-        assert (dataset.vocab_size, dataset.eos_id) == (10, 9)
-        assert dataset.header.sources == ("a.jsonl", "b.jsonl")
-        assert dataset.header.created.endswith("+00:00")
-    # They outlive the file.
-    assert dataset.input_lengths.tolist() == [3, 0, 1]
-    assert dataset.target_lengths.tolist() == [2, 1, 4]
-    assert spans_in(tmp_path / "x.h5") == SPANS
-
-
-def test_only_the_first_tokens_asked_for_are_given(tmp_path: Path) -> None:
-    with DatasetFile(write_samples(tmp_path / "x.h5")) as dataset:
-        for i, (inputs, targets, _) in enumerate(SAMPLES):
-            for n_inputs in range(len(inputs) + 1):
-                for n_targets in range(len(targets) + 1):
-                    found = dataset.read(i, n_inputs, n_targets)
-                    assert found[0].tolist() == inputs[:n_inputs]
-                    assert found[1].tolist() == targets[:n_targets]
-        with pytest.raises(ValueError, match="sequence 0 has 3 tokens, not 4"):
-            dataset.read(0, 4, 1)
 
 
 def test_a_file_that_is_cut_while_it_is_open_ends_no_process(tmp_path: Path) -> None:
@@ -269,10 +236,6 @@ def test_a_damaged_sample_is_named_whenever_it_is_read(
         verify_dataset(path)
 
 
-def test_all_damaged_samples_are_listed() -> None:
-    assert ranges_of([0, 2, 3, 4, 9]) == "0, 2-4, 9"
-
-
 def test_no_flipped_byte_changes_samples_unnoticed(tmp_path: Path) -> None:
     """Of the bytes that are not samples, HDF5 checks most itself; the others do not matter."""
     path = write_samples(tmp_path / "x.h5", spans=SPANS)
@@ -317,17 +280,6 @@ def test_a_damaged_dataset_is_refused(
     path = with_array(write_samples(tmp_path / "x.h5", spans=SPANS), name, values)
     with pytest.raises(InputError, match=rf"x\.h5: damaged dataset: {message}.*make it again"):
         DatasetFile(path)
-
-
-def test_the_spans_of_a_block_are_cut_with_it(tmp_path: Path) -> None:
-    parts = [
-        write_samples(tmp_path / "0.h5", SAMPLES[:1], spans=SPANS[:1]),
-        write_samples(tmp_path / "1.h5", SAMPLES[1:], spans=SPANS[1:]),
-        write_samples(tmp_path / "2.h5", SAMPLES),
-    ]
-    join_datasets(tmp_path / "x.h5", header(), parts)
-    assert spans_in(tmp_path / "x.h5") == [*SPANS, [], [], []]
-    verify_dataset(tmp_path / "x.h5")
 
 
 @pytest.mark.parametrize(

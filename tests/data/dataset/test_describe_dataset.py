@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-from tests.examples.tokenized import Tokenized, with_header, write_samples
+from tests.examples.tokenized import Tokenized, write_samples
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
-from dynapipe_hpc.data.errors import InputError
 
 
 def test_counts_percentiles_and_histogram_are_shown(tmp_path: Path) -> None:
@@ -42,19 +40,3 @@ def test_counts_percentiles_and_histogram_are_shown(tmp_path: Path) -> None:
         "     256-511                 0",
         "     512-1,023               2 ###",
     ]
-
-
-def test_another_file_cannot_be_described(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not a dataset: No such file"):
-        describe_dataset(tmp_path / "x.h5")
-
-
-def test_a_task_that_no_sample_has_is_left_out(tmp_path: Path) -> None:
-    path = write_samples(tmp_path / "x.h5", [([1], [2], "a")])
-    with_header(path, task_names=["a", "unused"])
-    assert "unused" not in describe_dataset(path)
-
-
-def test_a_dataset_of_no_sample_has_no_lengths(tmp_path: Path) -> None:
-    path = write_samples(tmp_path / "x.h5", [])
-    assert "samples    0 of 0 tasks" in describe_dataset(path)

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.examples.tokenized import SAMPLES, header, write_samples
 
@@ -79,15 +78,6 @@ def test_tokens_of_another_tokenizer_are_refused(
         writer.append(TokenBlock.from_samples(SAMPLES, 10))
     with pytest.raises(InputError, match=told):
         JoinedDatasets({"one": DatasetFile(one), "two": DatasetFile(two)})
-
-
-def test_closing_closes_all_files(tmp_path: Path) -> None:
-    dataset = joined(tmp_path)
-    dataset.close()
-    for sample_id in (0, 4):
-        with pytest.raises(ValueError, match="closed file"):
-            dataset.read(sample_id, 1, 1)
-    assert np.sum(dataset.input_lengths) == 14
 
 
 def test_a_sample_is_read_after_the_start_token_of_its_dataset(tmp_path: Path) -> None:

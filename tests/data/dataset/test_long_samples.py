@@ -143,12 +143,6 @@ def test_a_conversation_that_fits_loses_nothing(tmp_path: Path) -> None:
         assert used_of(opened, config_of("cut_input", 6)).inputs[2] == 3
 
 
-def test_turns_without_a_question_between_keep_the_start_of_the_last(tmp_path: Path) -> None:
-    path = write_samples(tmp_path / "x.h5", CHATS[:1], spans=[[(1, 8), (8, 10)]])
-    with DatasetFile(path) as opened:
-        assert used_of(opened, config_of("cut_input", 6)).inputs.tolist() == [4]
-
-
 def test_long_samples_can_be_refused() -> None:
     config = config_of("refuse")
     assert used(config, [3, 2], [3, 1]).kept.tolist() == [0, 1]
@@ -158,11 +152,6 @@ def test_long_samples_can_be_refused() -> None:
         "9 tokens; raise it, or choose with data.long_samples",
     ):
         used(config, [3, 7, 2], [2, 2, 9])
-
-
-def test_a_dataset_of_which_nothing_is_left_is_named() -> None:
-    with pytest.raises(InputError, match=r"= 6: all 2 samples of 'x.h5' are longer; raise it, or"):
-        used(config_of("drop"), [6, 7], [2, 2])
 
 
 def used(config: DataConfig, inputs: Sequence[int], targets: Sequence[int]) -> UsedTokens:

@@ -72,11 +72,6 @@ def test_a_temperature_flattens_rates_after_the_cap() -> None:
     assert capped.rates == pytest.approx([1 / 11, 10 / 11])
 
 
-def test_no_dataset_is_too_small_to_be_drawn_from() -> None:
-    rates = mixture_of([1, 10**12]).rates
-    assert rates[0] == 1 / RATE_STEPS
-
-
 def test_others_take_the_place_of_a_dataset_that_is_through() -> None:
     mixture = mixture_of([4, 1000, 1000], [2, 1, 1], [2, None, None])
     assert mixture.counts_after(16) == [8, 4, 4]

@@ -6,8 +6,7 @@ from pathlib import Path
 import h5py
 import pytest
 from tests.examples.preference_pairs import PAIRS, TokenPair, write_pairs
-from tests.examples.samplers import sampler_of
-from tests.examples.tokenized import SAMPLES, header, with_array, write_samples
+from tests.examples.tokenized import header, with_array, write_samples
 
 from dynapipe_hpc.data.config import DataConfig, LongSamples
 from dynapipe_hpc.data.dataset.dataset_file import (
@@ -15,13 +14,12 @@ from dynapipe_hpc.data.dataset.dataset_file import (
     DatasetFile,
     verify_dataset,
 )
-from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, join_datasets
+from dynapipe_hpc.data.dataset.dataset_writer import join_datasets
 from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
 from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
-from dynapipe_hpc.data.dataset.long_samples import OPENING_TOKENS, describe_long, reader_of, used_of
+from dynapipe_hpc.data.dataset.long_samples import OPENING_TOKENS, reader_of, used_of
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.data.token_block import TokenBlock
 
 
 def config_of(max_tokens: int, choice: LongSamples = "cut_input") -> DataConfig:
@@ -86,16 +84,6 @@ def test_damage_is_named(tmp_path: Path) -> None:
         DatasetFile(path)
 
 
-def test_pairs_and_other_samples_are_not_written_together(tmp_path: Path) -> None:
-    block = TokenBlock.from_samples(SAMPLES, 10)
-    of_pairs = replace(header(), has_pairs=True)
-    with (
-        pytest.raises(ValueError, match="are in one dataset"),
-        DatasetWriter.create(tmp_path / "x.h5", of_pairs) as writer,
-    ):
-        writer.append(block)
-
-
 LONG = [
     TokenPair([1, 2, 3, 4], [5, 9], [6, 7, 9]),
     TokenPair([1], [2, 3, 4, 5, 6, 9], [7, 9]),
@@ -152,25 +140,6 @@ def test_tokens_that_open_the_turn_of_the_assistant_are_kept(tmp_path: Path) -> 
                 assert inputs[-OPENING_TOKENS:].tolist() == prompt[-OPENING_TOKENS:]
         assert used.targets.tolist() == [40, 43, 44, 44]
         assert used.rejected.tolist() == [40] * 4
-
-
-def test_long_pairs_are_counted_and_refused(tmp_path: Path) -> None:
-    with DatasetFile(write_pairs(tmp_path / "x.h5", LONG)) as dataset:
-        assert list(describe_long(dataset, config_of(7))) == [
-            "2 of 3 samples are longer than data.max_tokens (7): 1 lose the start of their input, "
-            "1 are left out because their answers and the end of their prompt are longer "
-            "(data.long_samples = 'cut_input'); 11 of 23 tokens are not used"
-        ]
-        with pytest.raises(InputError, match="the first is sample 0 of 9 tokens"):
-            used_of(dataset, config_of(7, "refuse"))
-
-
-def test_batches_count_the_tokens_of_both_answers(tmp_path: Path) -> None:
-    with DatasetFile(write_pairs(tmp_path / "x.h5", LONG)) as dataset:
-        config = config_of(9).model_copy(update={"tokens_per_batch": 14})
-        batch = sampler_of(dataset, config).iteration(0)
-        assert sum(sample.tokens for sample in batch) <= 14
-        assert all(sample.is_pair for sample in batch)
 
 
 def test_the_description_tells_prompts_from_answers(tmp_path: Path) -> None:

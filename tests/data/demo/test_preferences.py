@@ -1,7 +1,6 @@
 """Preference pairs of the demo corpus."""
 
 import json
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,6 @@ def test_the_chosen_answer_is_that_of_the_conversation_and_the_other_is_not() ->
         assert rejected["role"] == "assistant"
         assert rejected["content"] not in ("", chosen["content"])
         sample_of(dict(pair), RecordFormat.CHAT_PREFERENCES, PAIR_FIELDS)
-
-
-def test_a_pair_depends_on_its_index_and_the_seed_alone() -> None:
-    first = list(islice(demo_preferences(100, 0), 20))
-    assert list(demo_preferences(20, 0)) == first
-    assert list(demo_preferences(20, 1)) != first
 
 
 def test_the_file_is_replaced_only_if_it_is_such_a_corpus(

@@ -58,11 +58,6 @@ def with_field(field: KnownField) -> Record:
     return record
 
 
-def test_every_field_has_one_meaning() -> None:
-    places = [(field.place, field.name) for field in KNOWN_FIELDS]
-    assert len(places) == len(set(places))
-
-
 @pytest.mark.parametrize("field", KNOWN_FIELDS, ids=lambda field: f"{field.place}-{field.name}")
 def test_a_known_field_never_vanishes(field: KnownField) -> None:
     for names, record, record_format in SHAPES:

@@ -70,13 +70,6 @@ def test_other_parts_are_refused_by_their_type(part: object, message: str) -> No
     assert re.search(f"in.jsonl:7: .*{message}", refusal(with_parts(part)))
 
 
-def test_null_content_counts_as_absent() -> None:
-    record = answered(content=None, tool_calls=[{"function": CALL}])
-    assert shown(record) == [f"{HEAD}[{CALL_TEXT}</>]"]
-    del record["messages"][1]["content"]
-    assert shown(record) == [f"{HEAD}[{CALL_TEXT}</>]"]
-
-
 def test_a_template_that_asks_for_null_content_gets_it() -> None:
     source = CHATML.replace(
         "{{- m.content }}", "{%- if m.content is not none %}{{- m.content + '' }}{%- endif %}"
@@ -102,11 +95,6 @@ def test_a_template_that_joins_arguments_as_text_gets_their_text(written: str) -
 def test_arguments_that_are_no_object_stay_as_they_are() -> None:
     record = answered(content="", tool_calls=[{"function": {**CALL, "arguments": "x"}}])
     assert shown(record) == [f'{HEAD}[<call>{{"name": "f", "arguments": "x"}}</>]']
-
-
-@pytest.mark.parametrize("tools", [[TOOL], json.dumps([TOOL])])
-def test_tools_may_be_json_in_a_string(tools: object) -> None:
-    assert shown(chat("a", "b", tools=tools)) == [f"{TOOLS_TEXT}{HEAD}[b</>]"]
 
 
 @pytest.mark.parametrize("tools", ["", [], None, "[]"])
@@ -283,12 +271,6 @@ def test_without_a_template_they_are_refused(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"instruction": "a", "output": "b", "system": "s"}\n')
     with pytest.raises(InputError, match=r"in\.jsonl:1: field 'system' is shown by a chat templ"):
         preprocess([tmp_path / "in.jsonl"], tmp_path / "x.h5", recipe, PreprocessOptions())
-
-
-@pytest.mark.parametrize("kwargs", [{"mood": "glad"}, '{"mood": "glad"}'])
-def test_a_record_has_values_for_the_template(kwargs: object) -> None:
-    source = "{{- mood }}" + CHATML
-    assert shown(chat("a", "b", chat_template_kwargs=kwargs), source) == [f"glad{HEAD}[b</>]"]
 
 
 def test_messages_of_a_prompt_are_read_and_those_of_a_completion_trained(tmp_path: Path) -> None:

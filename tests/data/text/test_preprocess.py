@@ -60,11 +60,6 @@ def test_samples_keep_the_order_of_the_lines(tmp_path: Path) -> None:
     assert len(seen) > 2
 
 
-def test_all_cores_are_used_by_default(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "a.jsonl", 3)
-    assert preprocess([source], tmp_path / "x.h5", BYTES, PreprocessOptions()).n_samples == 3
-
-
 def test_bad_lines_are_counted(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", 10)
     source.write_text("{}\n" + source.read_text() + "[]\n")

@@ -14,7 +14,6 @@ from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.records import PairFields
 from dynapipe_hpc.data.text.shard import (
-    MAX_PARTS,
     MIN_PART_BYTES,
     Shard,
     lay_out_shards,
@@ -48,11 +47,6 @@ def test_small_files_are_a_shard_each_and_large_ones_several(tmp_path: Path) -> 
         *(shard.part.end for shard in shards[2:-1]),
     ]
     assert sum(shard.n_bytes for shard in shards) == 10 + 2 * MIN_PART_BYTES + 1
-
-
-def test_even_a_huge_file_makes_few_shards(tmp_path: Path) -> None:
-    huge = sparse_file(tmp_path / "a", 100 * MIN_PART_BYTES * MAX_PARTS)
-    assert MAX_PARTS <= len(names(huge)) <= MAX_PARTS + 1
 
 
 def test_a_shard_keeps_its_name_while_nothing_changes(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Parts of text files."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,13 +29,3 @@ def test_every_line_is_in_one_part_and_keeps_its_number(
             assert part.lines_before() == len(found)
         found += own
     assert found == lines
-
-
-def test_blocks_count_their_lines(tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_bytes(b"x" * 99_999 + b"\n" + b"y\n" * 99_999)
-    blocks = list(read_blocks(TextPart(path)))
-    firsts = [block.first for block in blocks]
-    assert firsts == [1 + sum(len(b.lines) for b in blocks[:k]) for k in range(len(blocks))]
-    assert sum(block.n_bytes for block in blocks) == path.stat().st_size
-    assert len(blocks) > 2

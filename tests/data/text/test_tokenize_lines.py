@@ -38,12 +38,6 @@ def test_inputs_end_where_the_tokenizer_says_so() -> None:
     assert sides_of(block) == [[[*b"hi", 255], [*"hé".encode(), 256]]]
 
 
-def test_a_sample_without_task_is_of_the_default_task() -> None:
-    block = tokenize_lines(lines(b'{"inputs":"","targets":"a"}'), Recipe(ByteTokenizer())).block
-    assert block.tasks == ("default",)
-    assert block.lengths.tolist() == [[0, 2]]
-
-
 BAD_LINES = [
     (b"x", r"not JSON \(Expecting value at column 1\)"),
     (b'{"inputs": "a", "targets": "b"', r"not JSON \(Expecting ',' delimiter at column"),

@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from subprocess import CompletedProcess, run
@@ -37,21 +37,6 @@ def test_blocks_are_tokenized_in_their_order(n_workers: int) -> None:
     with open_pool(Recipe(ByteTokenizer()), n_workers) as pool:
         found = [len(tokenized.block.tasks) for tokenized in pool.tokenize(blocks)]
     assert found == list(range(1, 12))
-
-
-@pytest.mark.parametrize("n_workers", [1, 2])
-def test_only_a_few_blocks_are_read_ahead(n_workers: int) -> None:
-    n_read = 0
-
-    def read() -> Iterator[Lines]:
-        nonlocal n_read
-        for _ in range(100):
-            n_read += 1
-            yield LINES
-
-    with open_pool(Recipe(ByteTokenizer()), n_workers) as pool:
-        next(iter(pool.tokenize(read())))
-        assert n_read <= 2 * n_workers + 1
 
 
 def test_no_signal_interrupts_the_start_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,11 +49,6 @@ def test_bytes_are_tokens(text: str) -> None:
     assert bytes(tokens).decode() == text
 
 
-def test_the_byte_tokenizer_needs_no_file() -> None:
-    tokenizer = load([])
-    assert (tokenizer.vocab_size, tokenizer.eos_id) == (257, 256)
-
-
 def test_a_tokenizer_file_neither_truncates_nor_pads(tmp_path: Path) -> None:
     tokenizer = load([word_level(tmp_path / "t.json", "?", "a", "b", "</s>")])
     assert encode(tokenizer, "a b a b", "", "c") == [[1, 2, 1, 2], [], [0]]
@@ -105,35 +100,6 @@ def test_a_start_token_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--inputs-end a: the byte tokenizer has no such token"):
         load([], input_end_token="a")  # noqa: S106 (not a password)
     assert load([], start_token="none").start_id is None  # noqa: S106
-
-
-def test_added_tokens_count(tmp_path: Path) -> None:
-    path = word_level(tmp_path / "t.json", "?", "a")
-    model = tokenizers.Tokenizer.from_file(str(path))
-    model.add_special_tokens(["</s>"])
-    model.save(str(path))
-    tokenizer = load([path])
-    assert (tokenizer.vocab_size, tokenizer.eos_id) == (3, 2)
-
-
-def test_the_hash_follows_the_files(tmp_path: Path) -> None:
-    one = load([word_level(tmp_path / "1.json", "?", "a", "</s>")])
-    same = load([word_level(tmp_path / "2.json", "?", "a", "</s>")])
-    other = load([word_level(tmp_path / "3.json", "a", "?", "</s>")])
-    assert one.sha256 == same.sha256 != other.sha256
-
-
-def byte_level_pair(folder: Path) -> list[Path]:
-    vocabulary = {c: i for i, c in enumerate("abĠ")} | {"ab": 3, "<|endoftext|>": 4}
-    (folder / "vocab.json").write_text(json.dumps(vocabulary))
-    (folder / "merges.txt").write_text("#version: 0.2\na b\n")
-    return [folder / "vocab.json", folder / "merges.txt"]
-
-
-def test_a_vocabulary_and_its_merges_are_a_tokenizer(tmp_path: Path) -> None:
-    tokenizer = load(byte_level_pair(tmp_path))
-    assert encode(tokenizer, "ab ba") == [[3, 2, 1, 0]]
-    assert (tokenizer.name, tokenizer.vocab_size) == ("vocab.json merges.txt", 5)
 
 
 def test_gpt2_splits_as_it_is_known_to() -> None:
@@ -194,12 +160,6 @@ def test_answers_make_the_end_of_text_only_if_asked(tmp_path: Path) -> None:
     assert encode_answers([("b", "a</s>b")], load(paths)) == [([*plain, 7], 1)]
     asked = load(paths, special_tokens=True)
     assert encode_answers([("b", "a</s>b")], asked) == [([5, 4, 7, 5, 7], 1)]
-
-
-def test_text_makes_no_other_special_token_either(tmp_path: Path) -> None:
-    paths = as_one_file(tmp_path, special("</s>", 7), special("<u>", 8))
-    assert load(paths).encode(["<u>"]) == [[VOCABULARY[letter] for letter in "<u>"]]
-    assert load(paths, special_tokens=True).encode(["<u>"]) == [[8]]
 
 
 def byte_level(path: Path) -> Path:

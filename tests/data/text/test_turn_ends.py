@@ -38,7 +38,6 @@ IN_BLOCKS = (
     + TAIL
 )
 UNTRAINED_END = HEAD + "{% generation %}{{ m.content }}{% endgeneration %}<|im_end|>\n" + TAIL
-NO_END = HEAD + "{{ m.content }}\n" + TAIL
 
 
 def end_tokens(
@@ -83,10 +82,6 @@ def test_an_end_of_turns_that_are_only_read_is_not_recorded(tmp_path: Path) -> N
     call = {"type": "function", "function": {"name": "f", "arguments": {}}}
     record["messages"][1] |= {"tool_calls": [call], "weight": 0}
     assert end_tokens(tmp_path, TWO_ENDS, [record]) == ["<|im_end|>"]
-
-
-def test_turns_may_end_without_a_token(tmp_path: Path) -> None:
-    assert end_tokens(tmp_path, NO_END, [chat("hi", "yes")]) == []
 
 
 def with_ends(path: Path, *ids: int) -> Path:

@@ -129,18 +129,6 @@ def test_masks_and_other_attention_than_causal_are_refused() -> None:
         attention_interface(module, *row)
 
 
-def test_a_probe_computes_no_attention() -> None:
-    options: dict[str, Any] = {"sliding_window": 3}
-    reached = reached_attention(
-        lambda: attention_interface(nn.Identity(), *random_row(4), **options)
-    )
-    assert reached is not None
-    assert reached.window == 3
-    assert not reached_attention(lambda: None)
-    found, _ = attention_interface(nn.Identity(), *random_row(4))
-    assert found.shape == (1, 4, HEADS, SIZE)
-
-
 def test_calls_of_torch_with_the_mark_are_this_attention() -> None:
     inputs, documents = random_row(sum(LENGTHS)), Documents.from_lengths(LENGTHS)
     query, key, value = inputs

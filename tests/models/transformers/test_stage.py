@@ -1,7 +1,7 @@
 """Decoders of `transformers` in two stages, against the same models run by a plain loop."""
 
 from collections.abc import Iterator, Sequence
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.attention_context import AttentionContext
@@ -27,7 +26,6 @@ from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
-from dynapipe_hpc.training.generate import continued
 from dynapipe_hpc.training.huggingface.read_weights import open_weights
 from dynapipe_hpc.training.module_stage import ActivationMemory, SlicedSamples
 
@@ -174,29 +172,6 @@ def go_back(passed: list[tuple[Tensor | None, Tensor]]) -> None:
 
 
 @every_decoder
-def test_tokens_are_the_same_with_kept_keys_and_values(name: str, models: Path) -> None:
-    (stage,) = stages(models / name, 1)
-    tokens, logits = written(stage)
-    assert stage.has_kv_cache == (name in SLICED_DECODERS)
-    stage.has_kv_cache = False
-    expected_tokens, expected_logits = written(stage)
-    assert tokens == expected_tokens
-    torch.testing.assert_close(logits, expected_logits, rtol=1e-10, atol=1e-10)
-
-
-def written(stage: TransformersStage) -> tuple[list[int], Tensor]:
-    """The likeliest tokens after a prompt, and the logits by which they were chosen."""
-    by_logits: list[Tensor] = []
-
-    def choose(logits: Tensor) -> int:
-        by_logits.append(logits)
-        return int(logits.argmax())
-
-    tokens = list(islice(continued(stage, [START_ID, 5, 17, 3], None, choose, end_ids=()), 24))
-    return tokens, torch.stack(by_logits)
-
-
-@every_decoder
 def test_answers_of_preference_pairs_are_those_behind_prompts_of_their_own(
     name: str, models: Path, tmp_path: Path
 ) -> None:
@@ -242,34 +217,6 @@ def answer_spans(row: PackedRow) -> list[tuple[int, int]]:
         spans.append((branch.begin - pair.target_tokens, branch.begin))
         spans.append((branch.begin, branch.begin + pair.rejected_tokens))
     return spans
-
-
-def adapted_stages(shape: TransformersShape) -> list[TransformersStage]:
-    """The stages of a model with adapters, all of whose weights are drawn by their names."""
-    made = []
-    for i, layers in enumerate(Placement.equal_shares(shape.n_layers, N_STAGES).layers):
-        last = i == N_STAGES - 1
-        stage = TransformersStage(shape, layers, first=i == 0, last=last, dtype=torch.float64)
-        for name, weight in stage.named_parameters():
-            seed = sum(name.encode())
-            torch.nn.init.normal_(weight, std=0.3, generator=torch.manual_seed(seed))
-        made.append(stage)
-    return made
-
-
-@every_decoder
-def test_split_passes_train_adapters_as_whole_ones_do(name: str, models: Path) -> None:
-    shape = origin_of(models / name)[1].model_copy(update={"lora": Lora(rank=2)})
-    for microbatch in (padded(SAMPLES), packed(SAMPLES, fill=3)):
-        for mode in (Recompute.NONE, Recompute.FULL):
-            (whole_loss, whole), (split_loss, halves) = (
-                outcome(adapted_stages(shape), [microbatch], mode, splits=splits)
-                for splits in (False, True)
-            )
-            assert split_loss == whole_loss
-            assert halves.keys() == whole.keys()
-            for key, gradient in whole.items():
-                torch.testing.assert_close(halves[key], gradient, rtol=1e-10, atol=0, msg=key)
 
 
 @every_decoder

@@ -51,13 +51,6 @@ def test_the_longest_samples_come_first_and_each_goes_where_there_is_room() -> N
     ]
 
 
-def test_rows_are_as_long_as_the_longest_sample_of_the_iteration() -> None:
-    found = packed(samples_of([20, 8, 17, 3]), linear_cost(), 0, 1)
-    assert found == [dense(((0, 3),), 24), dense(((2,),), 24), dense(((1,),), 24)]
-    (longer,) = packed(samples_of([20, 8, 17, 3]), linear_cost(), 60, 1)
-    assert longer == dense(((0, 2, 1, 3),), 64)
-
-
 BASELINES: dict[str, tuple[Grouping, int]] = {
     "dense packing": (dense_packing, 2),
     "naive padding": (naive_padding, 8),
@@ -85,27 +78,10 @@ def test_naive_padding_pads_all_to_the_longest_in_order_of_arrival() -> None:
     ]
 
 
-TWO_SIDED = linear_cost(has_targets=True)
-
-
-def test_a_sample_goes_where_both_of_its_sides_have_room() -> None:
-    sizes = [(10, 4), (4, 3), (1, 9), (9, 1), (1, 6)]
-    samples = [Sample(i, *tokens) for i, tokens in enumerate(sizes)]
-    assert packed(samples, TWO_SIDED, 15, 2) == [
-        dense(((0, 2, 1), (3, 4)), 16, target_tokens=16),
-    ]
-
-
 def test_samples_of_alike_length_fill_micro_batches_up_to_the_budget() -> None:
     (found,) = token_budget(samples_of([3, 30, 16, 15, 7, 2, 8]), linear_cost(), ROOMY, 32)
     assert [(m.row_tokens, m.n_rows) for m in found] == [(32, 1), (16, 2), (8, 4)]
     assert all(m.padded_tokens <= 32 for m in found)
-
-
-def test_both_sides_count() -> None:
-    samples = [Sample(i, n, m) for i, (n, m) in enumerate([(16, 6), (16, 30), (8, 6)])]
-    (found,) = token_budget(samples, linear_cost(has_targets=True), ROOMY, 48)
-    assert [(m.row_tokens, m.target_tokens, m.n_rows) for m in found] == [(16, 32, 1), (16, 8, 2)]
 
 
 ITEMS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), min_size=1, max_size=8)

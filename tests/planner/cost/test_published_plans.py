@@ -1,7 +1,6 @@
 """Plans that the authors' planner made, run through this project's cost table and simulator."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,12 @@ from tests.examples.published_plans import LINK, Published, published_plans, sta
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
-from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes, StageCosts
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
-CONFIG = ProfiledConfig(path=Path("costs.h5"))
 RULE_OF = {"wait-free-cyclic": RULES["cyclic"], "1F1B": RULES["1f1b"]}
 
 

@@ -24,7 +24,7 @@ from dynapipe_hpc.training.huggingface import read_weights
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
-from dynapipe_hpc.training.huggingface.read_weights import load_model, open_weights
+from dynapipe_hpc.training.huggingface.read_weights import load_model
 from dynapipe_hpc.training.huggingface.tensors import open_tensors
 from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 
@@ -46,10 +46,6 @@ def refusal(folder: Path, family: str | None = "transformers") -> str:
     with pytest.raises(InputError) as refused:
         find_origin(folder, family)
     return str(refused.value)
-
-
-def test_a_type_without_a_family_of_its_own_is_run_through_transformers(theirs: Path) -> None:
-    assert find_origin(theirs).shape.family == "transformers"
 
 
 def test_a_type_with_one_is_only_if_asked_for(tmp_path: Path) -> None:
@@ -188,22 +184,6 @@ def test_experts_are_as_they_were_beside_merged_adapters(theirs: Path, tmp_path:
     before, after = (load_file(at / WEIGHTS) for at in (theirs, tmp_path / "merged"))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-
-
-def test_a_stage_reads_its_own_tensors_only(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    origin, shape = origin_of(theirs)
-    names, read = set(), read_weights._read
-
-    def noted(tensor: Any, index: Any) -> Any:
-        names.add(tensor.name)
-        return read(tensor, index)
-
-    monkeypatch.setattr(read_weights, "_read", noted)
-    stage = TransformersStage(shape, range(2, 4), first=False, last=True)
-    open_weights(origin, shape).read(whole_parts(stage))
-    stored = open_tensors(theirs, origin.mapping, shape).tensors
-    own = {n for n in stored if any(f"layers.{i}." in n for i in (2, 3))}
-    assert names == own | {"model.norm.weight", "lm_head.weight"}
 
 
 def test_a_block_of_a_stack_is_read_from_within_its_experts(theirs: Path) -> None:

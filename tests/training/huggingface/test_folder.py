@@ -19,12 +19,11 @@ from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.training.checkpoint.folder import Description
-from dynapipe_hpc.training.checkpoint.parts import StatePart
 from dynapipe_hpc.training.huggingface import read_weights
 from dynapipe_hpc.training.huggingface.export_model import export_model, write_tensors
 from dynapipe_hpc.training.huggingface.import_model import import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
-from dynapipe_hpc.training.huggingface.read_weights import read_part, read_rows
+from dynapipe_hpc.training.huggingface.read_weights import read_rows
 from dynapipe_hpc.training.huggingface.tensors import open_tensors
 
 Tensors = dict[str, Tensor]
@@ -236,20 +235,6 @@ def test_large_models_are_shared_out_over_files(theirs: Path, tmp_path: Path) ->
     import_model(tmp_path / "shards", tmp_path / "ours")
     import_model(theirs, tmp_path / "expected")
     assert not different(load_weights(tmp_path / "ours"), load_weights(tmp_path / "expected"))
-
-
-def test_any_block_of_a_weight_can_be_read(theirs: Path) -> None:
-    origin = find_origin(theirs)
-    tensors = open_tensors(theirs, origin.mapping, origin.shape)
-    for name, found in tensors.maps.items():
-        whole = read_rows(tensors, name, 0, found.shape[0])
-        for start, size in ((0, 1), (found.shape[0] // 3, found.shape[0] // 2)):
-            offsets = torch.Size([start, *(n // 4 for n in found.shape[1:])])
-            shape = torch.Size([size, *(n // 2 for n in found.shape[1:])])
-            values = torch.full(shape, torch.nan, dtype=torch.float64)
-            read_part(tensors, StatePart(name, whole.shape, offsets, values))
-            index = tuple(slice(o, o + n) for o, n in zip(offsets, shape, strict=True))
-            assert torch.equal(values, whole[index].double())
 
 
 def test_a_full_disk_leaves_nothing(
