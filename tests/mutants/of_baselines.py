@@ -40,8 +40,7 @@ BASELINES = (
            "while len(hands) % n_replicas and len(hands[donor]) > 1:",
            "while len(hands) < n_replicas and len(hands[donor]) > 1:",
            "replicas with unequal numbers of micro-batches",
-           (f"{PROMISES[0]}"
-            "::test_replicas_have_as_many_micro_batches_unless_one_has_too_few_samples",)),
+           ("tests/planner/baselines/test_packed_next_fit.py::test_rows_are_dealt_in_turns",)),
     Mutant("planner/baselines/baseline.py", "    if len(hands) < n_replicas:", "    if False:",
            "a replica without work",
            (f"{PROMISES[0]}::test_fewer_samples_than_replicas_are_an_error",)),

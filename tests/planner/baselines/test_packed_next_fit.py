@@ -50,3 +50,4 @@ def test_the_last_rows_are_split_until_every_replica_has_as_many() -> None:
 
 def test_rows_are_dealt_in_turns() -> None:
     assert deal([[0], [1, 2], [3], [4]], 2) == [[[0], [3]], [[1, 2], [4]]]
+    assert deal([[0], [1, 2], [3]], 2) == [[[0], [3]], [[1], [2]]]
