@@ -11,7 +11,7 @@ from tests.examples.tokenized import write_samples
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.doctor.check_config import check_config
+from dynapipe_hpc.experiment.doctor.examine import check_config
 from dynapipe_hpc.experiment.doctor.finding import Case, Level
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job

@@ -5,7 +5,6 @@ from tests.mutants.mutant import Mutant
 KEYS = ("tests/experiment/test_config_keys.py",)
 FABRIC = ("tests/experiment/doctor/test_check_network.py",)
 LAUNCH = ("tests/job/test_launch_environment.py",)
-EXAMINE = "tests/experiment/doctor/test_examine.py"
 SLURM = ("tests/job/test_slurm.py",)
 COSTS = ("tests/experiment/test_check_costs.py",)
 BEGINNER = ("tests/experiment/test_finetune.py",)
@@ -33,13 +32,6 @@ CONFIGURATION = (
         "in _INTERFACES.items() if key in environment",
         "an empty variable is an interface",
         LAUNCH,
-    ),
-    Mutant(
-        "experiment/doctor/check_launch.py",
-        "in _SLURM_FACTS.items() if os.environ.get(key)",
-        "in _SLURM_FACTS.items() if key in os.environ",
-        "doctor prints facts that are empty",
-        (f"{EXAMINE}::test_empty_variables_of_slurm_are_no_facts",),
     ),
     Mutant(
         "job/slurm.py",
@@ -182,14 +174,14 @@ CONFIGURATION = (
         (f"{COSTS[0]}::test_gpus_whose_sums_are_estimated_at_a_processors_rate_are_a_warning",),
     ),
     Mutant(
-        "experiment/doctor/check_launch.py",
+        "experiment/doctor/check_machine.py",
         'os.environ.get(_GPU_AWARE, "") not in ("", "0")',
         "False",
         "MPI that may deadlock beside NCCL is not told",
         FABRIC,
     ),
     Mutant(
-        "experiment/doctor/check_launch.py",
+        "experiment/doctor/check_machine.py",
         "if plugins := _plugins():",
         "if plugins := [Path()]:",
         "GPUs that would use TCP are not told",

@@ -13,7 +13,7 @@ OBJECTIVE = ("tests/training/test_objective.py",)
 TRAIN = ("tests/experiment/run/test_train.py",)
 
 EVALUATION = (
-    Mutant("experiment/doctor/check_config.py", '"evaluation", "costs")', '"costs")',
+    Mutant("experiment/doctor/examine.py", '"evaluation", "costs")', '"costs")',
            "doctor plans with samples that cannot be evaluated", DOCTOR),
     Mutant("experiment/load.py", "if origin is None and trains_pairs and _lacks_sizes(error):",
            "if False:", "sizes are missed where the model to begin with is", PREFERENCES),

@@ -486,7 +486,7 @@ PLAN = (
            "as many rows of inputs where those of targets are halved",
            ("tests/planner/placement/test_placements.py"
             "::test_sizes_of_packed_pairs_are_halved_on_both_sides",)),
-    Mutant("experiment/doctor/check_config.py",
+    Mutant("experiment/doctor/examine.py",
            "padded(one * side.max(), planner.document_multiple)", "one * side.max()",
            "the longest sample is shorter than its row",
            ("tests/experiment/doctor/test_examine.py"

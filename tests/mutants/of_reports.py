@@ -234,8 +234,8 @@ REPORTS = (
            "        self._error.result()\n        try:", "        try:",
            "room is asked before old checkpoints are removed, and a lost lock is forgotten",
            ("tests/experiment/run/test_checkpoints.py",)),
-    Mutant("experiment/doctor/check_folder.py", "            written = folder\n",
-           "            written = case.job.broadcast(folder)\n",
+    Mutant("experiment/doctor/examine.py", "            written = _write(place)\n",
+           "            written = case.job.broadcast(_write(place))\n",
            "ranks meet more often where the folder can be written",
            ("tests/experiment/doctor/test_examine.py"
             "::test_ranks_meet_once_though_the_folder_cannot_be_removed",)),

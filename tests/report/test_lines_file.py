@@ -86,7 +86,6 @@ def test_a_resumed_run_continues_the_file_without_repeating_an_iteration(tmp_pat
         folder.add_evaluation(evaluation(k))
     with (tmp_path / "iterations.jsonl").open("a") as file:
         file.write('{"time": "2026')  # killed while it wrote
-    RunFolder.check_resumable(tmp_path)
     resumed = RunFolder.resume(tmp_path, "", {}, n_done=3)
     resumed.add(record(3))
     assert [each.iteration for each in resumed.records()] == [0, 1, 2, 3]
@@ -131,7 +130,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, kind: str, line: str, told: str
     with (tmp_path / f"{kind}.jsonl").open("a") as file:
         file.write(line + "\n")
     with pytest.raises(InputError, match=rf"{kind}.jsonl:2: {told}.*; remove the line"):
-        RunFolder.check_resumable(tmp_path)
+        RunFolder.resume(tmp_path, "", {}, n_done=5)
 
 
 def test_lines_of_two_runs_are_not_counted_as_one(tmp_path: Path) -> None:

@@ -16,9 +16,8 @@ _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 @verb(
     "check that a run would work here; launch it exactly like the run",
     "Checks launcher, MPI, one-sided access between all ranks, software, devices, memory and the "
-    "run folder, and whether CONFIG fits them and an earlier run in the folder, which is left as "
-    "it is. Prints one fact per line, and for each problem how to fix it. Exits with 2 if there is "
-    "a problem, 0 otherwise.",
+    "run folder, and whether CONFIG fits them. Prints one fact per line, and for each problem how "
+    "to fix it. Exits with 2 if there is a problem, 0 otherwise.",
     option("config CONFIG", "configuration file", nargs="?"),
     SET,
     output("FOLDER", "run folder, new or to continue (default: a new one in runs)"),

@@ -2,7 +2,6 @@
 
 import json
 import tomllib
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
@@ -128,33 +127,6 @@ class RunFolder:
             raise InputError(f"{path} holds no finished iteration; let the run finish one first")
         return folder
 
-    @classmethod
-    def check_new(cls, path: Path, n_repeatable: int) -> None:
-        """Checks that a new run may begin in a folder, which need not exist; only looks."""
-        try:
-            is_run = (path / ITERATIONS).exists()
-            n_done = iterations_file(path).n_lines()
-            left = unfinished(path, *_WRITTEN)
-            entries = path.iterdir() if path.exists() else ()
-            others = [p for p in entries if not p.name.startswith(LOCK) and p not in left]
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror}; name another") from None
-        if n_done > n_repeatable:
-            raise InputError(
-                f"{path} already holds a run of {n_done} iterations without a checkpoint to "
-                "resume from; name another folder or remove this one"
-            )
-        if others and not is_run:
-            raise InputError(f"{path} holds files that no run wrote; name a new folder")
-
-    @classmethod
-    def check_resumable(cls, path: Path) -> None:
-        """Reads all that `resume` will read; only looks."""
-        folder = cls(path, "", {})
-        deque(folder._iterations.records(), maxlen=0)
-        deque(folder._evaluations.records(), maxlen=0)
-        deque(folder._timelines.records(), maxlen=0)
-
     @property
     def name(self) -> str:
         return self.path.resolve().name
@@ -247,7 +219,20 @@ def _prepare(path: Path, n_repeatable: int) -> None:
         raise InputError(
             f"{path}: cannot be written: {error.strerror}; choose another folder"
         ) from None
-    RunFolder.check_new(path, n_repeatable)
+    try:
+        is_run = (path / ITERATIONS).exists()
+        n_done = iterations_file(path).n_lines()
+        left = unfinished(path, *_WRITTEN)
+        others = [p for p in path.iterdir() if not p.name.startswith(LOCK) and p not in left]
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}; name another") from None
+    if n_done > n_repeatable:
+        raise InputError(
+            f"{path} already holds a run of {n_done} iterations without a checkpoint to "
+            "resume from; name another folder or remove this one"
+        )
+    if others and not is_run:
+        raise InputError(f"{path} holds files that no run wrote; name a new folder")
 
 
 def _parsed(path: Path, parse: Callable[[str], object], kind: str) -> tuple[str, object]:

@@ -4,22 +4,20 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.jobs.asked_doctor import ALONE
 
-from dynapipe_hpc.experiment.doctor import check_launch as fabric
-from dynapipe_hpc.experiment.doctor.check_launch import check_fabric
-from dynapipe_hpc.experiment.doctor.finding import Level
+from dynapipe_hpc.experiment.doctor.check_machine import check_network
+from dynapipe_hpc.experiment.doctor.finding import Case, Level
+
+CASE = Case(ALONE, ALONE, Path("runs"))
 
 
 @pytest.fixture
 def slingshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A host on Slingshot; a folder in which libraries are found."""
     monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, "hsn0"), (3, "hsn1")])
-    driver = tmp_path / "version"
-    driver.write_text("1.2.3\n")
-    monkeypatch.setattr(fabric, "_DRIVER", driver)
     monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path / 'none'}:{tmp_path}")
     monkeypatch.delenv("NCCL_NET_PLUGIN", raising=False)
-    monkeypatch.setenv("NCCL_NET", "AWS Libfabric")
     return tmp_path
 
 
@@ -29,8 +27,7 @@ def plain_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_host_on_slingshot_without_a_plugin_is_warned_of_tcp(slingshot: Path) -> None:
-    versions, plugin = check_fabric()
-    assert versions.text.startswith("hsn0, hsn1, driver 1.2.3; libfabric ")
+    (plugin,) = check_network(CASE)
     assert plugin.level is Level.WARNING
     assert "would use TCP" in plugin.text
     assert slingshot.is_dir()
@@ -39,9 +36,9 @@ def test_a_host_on_slingshot_without_a_plugin_is_warned_of_tcp(slingshot: Path) 
 @pytest.mark.parametrize("name", ["libnccl-net.so", "libnccl-net-ofi.so", "librccl-net.so.0"])
 def test_a_plugin_in_the_path_of_libraries_is_named(slingshot: Path, name: str) -> None:
     (slingshot / name).touch()
-    _, plugin = check_fabric()
+    (plugin,) = check_network(CASE)
     assert plugin.level is Level.FACT
-    assert plugin.text == f"{slingshot / name}, NCCL_NET=AWS Libfabric"
+    assert plugin.text == str(slingshot / name)
 
 
 @pytest.mark.parametrize(("value", "is_warned_of"), [("1", True), ("0", False), ("", False)])
@@ -50,6 +47,6 @@ def test_mpi_that_handles_memory_of_gpus_is_a_warning(
 ) -> None:
     monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo")])
     monkeypatch.setenv("MPICH_GPU_SUPPORT_ENABLED", value)
-    findings = list(check_fabric())
+    findings = list(check_network(CASE))
     assert [finding.level for finding in findings] == [Level.WARNING] * is_warned_of
     assert all("can deadlock beside NCCL; set it to 0" in each.text for each in findings)

@@ -11,8 +11,7 @@ from tests.jobs.asked_doctor import ALONE, ask
 from tests.jobs.lock_processes import holding
 from tests.jobs.tiny_experiment import tiny_experiment
 
-from dynapipe_hpc.experiment.doctor.check_folder import check_folder
-from dynapipe_hpc.experiment.doctor.examine import examine
+from dynapipe_hpc.experiment.doctor.examine import check_folder, examine
 from dynapipe_hpc.experiment.doctor.finding import Case, Level
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.job.job import Job
@@ -43,18 +42,18 @@ def test_a_machine_alone_is_looked_at_without_a_configuration(
 ) -> None:
     assert examine(Case.from_arguments(ALONE, None, [], tmp_path))
     said = capsys.readouterr().out
-    for heading in ("launch", "MPI", "one-sided access", "software", "devices", "hosts"):
+    for heading in ("launch", "one-sided access", "software", "hosts"):
         assert f"{heading}\n  " in said
     assert "configuration\n" not in said
-    assert re.search("within a host +all bytes arrive", said)
-    assert "1 MiB written, synchronised and renamed in" in said
+    assert re.search("plan store +all bytes arrive, by one-sided access", said)
+    assert "1 MiB written and renamed" in said
 
 
 def test_empty_variables_of_slurm_are_no_facts(
     tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    for name in ("SLURM_NTASKS", "SLURM_CPUS_PER_TASK", "SLURM_RESTART_COUNT"):
+    for name in ("SLURM_CPUS_PER_TASK", "SLURM_RESTART_COUNT"):
         monkeypatch.setenv(name, "")
     assert examine(Case.from_arguments(ALONE, None, [], tmp_path))
     assert re.search("Slurm +job 7, restarts 0\n", capsys.readouterr().out)
@@ -78,7 +77,7 @@ def test_ranks_meet_once_though_the_folder_cannot_be_removed(tmp_path: Path) -> 
 
     case = Case.from_arguments(Spoiling(MPI.COMM_WORLD), None, [], tmp_path)
     levels = {each.subject: each.level for each in check_folder(case)}
-    assert (n_broadcasts, levels["cleaning up"]) == (1, Level.WARNING)
+    assert n_broadcasts == 1
     assert levels["writing"] is Level.FACT
 
 
@@ -87,8 +86,7 @@ def test_a_configuration_that_goes_with_all_has_no_problem(folder: Path, capsys:
     said = capsys.readouterr().out
     assert "1, as [cluster] needs" in said
     assert "40 samples, the longest as used 24 tokens" in said
-    assert "rows that fit, by recomputation: samples: none 64 tokens of at most 64" in said
-    assert "MB for the longest sample, of 1,000.0 MB" in said
+    assert re.search(r"memory +with the longest sample, [\d.]+ MB on the fullest stage", said)
 
 
 def test_costs_of_other_circumstances_are_a_warning(folder: Path, capsys: Output) -> None:
@@ -190,19 +188,6 @@ def test_a_type_in_which_gpus_are_slow_is_a_warning(
     assert not warnings("training.device=cpu")
 
 
-def test_files_that_no_process_has_mapped_are_left_over(folder: Path, capsys: Output) -> None:
-    shared = Path("/dev/shm")  # noqa: S108 - where MPI libraries leave them
-    left = shared / "sm_segment.of-a-test.0"
-    left.write_bytes(b"1")
-    try:
-        assert ask(folder)
-        said = capsys.readouterr().out
-        assert "warning: " in said
-        assert "files of MPI jobs that were killed" in said
-    finally:
-        left.unlink()
-
-
 PROBLEMS = {
     "too few ranks": (["cluster.n_stages=2"], "ranks PROBLEM: the configuration needs 2 ranks"),
     "a sample that does not fit": (
@@ -261,33 +246,3 @@ def test_a_run_folder_below_a_file_is_a_problem(folder: Path, capsys: Output) ->
     assert not ask(folder, output="x.h5/run")
     (problem,) = problems(capsys)
     assert re.match("writing PROBLEM: .*x.h5: Not a directory; name another folder", problem)
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "is_there"),
-    [
-        ("NCCL_SOCKET_IFNAME", "ib9", False),
-        ("NCCL_SOCKET_IFNAME", "=l", False),
-        ("NCCL_SOCKET_IFNAME", "l", True),
-        ("NCCL_SOCKET_IFNAME", "^docker", True),
-        ("GLOO_SOCKET_IFNAME", "l", False),
-        ("GLOO_SOCKET_IFNAME", "lo", True),
-        ("OMPI_MCA_btl_tcp_if_include", "ib8,ib9", False),
-        ("OMPI_MCA_btl_tcp_if_include", "127.0.0.0/8", True),
-    ],
-)
-def test_an_interface_is_looked_for_as_each_library_does(
-    folder: Path,
-    capsys: Output,
-    monkeypatch: pytest.MonkeyPatch,
-    variable: str,
-    value: str,
-    is_there: bool,
-) -> None:
-    monkeypatch.setenv(variable, value)
-    assert ask(folder) is is_there
-    told = [rf"{variable} PROBLEM: {re.escape(value)}, but \S+ has .*lo.*; name one"] * (
-        not is_there
-    )
-    for problem, expected in zip(problems(capsys), told, strict=True):
-        assert re.match(expected, problem)

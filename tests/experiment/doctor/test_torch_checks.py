@@ -1,5 +1,7 @@
 """Findings of the doctor about GPUs, on a machine that pretends to have one."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from mpi4py import MPI
@@ -32,7 +34,7 @@ def memory_of(monkeypatch: pytest.MonkeyPatch, limit: str, **cluster: int) -> Fi
     tables["training"] |= {"device": "cuda"}
     files = Experiment(ExperimentConfig.model_validate(tables))
     job = Job(MPI.COMM_SELF)
-    findings = check_devices(Case(job, job, files=files))
+    findings = check_devices(Case(job, job, Path("runs"), files=files))
     (found,) = [each for each in findings if each.subject == "GPU memory"]
     return found
 

@@ -49,7 +49,6 @@ def test_a_run_on_preferences_continues_though_the_model_it_began_with_has_gone_
     point = ResumePoint(
         Path("old"),
         Description(1, Counters(0, 0, 1.0, 0, 0), {**current, HASH_FACT: "then"}, ()),
-        {},
     )
     check_facts(point.path, point.description.facts, current)
     assert facts_of_start(current, point) == {**current, HASH_FACT: "then"}

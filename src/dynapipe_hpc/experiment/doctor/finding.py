@@ -1,4 +1,4 @@
-"""The case that the doctor examines, findings about it, and their report."""
+"""The case that the doctor examines, and findings about it."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,18 +12,20 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
 
+_MAX_LISTED = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """A job, and the experiment that it is to run.
 
     `path` names a configuration, or only the machine is examined; `error` is the reason why it
-    cannot be used, and `files` is None then. `output` is the run folder, if one is named.
+    cannot be used, and `files` is None then. `folder` is where a run would write.
     """
 
     job: Job
     on_host: Job
-    output: Path | None = None
+    folder: Path
     path: Path | None = None
     files: Experiment | None = None
     error: str = ""
@@ -33,14 +35,12 @@ class Case:
         cls, job: Job, path: Path | None, overrides: list[str], output: Path | None
     ) -> "Case":
         """Reads the configuration, if there is one; all ranks together."""
-        case = cls(job, job.on_this_host(), output)
-        if path is None:
-            return case
+        files, reason = None, ""
         try:
-            files = Experiment(load_config(path, overrides))
+            files = Experiment(load_config(path, overrides)) if path else None
         except InputError as error:
-            return cls(job, case.on_host, output, path, error=str(error))
-        return cls(job, case.on_host, output, path, files)
+            reason = str(error)
+        return cls(job, job.on_this_host(), output or Path("runs"), path, files, reason)
 
     def close(self) -> None:
         self.on_host.free()
@@ -48,19 +48,6 @@ class Case:
     @property
     def config(self) -> ExperimentConfig | None:
         return self.files.config if self.files else None
-
-    @property
-    def folder(self) -> Path:
-        """The folder where a run would write: the run folder, or else `runs`."""
-        return self.output or Path("runs")
-
-    @property
-    def ranks_of_host(self) -> list[int]:
-        """Ranks of the job on this rank's host (collective over the host's ranks)."""
-        return self.on_host.all_gather_int(self.job.rank)
-
-
-_MAX_LISTED = 8
 
 
 class Level(Enum):

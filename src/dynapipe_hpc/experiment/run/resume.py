@@ -1,6 +1,6 @@
 """The point where a run continues: the newest undamaged checkpoint of its folder."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,11 +41,10 @@ _BEFORE = {
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """A checkpoint to continue from, and newer ones that are damaged, with the damage of each."""
+    """A checkpoint to continue from."""
 
     path: Path
     description: Description
-    damaged: Mapping[Path, str]
 
 
 def facts_of_run(files: Experiment) -> Facts:
@@ -107,15 +106,26 @@ def together(job: Job, look: Callable[[], T]) -> T:
     return job.broadcast(result)
 
 
-def newest_undamaged(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
-    """The newest undamaged checkpoint; all ranks share the reading, and nothing is changed.
+def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
+    """The newest undamaged checkpoint; all ranks share the reading.
 
-    `facts` must be the same, see `facts_of_run`.
+    `facts` must be the same, see `facts_of_run`. Unfinished checkpoints are removed, and damaged
+    ones set aside if there is an undamaged one.
 
     Raises `InputError` or `OSError`: The checkpoint belongs to another experiment, all are damaged,
     or one cannot be read now or by this version; raised on all ranks.
     """
     damaged: dict[Path, str] = {}
+
+    def clear() -> None:
+        for left in folder.clear() if job.is_first else ():
+            print_error(f"{left}: incomplete checkpoint removed")
+
+    def set_aside() -> None:
+        for path, problem in damaged.items() if job.is_first else ():
+            print_error(f"{problem}; it is skipped, and kept as {folder.set_aside(path)}")
+
+    together(job, clear)
     for path in together(job, folder.complete):
         try:
             description = together(job, partial(check_share, path, job))
@@ -123,34 +133,14 @@ def newest_undamaged(job: Job, folder: CheckpointFolder, facts: Facts) -> Resume
             damaged[path] = str(error)
             continue
         check_facts(path, description.facts, facts)
-        return ResumePoint(path, description, damaged)
+        together(job, set_aside)
+        return ResumePoint(path, description)
     if damaged:
         raise InputError(
             f"{folder.path}: all checkpoints are damaged ({len(damaged)}), for example "
             f"{next(iter(damaged.values()))}; restore an undamaged one, or name another run folder"
         )
     return None
-
-
-def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
-    """The newest undamaged checkpoint, after clearing the folder for a run that continues.
-
-    Unfinished checkpoints are removed, and damaged ones set aside if there is an undamaged one.
-    Errors are those of `newest_undamaged`, raised on all ranks.
-    """
-
-    def clear() -> None:
-        for left in folder.clear() if job.is_first else ():
-            print_error(f"{left}: incomplete checkpoint removed")
-
-    def set_aside() -> None:
-        for path, problem in point.damaged.items() if point and job.is_first else ():
-            print_error(f"{problem}; it is skipped, and kept as {folder.set_aside(path)}")
-
-    together(job, clear)
-    point = newest_undamaged(job, folder, facts)
-    together(job, set_aside)
-    return point
 
 
 def n_repeatable(output: Path, config: ExperimentConfig) -> int:
