@@ -13,8 +13,6 @@ from dynapipe_hpc.experiment.checks import check_costs, configured, missing_rate
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import with_cost_table
-from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.profile.profile import measured_with
 from dynapipe_hpc.experiment.rank.host_device import circumstances, find_host_device
 from dynapipe_hpc.planner.cost.config import AnalyticTable
 from dynapipe_hpc.planner.cost.from_config import CostSource
@@ -28,7 +26,7 @@ MODEL = shape_from_values(SHAPE.model_dump())
 def experiment(folder: Path, **changes: str) -> ExperimentConfig:
     """Two ranks whose costs were measured as they run, but for `changes`."""
     config = CPU.model_copy(update={"model": MODEL})
-    measured = measured_with(config, ProfileGrid.from_config(config), 2) | changes
+    measured = circumstances(config, find_host_device(config), 2) | changes
     path = folder / "costs.h5"
     write_table(replace(linear_table(), provenance=measured), path)
     return with_cost_table(config, path)

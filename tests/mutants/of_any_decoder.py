@@ -314,17 +314,10 @@ ANY_DECODER = (
         ("tests/planner/cost/test_slice_costs.py",),
     ),
     Mutant(
-        "experiment/profile/bench.py",
-        "PAIRS if math.isinf(alike.window) else NEAR_PAIRS",
+        "experiment/profile/profile.py",
+        "PAIRS if math.isinf(shape.window) else NEAR_PAIRS",
         "PAIRS",
         "pairs in windows that are taken for all",
-        KINDS,
-    ),
-    Mutant(
-        "experiment/profile/profile.py",
-        "(layer.near_pair_ms is not None or not has_windows)",
-        "(layer.near_pair_ms is None or not has_windows)",
-        "tables that are measured again and again",
         KINDS,
     ),
     Mutant(

@@ -82,12 +82,11 @@ def init(arguments: argparse.Namespace) -> int:
     "measure what layers cost; start it with mpiexec, like the run",
     "Measures time and memory of the layers of CONFIG on this machine, and writes the cost table "
     "that planner.cost.path names. With as many ranks as the run, it also measures transfers, "
-    "all-reduces and how much ranks slow each other down. Completes a TABLE.h5 that was "
-    "interrupted or lacks modes of planner.cost.recompute.",
+    "all-reduces and how much ranks slow each other down.",
     CONFIG,
     SET,
     output("TABLE.h5", "the cost table", required=True),
-    switch("--force", "measure everything again if TABLE.h5 is a cost table"),
+    switch("--force", "replace TABLE.h5 if it is a cost table"),
     option(
         "--microbatch-tokens N",
         "largest micro-batch to measure, in padded tokens; default: a replica's share of a global "
@@ -132,13 +131,13 @@ def _measure(arguments: argparse.Namespace) -> int:
             grid = ProfileGrid.from_config(config, arguments.microbatch_tokens)
             check_profile(Experiment(config), job.size)
             if job.is_first:
-                check_output(output, [arguments.config], TABLE, force=True)
+                check_output(output, [arguments.config], TABLE, arguments.force)
             check_torch()
         # Loads torch only after every check that does not need it.
         from dynapipe_hpc.experiment.profile.profile import write_costs
 
         with share_progress("profile", shown=job.is_first) as on_progress:
-            write_costs(job, config, grid, output, force=arguments.force, on_progress=on_progress)
+            write_costs(job, config, grid, output, on_progress=on_progress)
         if job.is_first:
             say(describe_table(read_table(output), output))
     return 0

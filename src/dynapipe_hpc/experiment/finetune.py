@@ -157,7 +157,8 @@ def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
     with job.fail_together():
         config = _checked_config(wish)
     cost = config.planner.cost
-    if isinstance(cost, ProfiledConfig) and cost.path == wish.costs and not wish.run.exists():
+    is_to_measure = isinstance(cost, ProfiledConfig) and cost.path == wish.costs
+    if is_to_measure and job.broadcast(not wish.costs.exists()):
         with job.fail_together():
             grid = ProfileGrid.from_config(config)
         with progress_of("profile") as on_progress:

@@ -13,12 +13,18 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from torch import Tensor
 
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
-from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PaddedRows, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
-from dynapipe_hpc.experiment.profile import bench, stack
-from dynapipe_hpc.experiment.profile.bench import SPLIT, WHOLE, Measure, measure_rounds
+from dynapipe_hpc.experiment.profile import profile as bench
+from dynapipe_hpc.experiment.profile import stack
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.profile.profile import modes_to_measure, profile
+from dynapipe_hpc.experiment.profile.profile import (
+    SPLIT,
+    WHOLE,
+    Measure,
+    measure_rounds,
+    profile,
+)
 from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
@@ -108,12 +114,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def tables_of(config: ExperimentConfig, begun: ProfileTable | None = None) -> ProfileTable:
-    *_, found = profile(
-        ALONE, config, GRID, repetition_s=0.0, on_progress=lambda _: None, begun=begun
-    )
-    assert found is not None
-    return found
+def tables_of(config: ExperimentConfig) -> ProfileTable:
+    return profile(ALONE, config, GRID, repetition_s=0.0, on_progress=lambda _: None)
 
 
 def layers_of(table: ProfileTable, kind: str) -> Iterator[tuple[LayerKey, LayerProfile]]:
@@ -174,20 +176,6 @@ def test_only_stacks_with_layers_run_twice_and_only_where_something_is_deferred(
     n_rounds = bench.MIN_ROUNDS
     in_turn = [n for n in (1, 2) for _ in range(stack.CPU_IN_FLIGHT)]
     assert clock.split_stacks == in_turn * len(GRID.microbatches()) * n_rounds
-
-
-@pytest.mark.usefixtures("clock")
-def test_a_table_without_halves_gets_them_where_plans_may_split() -> None:
-    whole = tables_of(config_of("none", "full", split=False))
-    config = config_of("none", "full", split=True)
-    assert modes_to_measure(config, whole) == [ExecutionMode(Layout.PADDED, Recompute.NONE)]
-    both = tables_of(config, whole)
-    assert both.layers.keys() == whole.layers.keys()
-    assert both.layers[LayerKey(1, "none", LAYER)].weight_ms is not None
-    full = LayerKey(1, "full", LAYER)
-    assert both.layers[full] is whole.layers[full]
-    assert modes_to_measure(config, both) == []
-    assert modes_to_measure(config_of("none", split=False), both) == []
 
 
 @pytest.mark.parametrize(("measures", "n_rounds"), [(WHOLE, 6), (SPLIT, 3)])

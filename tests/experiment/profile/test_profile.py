@@ -1,6 +1,5 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -14,9 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_full_backward_hook
 
 from dynapipe_hpc.architecture.part import LAYER
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import (
-    ExecutionMode,
     Layout,
     PackedRow,
     PaddedRows,
@@ -24,11 +21,10 @@ from dynapipe_hpc.data.microbatch import (
     Slice,
 )
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
-from dynapipe_hpc.experiment.profile.agreeing_shards import OutOfMemoryError
-from dynapipe_hpc.experiment.profile.bench import has_slices, typical_costs
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.profile.profile import begun_table, modes_to_measure, profile
+from dynapipe_hpc.experiment.profile.profile import has_slices, profile, typical_costs
 from dynapipe_hpc.experiment.profile.stack import (
+    OutOfMemoryError,
     Stack,
     StackShape,
     StackTimes,
@@ -38,7 +34,6 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
-from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, ProfileTable
 
 ALONE = Job(MPI.COMM_SELF)
@@ -49,14 +44,8 @@ GRID = ProfileGrid.from_config(CONFIG, max_tokens=64)
 CLUSTER = CONFIG.cluster.model_dump()
 
 
-def measured(
-    config: ExperimentConfig, begun: ProfileTable | None = None, grid: ProfileGrid = GRID
-) -> ProfileTable:
-    *_, found = profile(
-        ALONE, config, grid, repetition_s=0.0, on_progress=lambda _: None, begun=begun
-    )
-    assert found is not None
-    return found
+def measured(config: ExperimentConfig) -> ProfileTable:
+    return profile(ALONE, config, GRID, repetition_s=0.0, on_progress=lambda _: None)
 
 
 def with_modes(*modes: str, layouts: tuple[str, ...] = ("padded",)) -> ExperimentConfig:
@@ -68,7 +57,7 @@ def with_modes(*modes: str, layouts: tuple[str, ...] = ("padded",)) -> Experimen
 
 @pytest.fixture(scope="module")
 def table() -> ProfileTable:
-    return measured(with_modes("none", "selective", "full"))
+    return measured(with_modes("none", "selective", "full", layouts=("packed",)))
 
 
 @pytest.mark.parametrize(
@@ -95,26 +84,15 @@ def test_memory_is_what_a_stage_of_a_run_needs(
     assert costs.stored_bytes[0, stage] + backward[0, stage] == pytest.approx(peak_bytes, rel=0.2)
 
 
-def test_a_second_profile_adds_the_modes_that_a_table_lacks(table: ProfileTable) -> None:
-    begun = measured(with_modes("none"))
-    more = measured(with_modes("none", "full"), begun)
-    assert {key.recompute for key in more.layers} == {"none", "full"}
-    assert {k: more.layers[k] for k in begun.layers} == begun.layers
-    assert (more.update, more.provenance) == (begun.update, begun.provenance)
-    config = with_modes("full")
-    again = profile(ALONE, config, GRID, repetition_s=0.0, on_progress=lambda _: None, begun=table)
-    assert list(again) == []
-
-
-def test_packed_rows_are_added_to_a_table_where_plans_may_have_them(table: ProfileTable) -> None:
-    more = measured(with_modes("none", layouts=("packed",)), table)
-    packed = {key: layer for key, layer in more.layers.items() if key not in table.layers}
-    assert {key.layout for key in packed} == {"packed"}
-    assert len(packed) == len(table.layers) / len(Recompute)
+def test_packed_rows_are_measured_where_plans_may_have_them(table: ProfileTable) -> None:
+    packed = {key: layer for key, layer in table.layers.items() if key.layout == "packed"}
+    assert len(packed) == len(table.layers) / 2
+    assert {key.recompute for key in packed} == {mode.text for mode in Recompute}
+    assert {key.layout for key in measured(with_modes("none")).layers} == {"padded"}
     for key, layer in packed.items():
         rows = table.layers[key._replace(layout="padded")]
         np.testing.assert_array_equal(np.isnan(layer.forward_ms), np.isnan(rows.forward_ms))
-        if key.kind == LAYER:
+        if (key.kind, key.recompute) == (LAYER, "none"):
             # Documents of like length are gathered: what attention returns is kept twice.
             tokens = np.array(GRID.rows)[:, None] * np.array(GRID.row_tokens)
             more_bytes = (layer.stored_bytes - rows.stored_bytes) / tokens
@@ -130,16 +108,13 @@ def with_slices(slices: str | int, max_tokens: int = 0) -> ExperimentConfig:
     return ExperimentConfig.model_validate(tables)
 
 
-def test_slices_are_measured_where_plans_may_have_them(table: ProfileTable) -> None:
-    unsliced = measured(with_slices("off"), table)
+def test_slices_are_measured_where_plans_may_have_them() -> None:
+    unsliced = measured(with_slices("off"))
     assert all(layer.pair_ms is None for layer in unsliced.layers.values())
-    config = with_slices(8)
-    more = measured(config, unsliced)
-    sliced = {key: layer for key, layer in more.layers.items() if layer.pair_ms is not None}
+    layers = measured(with_slices(8)).layers
+    sliced = {key: layer for key, layer in layers.items() if layer.pair_ms is not None}
     assert sliced.keys() == {LayerKey(1, "none", LAYER, "packed")}
     assert all((layer.pair_ms >= 0).all() for layer in sliced.values() if layer.pair_ms is not None)
-    assert modes_to_measure(config, more) == []
-    assert modes_to_measure(config, unsliced) == [ExecutionMode(Layout.PACKED, Recompute.NONE)]
 
 
 def test_slices_are_measured_if_samples_are_long_enough_for_the_rule() -> None:
@@ -160,37 +135,6 @@ def test_the_time_of_a_pair_is_the_slope_over_what_is_before_a_slice() -> None:
     assert found == pytest.approx((0.5, 2.0))
     (slices,) = slices_ms.call_args.args
     assert [part.slice for part in slices] == [Slice(b, b + 8, 32) for b in (0, 8, 16, 24)]
-
-
-@pytest.mark.parametrize(
-    ("changes", "grid", "message"),
-    [
-        ({"training": {"iterations": 1, "dtype": "float64"}}, GRID, "dtype float32; this run uses"),
-        ({"training": {"iterations": 1, "threads": 3}}, GRID, "with threads 1; this run uses 3"),
-        ({"cluster": CLUSTER | {"zero_stage": 1}}, GRID, "with zero_stage 0; this run uses 1"),
-        (
-            {},
-            replace(GRID, rows=(1,)),
-            "with microbatches 1,2,4 rows of 16,32 tokens, up to 64.*; this run uses 1 rows of .*; "
-            "name another output, or measure everything again with --force",
-        ),
-        ({"model": {**CONFIG.model.model_dump(), "hidden_size": 32}}, GRID, "hidden_size is 16"),
-    ],
-)
-def test_a_table_that_was_measured_otherwise_is_not_added_to(
-    table: ProfileTable,
-    tmp_path: Path,
-    changes: dict[str, object],
-    grid: ProfileGrid,
-    message: str,
-) -> None:
-    path = tmp_path / "t.h5"
-    write_table(table, path)
-    assert begun_table(path, CONFIG, GRID, n_ranks=1) is not None
-    other = ExperimentConfig.model_validate(CONFIG.model_dump() | changes)
-    with pytest.raises(InputError, match=message):
-        begun_table(path, other, grid, n_ranks=1)
-    assert begun_table(tmp_path / "none.h5", other, grid, n_ranks=1) is None
 
 
 def test_static_memory_is_that_of_the_stages_weights_and_their_state(table: ProfileTable) -> None:

@@ -6,10 +6,9 @@ from mpi4py import MPI
 from tests.jobs.tiny_experiment import tiny_t5_experiment
 
 from dynapipe_hpc.architecture.part import Boundary
-from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.profile.profile import modes_to_measure, profile
+from dynapipe_hpc.experiment.profile.profile import profile
 from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
@@ -22,13 +21,13 @@ GRID = ProfileGrid.from_config(CONFIG)
 COST = ProfiledConfig(path=Path("t.h5"))
 
 
+def measured(config: ExperimentConfig, grid: ProfileGrid) -> ProfileTable:
+    return profile(Job(MPI.COMM_SELF), config, grid, repetition_s=0.0, on_progress=lambda _: None)
+
+
 @pytest.fixture(scope="module")
 def table() -> ProfileTable:
-    *_, found = profile(
-        Job(MPI.COMM_SELF), CONFIG, GRID, repetition_s=0.0, on_progress=lambda _: None
-    )
-    assert found is not None
-    return found
+    return measured(CONFIG, GRID)
 
 
 def test_targets_fill_their_rows() -> None:
@@ -46,11 +45,7 @@ def test_packed_rows_are_measured_where_plans_may_have_them(table: ProfileTable)
     tables = CONFIG.model_dump()
     tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ["packed"]}
     config = ExperimentConfig.model_validate(tables)
-    assert modes_to_measure(config, table) == [ExecutionMode(Layout.PACKED, Recompute.NONE)]
-    *_, more = profile(
-        Job(MPI.COMM_SELF), config, GRID, repetition_s=0.0, on_progress=lambda _: None, begun=table
-    )
-    assert more is not None
+    more = measured(config, GRID)
     packed = {key: layer for key, layer in more.layers.items() if key.layout == "packed"}
     assert {key.kind for key in packed} == {key.kind for key in table.layers}
     for key, layer in packed.items():
@@ -76,10 +71,7 @@ def test_halves_are_of_the_layers_of_both_sides() -> None:
     planner = CONFIG.planner.model_copy(update={"schedule": schedule})
     config = CONFIG.model_copy(update={"planner": planner})
     grid = ProfileGrid((1,), (16, 32), 64, has_target_rows=True)
-    *_, table = profile(
-        Job(MPI.COMM_SELF), config, grid, repetition_s=0.0, on_progress=lambda _: None
-    )
-    assert table is not None
+    table = measured(config, grid)
     found = {key.kind: layer.grids for key, layer in table.layers.items()}
     assert {kind for kind, grids in found.items() if "input_ms" in grids} == {
         *("encoder", "decoder", "stage")

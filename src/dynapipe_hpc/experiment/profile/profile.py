@@ -2,35 +2,46 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import product, starmap
+from itertools import chain, count, product, starmap
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, Recompute
+from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.part import LAYER
+from dynapipe_hpc.architecture.t5 import DECODER, ENCODER
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PackedRow, Recompute
 from dynapipe_hpc.executor.clock import Clock
 from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
-from dynapipe_hpc.experiment.profile.bench import Bench, OnProgress, has_slices, share_of
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.profile.layer_profiles import layer_profiles
-from dynapipe_hpc.experiment.profile.stack import tokens_on_disk
+from dynapipe_hpc.experiment.profile.layer_profiles import (
+    NEAR_PAIRS,
+    PAIRS,
+    layer_profiles,
+    mean_layer,
+)
+from dynapipe_hpc.experiment.profile.stack import (
+    DECODER_STACKS,
+    ENCODER_STACKS,
+    N_SLICES,
+    STACKS,
+    OutOfMemoryError,
+    Stack,
+    StackShape,
+    tokens_on_disk,
+)
 from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer
 from dynapipe_hpc.experiment.rank.channels import Channels, connect
-from dynapipe_hpc.experiment.rank.devices import (
-    RankDevice,
-    clock_of,
-    dtype_of,
-    find_device,
-    wait_for,
-)
+from dynapipe_hpc.experiment.rank.devices import clock_of, dtype_of, find_device, wait_for
 from dynapipe_hpc.experiment.rank.host_device import (
     circumstances,
     find_host_device,
@@ -39,30 +50,27 @@ from dynapipe_hpc.experiment.rank.host_device import (
 from dynapipe_hpc.experiment.split_passes import kinds_with_halves
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import keep_freed_memory
+from dynapipe_hpc.models.collate import IterationTokens
+from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.tied_weights import Tied, tied_weights
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.plan.instruction import Payload
+from dynapipe_hpc.planner.batch.slice_rule import MIN_SLICED_TOKENS
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.model_state import state_factor
-from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
+from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import (
     LayerKey,
     LayerProfile,
     ProfileTable,
     UpdateProfile,
-    check_model,
     fingerprint_of,
 )
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import MAX_ITERATIONS
 from dynapipe_hpc.training.optimizer import Optimizer
 
-# Measurements with different settings must not share a table.
-SETTINGS = (
-    *("processor", "ranks", "threads", "dtype", "zero_stage"),
-    *("sequence_parallel", "shard_sums", "microbatches"),
-)
-_REMEDY = "name another output, or measure everything again with --force"
 # The small tensor shows latency, the large one bandwidth. Between GPUs, a transfer of a few
 # megabytes takes less time than starting it.
 SMALL_NUMBERS = 16
@@ -71,38 +79,34 @@ LARGE_NUMBERS = {"cpu": 1 << 20, "cuda": 1 << 25}
 ROUND_TRIPS, REPETITIONS = 4, 5
 N_UPDATES = 7
 REPETITION_S = 18.0
+MIN_ROUNDS, MAX_ROUNDS = 2, 8
+
+OnProgress = Callable[[float], None]
+"""Callback that takes the share done, from 0 to 1."""
+Measure = Callable[[Stack, MicroBatch], tuple[float, ...]]
+
+WHOLE: tuple[Measure, ...] = (Stack.times_ms,)
+"""Measurements of a round where plans keep backward passes whole."""
+
+SPLIT: tuple[Measure, ...] = (Stack.times_ms, Stack.halves_ms)
+"""Measurements of a round where plans may split them, of a micro-batch one after the other."""
 
 
 def write_costs(
-    job: Job,
-    config: ExperimentConfig,
-    grid: ProfileGrid,
-    output: Path,
-    *,
-    on_progress: OnProgress,
-    force: bool = False,
+    job: Job, config: ExperimentConfig, grid: ProfileGrid, output: Path, *, on_progress: OnProgress
 ) -> None:
-    """Measures costs, and writes them after every mode, or completes a table; all ranks together.
-
-    `on_progress`: Callback that takes the share done, from 0 to 1.
-    """
-    begun, obstacle = None, ""
+    """Measures costs, and writes them as a table; all ranks together."""
+    obstacle = ""
     with job.fail_together():
         if job.is_first:
             obstacle = slices_obstacle(config, find_host_device(config))
     # All ranks measure the same.
     if job.broadcast(obstacle):
         config = config.without_slices()
+    table = profile(job, config, grid, repetition_s=REPETITION_S, on_progress=on_progress)
     with job.fail_together():
-        if job.is_first and not force:
-            begun = begun_table(output, config, grid, job.size)
-    tables = profile(
-        job, config, grid, repetition_s=REPETITION_S, on_progress=on_progress, begun=begun
-    )
-    for table in tables:
-        with job.fail_together():
-            if table is not None:
-                write_table(table, output)
+        if job.is_first:
+            write_table(table, output)
 
 
 def profile(
@@ -112,75 +116,242 @@ def profile(
     *,
     repetition_s: float,
     on_progress: OnProgress,
-    begun: ProfileTable | None = None,
-) -> Iterator[ProfileTable | None]:
+) -> ProfileTable:
     """Measures the layers, links and updates that a run would execute; all ranks together.
 
     All ranks measure the same micro-batch at the same time, so that they compete for cores
     and memory as they do in a run; the shards of a stage measure together.
 
     `repetition_s`: Time, per layout and mode of recomputation, for the rounds over the grid after
-    the first, which warms up. `on_progress`: Callback that takes the share done, from 0 to 1.
-    `begun`: Table to add to, on the first rank; None to begin one. Returns the table so far on the
-    first rank, None elsewhere: a new table first without layers, then each time after a layout and
-    mode of recomputation.
+    the first, which warms up. Returns the table, on all ranks.
     """
     torch.set_num_threads(config.training.threads)
     keep_freed_memory()
-    modes = job.broadcast(modes_to_measure(config, begun))
     with job.fail_together():
         on = find_device(job, config)
-    tied = _tied(job, config)
-    channels = connect(config, tied, job, on)
-    table = begun
-    if not job.broadcast(begun is not None):
-        table = _without_layers(job, config, grid, tied=tied, channels=channels, on=on)
-        yield table
-    with tokens_on_disk(grid.samples, config.model.vocab_size) as tokens:
-        bench = Bench(job, config, tokens, channels, on, repetition_s)
-        for k, mode in enumerate(modes):
-            stacks = bench.measure(mode, grid, share_of(on_progress, k, len(modes)))
-            if table is not None:
-                new = layer_profiles(stacks, grid, config, mode)
-                table = replace(table, layers={**table.layers, **new})
-            yield table
-    channels.close()
-
-
-def _tied(job: Job, config: ExperimentConfig) -> Tied:
-    """Tied weights; a job of one stage has no other stages to share them with."""
-    if job.size != config.cluster.n_ranks:
-        return {}
-    return tied_weights(config.model, any_placement(config), config.cluster.n_shards)
-
-
-def _without_layers(
-    job: Job,
-    config: ExperimentConfig,
-    grid: ProfileGrid,
-    *,
-    tied: Tied,
-    channels: Channels,
-    on: RankDevice,
-) -> ProfileTable | None:
-    """A table without layers, on the first rank; None elsewhere."""
-    dtype = dtype_of(config)
-    update = measure_update(
-        job, _optimizer(job, config, tied, channels.collectives, device=on.device)
-    )
+    tied: Tied = {}  # a job of one stage has no other stages to share weights with
+    if job.size == config.cluster.n_ranks:
+        tied = tied_weights(config.model, any_placement(config), config.cluster.n_shards)
+    channels, dtype = connect(config, tied, job, on), dtype_of(config)
+    collectives, modes = channels.collectives, modes_to_measure(config)
+    update = measure_update(job, _optimizer(job, config, tied, collectives, device=on.device))
     full_duplex = config.cluster.link.full_duplex
     link = measure_link(job, channels, dtype, on.device, full_duplex=full_duplex)
-    if not job.is_first:
-        return None
+    layers: dict[LayerKey, LayerProfile] = {}
+    with tokens_on_disk(grid.samples, config.model.vocab_size) as tokens:
+        bench = Bench(job, config, grid, tokens, collectives, on.device, repetition_s)
+        for k, mode in enumerate(modes):
+            stacks = bench.measure(mode, share_of(on_progress, k, len(modes)))
+            layers |= layer_profiles(stacks, grid, config, mode)
+    channels.close()
     return ProfileTable(
         model=fingerprint_of(config.model),
-        layers={},
+        layers=layers,
         element_bytes=dtype.itemsize,
         state_factor=state_factor(dtype.itemsize),
         update=update,
         link=link,
-        provenance=_provenance(job, config, grid),
+        provenance=circumstances(config, find_host_device(config), job.size)
+        | {
+            "microbatches": str(grid),
+            "source": "measured; transient bytes without a kernel's own, except on GPUs",
+            "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        },
     )
+
+
+def modes_to_measure(config: ExperimentConfig) -> list[ExecutionMode]:
+    """Layouts with modes of recomputation that plans may use.
+
+    Padded rows are among them always: other plans are compared with those.
+    """
+    cost = config.planner.cost
+    recomputes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
+    layouts = (Layout.PADDED, Layout.PACKED) if config.planner.may_pack else (Layout.PADDED,)
+    return list(starmap(ExecutionMode, product(layouts, recomputes)))
+
+
+def has_slices(config: ExperimentConfig, layout: Layout) -> bool:
+    """Whether slices are measured: plans may have some, and there are samples long enough."""
+    may_slice = layout is Layout.PACKED and config.may_slice
+    return may_slice and config.data.max_tokens >= _min_sliced_tokens(config)
+
+
+def _min_sliced_tokens(config: ExperimentConfig) -> int:
+    least = 0 if config.planner.slice_tokens else MIN_SLICED_TOKENS
+    return max(N_SLICES * config.planner.token_multiple, least)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Stacks of layers on all ranks, which measure micro-batches of random tokens."""
+
+    job: Job
+    config: ExperimentConfig
+    grid: ProfileGrid
+    tokens: IterationTokens
+    collectives: Collectives
+    device: torch.device
+    repetition_s: float
+
+    def measure(self, mode: ExecutionMode, on_progress: OnProgress) -> dict[str, FloatArray]:
+        """Typical costs by kind of layer, for `layer_profiles`."""
+        model, groups = self.config.model, self._groups(mode.layout)
+        kinds = family_of(model).layer_kinds(model)
+        has_pairs = has_slices(self.config, mode.layout)
+        measures = SPLIT if kinds_with_halves(self.config, mode.recompute) else WHOLE
+        n_steps, steps = (len(groups) + has_pairs) * len(kinds), count()
+
+        def measure(
+            shape: ModelShape,
+            stacks: Sequence[StackShape],
+            rows: Sequence[MicroBatch],
+            measures: Sequence[Measure],
+        ) -> FloatArray:
+            part = share_of(on_progress, next(steps), n_steps)
+            return measure_rounds(
+                self.job,
+                [self._stack(each, shape) for each in stacks],
+                [replace(row, recompute=mode.recompute) for row in rows],
+                repetition_s=self.repetition_s,
+                on_progress=part,
+                measures=measures,
+            )
+
+        costs: dict[str, list[tuple[FloatArray, float]]] = {}
+        for shape, share in kinds:
+            for kind, stacks, rows in groups:
+                known = measure(shape, stacks, rows, measures)
+                costs.setdefault(kind, []).append((known, share))
+        typical = {kind: mean_layer(alike) for kind, alike in costs.items()}
+        if has_pairs and (row := self._longest_sample(len(known))):
+            for shape, share in kinds:
+                kind = PAIRS if math.isinf(shape.window) else NEAR_PAIRS
+                times = share * measure(shape, STACKS[:2], [row], (Stack.pair_ms,))
+                typical[kind] = typical.get(kind, 0) + times
+        return typical
+
+    def _groups(
+        self, layout: Layout
+    ) -> list[tuple[str, Sequence[StackShape], Sequence[MicroBatch]]]:
+        """Stacks of each kind of layers, and the micro-batches that they measure, ascending."""
+        grid = self.grid
+        is_packed = layout is Layout.PACKED
+        rows = grid.packed() if is_packed else grid.microbatches()
+        if LAYER in self.config.model.layer_counts:
+            return [(LAYER, STACKS, rows)]
+        pairs = grid.packed_pairs() if is_packed else grid.pairs()
+        return [(ENCODER, ENCODER_STACKS, rows), (DECODER, DECODER_STACKS, pairs)]
+
+    def _longest_sample(self, n_microbatches: int) -> PackedRow | None:
+        rows = self.grid.packed()[:n_microbatches]
+        alone = [row for row in rows if len(row.sample_ids) == 1]
+        return alone[-1] if alone[-1].row_tokens >= _min_sliced_tokens(self.config) else None
+
+    def _stack(self, stack: StackShape, shape: ModelShape) -> Stack:
+        return Stack(
+            self.config,
+            stack,
+            self.tokens,
+            model=shape,
+            shards=self.collectives,
+            device=self.device,
+        )
+
+
+def measure_rounds(
+    job: Job,
+    stacks: Sequence[Stack],
+    microbatches: Sequence[MicroBatch],
+    *,
+    repetition_s: float,
+    on_progress: OnProgress,
+    measures: Sequence[Measure] = WHOLE,
+) -> FloatArray:
+    """Measures every micro-batch several times, the same on all ranks at a time (collective).
+
+    Whole rounds over all micro-batches, smallest first, are repeated rather than single
+    measurements, so that a temporary disturbance of the machine spreads over all of them. The first
+    micro-batch that runs out of memory on any rank is left out, with all after it. Returns typical
+    costs, shape (n_microbatches, n_stacks, 5 or 7).
+    """
+    start_s = time.perf_counter()
+    # Assumes the largest number of rounds, so that progress never goes backwards.
+    part = share_of(on_progress, 0, 1 + MAX_ROUNDS)
+    memory = _round(job, stacks, (Stack.memory,), microbatches, on_progress=part)
+    n = len(memory)
+    if not n:
+        raise RunError(
+            f"not even the smallest micro-batch, of {microbatches[0].padded_tokens} padded tokens, "
+            "fits into memory; use a device with more memory, or a smaller model"
+        )
+    n_affordable = int(repetition_s / len(measures) / (time.perf_counter() - start_s))
+    n_rounds = job.broadcast(min(MAX_ROUNDS, max(MIN_ROUNDS, n_affordable)))
+    times_ms: list[FloatArray] = []
+    for k in range(n_rounds):
+        part = share_of(on_progress, 1 + k, 1 + n_rounds)
+        times_ms.append(_round(job, stacks, measures, microbatches[:n], on_progress=part))
+        n = len(times_ms[-1])
+    of_ranks = job.gather((memory[:n], np.stack([of_round[:n] for of_round in times_ms])))
+    typical = np.zeros(0)
+    if job.is_first:
+        typical = typical_costs(*(np.array(each) for each in zip(*of_ranks, strict=True)))
+    return job.broadcast(typical)
+
+
+def typical_costs(memory: FloatArray, times_ms: FloatArray) -> FloatArray:
+    """Typical costs for `separate_layers`, shape (n_microbatches, n_stacks, 5 or 7).
+
+    The median over rounds is typical: a run is disturbed as often as its profile. What a forward
+    pass takes longer before a split backward pass counts with that.
+
+    `memory`: Fields of `StackMemory`, shape (n_ranks, n_microbatches, n_stacks, 3). `times_ms`:
+    Fields of `StackTimes`, shape (n_ranks, n_rounds, n_microbatches, n_stacks, 2), or 5 with those
+    of `StackHalves`.
+    """
+    by_rank = np.median(times_ms, axis=1)
+    # The last three are of split passes, if these were measured.
+    whole, halves = by_rank[..., :2], by_rank[..., 3:]
+    halves[..., :1] += by_rank[..., 2:3] - by_rank[..., :1]
+    typical: FloatArray = np.median(np.concatenate([whole, memory, halves], axis=-1), axis=0)
+    return typical
+
+
+def share_of(on_progress: OnProgress, n_done: int, n_parts: int) -> OnProgress:
+    return lambda share: on_progress((n_done + share) / n_parts)
+
+
+def _round(
+    job: Job,
+    stacks: Sequence[Stack],
+    measures: Sequence[Measure],
+    microbatches: Sequence[MicroBatch],
+    *,
+    on_progress: OnProgress,
+) -> FloatArray:
+    measured: list[list[tuple[float, ...]]] = []
+    n_tokens = sum(microbatch.padded_tokens for microbatch in microbatches)
+    n_done = 0
+    for microbatch in microbatches:
+        costs = _on_all(stacks, measures, microbatch)
+        # The all-reduce also keeps the ranks in step.
+        if job.comm.allreduce(not costs):
+            break
+        measured.append(costs)
+        n_done += microbatch.padded_tokens
+        on_progress(n_done / n_tokens)
+    return np.array(measured)
+
+
+def _on_all(
+    stacks: Sequence[Stack], measures: Sequence[Measure], microbatch: MicroBatch
+) -> list[tuple[float, ...]]:
+    """Measurements of every stack; an empty list if one of them runs out of memory."""
+    try:
+        measurements = [[measure(stack, microbatch) for stack in stacks] for measure in measures]
+        return [tuple(chain(*of_stack)) for of_stack in zip(*measurements, strict=True)]
+    except OutOfMemoryError:
+        return []
 
 
 def _optimizer(
@@ -201,74 +372,13 @@ def _optimizer(
     return build_optimizer(config, tied, module, collectives)
 
 
-def _provenance(job: Job, config: ExperimentConfig, grid: ProfileGrid) -> dict[str, str]:
-    return measured_with(config, grid, job.size) | {
-        "source": "measured; transient bytes without a kernel's own, except on GPUs",
-        "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
-    }
-
-
-def begun_table(
-    path: Path, config: ExperimentConfig, grid: ProfileGrid, n_ranks: int
-) -> ProfileTable | None:
-    """The table at `path`, to add to it, which has the same settings; None if there is no file."""
-    if not path.exists():
-        return None
-    table = read_table(path)
-    check_model(table.model, config.model, path)
-    now = measured_with(config, grid, n_ranks)
-    for name in SETTINGS:
-        if table.provenance.get(name) != now[name]:
-            raise InputError(
-                f"{path}: was measured with {name} {table.provenance.get(name)}; this run "
-                f"uses {now[name]}; {_REMEDY}"
-            )
-    return table
-
-
-def measured_with(config: ExperimentConfig, grid: ProfileGrid, n_ranks: int) -> dict[str, str]:
-    host = find_host_device(config)
-    return circumstances(config, host, n_ranks) | {"microbatches": str(grid)}
-
-
-def modes_to_measure(config: ExperimentConfig, begun: ProfileTable | None) -> list[ExecutionMode]:
-    """Layouts with modes of recomputation that plans may use and that the table lacks.
-
-    It lacks those, too, that it has without the halves of backward passes which plans may split, or
-    without the slices which they may have.
-    Padded rows are among them always: other plans are compared with those.
-    """
-    cost = config.planner.cost
-    recomputes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
-    known = {} if begun is None else begun.layers
-    layouts = (Layout.PADDED, Layout.PACKED) if config.planner.may_pack else (Layout.PADDED,)
-    modes = starmap(ExecutionMode, product(layouts, recomputes))
-    return [mode for mode in modes if not _is_measured(mode, config, known)]
-
-
-def _is_measured(
-    mode: ExecutionMode, config: ExperimentConfig, known: Mapping[LayerKey, LayerProfile]
-) -> bool:
-    *_, kind = config.model.layer_counts
-    key = LayerKey(config.cluster.n_shards, mode.recompute.text, kind, mode.layout.text)
-    if key not in known:
-        return False
-    needs_halves = kind in kinds_with_halves(config, mode.recompute)
-    needs_pairs = has_slices(config, mode.layout)
-    layer = known[key]
-    lacks_halves = needs_halves and layer.input_ms is None
-    has_windows = math.isfinite(config.model.window)
-    has_pairs = layer.pair_ms is not None and (layer.near_pair_ms is not None or not has_windows)
-    return not (lacks_halves or (needs_pairs and not has_pairs))
-
-
 def measure_link(
     job: Job, channels: Channels, dtype: torch.dtype, device: torch.device, *, full_duplex: bool
 ) -> Link | None:
     """Bounces tensors between neighbouring stages, all pairs at once (collective).
 
-    The median over pairs on the first rank, None elsewhere; None if there is one stage. Whether the
-    link is full duplex is copied, not measured.
+    The median over pairs; None if there is one stage. Whether the link is full duplex is copied,
+    not measured.
     """
     collectives, transport = channels.collectives, channels.transport
     rank = collectives.replica * collectives.n_stages + collectives.stage
@@ -278,20 +388,25 @@ def measure_link(
         torch.zeros(n, dtype=dtype, device=device)
         for n in (SMALL_NUMBERS, LARGE_NUMBERS[device.type])
     )
-    times = None
+    times = list[float]()
     if peer is not None:
         times = [
             transfer_ms(transport, rank, peer, tensor, clock=clock) for tensor in (small, large)
         ]
     transport.clear()
-    pairs = [times for times in job.gather(times) if times is not None]
-    if not pairs:
+    if not (typical := _medians(job, times)):
         return None
-    latency_ms, large_ms = (median(column) for column in zip(*pairs, strict=True))
+    latency_ms, large_ms = typical
     bandwidth_ms = max(large_ms - latency_ms, 1e-6)
     return Link(
         latency_ms=latency_ms, bytes_per_ms=large.nbytes / bandwidth_ms, full_duplex=full_duplex
     )
+
+
+def _medians(job: Job, numbers: Sequence[float]) -> list[float]:
+    """Medians over ranks of each of some numbers, which ranks may lack (collective)."""
+    of_ranks = [each for each in job.gather(numbers) if each]
+    return job.broadcast([median(column) for column in zip(*of_ranks, strict=True)])
 
 
 def paired_rank(rank: int, n_stages: int) -> int | None:
@@ -339,15 +454,11 @@ def measure_update(job: Job, optimizer: Optimizer) -> UpdateProfile:
     """Times the all-reduce of gradients and the optimizer step of this rank's stage (collective).
 
     A job of one stage reduces nothing, so its table holds no time for the all-reduce. The median
-    over ranks and repetitions on the first rank, zeros elsewhere.
+    over ranks and repetitions.
     """
     times = [_update_ms(job, optimizer) for _ in range(1 + N_UPDATES)][1:]
     n_bytes = optimizer.parameters.weight_bytes
-    per_byte = [median(column) / n_bytes for column in zip(*times, strict=True)]
-    by_rank = job.gather(per_byte)
-    if not by_rank:
-        return UpdateProfile()
-    reduce, step = (median(column) for column in zip(*by_rank, strict=True))
+    reduce, step = _medians(job, [median(each) / n_bytes for each in zip(*times, strict=True)])
     return UpdateProfile(reduce_ms_per_byte=reduce, optimizer_ms_per_byte=step)
 
 
