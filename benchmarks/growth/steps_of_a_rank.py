@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from dynapipe_hpc.experiment.run.iteration import IterationResult
+from dynapipe_hpc.experiment.run.iteration import IterationResult, all_reduce_fields
 from dynapipe_hpc.experiment.run.plans import check_same_plans
 from dynapipe_hpc.experiment.watch.watchdog import HostPositions
 from dynapipe_hpc.job.ending import Ending
@@ -109,7 +109,7 @@ def agree(job: Job, iteration: int) -> None:
         passes_ms=1.0,
         last_pass_ms=1.0,
     )
-    result.all_reduce(job)
+    all_reduce_fields(result, job)
 
 
 def watchdog(calls: Calls, job: Job) -> tuple[Counter[str], float]:

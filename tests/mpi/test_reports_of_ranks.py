@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mpi4py import MPI
 
-from dynapipe_hpc.experiment.run.iteration import IterationResult
+from dynapipe_hpc.experiment.run.iteration import IterationResult, all_reduce_fields
 from dynapipe_hpc.job.job import Job
 
 pytestmark = pytest.mark.mpi
@@ -45,7 +45,7 @@ def test_the_numbers_of_all_ranks_are_known_to_all() -> None:
     if RANK == 0:
         planned |= {"trace_first": 40, "trace_last": 49}
     planned["pass_times"] = (2.5, float(RANK))
-    of_all = replace(OWN, **planned).all_reduce(Job(WORLD))
+    of_all = all_reduce_fields(replace(OWN, **planned), Job(WORLD))
     assert of_all == replace(
         OWN,
         loss=sum(0.5 + rank for rank in range(N_RANKS)),
@@ -72,4 +72,4 @@ def test_the_numbers_of_all_ranks_are_known_to_all() -> None:
 
 def test_a_signal_to_one_rank_stops_all() -> None:
     own = replace(OWN, stop_signal=SIGTERM if LAST else 0)
-    assert own.all_reduce(Job(WORLD)).stop_signal == SIGTERM
+    assert all_reduce_fields(own, Job(WORLD)).stop_signal == SIGTERM

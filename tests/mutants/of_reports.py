@@ -19,7 +19,6 @@ NUMBERS = ("tests/experiment/run/test_iteration.py",)
 COMBINED = ("tests/experiment/run/test_iteration.py",)
 TRACES = ("tests/experiment/run/test_iteration.py",)
 
-ACTIVITY = ("tests/experiment/run/test_plan_ahead.py",)
 TRACE = ("tests/report/test_trace_file.py",)
 
 RANGES = ("tests/experiment/run/test_instruction_ranges.py",)
@@ -29,17 +28,6 @@ REPORTS = (
            "ranges of instructions do not end", RANGES),
     Mutant("experiment/run/rank.py", "if index == len(self._names):", "if True:",
            "profilers see no instructions", RANGES),
-    Mutant("experiment/run/plan_ahead.py", "begun < end_s and over > start_s", "True",
-           "what a planner did in other iterations is traced", ACTIVITY),
-    Mutant("experiment/run/plan_ahead.py", "min(over, end_s)", "over",
-           "a planner's work is not cut where the iteration ends", ACTIVITY),
-    Mutant("experiment/run/plan_ahead.py", "known.append((*current, end_s))", "pass",
-           "what a planner is doing now is not traced", ACTIVITY),
-    Mutant("experiment/run/iteration.py", "1e-3 * max(self.trace.end_ms)",
-           "max(self.trace.end_ms)",
-           "what a planner did after an iteration is traced in it", ACTIVITY),
-    Mutant("report/trace_file.py", "Kind.PLAN: 2}", "Kind.PLAN: 1}",
-           "a planner has the track of transfers", TRACE),
     Mutant("report/work_shares.py", "(in_rows.pairs - alone.pairs)", "in_rows.pairs",
            "attention within documents counts as across them", SHARES),
     Mutant("report/work_shares.py", "isinstance(m, PackedRow) for m", "False for m",
@@ -123,8 +111,8 @@ REPORTS = (
            "range(result.trace_first, result.trace_last + 1)",
            "range(result.trace_first, result.trace_last)",
            "the last iteration of a request is not traced", TRACES),
-    Mutant("experiment/run/iteration.py", "[:: self._n_shards]", "",
-           "all shards of a stage are drawn", TRACES),
+    Mutant("experiment/run/run_log.py", "[:: self._n_shards]", "",
+           "all shards of a stage are drawn", LOG),
     # metrics
     Mutant("report/lines_file.py", "self._key) < end)", "self._key) <= end)",
            "a resumed run repeats an iteration", LINES),

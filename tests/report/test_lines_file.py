@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from tests.examples.example_runs import example_plans, example_traces, record
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.executor.trace import Span
 from dynapipe_hpc.report.lines_file import JsonLines, LinesFile
 from dynapipe_hpc.report.records import EvaluationRecord, IterationRecord, TaskLoss
 from dynapipe_hpc.report.run_folder import (
@@ -33,9 +31,7 @@ def evaluation(n_done: int, loss: float = 2.0) -> EvaluationRecord:
 
 def timeline(iteration: int) -> IterationTimeline:
     shares = PassShares(WorkShares(0.9, 0.1, 0.0, 0.0), WorkShares(0.6, 0.1, 0.0, 0.3))
-    first, second = example_traces(iteration)
-    second = replace(second, planning=(Span("plan 7", 0.0, 2.5),))
-    return timeline_of(example_plans(iteration), [first, second], [[shares]] * 2)
+    return timeline_of(example_plans(iteration), example_traces(iteration), [[shares]] * 2)
 
 
 ITERATION = JsonLines(IterationRecord).line(record(3)).strip()

@@ -2,13 +2,11 @@
 
 import json
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.examples.example_runs import example_plans, example_traces
 
-from dynapipe_hpc.executor.trace import Span
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.trace_file import TraceFile
 from dynapipe_hpc.report.work_shares import PassShares, WorkShares
@@ -26,27 +24,6 @@ def written(path: Path, n_iterations: int) -> TraceFile:
     for iteration in range(n_iterations):
         trace.add(example(iteration))
     return trace
-
-
-def test_what_a_planner_did_is_on_a_track_of_its_own(tmp_path: Path) -> None:
-    first, second = example_traces(3)
-    spans = (Span("plan 7", 0.0, 2.5), Span("store 7", 2.5, 2.75))
-    timeline = timeline_of(example_plans(3), [first, replace(second, planning=spans)])
-    trace = TraceFile(tmp_path / "trace.json")
-    trace.add(example(2))
-    trace.add(timeline)
-    assert timeline.measured == timeline_of(example_plans(3), [first, second]).measured
-    trace.close()
-    names, events = (json.loads(line) for line in as_lines(tmp_path / "trace.json"))
-    [track] = {event["tid"] for event in events if event["cat"] == "plan"}
-    [name] = [event for event in names if event.get("tid") == track]
-    assert name["args"]["name"] == "planner"
-    [process] = [event for event in names if event["name"] == "process_name" and
-                 event["pid"] == name["pid"]]  # fmt: skip
-    assert process["args"]["name"] == f"rank {second.rank} measured"
-    assert track not in {event["tid"] for event in events if event["cat"] in KINDS_OF_PASSES}
-    starts = [(event["name"], event["dur"]) for event in events if event["cat"] == "plan"]
-    assert starts == [("plan 7", 2500.0), ("store 7", 250.0)]
 
 
 def as_lines(path: Path) -> list[str]:

@@ -1,15 +1,6 @@
 """Trace of an iteration: times, loss and memory that were measured."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
-
-
-class Span(NamedTuple):
-    """Something that a rank did beside its instructions."""
-
-    label: str
-    start_ms: float
-    end_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,5 +22,4 @@ class IterationTrace:
     learning_rate: float
     peak_bytes: int
     peak_has_transient: bool = False
-    planning: tuple[Span, ...] = ()
     preferences: tuple[float, ...] = ()

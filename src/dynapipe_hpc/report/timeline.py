@@ -42,7 +42,6 @@ class BarKind(StrEnum):
     UPDATE = "update"
     TRANSFER = "transfer"
     WAIT = "wait"
-    PLAN = "plan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +65,12 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class IterationTimeline:
-    """Timeline of an iteration over all ranks: passes as planned, instructions as measured.
-
-    `planning` is what planners did meanwhile, for later iterations.
-    """
+    """Timeline of an iteration over all ranks: passes as planned, instructions as measured."""
 
     iteration: Count
     planned_ms: Ms
     planned: tuple[Bar, ...]
     measured: tuple[Bar, ...]
-    planning: tuple[Bar, ...] = ()
 
     @property
     def measured_ms(self) -> float:
@@ -100,11 +95,6 @@ def timeline_of(
         planned_ms=plans[0].prediction.iteration_ms,
         planned=tuple(bar for plan in plans for bar in planned_bars(plan)),
         measured=tuple(bar for each in triples for bar in _measured(*each)),
-        planning=tuple(
-            Bar(trace.rank, BarKind.PLAN, span.label, None, None, span.start_ms, span.end_ms)
-            for trace in traces
-            for span in trace.planning
-        ),
     )
 
 

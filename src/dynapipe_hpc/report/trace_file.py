@@ -13,20 +13,20 @@ MAX_BARS = 1 << 24
 """More bars than an iteration has: arrows of different iterations have different numbers."""
 WITHIN_US = 0.001
 """Time before the end of a slice that still belongs to it, for viewers."""
-TRACKS = {BarKind.TRANSFER: 1, BarKind.WAIT: 1, BarKind.PLAN: 2}
+TRACKS = {BarKind.TRANSFER: 1, BarKind.WAIT: 1}
 """Tracks of kinds that are not on the first of a rank."""
-N_TRACKS = 3
+N_TRACKS = 2
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class TraceFile:
     """A JSON array that grows by one line per iteration, and is never read by this package.
 
-    A rank appears as two processes, planned and measured, each with a track of computation, one
-    of transfers and waits, one of its planner, and a counter of the activations that it keeps.
-    Arrows lead from sends to the receives that wait for them. The line of an iteration begins with
-    the names of ranks that join in it. The format allows the closing bracket to be missing, so the
-    file is usable at any time.
+    A rank appears as two processes, planned and measured, each with a track of computation, one of
+    transfers and waits, and a counter of the activations that it keeps. Arrows lead from sends to
+    the receives that wait for them. The line of an iteration begins with the names of ranks that
+    join in it. The format allows the closing bracket to be missing, so the file is usable at any
+    time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -79,7 +79,6 @@ def _names(ranks: Iterable[int]) -> list[Event]:
             if measured:
                 other = _track(pid, BarKind.TRANSFER)
                 events.append(_name("thread_name", pid, other, "transfers and waits"))
-                events.append(_name("thread_name", pid, _track(pid, BarKind.PLAN), "planner"))
     return events
 
 
@@ -103,7 +102,6 @@ def _events(timeline: IterationTimeline, offset_ms: float) -> list[Event]:
         for bar in bars:
             events.append(_of_bar(bar, offset_ms, measured=measured))
             events += _counter(bar, offset_ms, measured=measured)
-    events += (_of_bar(bar, offset_ms, measured=True) for bar in timeline.planning)
     return [*events, *_arrows(timeline, offset_ms)]
 
 

@@ -8,25 +8,20 @@ import pytest
 from mpi4py import MPI
 from tests.examples.example_numbers import iteration_result
 from tests.examples.example_runs import PREDICTED_MS, example_plans, example_traces
-from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.run.iteration import (
     NAME,
     NOTHING,
     ExecutedIteration,
     IterationResult,
-    RankTrace,
     TakenPlan,
-    TraceRequest,
     Traces,
     all_reduce_fields,
 )
-from dynapipe_hpc.experiment.run.plan_ahead import PlannerActivity, PlanningFacts
+from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.schedule.outlier import Outlier
-from dynapipe_hpc.report.config import ReportConfig
 from dynapipe_hpc.report.records import Over
 
 SAMPLES = [Sample(4, 9, 1), Sample(2, 8, 8), Sample(7, 3, 3)]
@@ -37,9 +32,8 @@ def executions(*, first_shard: bool = True) -> list[ExecutedIteration]:
         ExecutedIteration(
             TakenPlan(b"", plan, SAMPLES, waited_ms=float(plan.rank), plans_ahead=plan.rank),
             trace,
-            0.0,
+            PlanningFacts(5.0),
             is_first_shard=first_shard,
-            planning=PlanningFacts(5.0),
         )
         for plan, trace in zip(example_plans(3), example_traces(3), strict=True)
     ]
@@ -113,45 +107,16 @@ def test_a_field_is_combined_as_its_type_says() -> None:
     assert (type(combined.count), type(combined.least)) == (int, int)
 
 
-def config_of(n_shards: int = 1) -> ExperimentConfig:
-    """The first iteration is traced without a request."""
-    report = ReportConfig(trace_iterations=1)
-    return tiny_experiment(n_shards=n_shards).model_copy(update={"report": report})
-
-
-def executed(iteration: int) -> ExecutedIteration:
-    plan, trace = example_plans(iteration)[0], example_traces(iteration)[0]
-    taken = TakenPlan(b"plan", plan, (), waited_ms=0.0, plans_ahead=0)
-    return ExecutedIteration(taken, trace, 0.0, is_first_shard=True, planning=PlanningFacts())
-
-
 def test_the_first_iterations_are_traced_and_those_of_a_request(tmp_path: Path) -> None:
-    traces = Traces(Job(MPI.COMM_SELF), config_of(), tmp_path, PlannerActivity())
+    traces = Traces(tmp_path, 1)
     (tmp_path / "trace.request").write_text("3-4")
     traced = []
     for iteration in range(7):
-        first, last = traces.take_request(iteration)
+        first, last = traces.take(iteration)
         numbers = replace(iteration_result(iteration), trace_first=first, trace_last=last)
-        if traces.gather_if_wanted(executed(iteration), numbers):
+        if traces.are_wanted(numbers):
             traced.append(iteration)
     assert traced == [0, 3, 4]
-
-
-class JobOfFour(Job):
-    """A job whose ranks all have the same traces, with their rank as the plan."""
-
-    def gather(self, value: RankTrace) -> list[RankTrace]:  # type: ignore[override]
-        return [replace(value, data=str(rank).encode()) for rank in range(4)]
-
-
-@pytest.mark.parametrize(("n_shards", "expected"), [(1, b"0123"), (2, b"02")])
-def test_only_the_first_shard_of_a_stage_is_traced(
-    n_shards: int, expected: bytes, tmp_path: Path
-) -> None:
-    job = JobOfFour(MPI.COMM_SELF)
-    traces = Traces(job, config_of(n_shards), tmp_path, PlannerActivity())
-    gathered = traces.gather_if_wanted(executed(0), iteration_result(0))
-    assert b"".join(each.data for each in gathered) == expected
 
 
 Output = pytest.CaptureFixture[str]
@@ -170,7 +135,7 @@ Output = pytest.CaptureFixture[str]
 def test_a_request_is_taken_once(
     tmp_path: Path, text: str, expected: tuple[int, int], capsys: Output
 ) -> None:
-    request = TraceRequest(tmp_path)
+    request = Traces(tmp_path, 0)
     assert request.take(100) == NOTHING
     (tmp_path / NAME).write_text(text)
     assert request.take(100) == expected
@@ -184,7 +149,7 @@ def test_a_request_that_cannot_be_used_is_said_once(
     tmp_path: Path, text: str, capsys: Output
 ) -> None:
     (tmp_path / NAME).write_text(text)
-    request = TraceRequest(tmp_path)
+    request = Traces(tmp_path, 0)
     assert request.take(100) == NOTHING
     assert request.take(101) == NOTHING
     err = capsys.readouterr().err

@@ -135,7 +135,7 @@ def test_the_first_iteration_and_other_shards_do_not_count(experiment: Experimen
     online = OnlineCosts(experiment, 4)
     plan, trace = replace(example_plans()[0], iteration=4), example_traces()[0]
     taken = TakenPlan(b"", plan, (), waited_ms=0.0, plans_ahead=0)
-    first = ExecutedIteration(taken, trace, 0.0, is_first_shard=True, planning=PlanningFacts())
+    first = ExecutedIteration(taken, trace, is_first_shard=True, planning=PlanningFacts())
     later = replace(first, taken=replace(taken, plan=replace(plan, iteration=5)))
     nothing = PassTimes.none(1, 2).numbers
     assert online.pass_times(first) == nothing

@@ -3,21 +3,16 @@
 import platform
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from queue import Queue
 
 import pytest
 from tests.examples.baselines import budget
 from tests.examples.equal_shares import rows_only
-from tests.examples.example_runs import example_plans, example_traces
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import linear_cost
 from tests.examples.local_plan_store import LocalPlanStore
 
-from dynapipe_hpc.executor.trace import Span
-from dynapipe_hpc.experiment.run import plan_ahead
-from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, TakenPlan
-from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead, PlannerActivity, PlanningFacts
+from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead, PlanningFacts
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.plan.rank_plan import RankPlan
@@ -122,68 +117,3 @@ def test_a_failure_after_a_rank_was_served_ends_the_thread_as_an_uncaught_error(
         error = uncaught.get(timeout=10).exc_value
     assert isinstance(error, ConnectionError)
     assert store.plans_ahead(0) + store.plans_ahead(1) == 1
-
-
-class Clock:
-    """Seconds as a test says."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now_s
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(plan_ahead, "time", clock)
-    return clock
-
-
-def act(activity: PlannerActivity, clock: Clock, label: str, end_s: float) -> None:
-    with activity.doing(label):
-        clock.now_s = end_s
-
-
-def test_what_an_iteration_overlaps_is_cut_to_it(clock: Clock) -> None:
-    activity = PlannerActivity()
-    for label, end_s in (("before", 1.0), ("first", 3.0), ("second", 4.0), ("third", 9.0)):
-        act(activity, clock, label, end_s)
-    expected = (
-        Span("first", 0.0, 1000.0), Span("second", 1000.0, 2000.0), Span("third", 2000.0, 3000.0)
-    )  # fmt: skip
-    assert activity.between(2.0, 5.0) == expected
-    assert activity.between(9.0, 10.0) == ()
-
-
-def test_what_is_not_over_yet_lasts_until_the_end(clock: Clock) -> None:
-    activity = PlannerActivity()
-    act(activity, clock, "over", 2.0)
-    with activity.doing("plan 3"):
-        clock.now_s = 7.0
-        assert activity.between(1.0, 5.0) == (
-            Span("over", 0.0, 1000.0),
-            Span("plan 3", 1000.0, 4000.0),
-        )
-    assert activity.between(1.0, 8.0)[1:] == (Span("plan 3", 1000.0, 6000.0),)
-
-
-def test_an_iteration_that_is_traced_shows_what_was_done_beside_it(clock: Clock) -> None:
-    activity = PlannerActivity()
-    act(activity, clock, "plan 8", 5.0)
-    (plan, _), (trace, _) = example_plans(0), example_traces(0)
-    begun_s = 5.0 - 1e-3  # a millisecond of the planning lies in the iteration
-    taken = TakenPlan(b"bytes", plan, (), waited_ms=0.0, plans_ahead=0)
-    executed = ExecutedIteration(
-        taken, trace, begun_s, is_first_shard=True, planning=PlanningFacts()
-    )
-    found = executed.rank_trace(activity)
-    assert found.data == b"bytes"
-    assert replace(found.trace, planning=()) == trace
-    [span] = found.trace.planning
-    assert (span.label, span.start_ms) == ("plan 8", 0.0)
-    assert span.end_ms == pytest.approx(1.0)
-    clock.now_s = begun_s + 1e-3 * max(trace.end_ms)
-    act(activity, clock, "after its end", 9.0)
-    assert len(executed.rank_trace(activity).trace.planning) == 1

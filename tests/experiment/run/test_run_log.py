@@ -87,15 +87,17 @@ def test_settings_of_updates_that_change_are_told(
 
 def traced(iteration: int) -> list[RankTrace]:
     plans = encode_plans(example_plans(iteration))
-    return list(map(RankTrace, plans, example_traces(iteration)))
+    return list(zip(plans, example_traces(iteration), strict=True))
 
 
 @contextmanager
-def log_of(folder: Path) -> Iterator[RunLog]:
+def log_of(folder: Path, n_shards: int = 1) -> Iterator[RunLog]:
     lock = RunLock(folder, "")
     lock.acquire()
     try:
-        yield log_in(trained_for(10), folder, lock, placement=Placement((2, 2)))
+        cluster = tiny_experiment(n_shards=n_shards).cluster
+        config = trained_for(10).model_copy(update={"cluster": cluster})
+        yield log_in(config, folder, lock, placement=Placement((2, 2)))
     finally:
         lock.release()
 
@@ -110,6 +112,15 @@ def test_every_trace_is_written_when_the_log_is_closed(tmp_path: Path) -> None:
     padding = {bar.shares.padding for t in run.timelines() for bar in t.measured if bar.shares}
     assert all(0 < share < 1 for share in padding)
     assert len(list(run.records())) == len(list((tmp_path / "run" / "plans").iterdir())) == 5
+
+
+def test_only_the_first_shard_of_a_stage_is_drawn(tmp_path: Path) -> None:
+    with log_of(tmp_path / "run", n_shards=2) as log:
+        twice = [each for each in traced(0) for _ in range(2)]
+        log.add(iteration_result(0), SAMPLES, twice, 500.0)
+        log.close()
+    (timeline,) = RunFolder.open(tmp_path / "run").timelines()
+    assert len(timeline.measured) == sum(len(trace.start_ms) for trace in example_traces(0))
 
 
 def test_a_trace_that_cannot_be_written_ends_the_run_at_the_next(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
@@ -25,8 +25,7 @@ from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.trace import IterationTrace
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.run.plan_ahead import PlannerActivity, PlanningFacts
+from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.print_error import print_error, warn
 from dynapipe_hpc.plan.memory import peak_bytes, stored_peak_bytes
@@ -50,12 +49,8 @@ class TakenPlan:
     plans_ahead: int
 
 
-@dataclass(frozen=True, slots=True)
-class RankTrace:
-    """Encoded plan and trace of an iteration, as a rank sends them to be written."""
-
-    data: bytes
-    trace: IterationTrace
+RankTrace = tuple[bytes, IterationTrace]
+"""Encoded plan and trace of an iteration, as a rank sends them to be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +59,12 @@ class ExecutedIteration:
 
     taken: TakenPlan
     trace: IterationTrace
-    start_s: float  # by `time.perf_counter`
-    is_first_shard: bool
     planning: PlanningFacts
+    is_first_shard: bool
 
     @property
     def plan(self) -> RankPlan:
         return self.taken.plan
-
-    def rank_trace(self, activity: PlannerActivity) -> RankTrace:
-        """Plan and trace of the iteration, with the activity of the rank's planner meanwhile."""
-        planning = activity.between(self.start_s, self.start_s + 1e-3 * max(self.trace.end_ms))
-        return RankTrace(self.taken.data, replace(self.trace, planning=planning))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +108,6 @@ class IterationResult(IterationNumbers):
             last_pass_ms=float(ends_ms[are_passes].max(initial=0.0)),
             preferences=tuple(each * is_first_shard for each in trace.preferences),
         )
-
-    def all_reduce(self, job: Job) -> Self:
-        """The numbers of all ranks, which call this together."""
-        return all_reduce_fields(self, job)
 
 
 def _predicted_peak_bytes(plan: RankPlan, *, whole: bool) -> int:
@@ -172,17 +157,19 @@ _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?|\+(\d{1,9})")
 NOTHING = (-1, -1)
 
 
-class TraceRequest:
-    """The file of one run folder; it is removed when it has been read.
+class Traces:
+    """Choice of the iterations that are traced: the first ones, and those of requests.
 
-    It holds the first and the last iteration, `120-130`, one iteration, `120`, or a number of
-    iterations from the current one on, `+10`.
+    A request is a file of the run folder, which is removed when it has been read. It holds the
+    first and the last iteration, `120-130`, one iteration, `120`, or a number of iterations from
+    the current one on, `+10`.
     """
 
-    def __init__(self, folder: Path, *, is_read: bool = True) -> None:
+    def __init__(self, folder: Path, n_first: int, *, is_read: bool = True) -> None:
         """Looks into a run folder whenever `take` is called, on the rank that reads requests."""
         self._path = folder / NAME
         self._is_usable = is_read
+        self._n_first, self._requested = n_first, range(0)
 
     def take(self, iteration: int) -> tuple[int, int]:
         """The first and the last iteration that a new request names; `NOTHING` without one.
@@ -208,6 +195,12 @@ class TraceRequest:
         print_error(f"{NAME}: iterations {first} to {last} are traced")
         return first, last
 
+    def are_wanted(self, result: IterationResult) -> bool:
+        """Whether an iteration is traced, which all ranks know from the combined result."""
+        if result.trace_last >= 0:
+            self._requested = range(result.trace_first, result.trace_last + 1)
+        return result.iteration < self._n_first or result.iteration in self._requested
+
 
 def _parse(text: str, iteration: int) -> tuple[int, int]:
     match = _RANGE.fullmatch(text)
@@ -220,34 +213,3 @@ def _parse(text: str, iteration: int) -> tuple[int, int]:
     if last < max(first, iteration):
         raise InputError(f"{quoted(text)} has no iteration from {iteration} on; write +10")
     return max(first, iteration), last
-
-
-class Traces:
-    """Traces of a run, which the first rank writes."""
-
-    def __init__(
-        self, job: Job, config: ExperimentConfig, output: Path, activity: PlannerActivity
-    ) -> None:
-        """Gathers traces of the first shard's ranks."""
-        self._job, self._activity = job, activity
-        self._n_first, self._n_shards = config.report.trace_iterations, config.cluster.n_shards
-        self._request = TraceRequest(output, is_read=job.is_first)
-        self._traced_range = range(0)
-
-    def take_request(self, iteration: int) -> tuple[int, int]:
-        """The iterations that a new request wants, see `TraceRequest.take`."""
-        return self._request.take(iteration)
-
-    def gather_if_wanted(
-        self, executed: ExecutedIteration, result: IterationResult
-    ) -> list[RankTrace]:
-        """The traces of an iteration on the first rank; none elsewhere, or if it is not traced.
-
-        All ranks call this together, and know from the combined result whether they gather.
-        """
-        if result.trace_last >= 0:
-            self._traced_range = range(result.trace_first, result.trace_last + 1)
-        iteration = result.iteration
-        if iteration >= self._n_first and iteration not in self._traced_range:
-            return []
-        return self._job.gather(executed.rank_trace(self._activity))[:: self._n_shards]

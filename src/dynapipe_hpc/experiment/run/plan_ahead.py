@@ -1,15 +1,13 @@
-"""Background planning of future iterations, what it does when, and when it begins nothing."""
+"""Background planning of future iterations, and when it begins nothing."""
 
 import platform
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
-from dynapipe_hpc.executor.trace import Span
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.schedule.outlier import Outlier
@@ -44,43 +42,6 @@ class QuietPeriod:
         One that is longer has an evaluation or a checkpoint in it, and threads may as well work.
         """
         self._over.wait(_MAX_S)
-
-
-_MAX_KEPT = 256
-
-
-class PlannerActivity:
-    """Recent activity of a planning thread, for other threads to read.
-
-    The thread that plans writes; a write is one operation of the interpreter, so nothing is locked.
-    """
-
-    def __init__(self) -> None:
-        self._done: deque[tuple[str, float, float]] = deque(maxlen=_MAX_KEPT)
-        self._current: tuple[str, float] | None = None
-
-    @contextmanager
-    def doing(self, label: str) -> Iterator[None]:
-        """Records that the thread does something as long as the context lasts."""
-        started_s = time.perf_counter()
-        self._current = (label, started_s)
-        try:
-            yield
-        finally:
-            self._done.append((label, started_s, time.perf_counter()))
-            self._current = None
-
-    def between(self, start_s: float, end_s: float) -> tuple[Span, ...]:
-        """Activity between two times of `time.perf_counter`, cut there; the first becomes 0."""
-        current = self._current
-        known = list(self._done)
-        if current is not None and current[1] not in {started_s for _, started_s, _ in known}:
-            known.append((*current, end_s))
-        return tuple(
-            Span(label, 1e3 * (max(begun, start_s) - start_s), 1e3 * (min(over, end_s) - start_s))
-            for label, begun, over in known
-            if begun < end_s and over > start_s
-        )
 
 
 class StoppedError(Exception):
@@ -125,7 +86,6 @@ class PlanAhead:
         `make_plans` returns the plans of an iteration, and facts but for the time, taken here.
         """
         self._facts: dict[int, PlanningFacts] = {}
-        self.activity = PlannerActivity()
         self._make_plans = make_plans
         self._store = store
         self._iterations = iterations
@@ -155,20 +115,17 @@ class PlanAhead:
 
     def _serve(self, iteration: int) -> None:
         try:
-            with self.activity.doing(f"plan {iteration}"):
-                plans = self._plan(iteration)
+            plans = self._plan(iteration)
             # The largest first: if the store refuses any plan, it is this one.
             first, *others = sorted(range(len(plans)), key=lambda rank: -len(plans[rank]))
-            with self.activity.doing(f"wait for room, {iteration}"):
-                self._retry_until_room(self._store.put, iteration, first, plans[first])
+            self._retry_until_room(self._store.put, iteration, first, plans[first])
         except StoppedError:
             raise
         except Exception as error:  # executors must not wait for the plan, whatever the error
             self._fail(iteration, f"{type(error).__name__} on {platform.node()}: {error}")
             raise StoppedError from error
-        with self.activity.doing(f"store {iteration}"):
-            for rank in others:
-                self._retry_until_room(self._store.put, iteration, rank, plans[rank])
+        for rank in others:
+            self._retry_until_room(self._store.put, iteration, rank, plans[rank])
 
     def _plan(self, iteration: int) -> list[bytes]:
         started_s = time.thread_time()

@@ -54,7 +54,7 @@ class Plans:
         share = [k for k in iterations if store.planner_of(k) == job.rank]
         plan_of_rank = [config.cluster.plan_of(rank) for rank in range(job.size)]
         self._planning = PlanAhead(self._make, store, share, plan_of_rank)
-        self.activity, self.take_facts = self._planning.activity, self._planning.take_facts
+        self.take_facts = self._planning.take_facts
         self._ahead: deque[Future[TakenPlan]] = deque()
         self._served: TakenPlan | None = None
 

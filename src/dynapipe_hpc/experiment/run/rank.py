@@ -1,6 +1,5 @@
 """A rank of a run: its device, channels, stage and state, and the plans that it executes."""
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -161,14 +160,10 @@ class Rank:
         # Collective, before the first instruction: other plans would deadlock.
         check_same_plans(self.job, iteration, plans_hash(taken.data))
         self.position.start_plan(iteration, taken.data)
-        start_s = time.perf_counter()
         trace = self._execute(taken.plan, plans)
         self.position.enter(Phase.REPORTS, iteration)
         is_first_shard = self.channels.collectives.shard == 0
-        facts = plans.take_facts(iteration)
-        return ExecutedIteration(
-            taken, trace, start_s, is_first_shard=is_first_shard, planning=facts
-        )
+        return ExecutedIteration(taken, trace, plans.take_facts(iteration), is_first_shard)
 
     def run_forward(self, iteration: int, data: bytes, plan: RankPlan) -> None:
         """Executes a plan of forward passes, which no other follows; all ranks together."""

@@ -13,7 +13,12 @@ from dynapipe_hpc.experiment.rank.host_device import HostDevice, prepare_for_hos
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.evaluations import Evaluations, plan_evaluations
 from dynapipe_hpc.experiment.run.forward_passes import train_preferences
-from dynapipe_hpc.experiment.run.iteration import IterationResult, Traces
+from dynapipe_hpc.experiment.run.iteration import (
+    IterationResult,
+    RankTrace,
+    Traces,
+    all_reduce_fields,
+)
 from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_largest_first
 from dynapipe_hpc.experiment.run.open_run import OpenRun, open_run
 from dynapipe_hpc.experiment.run.plans import Plans, open_store
@@ -107,7 +112,7 @@ def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
             line = run_largest_first(rank, plans, config)
             if line and job.is_first:
                 print(line, flush=True)
-        traces = Traces(job, config, run.output, plans.activity)
+        traces = Traces(run.output, config.report.trace_iterations, is_read=job.is_first)
         return train(rank, plans, run.log, evaluations, checkpoints=checkpoints, traces=traces)
 
 
@@ -140,18 +145,21 @@ def train(
             checkpoints.finish()
             with job.fail_together():
                 raise
-        trace_first, trace_last = traces.take_request(iteration)
-        # Ranks may receive a signal at different times, or only one of them: all stop together.
-        result = replace(
+        trace_first, trace_last = traces.take(iteration)
+        own_result = replace(
             IterationResult.from_rank(executed),
             trace_first=trace_first,
             trace_last=trace_last,
             stop_signal=int(job.stop.asked),
             pass_times=plans.pass_times(executed),
-        ).all_reduce(job)
+        )
+        # Ranks may receive a signal at different times, or only one of them: all stop together.
+        result = all_reduce_fields(own_result, job)
         notes = plans.learn(result.pass_times)
         elapsed_ms = 1e3 * (time.perf_counter() - start_s)
-        traced = traces.gather_if_wanted(executed, result)
+        traced = list[RankTrace]()
+        if traces.are_wanted(result):
+            traced = job.gather((executed.taken.data, executed.trace))
         if log:
             log.note(iteration, notes)
             log.add(result, executed.taken.samples, traced, elapsed_ms)

@@ -100,6 +100,7 @@ class RunLog:
         self._trackers = open_trackers(output, config.report, self._folder.config, n_done)
         self._pace = Pace(config.training.n_iterations, tokens)
         self._n_done, self._log_every = n_done, config.report.log_every
+        self._n_shards = config.cluster.n_shards
 
     def add(
         self,
@@ -110,7 +111,8 @@ class RunLog:
     ) -> None:
         """Adds an iteration with its global batch, which is written when the next has begun.
 
-        `traces` are those of the first shard's ranks if they are to be written, or none.
+        `traces` are those of all ranks if they are to be written, or none; of the shards of a stage
+        the first is written.
         """
         self.flush()
         record = self._pace.record(numbers, measured_ms)
@@ -157,7 +159,8 @@ class RunLog:
             self._trace(traces, samples)
 
     def _trace(self, traces: Sequence[RankTrace], samples: Sequence[Sample]) -> None:
-        plans, measured = [decode(each.data) for each in traces], [each.trace for each in traces]
+        of_stages = traces[:: self._n_shards]
+        plans, measured = [decode(data) for data, _ in of_stages], [trace for _, trace in of_stages]
         self._folder.add_trace(plans, measured, self._work.shares(plans, samples))
 
     def close(self) -> None:
