@@ -694,8 +694,8 @@ ANY_DECODER = (
     ),
     Mutant(
         "experiment/config.py",
-        "        if self.model.has_own_layers:\n            return self\n        family",
-        "        return self\n        family",
+        "if not model.has_own_layers:",
+        "if False:",
         "keys that layers of a library do not follow",
         CONFIG,
     ),

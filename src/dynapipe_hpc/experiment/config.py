@@ -1,5 +1,7 @@
 """The configuration of an experiment: its tables, and the checks that span them."""
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Self
 
 from pydantic import Field, model_validator
@@ -98,172 +100,134 @@ class ExperimentConfig(ConfigTable):
         planner = self.planner.model_copy(update={"batch": batch})
         return self.model_copy(update={"planner": planner})
 
-    @model_validator(mode="after")
-    def _check_samples_fit_the_model(self) -> Self:
-        multiple = self.planner.document_multiple
-        row_tokens = padded(self.data.max_tokens, multiple)
-        if row_tokens > self.model.max_tokens:
-            raise ValueError(
-                f"data.max_tokens ({self.data.max_tokens}) needs rows of {row_tokens} tokens, "
-                f"padded to a multiple of {multiple}, but model.max_tokens "
-                f"({self.model.max_tokens}) is less; raise it to at least {row_tokens} or "
-                "lower data.max_tokens"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_layers_of_a_library_run_whole(self) -> Self:
-        if self.model.has_own_layers:
-            return self
-        family = f"model.family = {self.model.family!r}"
-        refused = {
-            f"cluster.n_shards is {self.cluster.n_shards}": self.cluster.n_shards > 1,
-            "planner.cost.recompute has 'selective'": ("selective" in self.planner.cost.recompute),
-        }
-        for problem, is_set in refused.items():
-            if is_set:
-                raise ValueError(
-                    f"{problem}, but the layers of {family} are those of a library, which run "
-                    "whole; leave it out, or take a family of this package (docs/huggingface.md)"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _check_model_has_slices(self) -> Self:
-        if self.planner.slice_tokens and (obstacle := self.model.slices_obstacle):
-            raise ValueError(
-                f"planner.batch.slices is {self.planner.slice_tokens}, but samples of family "
-                f"{self.model.family!r} cannot be cut into slices, as {obstacle}; leave it out, "
-                "and cut long samples with data.max_tokens"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_pairs_lie_in_packed_rows(self) -> Self:
-        if self.training.preference_loss is None:
-            return self
-        objective = f'training.objective is "{self.training.objective}"'
-        if obstacle := self.model.pairs_obstacle:
-            raise ValueError(
-                f"{objective}, but answers of a preference pair cannot share their prompt in "
-                f"family {self.model.family!r}, as {obstacle}; take a decoder-only model, without "
-                "soft caps"
-            )
-        if self.planner.plainest_layout is not Layout.PACKED:
-            raise ValueError(
-                f"{objective}, but only packed rows hold preference pairs, whose answers share "
-                'their prompt; set planner.batch.layouts = ["packed"], or a packed rule'
-            )
-        if self.planner.slice_tokens:
-            raise ValueError(
-                f"{objective}, but planner.batch.slices is {self.planner.slice_tokens}, and "
-                "preference pairs cannot be cut into slices; leave it out"
-            )
-        if self.data.long_samples == "cut_input_end":
-            raise ValueError(
-                f'{objective}, but data.long_samples is "cut_input_end", and answers follow from '
-                'the end of a prompt; set it to "cut_input", which cuts the start'
-            )
-        if self.data.loss_on == "all":
-            raise ValueError(
-                f'{objective}, but data.loss_on is "all", and only answers are compared; set it to '
-                '"targets", or leave it out'
-            )
-        if self.data.lengths is not None:
-            raise ValueError(
-                f"{objective}, but [data.lengths] draws no preference pairs; name a dataset in "
-                "data.dataset"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_init_optimizer_needs_init_from(self) -> Self:
-        if self.training.init_optimizer and self.model.init_from is None:
-            raise ValueError(
-                "training.init_optimizer is true, but there is no model.init_from whose optimizer "
-                "it could be; name a checkpoint there, or leave init_optimizer out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_keep_best_needs_evaluation(self) -> Self:
-        if self.checkpoint.keep_best and self.evaluation is None:
-            raise ValueError(
-                "checkpoint.keep_best is true, but there is no [evaluation] table that says on "
-                "which samples a state is the best; add one, or set keep_best to false"
-            )
-        return self
-
     @property
     def held_out(self) -> float:
         """Share of the training samples that is held out for evaluation; 0 if none is."""
         return (self.evaluation.held_out if self.evaluation else None) or 0.0
 
     @model_validator(mode="after")
-    def _check_every_stage_has_a_layer(self) -> Self:
-        if self.cluster.n_stages > self.model.n_all_layers:
-            raise ValueError(
-                f"cluster.n_stages ({self.cluster.n_stages}) exceeds model.n_layers "
-                f"({self.model.layers_text}); a stage needs at least one layer"
-            )
+    def _check_tables_together(self) -> Self:
+        for problem in chain(_problems_of_samples(self), _problems_of_shards(self)):
+            raise ValueError(problem)
         return self
 
-    @model_validator(mode="after")
-    def _check_layers_per_stage_has_n_stages(self) -> Self:
-        placed = self.model.layers_per_stage
-        if placed and len(placed) != self.cluster.n_stages:
-            raise ValueError(
-                f"model.layers_per_stage names {len(placed)} stages, but cluster.n_stages is "
-                f"{self.cluster.n_stages}; change either, or leave layers_per_stage out"
-            )
-        return self
 
-    @model_validator(mode="after")
-    def _check_shards_divide_layers(self) -> Self:
-        n_shards = self.cluster.n_shards
-        for name in self.model.divisible_by_shards:
-            size = getattr(self.model, name)
-            if size is not None and size % n_shards:
-                raise ValueError(
-                    f"cluster.n_shards ({n_shards}) does not divide model.{name} ({size}): every "
-                    "shard takes an equal part of heads and inner widths; set it to a "
-                    f"multiple, {-(-size // n_shards) * n_shards} for one, or change n_shards"
-                )
-        return self
+def _problems_of_samples(config: ExperimentConfig) -> Iterator[str]:
+    """Contradictions between samples, plans and training."""
+    data, model, planner, training = config.data, config.model, config.planner, config.training
+    multiple = planner.document_multiple
+    row_tokens = padded(data.max_tokens, multiple)
+    if row_tokens > model.max_tokens:
+        yield (
+            f"data.max_tokens ({data.max_tokens}) needs rows of {row_tokens} tokens, "
+            f"padded to a multiple of {multiple}, but model.max_tokens "
+            f"({model.max_tokens}) is less; raise it to at least {row_tokens} or "
+            "lower data.max_tokens"
+        )
+    if planner.slice_tokens and (obstacle := model.slices_obstacle):
+        yield (
+            f"planner.batch.slices is {planner.slice_tokens}, but samples of family "
+            f"{model.family!r} cannot be cut into slices, as {obstacle}; leave it out, "
+            "and cut long samples with data.max_tokens"
+        )
+    if training.preference_loss is not None and (problem := _problem_of_pairs(config)):
+        yield f'training.objective is "{training.objective}", but {problem}'
+    if training.init_optimizer and model.init_from is None:
+        yield (
+            "training.init_optimizer is true, but there is no model.init_from whose optimizer "
+            "it could be; name a checkpoint there, or leave init_optimizer out"
+        )
+    if config.checkpoint.keep_best and config.evaluation is None:
+        yield (
+            "checkpoint.keep_best is true, but there is no [evaluation] table that says on "
+            "which samples a state is the best; add one, or set keep_best to false"
+        )
 
-    @model_validator(mode="after")
-    def _check_split_backward_excludes_sequence_parallel(self) -> Self:
-        if self.planner.schedule.split_backward and self.cluster.sequence_parallel:
-            raise ValueError(
-                "planner.schedule.split_backward and cluster.sequence_parallel are both true: the "
-                "gradients of weights need tokens of all shards, which would have to be gathered "
-                "again, or kept whole until then; set either to false"
-            )
-        return self
 
-    @model_validator(mode="after")
-    def _check_split_backward_has_room(self) -> Self:
-        model = self.model
-        splits = self.planner.schedule.split_backward
-        if splits and isinstance(model, TransformersShape) and model.has_relu:
-            raise ValueError(
-                f"planner.schedule.split_backward is true, but layers of this {model.model_type} "
-                "have a ReLU, which keeps too little for the gradients that would wait; set it to "
-                "false"
-            )
-        return self
+def _problem_of_pairs(config: ExperimentConfig) -> str:
+    """Reason why preference pairs, whose answers share their prompt, cannot be trained."""
+    if obstacle := config.model.pairs_obstacle:
+        return (
+            "answers of a preference pair cannot share their prompt in family "
+            f"{config.model.family!r}, as {obstacle}; take a decoder-only model, without soft caps"
+        )
+    if config.planner.plainest_layout is not Layout.PACKED:
+        return (
+            "only packed rows hold preference pairs, whose answers share their prompt; set "
+            'planner.batch.layouts = ["packed"], or a packed rule'
+        )
+    if config.planner.slice_tokens:
+        return (
+            f"planner.batch.slices is {config.planner.slice_tokens}, and preference pairs cannot "
+            "be cut into slices; leave it out"
+        )
+    if config.data.long_samples == "cut_input_end":
+        return (
+            'data.long_samples is "cut_input_end", and answers follow from the end of a prompt; '
+            'set it to "cut_input", which cuts the start'
+        )
+    if config.data.loss_on == "all":
+        return (
+            'data.loss_on is "all", and only answers are compared; set it to "targets", or leave '
+            "it out"
+        )
+    if config.data.lengths is not None:
+        return "[data.lengths] draws no preference pairs; name a dataset in data.dataset"
+    return ""
 
-    @model_validator(mode="after")
-    def _check_every_shard_has_token_ids(self) -> Self:
-        n_shards, vocab_size = self.cluster.n_shards, self.model.vocab_size
-        if (n_shards - 1) * self.model.ids_per_shard(n_shards) >= vocab_size:
-            raise ValueError(
-                f"model.vocab_size ({vocab_size}) leaves the last of cluster.n_shards "
-                f"({n_shards}) without token ids, as every shard takes "
-                f"{self.model.ids_per_shard(n_shards)}; lower n_shards, or raise vocab_size to "
-                f"{n_shards * self.model.ids_per_shard(n_shards)}"
+
+def _problems_of_shards(config: ExperimentConfig) -> Iterator[str]:
+    """Contradictions between a model and its division over stages and shards."""
+    cluster, model, planner = config.cluster, config.model, config.planner
+    n_shards, splits = cluster.n_shards, planner.schedule.split_backward
+    if not model.has_own_layers:
+        refused = {
+            f"cluster.n_shards is {n_shards}": n_shards > 1,
+            "planner.cost.recompute has 'selective'": "selective" in planner.cost.recompute,
+        }
+        for problem in (each for each, is_set in refused.items() if is_set):
+            yield (
+                f"{problem}, but the layers of model.family = {model.family!r} are those of a "
+                "library, which run whole; leave it out, or take a family of this package "
+                "(docs/huggingface.md)"
             )
-        return self
+    if cluster.n_stages > model.n_all_layers:
+        yield (
+            f"cluster.n_stages ({cluster.n_stages}) exceeds model.n_layers "
+            f"({model.layers_text}); a stage needs at least one layer"
+        )
+    placed = model.layers_per_stage
+    if placed and len(placed) != cluster.n_stages:
+        yield (
+            f"model.layers_per_stage names {len(placed)} stages, but cluster.n_stages is "
+            f"{cluster.n_stages}; change either, or leave layers_per_stage out"
+        )
+    sizes = {name: getattr(model, name) for name in model.divisible_by_shards}
+    for name, size in sizes.items():
+        if size is not None and size % n_shards:
+            yield (
+                f"cluster.n_shards ({n_shards}) does not divide model.{name} ({size}): every "
+                "shard takes an equal part of heads and inner widths; set it to a "
+                f"multiple, {-(-size // n_shards) * n_shards} for one, or change n_shards"
+            )
+    if splits and cluster.sequence_parallel:
+        yield (
+            "planner.schedule.split_backward and cluster.sequence_parallel are both true: the "
+            "gradients of weights need tokens of all shards, which would have to be gathered "
+            "again, or kept whole until then; set either to false"
+        )
+    if splits and isinstance(model, TransformersShape) and model.has_relu:
+        yield (
+            f"planner.schedule.split_backward is true, but layers of this {model.model_type} "
+            "have a ReLU, which keeps too little for the gradients that would wait; set it to false"
+        )
+    each_ids = model.ids_per_shard(n_shards)
+    if (n_shards - 1) * each_ids >= model.vocab_size:
+        yield (
+            f"model.vocab_size ({model.vocab_size}) leaves the last of cluster.n_shards "
+            f"({n_shards}) without token ids, as every shard takes {each_ids}; lower n_shards, or "
+            f"raise vocab_size to {n_shards * each_ids}"
+        )
 
 
 def any_placement(config: ExperimentConfig) -> Placement:
