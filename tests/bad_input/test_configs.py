@@ -106,11 +106,6 @@ VALUES: dict[str, str] = {
     "cluster.link.bytes_per_ms=0": "≥ 1",
     "planner.cost.kind=guess": "'analytic'",
     "planner.cost.launch_ms=nan": "finite|> 0",
-    "planner.cost.state_factor=4": "no such key any more: it follows from training.dtype",
-    "training.optimizer=adafactor": "no such key any more: it is AdamW; .*zero_stage = 1",
-    "training.adafactor.relative_step=true": "no such key any more: the optimizer is AdamW",
-    "planner.search.refinement=1": "no such key any more: it follows from planner.search.effort",
-    "planner.cost.element_bytes=2": "no such key any more: it follows from training.dtype",
     "planner.cost.path=table.h5": "path = 'table.h5': kind is 'analytic', and only 'profiled' has",
     "planner.cost={kind='profiled'}": "planner.cost.path is missing",
     "planner.cost={kind='profiled', path='none.h5'}": "not a cost table: No such file",
@@ -130,7 +125,6 @@ VALUES: dict[str, str] = {
     "training.loss_weighting=fair": "'token'",
     "store.plan_bytes=8": "≥ 1024",
     "store.timeout_s=inf": "finite",
-    "report.wandb_mode=online": "no such key any more: set WANDB_MODE in the environment",
 }
 
 

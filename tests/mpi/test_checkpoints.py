@@ -261,18 +261,3 @@ def test_another_experiment_is_refused(path: Path, capfd: pytest.CaptureFixture[
         assert (
             "was written with training.seed = 7, but now it is 8; restore the old value, or" in told
         )
-
-
-def test_samples_are_used_as_before_there_was_a_choice(
-    path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    training = Training(path, CheckpointConfig(every=1))
-    training.checkpoints.save_now(1)
-    same = {**FACTS, "data.long_samples": "cut_targets"}
-    assert find_resume_point(training.job, training.folder, same) is not None
-    with pytest.raises(SystemExit) as ended:
-        find_resume_point(training.job, training.folder, {**FACTS, "data.long_samples": "drop"})
-    assert ended.value.code == 2
-    if RANK == 0:
-        told = "was written with data.long_samples = 'cut_targets', but now it is 'drop'; restore"
-        assert told in capfd.readouterr().err

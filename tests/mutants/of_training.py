@@ -84,8 +84,8 @@ TRAINING = (
            "preferences cannot continue when the model they began with goes on", RESUME),
     Mutant("experiment/run/resume.py", "file.content_sha256 for file in dataset.files", "",
            "a run continues with other tokens of equal lengths", RESUME),
-    Mutant("experiment/run/resume.py", "in {**stored, **_BEFORE, **stored, **model}.items()",
-           "in {**_BEFORE, **stored, **model}.items()",
+    Mutant("experiment/run/resume.py", "in {**stored, **current}:",
+           "in {**current, **stored}:",
            "the message names a key that was not changed", RESUME),
     # loss
     Mutant("training/token_loader.py", "1 / (len(samples) * counts[s.sample_id])",

@@ -21,7 +21,6 @@ def folder(path: Path, *files: str) -> Path:
         (("tokenizer.json",), "it is a tokenizer of Hugging Face"),
         (("adapter_config.json",), "it is adapters for peft"),
         (("checkpoint.json", "huggingface/config.json"), "it is a checkpoint; name the folder of"),
-        (("config.toml", "machine.json", "iterations.csv"), "it is a run of version 0.1 or earl"),
         (("config.toml",), "it is a configuration of which no run has begun here"),
         (("a.h5", "notes.txt"), "it holds datasets or cost tables"),
         (("notes.txt",), "it holds no file of a run"),

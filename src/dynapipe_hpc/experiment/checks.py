@@ -23,7 +23,6 @@ from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, cos
 _MUST_AGREE = {
     "dtype": "training.dtype",
     "device": "training.device",
-    "optimizer": "the optimizer",
     "sequence_parallel": "cluster.sequence_parallel",
 }
 _SHOULD_AGREE = (
@@ -83,7 +82,6 @@ def configured(config: ExperimentConfig) -> dict[str, str]:
         "ranks": str(config.cluster.n_ranks),
         "threads": str(config.training.threads),
         "dtype": config.training.dtype,
-        "optimizer": "adamw",  # older tables may be of another
         "zero_stage": str(config.cluster.zero_stage),
         "sequence_parallel": str(config.cluster.sequence_parallel),
         "shard_sums": config.cluster.shard_sums,

@@ -13,19 +13,6 @@ from dynapipe_hpc.data.errors import quoted
 from dynapipe_hpc.experiment.config_keys import KeyTable, key_tables, one_of
 
 Tables = dict[str, Any]
-_REMOVED = {
-    "planner.cost.element_bytes": "it follows from training.dtype; set that, and leave this out",
-    "planner.cost.state_factor": "it follows from training.dtype, or is in the cost table; leave "
-    "it out",
-    "planner.search.refinement": "it follows from planner.search.effort; set that, and leave this "
-    "out",
-    "training.adafactor": "the optimizer is AdamW; leave this out, and divide its state among "
-    "replicas with cluster.zero_stage = 1",
-    "training.optimizer": "it is AdamW; leave this out, and divide its state among replicas with "
-    "cluster.zero_stage = 1",
-    "report.wandb_mode": "set WANDB_MODE in the environment, and leave this out",
-}
-"""Replacements of keys of older versions."""
 
 
 class Source(NamedTuple):
@@ -68,8 +55,6 @@ def _explain(path: Path, sources: Sequence[Source], tables: Tables, detail: Erro
     names = [part for part in keys if not part.isdigit()]
     variants = [t for t in key_tables() if t.path == ".".join(names[:-1])]
     match kind:
-        case "extra_forbidden" if key in _REMOVED:
-            return f"{source} {key}: there is no such key any more: {_REMOVED[key]}"
         case "extra_forbidden":
             return f"{source} {_unknown(keys, value, variants, chosen)}"
         case "missing" if isinstance(detail["loc"][-1], str):

@@ -272,8 +272,6 @@ def read_mixture(folder: Path) -> Mixture | None:
 _MAX_NAMED = 5
 _OF_A_RUN = "machine.json"
 """A file that every run writes, and nothing else."""
-_EARLIER = "iterations.csv"
-"""A file that runs of earlier versions wrote."""
 _MODEL = "a model of Hugging Face; to see what it writes: dynapipe-hpc generate"
 _KINDS = {
     "checkpoint.json": "a checkpoint; name the folder of its run",
@@ -300,8 +298,6 @@ def _kind(path: Path) -> str:
         return "it does not exist; name the folder of a run"
     if path.is_file():
         return "it is a file; to see what a dataset or a cost table holds: dynapipe-hpc inspect"
-    if (path / _EARLIER).exists():
-        return "it is a run of version 0.1 or earlier; use that version, or begin a new run"
     runs = [each for each in (path.parent, path.parent.parent) if (each / _OF_A_RUN).exists()]
     if runs:
         return f"it is part of a run; name {runs[0]}"

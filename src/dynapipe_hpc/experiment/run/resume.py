@@ -24,19 +24,11 @@ from dynapipe_hpc.training.checkpoint.folder import (
     new_checksum,
 )
 from dynapipe_hpc.training.checkpoint.part_files import check_part, read_tensors
-from dynapipe_hpc.training.huggingface.origin import HASH_FACT, shape_of
+from dynapipe_hpc.training.huggingface.origin import HASH_FACT
 
 T = TypeVar("T")
 FIXED_TRAINING = ("objective", "seed", "dtype", "loss_weighting")
 _FREE_DATA = {"dataset", "mixture", "check_tokenizer"}
-_BEFORE = {
-    "data.long_samples": "cut_targets",
-    "data.loss_on": "marked",
-    "evaluation.held_out": 0.0,
-    "training.optimizer": "adamw",
-    "training.objective": "cross_entropy",
-}
-"""Values of facts that older checkpoints do not store, as their keys did not exist yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +74,6 @@ def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | N
         **{f"data.{key}": value for key, value in data.items()},
         **{f"model.{key}": value for key, value in config.model.sizes.items()},
         **{f"training.{key}": training[key] for key in FIXED_TRAINING},
-        "training.optimizer": "adamw",  # older checkpoints may be of another
         **{f"training.preferences.{key}": value for key, value in settings.items()},
         "evaluation.held_out": config.held_out,
         **drawn,
@@ -168,8 +159,7 @@ def _samples_of(dataset: Dataset) -> Facts:
         checksum.update(np.ascontiguousarray(each, np.int64).data)
     checksum.update(f"{dataset.vocab_size} {dataset.eos_id}".encode())
     for file in dataset.files:
-        if file.start_id != file.eos_id:  # the only start token of older datasets
-            checksum.update(f"{file.start_id}".encode())
+        checksum.update(f"{file.start_id}".encode())
     if len(dataset.spans.starts):
         for bounds in (dataset.spans.offsets, dataset.spans.starts, dataset.spans.ends):
             checksum.update(np.ascontiguousarray(bounds, np.int64).data)
@@ -198,16 +188,12 @@ def check_share(path: Path, job: Job) -> Description:
 
 def check_facts(path: Path, stored: Facts, current: Facts) -> None:
     """Refuses a checkpoint of another experiment."""
-    # What a checkpoint leaves out of its model, or what is null there, has the default.
-    sizes = shape_of(path, stored).sizes if "model.n_layers" in stored else {}
-    model = {f"model.{key}": value for key, value in sizes.items()}
     # Stored facts first: what is not stored may differ as a consequence of one of them.
-    for key, value in {**stored, **_BEFORE, **stored, **model}.items():
+    for key in {**stored, **current}:
         # Only adapters need the weights again; preferences have a file.
         is_kept = key == HASH_FACT and current.get("model.lora") is None
-        decides_nothing = is_kept or (key in _BEFORE and key not in current)
-        if not decides_nothing and current.get(key) != value:
+        if not is_kept and current.get(key) != stored.get(key):
             raise InputError(
-                f"{path}: was written with {key} = {value!r}, but now it is "
+                f"{path}: was written with {key} = {stored.get(key)!r}, but now it is "
                 f"{current.get(key)!r}; restore the old value, or name another run folder"
             )
