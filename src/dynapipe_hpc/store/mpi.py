@@ -8,16 +8,11 @@ from dynapipe_hpc.store.config import ProgressChoice
 from dynapipe_hpc.store.mpi_memory import MpiMemory, poll
 from dynapipe_hpc.store.plan_store import (
     PlannerTurns,
-    closed_error,
     damaged_plan_error,
     no_plan_error,
     no_room_error,
-    not_the_planner_error,
-    not_the_reader_error,
-    order_error,
     planner_failed_error,
     too_large_error,
-    unknown_rank_error,
 )
 from dynapipe_hpc.store.progress import AccessProgress, ProgressThread, choose_progress
 from dynapipe_hpc.store.ring_layout import (
@@ -138,9 +133,7 @@ class MpiPlanStore:
         self._turns = PlannerTurns(comm.Get_size(), capacity, first_iteration)
         self._plan_bytes = plan_bytes
         self._rank = comm.Get_rank()
-        self._n_put = [0] * self._turns.n_ranks
         self._next_take = first_iteration
-        self._is_closed = False
         # From here to the outboxes every line is collective, in the same order on all ranks.
         on_host = _ranks_of_host(comm, host)
         self._hosts = Hosts(_leaders(comm, on_host))
@@ -179,9 +172,6 @@ class MpiPlanStore:
         self._publish(iteration, rank, (MessageKind.FAILURE, message), timeout_s)
 
     def take(self, iteration: int, rank: int, timeout_s: float) -> bytes:
-        self._check_reader(rank)
-        if iteration != self._next_take:
-            raise order_error("take", iteration, rank, self._next_take)
         if not poll(lambda: self._has_come(iteration), _SHARE_OF_WAIT_FOR_PLAN, timeout_s):
             raise no_plan_error(self._turns, iteration, rank, timeout_s)
         kind, message = self._receive(iteration)
@@ -190,8 +180,7 @@ class MpiPlanStore:
             raise planner_failed_error(iteration, self.planner_of(iteration), reason)
         return message
 
-    def plans_ahead(self, rank: int) -> int:
-        self._check_reader(rank)
+    def plans_ahead(self, rank: int) -> int:  # noqa: ARG002 - each rank asks of its own
         first = iteration = self._next_take
         while iteration < first + self.capacity and self._is_ready(iteration):
             iteration += 1
@@ -199,7 +188,6 @@ class MpiPlanStore:
 
     def close(self) -> None:
         """Releases the memory; called by all ranks together when no thread uses the store."""
-        self._is_closed = True
         self._far.close()  # first: its windows are over the memory of the near rings
         self._near.close()
 
@@ -222,7 +210,6 @@ class MpiPlanStore:
         return Outbox(memory, owner, self._layout_of(leader))
 
     def _publish(self, iteration: int, rank: int, message: Message, timeout_s: float) -> None:
-        self._check_planner(iteration, rank)
         outbox = self._outboxes[self._hosts.leader_of[rank]]
         place, number = self._hosts.place_of[rank], self._number(iteration)
         if not poll(
@@ -234,7 +221,6 @@ class MpiPlanStore:
             raise no_room_error(self._turns, iteration, rank, timeout_s)
         # No rank of the host sees it before the message of the last of them is added.
         outbox.add(place, number, message)
-        self._n_put[rank] += 1
 
     def _receive(self, iteration: int) -> tuple[MessageKind, bytes]:
         number, place = self._number(iteration), self._hosts.place_of[self._rank]
@@ -262,25 +248,6 @@ class MpiPlanStore:
 
     def _number(self, iteration: int) -> int:
         return iteration - self._turns.first
-
-    def _check_planner(self, iteration: int, rank: int) -> None:
-        self._check_use(rank)
-        if self.planner_of(iteration) != self._rank:
-            raise not_the_planner_error(iteration, self._rank, self.planner_of(iteration))
-        if self._turns.number_of(iteration) != self._n_put[rank]:
-            expected = self._turns.iteration_at(self._n_put[rank], like=iteration)
-            raise order_error("put", iteration, rank, expected)
-
-    def _check_reader(self, rank: int) -> None:
-        self._check_use(rank)
-        if rank != self._rank:
-            raise not_the_reader_error(rank, self._rank)
-
-    def _check_use(self, rank: int) -> None:
-        if self._is_closed:
-            raise closed_error()
-        if not 0 <= rank < self._turns.n_ranks:
-            raise unknown_rank_error(rank, self._turns.n_ranks)
 
 
 def _ranks_of_host(comm: MPI.Intracomm, host: int) -> MPI.Intracomm:

@@ -21,10 +21,10 @@ class PlannerFailedError(PlanStoreError):
 class PlanStore(Protocol):
     """A bounded queue of plan bytes per executing rank, in order of iterations.
 
-    Contract: every plan is delivered once, in order and unchanged, starting with a given
-    iteration. `put` of iteration k waits until the rank has taken iteration k - capacity. After
-    `timeout_s`, `put` and `take` raise an error with the reason, leave the store as it was, and
-    may be tried again.
+    Contract: every plan is delivered once, in order and unchanged, starting with a given iteration;
+    planners put, and ranks take, their own in order, each once. `put` of iteration k waits until
+    the rank has taken iteration k - capacity. After `timeout_s`, `put` and `take` raise an error
+    with the reason, leave the store as it was, and may be tried again.
     """
 
     @property
@@ -41,9 +41,7 @@ class PlanStore(Protocol):
 
         Raises:
             PlanStoreTimeoutError: There was no room within `timeout_s`.
-            PlanStoreError: The plan is larger than the store's entries, or out of order (a
-                planner puts its own iterations in order, each once), or the caller is not
-                the iteration's planner.
+            PlanStoreError: The plan is larger than the store's entries.
         """
         ...
 
@@ -57,7 +55,6 @@ class PlanStore(Protocol):
         Raises:
             PlannerFailedError: The planner failed, with its reason.
             PlanStoreTimeoutError: There was no plan within `timeout_s`.
-            PlanStoreError: The iteration is not the rank's next one.
         """
         ...
 
@@ -120,31 +117,8 @@ class PlannerTurns:
         return earliest + number * self.n_planners
 
 
-def order_error(verb: str, iteration: int, rank: int, expected: int) -> PlanStoreError:
-    """Error of a call that repeats or skips an iteration; `verb` is "put" or "take"."""
-    return PlanStoreError(
-        f"cannot {verb} iteration {iteration} of rank {rank}: iteration {expected} is next"
-    )
-
-
 def planner_failed_error(iteration: int, planner: int, reason: str) -> PlannerFailedError:
     return PlannerFailedError(f"rank {planner} could not plan iteration {iteration}: {reason}")
-
-
-def unknown_rank_error(rank: int, n_ranks: int) -> PlanStoreError:
-    return PlanStoreError(f"there is no rank {rank}; the store serves ranks 0 to {n_ranks - 1}")
-
-
-def not_the_planner_error(iteration: int, rank: int, planner: int) -> PlanStoreError:
-    return PlanStoreError(
-        f"rank {rank} cannot put iteration {iteration}: rank {planner} is its planner"
-    )
-
-
-def not_the_reader_error(rank: int, caller: int) -> PlanStoreError:
-    return PlanStoreError(
-        f"rank {caller} cannot take plans of rank {rank}; every rank takes its own"
-    )
 
 
 def too_large_error(iteration: int, rank: int, n_bytes: int, plan_bytes: int) -> PlanStoreError:
@@ -159,10 +133,6 @@ def damaged_plan_error(iteration: int, rank: int, planner: int) -> PlanStoreErro
         f"the plan of iteration {iteration} for rank {rank} from planner {planner} is damaged: its "
         "size, its place or its kind cannot be right"
     )
-
-
-def closed_error() -> PlanStoreError:
-    return PlanStoreError("the plan store is closed")
 
 
 def no_room_error(
