@@ -308,8 +308,7 @@ format: setup
 # --- documentation ------------------------------------------------------------------------
 
 docs-reference: setup
-	$(DYNAPIPE) config --markdown > build/configuration.md
-	mv build/configuration.md docs/configuration.md
+	$(BIN)/python -m tests.configuration_page
 
 DOCS := build/docs
 $(DOCS)/.ready: requirements/docs.txt

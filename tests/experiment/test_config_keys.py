@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from tests.configuration_page import PAGE, config_page
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -79,9 +80,8 @@ def test_descriptions_are_complete() -> None:
     assert texts["model.hidden_size"] == "Width of the residual stream."  # of a parent class
 
 
-def test_the_page_is_current(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    assert page == printed(capsys, "--markdown"), "run make docs-reference"
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == config_page(), "run make docs-reference"
 
 
 def test_every_key_has_an_example() -> None:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     "Prints the keys of a configuration with default, type, limits and unit: all, those of a "
     "table, or one key with its whole description.",
     option("key KEY", "a table or key (default: all tables)", str, nargs="?", default=""),
-    switch("--schema", "print a JSON Schema, for editors", group="form"),
-    switch("--markdown", "print the reference as a page", group="form"),
+    switch("--schema", "print a JSON Schema, for editors"),
     examples=[
         "dynapipe-hpc config planner.cost",
         "dynapipe-hpc config cluster.device_memory_bytes",
@@ -29,18 +28,12 @@ if TYPE_CHECKING:
 def config(arguments: argparse.Namespace) -> int:
     import json
 
-    from dynapipe_hpc.experiment.explain.describe_keys import (
-        config_page,
-        describe_keys,
-        editor_schema,
-    )
+    from dynapipe_hpc.experiment.explain.describe_keys import describe_keys, editor_schema
 
-    if arguments.key and (arguments.schema or arguments.markdown):
-        raise InputError(f"KEY '{arguments.key}' cannot be combined with --schema or --markdown")
+    if arguments.key and arguments.schema:
+        raise InputError(f"KEY '{arguments.key}' cannot be combined with --schema")
     if arguments.schema:
         print(json.dumps(editor_schema(), indent=2))
-    elif arguments.markdown:
-        print(config_page(), end="")
     else:
         say(describe_keys(arguments.key))
     return 0

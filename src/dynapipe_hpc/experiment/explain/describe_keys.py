@@ -1,6 +1,5 @@
-"""The keys of a configuration: for a terminal, as a page in Markdown, and for editors."""
+"""The keys of a configuration: for a terminal, and for editors."""
 
-import re
 import textwrap
 from collections.abc import Iterator
 from typing import Any
@@ -16,31 +15,6 @@ from dynapipe_hpc.experiment.config_keys import (
 )
 
 _WIDTH = 100
-_INTRODUCTION = """\
-# Configuration
-
-<!-- Written by `make docs-reference` from the models of the tables; not to be edited. -->
-
-A configuration is a TOML file. `extends = "other.toml"`, above its first table, names another
-file, whose path is relative to this one and whose keys this one replaces one by one.
-`--set TABLE.KEY=VALUE` replaces a value on the command line. Unknown keys, and values outside their
-limits, are errors that name file, key and limits. Values that contradict each other are errors,
-too; `dynapipe-hpc plan CONFIG` finds them without a run.
-
-`dynapipe-hpc config KEY` prints what is below on a terminal. `dynapipe-hpc config --schema` prints
-a [JSON Schema](https://json-schema.org), with which an editor completes keys and marks wrong ones.
-Write it to `config.schema.json` beside the configuration, which `#:schema config.schema.json` as
-its first line connects with it in Taplo, Tombi and VS Code's Even Better TOML.
-
-A key without a default may be left out unless it is required; what descriptions say of None then
-holds. A required key may be in the file that `extends` names; those of `[model]` may be left out if
-`model.init_from` names a model. 2^53 means 2 to the power of 53.
-
-A table of several variants has a section for each; the key that chooses is in its heading. Left
-out, `family` is "gpt" and `rule` is "dynamic".
-
-[Examples](configuration_examples.md) use every key that no file in `configs/` uses.
-"""
 _EXTENDS = {
     "type": "string",
     "minLength": 1,
@@ -88,38 +62,6 @@ def _listing(table: KeyTable) -> Iterator[str]:
 
 def _default(key: ConfigKey) -> str:
     return {REQUIRED: "(required)", "": "(left out)"}.get(key.default, key.default)
-
-
-def config_page() -> str:
-    """A section per table; of one with several variants, what they have in common comes once."""
-    seen: dict[str, set[str]] = {}
-    sections = [_page_section(each, seen.setdefault(each.path, set())) for each in key_tables()]
-    return "\n".join([_INTRODUCTION, *sections])
-
-
-def _page_section(table: KeyTable, seen: set[str]) -> str:
-    # The heading names the key that chooses a variant.
-    chosen = [key for key in table.keys if f"{key.name} = {key.value}" in table.heading]
-    lines = [f"## `{table.heading}`", "", _escaped(table.text), ""]
-    rows = {_page_row(key): key.name for key in table.keys if key not in chosen}
-    new = [row for row in rows if row not in seen]
-    if new:
-        lines += ["| key | value | default | unit | |", "|---|---|---|---|---|", *new, ""]
-    if as_above := [f"`{name}`" for row, name in rows.items() if row in seen]:
-        lines += [f"As above: {', '.join(as_above)}.", ""]
-    seen.update(new)
-    return "\n".join(lines)
-
-
-def _page_row(key: ConfigKey) -> str:
-    default = f"`{key.default}`" if key.default not in ("", REQUIRED) else key.default
-    cells = (f"`{key.name}`", _escaped(key.value), default, key.unit, _escaped(key.text))
-    return f"| {' | '.join(cells)} |".replace("  |", " |")
-
-
-def _escaped(text: str) -> str:
-    parts = re.split(r"(`[^`]*`)", text)
-    return "".join(p if p.startswith("`") else re.sub(r"([*\[\]|<])", r"\\\1", p) for p in parts)
 
 
 def editor_schema() -> dict[str, Any]:
