@@ -19,8 +19,7 @@ from pathlib import Path
 from dynapipe_hpc.experiment.run.iteration import IterationResult, all_reduce_fields
 from dynapipe_hpc.experiment.run.plans import check_same_plans
 from dynapipe_hpc.experiment.watch.watchdog import HostPositions
-from dynapipe_hpc.job.ending import Ending
-from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.job import Ending, Job
 from dynapipe_hpc.job.world import MPI
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from growth.count_calls import KINDS, Calls, counted_calls

@@ -8,9 +8,9 @@ from tests.examples.measured_layers import SHAPE, linear_layer, linear_table
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.experiment.checks import describe_halves, kinds_with_halves
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.explain.describe_file import describe_file, describe_for
-from dynapipe_hpc.experiment.split_passes import describe_halves, kinds_with_halves
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
 from dynapipe_hpc.planner.cost.table.profile_file import write_table

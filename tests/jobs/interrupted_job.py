@@ -12,7 +12,7 @@ from dynapipe_hpc.job.print_error import print_error
 
 def main() -> None:
     """Waits a minute for a signal."""
-    with patch("dynapipe_hpc.job.ending.print_error", _slowly), open_job() as job:
+    with patch("dynapipe_hpc.job.job.print_error", _slowly), open_job() as job:
         job.barrier()
         if job.is_first:
             print("waiting", flush=True)

@@ -10,12 +10,11 @@ import pytest
 from mpi4py import MPI
 
 from dynapipe_hpc.store.config import ProgressChoice
-from dynapipe_hpc.store.mpi import MpiPlanStore
+from dynapipe_hpc.store.mpi import MpiPlanStore, wait_for_quiet
 from dynapipe_hpc.store.plan_store import (
     PlannerFailedError,
     PlanStoreTimeoutError,
 )
-from dynapipe_hpc.store.progress import wait_for_quiet
 
 pytestmark = pytest.mark.mpi
 

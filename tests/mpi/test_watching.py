@@ -8,8 +8,7 @@ from tests.examples.example_runs import example_plans
 
 from dynapipe_hpc.experiment.watch.position import Phase, Standing
 from dynapipe_hpc.experiment.watch.watchdog import HostPositions
-from dynapipe_hpc.job.ending import Ending
-from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.job import Ending, Job
 from dynapipe_hpc.job.process import state_of
 from dynapipe_hpc.plan.codec import encode_plans
 

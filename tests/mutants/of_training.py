@@ -292,7 +292,7 @@ TRAINING = (
            "embedding and head have halves",
            ("tests/experiment/profile/test_halves.py"
             "::test_both_halves_are_measured_of_every_layer_mode_and_layout_that_defers",)),
-    Mutant("experiment/split_passes.py", "{*deferring, STAGE} if", "deferring if",
+    Mutant("experiment/checks.py", "{*deferring, STAGE} if", "deferring if",
            "what a stage takes besides has no halves",
            ("tests/experiment/profile/test_halves.py"
             "::test_both_halves_are_measured_of_every_layer_mode_and_layout_that_defers",)),

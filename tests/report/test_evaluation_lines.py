@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.examples.example_runs import write_run
 
 from dynapipe_hpc.report.comparison import compare
-from dynapipe_hpc.report.figures import figures
+from dynapipe_hpc.report.html import figures
 from dynapipe_hpc.report.records import EvaluationRecord, TaskLoss
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.table import MAX_TASKS, evaluation_rows, text_table

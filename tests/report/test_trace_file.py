@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.examples.example_runs import example_plans, example_traces
 
+from dynapipe_hpc.report.run_folder import TraceFile
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
-from dynapipe_hpc.report.trace_file import TraceFile
 from dynapipe_hpc.report.work_shares import PassShares, WorkShares
 
 KINDS_OF_PASSES = {"forward", "backward", "update", "transfer", "wait"}

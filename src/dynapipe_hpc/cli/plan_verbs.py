@@ -190,8 +190,7 @@ _PROFILE = option(
     ],
 )
 def plan(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.experiment.explain.plan_lengths import plan_lengths
-    from dynapipe_hpc.experiment.explain.show_plan import show_plan
+    from dynapipe_hpc.experiment.explain.show_plan import plan_lengths, show_plan
 
     one = (arguments.explain, arguments.iteration, arguments.show, arguments.svg, arguments.html)
     if (arguments.lengths is None) != (arguments.json is None):
@@ -260,7 +259,7 @@ def tune(arguments: argparse.Namespace) -> int:
 )
 def grid_search(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
-    from dynapipe_hpc.experiment.study.grid_search import (
+    from dynapipe_hpc.experiment.study.predict import (
         GRID,
         VARIANTS,
         check_runs,

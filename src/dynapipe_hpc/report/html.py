@@ -1,18 +1,27 @@
 """The report as one self-contained HTML file."""
 
+import io
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input
 from dynapipe_hpc.data.output_file import FileKind, check_output
 from dynapipe_hpc.report.comparison import Comparison
 from dynapipe_hpc.report.drawing import MAX_RANKS, measured_svg
-from dynapipe_hpc.report.figures import figures
 from dynapipe_hpc.report.plan_page import page_template
+from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.run_folder import (
     EVALUATIONS,
     ITERATIONS,
@@ -21,9 +30,11 @@ from dynapipe_hpc.report.run_folder import (
     RunFolder,
     write_atomically,
 )
+from dynapipe_hpc.report.summary import n_warm_up
 from dynapipe_hpc.report.table import (
     CHOICES,
     DISTURBED,
+    MIB,
     MIXTURES,
     OUTLIERS,
     UNLIKE,
@@ -32,6 +43,219 @@ from dynapipe_hpc.report.table import (
 )
 from dynapipe_hpc.report.time_use import Use
 from dynapipe_hpc.report.timeline import IterationTimeline
+
+# Figures are drawn in these colours; on the page each becomes a variable that dark mode changes.
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#b0559a", "#b98300", "#3f7fd9")
+INK, MUTED, RULE = "#1b1f24", "#59636e", "#d8dee4"
+VARIABLES = {colour: f"var(--series-{i})" for i, colour in enumerate(SERIES)} | {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    RULE: "var(--rule)",
+}
+STYLE: dict[Any, Any] = {  # the keys' type is a list of names that grows with matplotlib
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.size": 9,
+    "text.color": INK,
+    "axes.edgecolor": RULE,
+    "axes.labelcolor": MUTED,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.formatter.limits": (-4, 6),
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "xtick.color": RULE,
+    "ytick.color": RULE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+}
+SIZE_INCHES = (5.6, 2.9)
+
+
+def draw(name: str, description: str, paint: Callable[[Axes], None]) -> str:
+    """A figure with one pair of axes, as an SVG element; `name` is unique on the page."""
+    with rc_context({**STYLE, "svg.hashsalt": name}):
+        figure = Figure(figsize=SIZE_INCHES, layout="constrained")
+        figure.patch.set_visible(False)
+        axes = figure.add_subplot()
+        axes.patch.set_visible(False)
+        paint(axes)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Date", "Creator")))
+    return _for_page(buffer.getvalue(), name, description)
+
+
+def _for_page(svg: str, name: str, description: str) -> str:
+    _, _, body = svg.partition("<svg")
+    body = re.sub(r' (width|height)="[\d.]+pt"', "", body, count=2)
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r'(?<=\bid=")|(?<=href="#)|(?<=url\(#)', f"{name}-", body)
+    for colour, variable in VARIABLES.items():
+        body = body.replace(colour, variable)
+    return f'<svg role="img" aria-label="{escape(description)}"{body}'
+
+
+DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
+MARKERS = "os^Dvx"
+MAX_DOTS = 300
+
+Paint = Callable[[Axes, Comparison], None]
+Values = Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    title: str
+    svg: str
+
+
+def figures(comparison: Comparison) -> list[Drawing]:
+    def drawing(title: str, name: str, paint: Paint) -> Drawing:
+        description = f"Figure of {', '.join(comparison.names)}: {title}"
+        return Drawing(title, draw(name, description, lambda axes: paint(axes, comparison)))
+
+    return [
+        drawing("Loss by iteration", "loss", _loss_by_iteration),
+        drawing("Loss by training time", "loss-time", _loss_by_time),
+        drawing("Learning rate", "rate", _learning_rate),
+        drawing("Gradient norm", "norm", _gradient_norm),
+        drawing("Real tokens per second", "tokens", _throughput),
+        drawing("Padding efficiency", "padding", _padding),
+        drawing("Iteration time, predicted and measured", "time", _time),
+        drawing("Peak memory, predicted and measured", "memory", _memory),
+    ]
+
+
+def _loss_by_iteration(axes: Axes, comparison: Comparison) -> None:
+    _evaluations(axes, comparison)
+    _by_iteration(axes, comparison, lambda r: r.loss)
+    axes.set(ylabel="loss per target token")
+
+
+def _loss_by_time(axes: Axes, comparison: Comparison) -> None:
+    _curves(axes, comparison, [run.ends_s for run in comparison.runs], lambda r: r.loss)
+    axes.set(xlabel="time in iterations [s]", ylabel="loss per target token")
+    axes.set_xlim(left=0)
+
+
+def _learning_rate(axes: Axes, comparison: Comparison) -> None:
+    _by_iteration(axes, comparison, lambda r: r.learning_rate)
+    axes.set(ylabel="learning rate")
+    axes.set_ylim(bottom=0)
+
+
+def _gradient_norm(axes: Axes, comparison: Comparison) -> None:
+    _by_iteration(axes, comparison, lambda r: r.gradient_norm)
+    axes.set(ylabel="gradient norm before clipping")
+
+
+def _throughput(axes: Axes, comparison: Comparison) -> None:
+    _by_iteration(axes, comparison, lambda r: r.tokens_per_s)
+    axes.set(ylabel="real tokens [1/s]")
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+
+
+def _padding(axes: Axes, comparison: Comparison) -> None:
+    _by_iteration(axes, comparison, lambda r: 100 * r.padding_efficiency)
+    axes.set(ylabel="real of all tokens [%]", ylim=(0, 102))
+
+
+def _time(axes: Axes, comparison: Comparison) -> None:
+    _dots(axes, comparison, lambda r: (r.predicted_ms, r.measured_ms))
+    axes.set(xlabel="predicted [ms]", ylabel="measured [ms]")
+
+
+def _memory(axes: Axes, comparison: Comparison) -> None:
+    _dots(axes, comparison, lambda r: (r.predicted_peak_bytes / MIB, r.measured_peak_bytes / MIB))
+    axes.set(xlabel="predicted [MiB]", ylabel="measured [MiB]")
+
+
+def _by_iteration(
+    axes: Axes, comparison: Comparison, y: Callable[[IterationRecord], float]
+) -> None:
+    numbers = [[record.iteration for record in run.kept] for run in comparison.runs]
+    _curves(axes, comparison, numbers, y)
+    axes.set(xlabel="iteration")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+
+
+def _curves(
+    axes: Axes,
+    comparison: Comparison,
+    x: Sequence[Values],
+    y: Callable[[IterationRecord], float],
+) -> None:
+    for i, run in enumerate(comparison.runs):
+        axes.plot(
+            x[i],
+            [y(record) for record in run.kept],
+            label=run.name,
+            color=SERIES[i % len(SERIES)],
+            linestyle=DASHES[i % len(DASHES)],
+            linewidth=_width(i, len(run.kept)),
+            marker="o" if len(run.kept) == 1 else None,
+        )
+    _legend(axes)
+
+
+def _evaluations(axes: Axes, comparison: Comparison) -> None:
+    for i, (name, evaluations) in enumerate(
+        zip(comparison.names, comparison.evaluations, strict=True)
+    ):
+        if evaluations:
+            axes.plot(
+                [record.n_done for record in evaluations],
+                [record.loss for record in evaluations],
+                label=f"{name}, evaluated",
+                color=SERIES[i % len(SERIES)],
+                linestyle=":",
+                linewidth=1.2,
+                marker=MARKERS[i % len(MARKERS)],
+                markersize=4,
+            )
+
+
+def _width(index: int, n_points: int) -> float:
+    """Line width: thin for dense curves; otherwise the first run's is wider, to show below."""
+    if n_points > MAX_DOTS:
+        return 0.8
+    return 1.5 if index else 2.2
+
+
+def _dots(
+    axes: Axes, comparison: Comparison, point: Callable[[IterationRecord], tuple[float, float]]
+) -> None:
+    for i, run in enumerate(comparison.runs):
+        steady = run.kept[n_warm_up(len(run.kept)) :]
+        shown = steady[:: -(-len(steady) // MAX_DOTS)]
+        predicted, measured = zip(*map(point, shown), strict=True)
+        axes.plot(
+            predicted,
+            measured,
+            label=run.name,
+            color=SERIES[i % len(SERIES)],
+            linestyle="none",
+            marker=MARKERS[i % len(MARKERS)],
+            markersize=5,
+            alpha=0.6,
+            markeredgewidth=0,
+        )
+    axes.axline((0, 0), slope=1, color=MUTED, linewidth=0.8, zorder=0)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    _legend(axes)
+
+
+def _legend(axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    if len(handles) > 1:
+        axes.figure.legend(handles, labels, loc="outside upper left", ncols=3)
+
 
 _START, _TITLE_END = b"<!doctype html>", b"dynapipe-hpc report</title>"
 _HEAD_BYTES = 1 << 20

@@ -56,8 +56,8 @@ def test_a_run_that_could_not_stop_in_time_is_ended() -> None:
 
 ASKED_TWICE = """
 import os, signal, time
-from dynapipe_hpc.job.ending import Ending
-from dynapipe_hpc.job.ending import StopRequests
+from dynapipe_hpc.job.job import Ending
+from dynapipe_hpc.job.job import StopRequests
 
 stop = StopRequests()
 stop.listen(Ending())

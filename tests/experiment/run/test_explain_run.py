@@ -15,7 +15,7 @@ from tests.examples.example_runs import record, write_run
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.run.explain_run import EndRecord, explain_run, live_view, recorder_of
 from dynapipe_hpc.experiment.run_lock import LockHolder, RunLock, writer_of
-from dynapipe_hpc.job.ending import Ending
+from dynapipe_hpc.job.job import Ending
 from dynapipe_hpc.job.ranks import JobOutcome
 from dynapipe_hpc.report.run_folder import RunFolder, iterations_file
 

@@ -10,7 +10,7 @@ import pytest
 
 from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
 from dynapipe_hpc.experiment.run.evaluations import Evaluations, Evaluator
-from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
+from dynapipe_hpc.experiment.run.open_run import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.run import train
 from dynapipe_hpc.report.records import EvaluationRecord, TaskLoss
 

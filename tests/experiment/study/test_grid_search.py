@@ -14,8 +14,14 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config, to_toml
-from dynapipe_hpc.experiment.study.grid_search import grid_search, write_runs
-from dynapipe_hpc.experiment.study.predict import Pruned, Refusal, VariantPrediction, predict
+from dynapipe_hpc.experiment.study.predict import (
+    Pruned,
+    Refusal,
+    VariantPrediction,
+    grid_search,
+    predict,
+    write_runs,
+)
 from dynapipe_hpc.experiment.study.variants import ROWS, grid
 from dynapipe_hpc.job.ranks import Alone
 

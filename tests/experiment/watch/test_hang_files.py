@@ -2,13 +2,13 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from dynapipe_hpc.experiment.watch.hang_files import (
+from dynapipe_hpc.experiment.watch.rank_status import (
+    RankStatus,
     describe_hangs,
     read_hangs,
     remove_hang,
     write_hang,
 )
-from dynapipe_hpc.experiment.watch.rank_status import RankStatus
 
 OWN = RankStatus(2, "n1", "runs", 5.0, 7, "starts", "starts", "", "", waits=False)
 STOPPED = replace(OWN, rank=3, process="stopped", for_s=4.0)

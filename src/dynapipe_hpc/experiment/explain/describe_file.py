@@ -8,11 +8,10 @@ from dynapipe_hpc.data.dataset.dataset_file import verify_dataset
 from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.stored_file import format_of
-from dynapipe_hpc.experiment.checks import check_costs, configured
+from dynapipe_hpc.experiment.checks import check_costs, configured, describe_halves
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import with_cost_table
-from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.planner.batch.longest_sample import Side, longest_row
 from dynapipe_hpc.planner.batch.row_length import RowLengths
 from dynapipe_hpc.planner.cost.from_config import costs_of

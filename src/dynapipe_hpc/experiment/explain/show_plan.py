@@ -1,33 +1,120 @@
 """A plan as text, shown before anything runs."""
 
+import json
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from dynapipe_hpc.data.atomic_write import check_replaceable
+from dynapipe_hpc.data.atomic_write import atomic_write, check_replaceable
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute, tokens_held
+from dynapipe_hpc.data.output_file import FileKind, check_output
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.checks import check_costs, configured, missing_rate
+from dynapipe_hpc.experiment.checks import check_costs, configured, describe_halves, missing_rate
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.reference_pass import describe_reference
-from dynapipe_hpc.experiment.split_passes import describe_halves
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
+from dynapipe_hpc.planner.batch.check_rows import check_rows
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import name_of
+from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.lower_bound import LowerBound
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.outlier import Outlier
-from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
+from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 from dynapipe_hpc.report.drawing import plan_strip, plan_svg
 from dynapipe_hpc.report.run_folder import write_atomically
 from dynapipe_hpc.report.timeline import microbatch_times_ms, planned_bars
+
+Record = dict[str, Any]
+
+
+def plan_lengths(files: Experiment, lengths: Path, output: Path) -> Iterator[str]:
+    """Plans every batch of a file of lengths, without the configured dataset.
+
+    The JSON file appears when all batches are planned, and replaces former plans of lengths. Yields
+    a warning if the costs were measured elsewhere, and a line about each batch; an error names it.
+    """
+    check_output(output, [lengths], PLANS, force=True)  # they can be planned again
+    warnings = check_costs(files.costs, configured(files.config)), missing_rate(files.config)
+    yield from (f"warning: {warning}" for warning in warnings if warning)
+    shape, multiple = files.config.model, files.config.planner.document_multiple
+    batches = read_lengths(lengths, needs_targets=shape.has_target_rows)
+    planner = files.planner_of(files.placement_for(batches))
+    records: list[Record] = []
+    with atomic_write(output) as temporary:
+        for number, batch in enumerate(batches):
+            try:
+                check_rows(samples_of_lengths(batch), shape, multiple)
+                record, bound = _plan(planner, number, batch)
+            except InputError as error:
+                raise InputError(f"{lengths}: batch {number}: {error}") from error
+            records.append(record)
+            prediction = prediction_text(record["predicted_iteration_ms"], bound)
+            planned = f"planned in {record['planning_ms']:,.1f} ms"
+            yield f"batch {number}: {len(batch)} samples, {prediction}, {planned}"
+        content = {"lengths": lengths.name, "batches": records}
+        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _holds_plans(path: Path) -> bool:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.keys() == {"lengths", "batches"}
+
+
+PLANS = FileKind("a file of plans", _holds_plans)
+
+
+def _plan(planner: Planner, number: int, batch: Lengths) -> tuple[Record, LowerBound]:
+    started_s = time.thread_time()
+    samples = samples_of_lengths(batch)
+    choice = planner.choose(samples)
+    plans = planner.write(number, choice)
+    encode_plans(plans)
+    planning_ms = 1e3 * (time.thread_time() - started_s)
+    bound = planner.lower_bound(choice, samples)
+    record = {
+        "predicted_iteration_ms": plans[0].prediction.iteration_ms,
+        "planning_ms": planning_ms,
+        "lower_bound_ms": bound.iteration_ms,
+        "longest_trip_ms": bound.longest_trip_ms,
+        "replicas": [_replica(pipeline) for pipeline in choice.pipelines],
+    }
+    return record, bound
+
+
+def _replica(pipeline: Pipeline) -> Record:
+    return {
+        "makespan_ms": pipeline.timeline.makespan_ms,
+        "peak_bytes": pipeline.timeline.peak_bytes.tolist(),
+        "microbatches": [_microbatch(m) for m in pipeline.microbatches],
+        "orders": str(pipeline.schedule).split("\n"),
+    }
+
+
+def _microbatch(microbatch: MicroBatch) -> Record:
+    return {
+        "samples": list(microbatch.sample_ids),
+        "input_tokens": microbatch.row_tokens,
+        "target_tokens": microbatch.target_tokens,
+        "layout": microbatch.layout.text,
+        "recompute": microbatch.recompute.text,
+        "slice": microbatch.slice and microbatch.slice._asdict(),
+    }
+
 
 N_SHOWN = 3
 

@@ -8,10 +8,10 @@ import numpy as np
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Boundary
 from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
 from dynapipe_hpc.data.microbatch import ExecutionMode
+from dynapipe_hpc.experiment.checks import kinds_with_halves
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.rank.devices import dtype_of
-from dynapipe_hpc.experiment.split_passes import kinds_with_halves
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_table import HALVES, QUANTITIES, LayerKey, LayerProfile

@@ -21,6 +21,7 @@ from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PackedRow, Recompute
 from dynapipe_hpc.executor.clock import Clock
 from dynapipe_hpc.executor.transport.transport import Transport
+from dynapipe_hpc.experiment.checks import kinds_with_halves
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.layer_profiles import (
@@ -47,7 +48,6 @@ from dynapipe_hpc.experiment.rank.host_device import (
     find_host_device,
     slices_obstacle,
 )
-from dynapipe_hpc.experiment.split_passes import kinds_with_halves
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.models.collate import IterationTokens

@@ -15,7 +15,7 @@ from typing import Self
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_input, why_unreadable
 from dynapipe_hpc.experiment.run_lock import PATIENCE_S, SINCE, writer_of
-from dynapipe_hpc.experiment.watch.hang_files import describe_hangs
+from dynapipe_hpc.experiment.watch.rank_status import describe_hangs
 from dynapipe_hpc.job.ranks import JobOutcome, Recorder
 from dynapipe_hpc.report.drawing import measured_strip
 from dynapipe_hpc.report.metrics import duration, short

@@ -1,14 +1,16 @@
 """The folder of a run that this job writes: its lock, where the run starts, records and end."""
 
+import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from dynapipe_hpc.data.errors import escaped
+from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.explain_run import recorder_of
-from dynapipe_hpc.experiment.run.loss_history import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.plan_ahead import QuietPeriod
 from dynapipe_hpc.experiment.run.resume import (
     facts_of_run,
@@ -18,13 +20,76 @@ from dynapipe_hpc.experiment.run.resume import (
 )
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run_lock import RunLock, locked
-from dynapipe_hpc.experiment.watch.hang_files import HANG
+from dynapipe_hpc.experiment.watch.rank_status import HANG
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import machine_facts
-from dynapipe_hpc.report.run_folder import write_mixture
+from dynapipe_hpc.report.run_folder import evaluations_file, write_mixture
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.huggingface.origin import HASH_FACT
 from dynapipe_hpc.training.learning_rate import describe_longer
+
+
+class LossHistory:
+    """Losses of evaluations by the number of iterations done.
+
+    The evaluation before the first iteration does not count, as training has done nothing yet.
+    """
+
+    def __init__(self, patience: int, losses: Iterable[tuple[int, float]] = ()) -> None:
+        """Continues earlier evaluations, ascending; no `patience` is no limit."""
+        self._patience = patience
+        self._losses: dict[int, float] = {}
+        self._n_worse = 0
+        self.best: int | None = None  # iterations done when the loss was lowest
+        for n_done, loss in losses:
+            self.add(n_done, loss)
+
+    @classmethod
+    def read(cls, output: Path, config: EvaluationConfig, n_done: int) -> Self:
+        """The history of a run folder up to `n_done` iterations."""
+        records = evaluations_file(output).records() if n_done else ()
+        losses = ((record.n_done, record.loss) for record in records if record.n_done <= n_done)
+        return cls(config.patience, losses)
+
+    def __contains__(self, n_done: int) -> bool:
+        """Whether there was an evaluation after so many iterations."""
+        return n_done in self._losses
+
+    def add(self, n_done: int, loss: float) -> bool:
+        """Adds an evaluation; returns whether it has the lowest loss of those that count."""
+        self._losses[n_done] = loss
+        if n_done == 0:
+            return False
+        lowest = math.inf if self.best is None else self._losses[self.best]
+        is_best = loss < lowest
+        self.best = n_done if is_best else self.best
+        self._n_worse = 0 if is_best else self._n_worse + 1
+        return is_best
+
+    @property
+    def is_over(self) -> bool:
+        """Whether so many evaluations in a row had no lower loss that training should end."""
+        return 0 < self._patience <= self._n_worse
+
+    def describe(self) -> str:
+        """Message on why training ends early."""
+        reason = f"no lower loss in {self._n_worse} evaluations (evaluation.patience)"
+        if self.best is None:
+            return f"{reason}; none was a finite number"
+        return (
+            f"{reason}; the lowest, {self._losses[self.best]:.4f}, was after {self.best} iterations"
+        )
+
+
+def is_complete(n_done: int, n_iterations: int, history: LossHistory | None) -> bool:
+    """Whether a run has nothing left to do; without a history it does not evaluate.
+
+    A run that was asked to stop in its last evaluation has that left.
+    """
+    if history is None:
+        return n_done >= n_iterations
+    lacks_last = n_done == n_iterations and n_done not in history
+    return history.is_over or (n_done >= n_iterations and not lacks_last)
 
 
 class OpenRun:

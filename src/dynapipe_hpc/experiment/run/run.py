@@ -11,8 +11,7 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.devices import find_device
 from dynapipe_hpc.experiment.rank.host_device import HostDevice, prepare_for_host
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
-from dynapipe_hpc.experiment.run.evaluations import Evaluations, plan_evaluations
-from dynapipe_hpc.experiment.run.forward_passes import train_preferences
+from dynapipe_hpc.experiment.run.evaluations import Evaluations, plan_evaluations, train_preferences
 from dynapipe_hpc.experiment.run.iteration import (
     IterationResult,
     RankTrace,

@@ -11,6 +11,7 @@ from dynapipe_hpc.experiment.study.predict import (
     Pruned,
     Refusal,
     VariantPrediction,
+    predictions,
     real_shares,
     tokens_per_s,
 )
@@ -73,12 +74,6 @@ def describe_simulation(planned: Sequence[Planned]) -> Iterator[str]:
             failure = f"no plan of {len(reasons):,} of {len(every):,} iterations"
             first = f"the first is iteration {reasons[0].iteration}: {reasons[0].reason}"
             yield f"{name}: {failure}, {first}"
-
-
-def predictions(outcomes: Sequence[Outcome]) -> list[VariantPrediction]:
-    """The predictions, fastest first."""
-    results = [each for each in outcomes if isinstance(each, VariantPrediction)]
-    return sorted(results, key=lambda each: -each.tokens_per_s)
 
 
 def _of_variants(results: Sequence[VariantPrediction]) -> Iterator[str]:

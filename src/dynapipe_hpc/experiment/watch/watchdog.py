@@ -13,18 +13,16 @@ from typing import NoReturn, Self
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.watch.hang_files import (
-    now_of_files,
-    read_hangs,
-    remove_hang,
-    write_hang,
-)
 from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Phase, Position, Standing
 from dynapipe_hpc.experiment.watch.rank_status import (
     RankStatus,
+    now_of_files,
+    read_hangs,
+    remove_hang,
     suspect_of,
     table_of,
     whereabouts_of,
+    write_hang,
 )
 from dynapipe_hpc.job.host_memory import HostMemory
 from dynapipe_hpc.job.job import Job
