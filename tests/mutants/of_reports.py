@@ -75,7 +75,7 @@ REPORTS = (
     Mutant("report/comparison.py",
            "other.real_tokens / subject_use.real_tokens / other.iteration_ms",
            "1 / other.iteration_ms", "times are compared whatever the tokens", GAIN),
-    Mutant("report/comparison.py", "has_measured_costs(setting) and run", "run",
+    Mutant("report/comparison.py", 'setting.get("planner.cost.kind") == "profiled" and run', "run",
            "estimated costs make a run look disturbed", COMPARISON),
     # outliers
     Mutant("planner/schedule/outlier.py", "self.chain_ms - self.busy_ms", "self.chain_ms",

@@ -44,5 +44,5 @@ def test_a_report_shows_evaluations(tmp_path: Path) -> None:
         run.add_evaluation(record(n_done, 2.5 - n_done))
     comparison = compare([RunFolder.open(tmp_path / "run")])
     assert "evaluated loss, lowest 0.5000" in " ".join(text_table(comparison).split())
-    assert "run, evaluated" in figures(comparison)[0].svg
-    assert "run, evaluated" not in figures(comparison)[1].svg
+    assert "run, evaluated" in figures(comparison)[0][1]
+    assert "run, evaluated" not in figures(comparison)[1][1]

@@ -33,14 +33,6 @@ def n_stages_of(settings: Settings) -> int:
     return n_stages if type(n_stages) is int and n_stages > 0 else 1
 
 
-def is_dynamic(settings: Settings) -> bool:
-    return settings.get("planner.batch.rule") == "dynamic"
-
-
-def has_measured_costs(settings: Settings) -> bool:
-    return settings.get("planner.cost.kind") == "profiled"
-
-
 def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         if isinstance(value, dict):
@@ -216,7 +208,9 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
         time_use(each.kept, n_warm_up(len(each.kept)), traced, n_stages_of(setting))
         for each, traced, setting in zip(summaries, timelines, settings, strict=True)
     )
-    dynamic = [i for i, setting in enumerate(settings) if is_dynamic(setting)]
+    dynamic = [
+        i for i, setting in enumerate(settings) if setting.get("planner.batch.rule") == "dynamic"
+    ]
     return Comparison(
         runs=summaries,
         evaluations=tuple(tuple(run.evaluations()) for run in runs),
@@ -225,7 +219,7 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
         disturbed=tuple(
             f"{run.name}: predictions are off by {percent(run.time_error)} % (median)"
             for run, setting in zip(summaries, settings, strict=True)
-            if has_measured_costs(setting) and run.time_error > LARGE_ERROR
+            if setting.get("planner.cost.kind") == "profiled" and run.time_error > LARGE_ERROR
         ),
         choices=choices(runs, names),
         mixtures=tuple(

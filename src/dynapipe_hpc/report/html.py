@@ -4,7 +4,6 @@ import io
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,16 +30,7 @@ from dynapipe_hpc.report.run_folder import (
     write_atomically,
 )
 from dynapipe_hpc.report.summary import n_warm_up
-from dynapipe_hpc.report.table import (
-    CHOICES,
-    DISTURBED,
-    MIB,
-    MIXTURES,
-    OUTLIERS,
-    UNLIKE,
-    outliers,
-    table,
-)
+from dynapipe_hpc.report.table import MIB, notes, table
 from dynapipe_hpc.report.time_use import Use
 from dynapipe_hpc.report.timeline import IterationTimeline
 
@@ -76,7 +66,7 @@ STYLE: dict[Any, Any] = {  # the keys' type is a list of names that grows with m
 SIZE_INCHES = (5.6, 2.9)
 
 
-def draw(name: str, description: str, paint: Callable[[Axes], None]) -> str:
+def draw(name: str, description: str, paint: Callable[[Axes], object]) -> str:
     """A figure with one pair of axes, as an SVG element; `name` is unique on the page."""
     with rc_context({**STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=SIZE_INCHES, layout="constrained")
@@ -103,85 +93,61 @@ DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 MARKERS = "os^Dvx"
 MAX_DOTS = 300
 
-Paint = Callable[[Axes, Comparison], None]
 Values = Sequence[float]
+Value = Callable[[IterationRecord], float]
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    title: str
-    svg: str
+def figures(comparison: Comparison) -> list[tuple[str, str]]:
+    """Figures of a comparison, by title."""
 
+    def figure(title: str, name: str, paint: Callable[[Axes], object]) -> tuple[str, str]:
+        return title, draw(name, f"Figure of {', '.join(comparison.names)}: {title}", paint)
 
-def figures(comparison: Comparison) -> list[Drawing]:
-    def drawing(title: str, name: str, paint: Paint) -> Drawing:
-        description = f"Figure of {', '.join(comparison.names)}: {title}"
-        return Drawing(title, draw(name, description, lambda axes: paint(axes, comparison)))
+    def curves(y: Value, label: str, **limits: Any) -> Callable[[Axes], object]:
+        numbers = [[record.iteration for record in run.kept] for run in comparison.runs]
 
+        def paint(axes: Axes) -> None:
+            _curves(axes, comparison, numbers, y)
+            axes.set(xlabel="iteration", ylabel=label, **limits)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+
+        return paint
+
+    def loss(axes: Axes) -> None:
+        _evaluations(axes, comparison)
+        curves(lambda r: r.loss, "loss per target token")(axes)
+
+    def loss_by_time(axes: Axes) -> None:
+        _curves(axes, comparison, [run.ends_s for run in comparison.runs], lambda r: r.loss)
+        axes.set(xlabel="time in iterations [s]", ylabel="loss per target token")
+        axes.set_xlim(left=0)
+
+    def rate(axes: Axes) -> None:
+        curves(lambda r: r.learning_rate, "learning rate")(axes)
+        axes.set_ylim(bottom=0)
+
+    def tokens(axes: Axes) -> None:
+        curves(lambda r: r.tokens_per_s, "real tokens [1/s]")(axes)
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+
+    def dots(point: Callable[[IterationRecord], tuple[float, float]], unit: str) -> Any:
+        return lambda axes: _dots(axes, comparison, point, unit)
+
+    norm = curves(lambda r: r.gradient_norm, "gradient norm before clipping")
+    padding = curves(lambda r: 100 * r.padding_efficiency, "real of all tokens [%]", ylim=(0, 102))
+    time = dots(lambda r: (r.predicted_ms, r.measured_ms), "ms")
+    memory = dots(lambda r: (r.predicted_peak_bytes / MIB, r.measured_peak_bytes / MIB), "MiB")
     return [
-        drawing("Loss by iteration", "loss", _loss_by_iteration),
-        drawing("Loss by training time", "loss-time", _loss_by_time),
-        drawing("Learning rate", "rate", _learning_rate),
-        drawing("Gradient norm", "norm", _gradient_norm),
-        drawing("Real tokens per second", "tokens", _throughput),
-        drawing("Padding efficiency", "padding", _padding),
-        drawing("Iteration time, predicted and measured", "time", _time),
-        drawing("Peak memory, predicted and measured", "memory", _memory),
+        figure("Loss by iteration", "loss", loss),
+        figure("Loss by training time", "loss-time", loss_by_time),
+        figure("Learning rate", "rate", rate),
+        figure("Gradient norm", "norm", norm),
+        figure("Real tokens per second", "tokens", tokens),
+        figure("Padding efficiency", "padding", padding),
+        figure("Iteration time, predicted and measured", "time", time),
+        figure("Peak memory, predicted and measured", "memory", memory),
     ]
-
-
-def _loss_by_iteration(axes: Axes, comparison: Comparison) -> None:
-    _evaluations(axes, comparison)
-    _by_iteration(axes, comparison, lambda r: r.loss)
-    axes.set(ylabel="loss per target token")
-
-
-def _loss_by_time(axes: Axes, comparison: Comparison) -> None:
-    _curves(axes, comparison, [run.ends_s for run in comparison.runs], lambda r: r.loss)
-    axes.set(xlabel="time in iterations [s]", ylabel="loss per target token")
-    axes.set_xlim(left=0)
-
-
-def _learning_rate(axes: Axes, comparison: Comparison) -> None:
-    _by_iteration(axes, comparison, lambda r: r.learning_rate)
-    axes.set(ylabel="learning rate")
-    axes.set_ylim(bottom=0)
-
-
-def _gradient_norm(axes: Axes, comparison: Comparison) -> None:
-    _by_iteration(axes, comparison, lambda r: r.gradient_norm)
-    axes.set(ylabel="gradient norm before clipping")
-
-
-def _throughput(axes: Axes, comparison: Comparison) -> None:
-    _by_iteration(axes, comparison, lambda r: r.tokens_per_s)
-    axes.set(ylabel="real tokens [1/s]")
-    axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter("{x:,.0f}")
-
-
-def _padding(axes: Axes, comparison: Comparison) -> None:
-    _by_iteration(axes, comparison, lambda r: 100 * r.padding_efficiency)
-    axes.set(ylabel="real of all tokens [%]", ylim=(0, 102))
-
-
-def _time(axes: Axes, comparison: Comparison) -> None:
-    _dots(axes, comparison, lambda r: (r.predicted_ms, r.measured_ms))
-    axes.set(xlabel="predicted [ms]", ylabel="measured [ms]")
-
-
-def _memory(axes: Axes, comparison: Comparison) -> None:
-    _dots(axes, comparison, lambda r: (r.predicted_peak_bytes / MIB, r.measured_peak_bytes / MIB))
-    axes.set(xlabel="predicted [MiB]", ylabel="measured [MiB]")
-
-
-def _by_iteration(
-    axes: Axes, comparison: Comparison, y: Callable[[IterationRecord], float]
-) -> None:
-    numbers = [[record.iteration for record in run.kept] for run in comparison.runs]
-    _curves(axes, comparison, numbers, y)
-    axes.set(xlabel="iteration")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
 def _curves(
@@ -228,7 +194,10 @@ def _width(index: int, n_points: int) -> float:
 
 
 def _dots(
-    axes: Axes, comparison: Comparison, point: Callable[[IterationRecord], tuple[float, float]]
+    axes: Axes,
+    comparison: Comparison,
+    point: Callable[[IterationRecord], tuple[float, float]],
+    unit: str,
 ) -> None:
     for i, run in enumerate(comparison.runs):
         steady = run.kept[n_warm_up(len(run.kept)) :]
@@ -246,6 +215,7 @@ def _dots(
             markeredgewidth=0,
         )
     axes.axline((0, 0), slope=1, color=MUTED, linewidth=0.8, zorder=0)
+    axes.set(xlabel=f"predicted [{unit}]", ylabel=f"measured [{unit}]")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     _legend(axes)
@@ -307,12 +277,7 @@ def _render(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> st
     longest_ms = max((times.iteration_ms for _, times in uses), default=0.0)
     return page_template("page.html").render(
         comparison=comparison,
-        unlike=UNLIKE,
-        chosen=CHOICES,
-        mixed=MIXTURES,
-        lengthened=OUTLIERS,
-        unforeseen=DISTURBED,
-        outliers=outliers(comparison),
+        notes=notes(comparison),
         groups=table(comparison),
         figures=figures(comparison),
         iterations=_iterations(comparison),

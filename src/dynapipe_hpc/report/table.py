@@ -14,11 +14,6 @@ from dynapipe_hpc.report.time_use import Use
 
 MIB = 2**20
 MAX_TASKS = 20
-UNLIKE = "warning: these runs differ in more than how they train:"
-CHOICES = "these runs differ in:"
-DISTURBED = "warning: measured costs did not foresee these runs; was the machine busy?"
-MIXTURES = "mixtures of datasets:"
-OUTLIERS = "one sample alone lengthens iterations of:"
 
 Evaluations = Sequence[EvaluationRecord]
 
@@ -51,19 +46,25 @@ def text_table(comparison: Comparison) -> str:
 
     parts = [line("", comparison.names, "")]
     parts += ["\n".join(line(r.label, r.cells, r.unit) for r in group) for group in groups]
-    sections = (
-        (MIXTURES, comparison.mixtures),
-        (OUTLIERS, outliers(comparison)),
-        (DISTURBED, comparison.disturbed),
-        (UNLIKE, comparison.differences),
-        (CHOICES, comparison.choices),
-    )
-    for title, lines in sections:
-        if lines:
-            parts.append("\n".join([title, *(f"  {each}" for each in lines)]))
+    for title, lines in notes(comparison):
+        parts.append("\n".join([title, *(f"  {each}" for each in lines)]))
     if comparison.gain:
         parts.append(str(comparison.gain))
     return "\n\n".join(parts)
+
+
+def notes(comparison: Comparison) -> list[tuple[str, Sequence[str]]]:
+    """Lines about the runs that are no numbers, by title."""
+    lines_of = {
+        "mixtures of datasets:": comparison.mixtures,
+        "one sample alone lengthens iterations of:": outliers(comparison),
+        "warning: measured costs did not foresee these runs; was the machine busy?": (
+            comparison.disturbed
+        ),
+        "warning: these runs differ in more than how they train:": comparison.differences,
+        "these runs differ in:": comparison.choices,
+    }
+    return [(title, lines) for title, lines in lines_of.items() if lines]
 
 
 Quantity = tuple[str, str, Callable[[float], str], Callable[[RunSummary], float]]
