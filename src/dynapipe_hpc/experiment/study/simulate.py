@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -71,19 +71,14 @@ def simulate(
     with locked(ranks, output) as lock:
         folder = SimulationFolder(output)
         done: dict[tuple[str, int], Planned] = {}
-        is_over = False
         with ranks.fail_together():
             every = list(product(variants, range(files.training.n_iterations)))
             if ranks.is_first:
                 folder.begin(to_toml(files.config), _inputs_of(files, variants.values()))
                 done = folder.planned()
-                is_over = folder.is_finished and done.keys() >= set(every)
-                if not is_over:
-                    folder.gather(done.values())
         missing = ranks.broadcast([key for key in every if key not in done])
-        if ranks.broadcast(is_over):
-            return [done[key] for key in every] if ranks.is_first else []
-        placed = _placed(ranks, variants)
+        n_parts = ranks.broadcast(len(folder.parts))
+        placed = _placed(ranks, variants if missing else {})
         planners: dict[str, Planner] = {}
         own_part: list[Planned] = []
         with ranks.fail_together():
@@ -101,12 +96,12 @@ def simulate(
                 own_part.append(plan_once(planners[name], name, iteration, samples))
                 if ranks.is_first:
                     lock.check()
-                folder.add(ranks.rank, own_part[-1])
+                folder.add(f"{n_parts:05d}-{ranks.rank:05d}.jsonl", own_part[-1])
                 on_share(len(own_part) / len(mine))
         done |= {each.record.key: each for of_rank in ranks.gather(own_part) for each in of_rank}
         results = [done[key] for key in every] if ranks.is_first else []
         with ranks.fail_together():
-            if ranks.is_first:
+            if ranks.is_first and folder.parts:
                 lock.check()
                 folder.end(results)
         return results
@@ -179,30 +174,26 @@ class SimulationFolder:
             write_atomically(config, config_toml)
 
     @property
-    def is_finished(self) -> bool:
-        """Whether a simulation ended here, after which only its files are read."""
-        return (self.path / PLANNED).exists() and not (self.path / _PARTS).exists()
+    def parts(self) -> list[Path]:
+        return sorted((self.path / _PARTS).glob("*.jsonl"))
 
     def planned(self) -> dict[tuple[str, int], Planned]:
         """The iterations that are planned; an `InputError` names a damaged line."""
-        planned = list(self._finished()) if (self.path / PLANNED).exists() else []
-        for part in sorted((self.path / _PARTS).glob("*.jsonl")):
-            planned += (each for _, each in _PART.read(part))
+        planned = [each for part in self.parts for _, each in _PART.read(part)]
+        if (self.path / PLANNED).exists():
+            records = _RECORDS.read(self.path / PLANNED)
+            times = _TIMES.read(self.path / PLANNING)
+            for (_, record), (_, time) in zip(records, times, strict=True):
+                planned.append(Planned(record, time.planning_ms))
         return {each.record.key: each for each in planned}
 
-    def add(self, rank: int, planned: Planned) -> None:
-        """Adds an iteration to the part of a rank; a `RunError` says why it cannot."""
-        path = self._part(rank)
-        with writing(path), path.open("a", encoding="utf-8") as part:
-            part.write(_PART.line(planned))
-
-    def gather(self, planned: Iterable[Planned]) -> None:
-        with writing(self.path / _PARTS):
-            (self.path / _PARTS).mkdir(exist_ok=True)
-        write_atomically(self._part(0), "".join(map(_PART.line, planned)))
-        for other in set((self.path / _PARTS).glob("*.jsonl")) - {self._part(0)}:
-            with writing(other):
-                other.unlink()
+    def add(self, name: str, planned: Planned) -> None:
+        """Adds an iteration to a part, which no earlier start has; a `RunError` says why not."""
+        path = self.path / _PARTS / name
+        with writing(path):
+            path.parent.mkdir(exist_ok=True)
+            with path.open("a", encoding="utf-8") as part:
+                part.write(_PART.line(planned))
 
     def end(self, planned: Sequence[Planned]) -> None:
         times = (PlanningTime(*each.record.key, each.planning_ms) for each in planned)
@@ -225,11 +216,3 @@ class SimulationFolder:
                     f"{quoted(stored.get(name))}, now {checksum}); restore them, name another "
                     "folder, or remove this one"
                 )
-
-    def _part(self, rank: int) -> Path:
-        return self.path / _PARTS / f"{rank:05d}.jsonl"
-
-    def _finished(self) -> Iterator[Planned]:
-        records, times = _RECORDS.read(self.path / PLANNED), _TIMES.read(self.path / PLANNING)
-        for (_, record), (_, time) in zip(records, times, strict=True):
-            yield Planned(record, time.planning_ms)

@@ -31,9 +31,9 @@ def describe_tuning(outcomes: Sequence[Outcome]) -> Iterator[str]:
     for outcome in outcomes:
         if isinstance(outcome, Refusal):
             refused.setdefault(outcome.reason, []).append(outcome.variant)
-    every = [outcome.variant for outcome in outcomes]
     for reason, variants in refused.items():
-        yield f"cannot run: {_grouped(variants, every)}: {reason}"
+        first = f"{variants[0].method} on {_ranks_text(variants[0])}"
+        yield f"cannot run: {len(variants):,} of {len(outcomes):,}, the first {first}: {reason}"
 
 
 def describe_grid(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -138,25 +138,3 @@ def _setting_text(variant: Variant) -> str:
 def _ranks_text(variant: Variant) -> str:
     cluster = variant.cluster
     return f"{cluster.n_replicas} x {cluster.n_stages} x {cluster.n_shards}"
-
-
-def _grouped(variants: Sequence[Variant], every: Sequence[Variant]) -> str:
-    """Variants in words, of `every` one: methods on the same divisions of ranks together."""
-    n_methods = len({variant.method for variant in every})
-    n_divisions = len({_division(variant) for variant in every})
-    divisions: dict[str, list[str]] = {}
-    for variant in variants:
-        divisions.setdefault(variant.method, []).append(_division(variant))
-    methods: dict[tuple[str, ...], list[str]] = {}
-    for method, of_method in divisions.items():
-        methods.setdefault(tuple(dict.fromkeys(of_method)), []).append(method)
-    return "; ".join(
-        f"{'all methods' if len(names) == n_methods else ', '.join(names)} on "
-        f"{'all divisions' if len(on) == n_divisions else ', '.join(on)}"
-        for on, names in methods.items()
-    )
-
-
-def _division(variant: Variant) -> str:
-    zero_stage = variant.cluster.zero_stage
-    return _ranks_text(variant) + (f" ZeRO-{zero_stage}" if zero_stage else "")
