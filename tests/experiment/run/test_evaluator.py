@@ -12,7 +12,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
-from dynapipe_hpc.experiment.run.evaluations import Evaluator, mean_loss, task_losses
+from dynapipe_hpc.experiment.run.evaluations import Evaluations, mean_loss, task_losses
 from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.report.records import EvaluationRecord, TaskLoss
@@ -31,11 +31,8 @@ def test_an_evaluation_counts_the_tokens_that_training_counts(
     tables["data"] |= {"dataset": str(path), "loss_on": loss_on}
     tables["evaluation"] = {"dataset": str(path), "tokens": 100}
     experiment = Experiment(ExperimentConfig.model_validate(tables)).open()
-    job, samples = Job(MPI.COMM_SELF), experiment.evaluation
-    assert samples is not None
-    rank = Rank(job, experiment, RankDevice(CPU))
-    evaluator = Evaluator(rank, experiment, samples)
-    found = evaluator.evaluate(0)
+    rank = Rank(Job(MPI.COMM_SELF), experiment, RankDevice(CPU))
+    found = Evaluations(rank, experiment, history=None, log=None).evaluate(0)
     assert isinstance(found, EvaluationRecord)
     of_others = {"all": 5}.get(loss_on, 4)  # of a sample without marks
     assert found.tasks["sum"].tokens == n_tokens + of_others

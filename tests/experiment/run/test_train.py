@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
-from dynapipe_hpc.experiment.run.evaluations import Evaluations, Evaluator
+from dynapipe_hpc.experiment.run.evaluations import Evaluations
 from dynapipe_hpc.experiment.run.open_run import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.run import train
 from dynapipe_hpc.report.records import EvaluationRecord, TaskLoss
@@ -36,10 +37,15 @@ class Written:
         return lambda *values, **named: self.calls.append((name, *values, *named.values()))
 
 
-class Losses:
-    """An evaluator whose results are known: losses, or the signal that interrupts."""
+class Losses(Evaluations):
+    """Evaluations whose results are known: losses, or the signal that interrupts."""
 
-    def __init__(self, results: Mapping[int, float | int]) -> None:
+    def __init__(self, history: LossHistory, results: Mapping[int, float | int]) -> None:
+        training = tiny_experiment().training.model_copy(update={"iterations": 6})
+        changes = {"evaluation": TABLE, "training": training}
+        config = tiny_experiment().model_copy(update=changes)
+        experiment = cast(Any, SimpleNamespace(config=config, evaluation=None))
+        super().__init__(cast(Any, None), experiment, history=history, log=None)
         self.results = results
 
     def evaluate(self, n_done: int) -> EvaluationRecord | int:
@@ -54,8 +60,7 @@ def end_of(
 ) -> tuple[int, list[tuple[Any, ...]]]:
     """The signal that `train` returns, and what it asks of checkpoints, of 6 iterations."""
     written: Any = Written()
-    evaluator, unused = cast(Evaluator, Losses(results)), cast(Any, None)
-    evaluations = Evaluations(evaluator, TABLE, 6, history=history, log=None)
+    evaluations, unused = Losses(history, results), cast(Any, None)
     plans = cast(Any, SimpleNamespace(iterations=range(n_done, 6)))
     rank = cast(Any, Rank())
     signal = train(rank, plans, None, evaluations, checkpoints=written, traces=unused)

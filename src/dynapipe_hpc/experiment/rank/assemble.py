@@ -1,13 +1,9 @@
-"""Parts of a rank: the layers of its stage, their optimizer, and the loader of tokens."""
-
-from typing import Any
+"""Parts of a rank: the layers of its stage, and their optimizer."""
 
 import torch
 from torch import nn
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.dataset.joined_datasets import Dataset
-from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.devices import CPU, dtype_of
 from dynapipe_hpc.models.family import StageOfFamily, family_of
@@ -15,22 +11,6 @@ from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.tied_weights import Tied
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.token_loader import Collate, TokenLoader
-
-
-def loader_of(
-    dataset: Dataset, config: ExperimentConfig, collate: Collate[Any]
-) -> TokenLoader[Any]:
-    """The loader of the tokens of a dataset, by the configuration of a run."""
-    predicts_inputs = not config.model.has_target_rows
-    return TokenLoader(
-        reader_of(dataset, config.data),
-        dataset.start_id,
-        config.training.loss_weighting,
-        collate,
-        trained=trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),
-        rejected=dataset.read_rejected if dataset.has_pairs else None,
-    )
 
 
 def build_optimizer(

@@ -3,15 +3,13 @@
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple, assert_never
+from typing import Any, assert_never
 
 import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
-from dynapipe_hpc.experiment.evaluation_samples import EvaluationSamples
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.reference_pass import ReferencePass, ids_of, reference_passes
 from dynapipe_hpc.experiment.run.open_run import LossHistory, OpenRun
@@ -81,22 +79,13 @@ def run_forward(
     return np.array(job.all_reduce_sum(own_table.flatten().tolist())).reshape(2, -1)
 
 
-class References(NamedTuple):
-    """Log-probabilities of answers by the model before training, by sample id.
-
-    There is a table of the dataset that is trained on, and one of that evaluated, if any is.
-    """
-
-    trained: FloatArray
-    evaluated: FloatArray | None
-
-
-def train_preferences(rank: Rank, experiment: Experiment, run: OpenRun) -> References | int:
+def train_preferences(rank: Rank, experiment: Experiment, run: OpenRun) -> FloatArray | int:
     """Lets the stage of this rank train on preference pairs; all ranks together.
 
     If the run begins, the weights of the rank are those of the reference.
 
-    Returns the reference; or the signal if the run was asked to stop meanwhile.
+    Returns the reference of the dataset that is evaluated, see `find_reference`; or the signal if
+    the run was asked to stop meanwhile.
     """
     with rank.job.fail_together():
         passes = reference_passes(experiment, run.weights_hash, run.output)
@@ -109,7 +98,7 @@ def train_preferences(rank: Rank, experiment: Experiment, run: OpenRun) -> Refer
     config = experiment.config.training.preference_loss
     assert config is not None  # noqa: S101 - types
     rank.stage.train_preferences(PreferenceLoss.from_table(config, tables[0], rank.device))
-    return References(tables[0], tables[-1] if experiment.evaluation else None)
+    return tables[-1]  # which is that of the dataset that is trained on, if there is no other
 
 
 def find_reference(
@@ -161,27 +150,65 @@ def find_reference(
     return known
 
 
-class Evaluator:
-    """Evaluates the model of a run: executes the plans of all batches, forward passes only."""
+class Evaluations:
+    """Evaluations of a run, if it has any. All ranks call every method alike.
+
+    `were_interrupted` says whether the run was asked to stop while it evaluated.
+    """
 
     def __init__(
         self,
         rank: Rank,
         experiment: Experiment,
-        samples: EvaluationSamples,
+        *,
+        history: LossHistory | None,
+        log: RunLog | None,
         reference: FloatArray | None = None,
     ) -> None:
-        """Plans the batches of samples; all ranks together.
+        """Plans the batches, and continues after those in `history`; the first rank has the log.
 
         Preference pairs need their `reference`, see `find_reference`.
         """
-        self._rank = rank
-        self._samples, self._names = samples.samples, samples.dataset.task_names
-        self._training, self._reference = experiment.config.training, reference
-        self._loader = rank.open_loader(samples.dataset)
-        self._loader.start_iteration(self._samples)
-        # All evaluations of a run have the same samples, so they have the same plans.
-        self._plans = plan_forward(rank.job, experiment, samples.batches, "evaluation")
+        self._rank, self._log, self._history = rank, log, history or LossHistory(0)
+        self._config, self._reference = experiment.config, reference
+        self.were_interrupted = False
+        if evaluated := experiment.evaluation:
+            self._samples, self._names = evaluated.samples, evaluated.dataset.task_names
+            self._loader = rank.open_loader(evaluated.dataset)
+            self._loader.start_iteration(self._samples)
+            # All evaluations of a run have the same samples, so they have the same plans.
+            self._plans = plan_forward(rank.job, experiment, evaluated.batches, "evaluation")
+
+    def run_if_due(self, n_done: int) -> int:
+        """Evaluates if that is due; returns the signal that asked the run to stop meanwhile, or 0.
+
+        An evaluation in which the run is asked to stop has no result. It is made up for when the
+        run continues.
+        """
+        table = self._config.evaluation
+        if table is None or n_done in self._history:
+            return 0
+        if not table.is_due(n_done, self._config.training.n_iterations):
+            return 0
+        result = self.evaluate(n_done)
+        if isinstance(result, int):
+            self.were_interrupted = True
+            return result
+        is_best = self._history.add(n_done, result.loss)
+        if self._log:
+            self._log.add_evaluation(result, is_best=is_best)
+            if self.have_ended_training:
+                self._log.print_line(f"training ends early: {self._history.describe()}")
+        return 0
+
+    def is_best(self, n_done: int) -> bool:
+        """Whether the loss after `n_done` iterations is the lowest so far."""
+        return self._history.best == n_done
+
+    @property
+    def have_ended_training(self) -> bool:
+        """Whether so many of them had no lower loss that training should end."""
+        return self._history.is_over
 
     def evaluate(self, n_done: int) -> EvaluationRecord | int:
         """Evaluates the current weights; all ranks together.
@@ -193,28 +220,19 @@ class Evaluator:
         if isinstance(table, int):
             return table
         took_ms = self._rank.job.broadcast(1e3 * (time.perf_counter() - started_s))
-        return self._record(n_done, table, took_ms)
-
-    def _record(self, n_done: int, table: FloatArray, took_ms: float) -> EvaluationRecord:
         means = None
-        if self._reference is not None:
-            losses, means = self._preferences(table, self._reference)
+        training = self._config.training
+        if self._reference is not None and (config := training.preference_loss):
+            known = self._reference[ids_of(self._samples)]
+            lengths = [(each.target_tokens, each.rejected_tokens) for each in self._samples]
+            losses, numbers = losses_of_tables(table.T, known, lengths, config)
+            means = PreferenceMeans.from_sums(numbers, len(self._samples))
             table = np.stack([losses, np.ones_like(losses)])
         sums, counts = table
         by_task = task_losses(self._samples, sums, counts)
         named = {self._names[task]: loss for task, loss in sorted(by_task.items())}
-        loss = mean_loss(sums, counts, by_task.values(), self._training.loss_weighting)
+        loss = mean_loss(sums, counts, by_task.values(), training.loss_weighting)
         return EvaluationRecord(n_done, loss, took_ms, named, means)
-
-    def _preferences(
-        self, log_probs: FloatArray, reference: FloatArray
-    ) -> tuple[FloatArray, PreferenceMeans | None]:
-        config = self._training.preference_loss
-        assert config is not None  # noqa: S101 - types
-        ids = [sample.sample_id for sample in self._samples]
-        lengths = [(sample.target_tokens, sample.rejected_tokens) for sample in self._samples]
-        losses, numbers = losses_of_tables(log_probs.T, reference[ids], lengths, config)
-        return losses, PreferenceMeans.from_sums(numbers, len(ids))
 
 
 def mean_loss(
@@ -244,65 +262,3 @@ def task_losses(
         losses[sample.task_id] += loss
         tokens[sample.task_id] += int(count)
     return {task: TaskLoss(losses[task] / n, n) for task, n in tokens.items()}
-
-
-class Evaluations:
-    """Evaluations of a run, if it has any. All ranks call every method alike.
-
-    `were_interrupted` says whether the run was asked to stop while it evaluated.
-    """
-
-    def __init__(
-        self,
-        evaluator: Evaluator | None,
-        config: EvaluationConfig | None,
-        n_iterations: int,
-        *,
-        history: LossHistory | None,
-        log: RunLog | None,
-    ) -> None:
-        """Continues after those in `history`; the first rank has the log."""
-        self._evaluator, self._config, self._log = evaluator, config, log
-        self._n_iterations = n_iterations
-        self._history = history or LossHistory(0)
-        self.were_interrupted = False
-
-    def run_if_due(self, n_done: int) -> int:
-        """Evaluates if that is due; returns the signal that asked the run to stop meanwhile, or 0.
-
-        An evaluation in which the run is asked to stop has no result. It is made up for when the
-        run continues.
-        """
-        if self._evaluator is None or self._config is None or n_done in self._history:
-            return 0
-        if not self._config.is_due(n_done, self._n_iterations):
-            return 0
-        result = self._evaluator.evaluate(n_done)
-        if isinstance(result, int):
-            self.were_interrupted = True
-            return result
-        is_best = self._history.add(n_done, result.loss)
-        if self._log:
-            self._log.add_evaluation(result, is_best=is_best)
-            if self.have_ended_training:
-                self._log.print_line(f"training ends early: {self._history.describe()}")
-        return 0
-
-    def is_best(self, n_done: int) -> bool:
-        """Whether the loss after `n_done` iterations is the lowest so far."""
-        return self._history.best == n_done
-
-    @property
-    def have_ended_training(self) -> bool:
-        """Whether so many of them had no lower loss that training should end."""
-        return self._history.is_over
-
-
-def plan_evaluations(
-    rank: Rank, experiment: Experiment, run: OpenRun, *, reference: FloatArray | None = None
-) -> Evaluations:
-    """Evaluations of a run, planned by all ranks together."""
-    config, samples = experiment.config, experiment.evaluation
-    evaluator = Evaluator(rank, experiment, samples, reference) if samples else None
-    n_iterations = config.training.n_iterations
-    return Evaluations(evaluator, config.evaluation, n_iterations, history=run.history, log=run.log)

@@ -19,7 +19,7 @@ from dynapipe_hpc.experiment.run.resume import (
     together,
 )
 from dynapipe_hpc.experiment.run.run_log import RunLog
-from dynapipe_hpc.experiment.run_lock import RunLock, locked
+from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.experiment.watch.rank_status import HANG
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import machine_facts
@@ -175,10 +175,3 @@ class OpenRun:
                 f"training.iterations: {describe_longer(training)}"
             )
         return escaped(f"{self.output}: {text}")
-
-
-@contextmanager
-def open_run(job: Job, experiment: Experiment, output: Path) -> Iterator[OpenRun]:
-    """Locks a run folder, and finds where the run starts; all ranks together."""
-    with locked(job, output) as lock:
-        yield OpenRun(job, experiment, output, lock)

@@ -12,13 +12,14 @@ from torch import cuda
 from torch.profiler import record_function
 
 from dynapipe_hpc.data.dataset.joined_datasets import Dataset
+from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
 from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.executor.clock import HostClock
 from dynapipe_hpc.executor.progress import Progress
 from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer, loader_of
+from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer
 from dynapipe_hpc.experiment.rank.channels import connect
 from dynapipe_hpc.experiment.rank.devices import RankDevice, clock_of, reserve_memory
 from dynapipe_hpc.experiment.run.iteration import ExecutedIteration
@@ -82,7 +83,16 @@ class Rank:
 
     def open_loader(self, dataset: Dataset) -> TokenLoader[Any]:
         """The loader of the tokens of a dataset, as this rank's stage takes them."""
-        return loader_of(dataset, self._experiment.config, self._collate)
+        config = self._experiment.config
+        predicts_inputs = not config.model.has_target_rows
+        return TokenLoader(
+            reader_of(dataset, config.data),
+            dataset.start_id,
+            config.training.loss_weighting,
+            self._collate,
+            trained=trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),
+            rejected=dataset.read_rejected if dataset.has_pairs else None,
+        )
 
     def start_at(self, point: ResumePoint | None, output: Path) -> None:
         """Restores a checkpoint, or begins with the weights of `model.init_from`; all together.

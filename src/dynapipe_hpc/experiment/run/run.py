@@ -11,7 +11,7 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.devices import find_device
 from dynapipe_hpc.experiment.rank.host_device import HostDevice, prepare_for_host
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
-from dynapipe_hpc.experiment.run.evaluations import Evaluations, plan_evaluations, train_preferences
+from dynapipe_hpc.experiment.run.evaluations import Evaluations, train_preferences
 from dynapipe_hpc.experiment.run.iteration import (
     IterationResult,
     RankTrace,
@@ -19,10 +19,11 @@ from dynapipe_hpc.experiment.run.iteration import (
     all_reduce_fields,
 )
 from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_largest_first
-from dynapipe_hpc.experiment.run.open_run import OpenRun, open_run
+from dynapipe_hpc.experiment.run.open_run import OpenRun
 from dynapipe_hpc.experiment.run.plans import Plans, open_store
 from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.experiment.run.run_log import RunLog
+from dynapipe_hpc.experiment.run_lock import locked
 from dynapipe_hpc.experiment.watch.position import Phase
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.ranks import JobOutcome
@@ -41,7 +42,8 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
     Training cannot continue.
     """
     host = prepare_for_host(job, experiment)
-    with open_run(job, experiment, output) as run:
+    with locked(job, output) as lock:
+        run = OpenRun(job, experiment, output, lock)
         if run.is_complete:
             if job.is_first:
                 print(run.describe_complete(), flush=True)
@@ -101,11 +103,13 @@ def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
         )
         reference = None
         if config.training.preference_loss:
-            references = train_preferences(rank, experiment, run)
-            if isinstance(references, int):
-                return references
-            reference = references.evaluated
-        evaluations = plan_evaluations(rank, experiment, run, reference=reference)
+            log_probs = train_preferences(rank, experiment, run)
+            if isinstance(log_probs, int):
+                return log_probs
+            reference = log_probs
+        evaluations = Evaluations(
+            rank, experiment, history=run.history, log=run.log, reference=reference
+        )
         # Before an evaluation, which may take long: it needs less memory than training.
         if runs_largest_first(config, on_gpus=rank.device.type != "cpu"):
             line = run_largest_first(rank, plans, config)
