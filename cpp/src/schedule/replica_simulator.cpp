@@ -16,8 +16,6 @@ ReplicaSimulator::ReplicaSimulator(const WindowCosts& windows, std::span<const d
     : windows_(windows),
       limit_bytes_(limit_bytes),
       link_(link),
-      split_backward_(split_backward),
-      reduce_ms_(reduce_ms.begin(), reduce_ms.end()),
       scheduler_(windows.costs, limit_bytes, link, split_backward, reduce_ms),
       lightest_first_(windows.costs, limit_bytes, link, split_backward, windows.later_slices,
                       reduce_ms) {}

@@ -4,10 +4,8 @@
 #include <deque>
 #include <stdexcept>
 
-#include "dynapipe/schedule/round_trip.hpp"
 #include "dynapipe/search/construct_plans.hpp"
 #include "dynapipe/search/plan_moves.hpp"
-#include "dynapipe/search/plan_objective.hpp"
 
 namespace dynapipe {
 namespace {
@@ -20,8 +18,6 @@ constexpr double kThreshold = 0.02;
 constexpr double kWidest = 8.0;
 /// Effort of a move that is not simulated, in passes.
 constexpr std::size_t kMoveEffort = 4;
-/// Relative error that sums of times may have.
-constexpr double kRounding = 1e-12;
 /// The effort of the first round.
 constexpr std::size_t kFirstRound = 6'250;
 /// The effort after which tables are compared, and how much longer the best plan of one may be.
@@ -34,9 +30,6 @@ class Search {
            std::span<const double> slowness, std::uint64_t seed)
         : simulator_(simulator),
           slowness_(slowness.begin(), slowness.end()),
-          least_ms_(least_round_trip_ms(simulator.windows(), simulator.link(),
-                                        simulator.split_backward(), simulator.reduce_ms()) *
-                    (1 + kRounding)),
           moves_(simulator.windows(), seed) {
         for (const Assignment& start : starts) {
             if (begin(start, best_ms_)) {
@@ -55,8 +48,7 @@ class Search {
 
     /// Goes on until all rounds together have taken some effort.
     void improve(std::size_t effort) {
-        for (std::size_t length = next_round(); used_ + length <= effort && best_ms_ > least_ms_;
-             length = next_round()) {
+        for (std::size_t length = next_round(); used_ + length <= effort; length = next_round()) {
             moves_.begin(best_);
             go(length, threshold_after(used_));
             used_ += length;
@@ -118,7 +110,7 @@ class Search {
     /// A round: moves as long as there is effort, with a threshold that sinks to zero by its end.
     void go(std::size_t length, double threshold) {
         const double first_threshold_ms =
-            threshold * slowest_ms(moves_.replicas()) / static_cast<double>(longest_replica());
+            threshold * slowest_ms() / static_cast<double>(longest_replica());
         const std::size_t begun = simulator_.effort();
         for (std::size_t n = 0;; ++n, ++n_moves_) {
             const std::size_t used = simulator_.effort() - begun + kMoveEffort * n;
@@ -132,10 +124,19 @@ class Search {
     }
 
     void keep_if_best() {
-        if (slowest_ms(moves_.replicas()) < best_ms_) {
-            best_ms_ = slowest_ms(moves_.replicas());
+        if (slowest_ms() < best_ms_) {
+            best_ms_ = slowest_ms();
             best_ = moves_.replicas();
         }
+    }
+
+    /// End of the slowest replica.
+    [[nodiscard]] double slowest_ms() const {
+        double ms = 0.0;
+        for (const Replica& replica : moves_.replicas()) {
+            ms = std::max(ms, replica.makespan_ms);
+        }
+        return ms;
     }
 
     std::span<const std::uint32_t> list_of(const Replica& replica) {
@@ -157,7 +158,7 @@ class Search {
 
     /// Makes one random move; takes it back if the plan becomes worse by more than a threshold.
     void move(double threshold_ms) {
-        const double limit_ms = objective_ms(moves_.replicas()) + threshold_ms;
+        const double limit_ms = slowest_ms() + threshold_ms;
         if (!moves_.make_any()) {
             return;
         }
@@ -171,16 +172,12 @@ class Search {
     /// False as soon as the plan is certain to be worse than a limit.
     bool simulate_changed(double limit_ms) {
         for (const std::size_t r : moves_.changed()) {
-            moves_.makespan_ms(r) = 0.0;
-        }
-        for (const std::size_t r : moves_.changed()) {
             const Replica& replica = moves_.replicas()[r];
-            const double give_up_ms = latest_end_ms(moves_.replicas(), limit_ms);
-            const double ms = simulator_.run(list_of(replica), give_up_ms / slowness_[r],
+            const double ms = simulator_.run(list_of(replica), limit_ms / slowness_[r],
                                              replica.precedence, recordings_[r]) *
                               slowness_[r];
             moves_.makespan_ms(r) = ms;
-            if (ms > give_up_ms) {
+            if (ms > limit_ms) {
                 return false;
             }
         }
@@ -189,7 +186,6 @@ class Search {
 
     ReplicaSimulator& simulator_;
     std::vector<double> slowness_;  ///< per replica
-    double least_ms_;               ///< no plan ends sooner
     PlanMoves moves_;
     std::vector<ListRecording> recordings_;  ///< per replica
     std::vector<Replica> best_;

@@ -205,19 +205,6 @@ void tables_that_are_behind_are_left() {
     CHECK(more.second == less.second);
 }
 
-/// As many replicas as samples: the longest sample's way is all there is, and no move is made.
-void a_search_ends_where_nothing_is_left_to_find() {
-    const Problem problem(1);
-    const std::vector<double> limits(kStages, kNever);
-    const std::vector<double> alike(kSamples, 1.0);
-    const auto effort_of = [&](std::size_t effort) {
-        dynapipe::ReplicaSimulator simulator(problem.windows(), limits, {0.5, 10.0, true}, false);
-        CHECK(dynapipe::find_plans(std::array{&simulator}, alike, effort, 1).front().size() == 1);
-        return simulator.effort();
-    };
-    CHECK(effort_of(25'000) == effort_of(0));
-}
-
 }  // namespace
 
 int main() {
@@ -229,7 +216,6 @@ int main() {
         }
     }
     CHECK(n_overtaken > 2);
-    a_search_ends_where_nothing_is_left_to_find();
     tables_that_are_behind_are_left();
     Varied varied;
     bool is_any_refined = false;

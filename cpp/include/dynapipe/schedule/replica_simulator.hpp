@@ -72,8 +72,6 @@ class ReplicaSimulator {
     [[nodiscard]] const WindowCosts& windows() const { return windows_; }
     [[nodiscard]] std::span<const double> limit_bytes() const { return limit_bytes_; }
     [[nodiscard]] const Link& link() const { return link_; }
-    [[nodiscard]] bool split_backward() const { return split_backward_; }
-    [[nodiscard]] std::span<const double> reduce_ms() const { return reduce_ms_; }
 
   private:
     using List = std::vector<std::uint32_t>;
@@ -87,8 +85,6 @@ class ReplicaSimulator {
     WindowCosts windows_;
     std::span<const double> limit_bytes_;
     Link link_;
-    bool split_backward_;
-    std::vector<double> reduce_ms_;
     ListScheduler scheduler_;
     LightestFirst lightest_first_;
     List list_;      ///< micro-batches and precedence

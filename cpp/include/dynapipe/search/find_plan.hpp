@@ -27,15 +27,11 @@ struct FoundPlan {
 /// between neighbouring micro-batches, splits a micro-batch, joins two, changes a recomputation
 /// mode, or changes the precedence of a replica (see PlanMoves): to one by which micro-batches
 /// overtake others only if the best start has it. A move that makes a plan worse is accepted only
-/// within a threshold that decreases to zero. The objective is mainly the end of the slowest
-/// replica and, with a small weight, the ends of all others: time that a replica gains makes room
-/// for work of the slowest one.
+/// within a threshold that decreases to zero.
 ///
 /// The search runs in rounds. Each starts from the best plan so far and is as long as all earlier
 /// rounds together, whatever the effort. A round that does not fit into the remaining effort is not
-/// started, nor is any once the best plan takes no longer than the longest sample's round trip with
-/// the reductions behind it. So a search with more effort finds everything that one with less
-/// effort finds.
+/// started. So a search with more effort finds everything that one with less effort finds.
 ///
 /// Effort is counted in scheduled passes, not in time, and random numbers are integers, so the same
 /// input gives the same plan on every machine.
