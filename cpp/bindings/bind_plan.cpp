@@ -2,20 +2,56 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <optional>
+#include <string>
 #include <tuple>
+#include <utility>
 
 #include "arrays.hpp"
 #include "dynapipe/plan/check_pipeline.hpp"
+#include "dynapipe/plan/place_transfers.hpp"
 
 namespace py = pybind11;
 
 namespace {
 
-using arrays::Bytes;
+using arrays::Codes;
+using arrays::Doubles;
 using arrays::Numbers;
+using Entries = py::array_t<std::uint32_t>;
+using arrays::Bytes;
 using dynapipe::StagePlan;
 using Fault = std::tuple<int, std::size_t, std::size_t, std::uint32_t, std::int64_t>;
+
+Entries entries_of(const std::vector<dynapipe::Row>& rows) {
+    Entries entries({rows.size(), dynapipe::kRowColumns});
+    std::memcpy(entries.mutable_data(), rows.data(), rows.size() * sizeof(dynapipe::Row));
+    return entries;
+}
+
+std::vector<Entries> place(const Codes& order, const Doubles& end_ms, const Numbers& peers) {
+    const std::span codes = arrays::entries_of(order);
+    const auto last = std::max_element(codes.begin(), codes.end());
+    if (last == codes.end() || *last < 0) {
+        throw py::value_error("there must be a pass");
+    }
+    const auto n_microbatches = static_cast<std::size_t>(*last / dynapipe::kKinds) + 1;
+    arrays::check_orders(order, {peers.size()}, n_microbatches, /*may_be_forward=*/true);
+    arrays::check_shape(end_ms, "end_ms", arrays::shape_of(order));
+    arrays::check_shape(peers, "peers", {order.shape(0)});
+    std::vector<std::vector<dynapipe::Row>> of_stages;
+    {
+        py::gil_scoped_release release;  // planner threads run side by side
+        of_stages = dynapipe::place_transfers(arrays::entries_of(order), arrays::entries_of(end_ms),
+                                              arrays::entries_of(peers));
+    }
+    std::vector<Entries> rows;
+    for (const auto& stage : of_stages) {
+        rows.push_back(entries_of(stage));
+    }
+    return rows;
+}
 
 void check_rows(const Numbers& rows) {
     if (rows.ndim() != 2 || rows.shape(1) != dynapipe::kRowColumns) {
@@ -105,7 +141,11 @@ std::int64_t peak_bytes(const Numbers& rows, const Bytes& bounds, const Bytes& s
 
 }  // namespace
 
-void bind_check_pipeline(py::module_& m) {
+void bind_plan(py::module_& m) {
+    m.def("place_transfers", &place, py::arg("order").noconvert(), py::arg("end_ms").noconvert(),
+          py::arg("peers").noconvert(),
+          "Writes the instructions of every stage; see dynapipe/plan/place_transfers.hpp.\n\n"
+          "Returns per stage its rows of shape (n_instructions, 5).");
     m.def("check_pipeline", &check, py::arg("rows").noconvert(), py::arg("ranks").noconvert(),
           py::arg("bounds").noconvert(), py::arg("sizes").noconvert(),
           py::arg("earlier_slice").noconvert(),

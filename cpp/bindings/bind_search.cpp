@@ -1,0 +1,129 @@
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <deque>
+
+#include "arrays.hpp"
+#include "dynapipe/batch/balance_work.hpp"
+#include "dynapipe/batch/short_tour.hpp"
+#include "dynapipe/batch/split_samples.hpp"
+#include "dynapipe/search/find_plan.hpp"
+#include "windows.hpp"
+
+namespace py = pybind11;
+
+namespace {
+
+using arrays::Doubles;
+using Coordinates = py::array_t<std::int64_t, py::array::c_style>;
+using dynapipe::FoundPlan;
+
+/// The kernel relies on loads that can be ordered, and on work for every replica.
+std::vector<std::vector<std::uint32_t>> balance(const Doubles& work_ms, std::size_t n_replicas) {
+    arrays::check_shape(work_ms, "work_ms", {work_ms.size()});
+    const std::span work = arrays::entries_of(work_ms);
+    if (!std::all_of(work.begin(), work.end(), [](double ms) { return std::isfinite(ms); })) {
+        throw py::value_error("work_ms must hold finite numbers");
+    }
+    if (n_replicas < 1 || n_replicas > work.size()) {
+        throw py::value_error("n_replicas must be 1 to " + std::to_string(work.size()) + ", got " +
+                              std::to_string(n_replicas));
+    }
+    const py::gil_scoped_release release;  // planner threads run side by side
+    return dynapipe::balance_work(work, n_replicas);
+}
+
+Coordinates tour(const Coordinates& x, const Coordinates& y, std::size_t reach) {
+    arrays::check_shape(x, "x", {x.size()});
+    arrays::check_shape(y, "y", {x.size()});
+    arrays::check_counts(x, "x");
+    arrays::check_counts(y, "y");
+    const auto xs = arrays::entries_of(x);
+    const auto ys = arrays::entries_of(y);
+    std::vector<std::int64_t> order;
+    {
+        py::gil_scoped_release release;  // planner threads run side by side
+        order = dynapipe::short_tour(xs, ys, reach);
+    }
+    return arrays::vector(order);
+}
+
+/// The kernel compares entries with the limits that it derives from them.
+std::span<const double> checked(const Doubles& table, const char* name,
+                                const dynapipe::WindowCosts& windows) {
+    arrays::check_shape(table, name, {static_cast<py::ssize_t>(windows.costs.n_microbatches())});
+    const std::span entries = arrays::entries_of(table);
+    if (!std::all_of(entries.begin(), entries.end(), [](double entry) { return entry >= 0; })) {
+        throw py::value_error(std::string(name) + " must hold no NaN and nothing negative");
+    }
+    return entries;
+}
+
+windows::Windows split_windows(const windows::HeldCosts& held, const Doubles& work_ms,
+                               const Doubles& fill_ms, std::size_t n_replicas) {
+    const dynapipe::WindowCosts& costs = held.costs();
+    const auto work = checked(work_ms, "work_ms", costs);
+    const auto fill = checked(fill_ms, "fill_ms", costs);
+    if (n_replicas < 1) {
+        throw py::value_error("n_replicas must be >= 1, got " + std::to_string(n_replicas));
+    }
+    dynapipe::Assignment split(1);
+    {
+        const py::gil_scoped_release release;  // planner threads run side by side
+        std::vector<dynapipe::Rating> ratings(work.size());
+        for (std::size_t i = 0; i < ratings.size(); ++i) {
+            ratings[i] = {work[i], fill[i], 0.0};
+        }
+        split.front() = dynapipe::split_windows(costs, ratings, 1.0, n_replicas);
+    }
+    return windows::arrays_of(split)[0].cast<windows::Windows>();
+}
+
+std::vector<std::vector<FoundPlan>> find_plans(const std::vector<const windows::HeldCosts*>& tables,
+                                               const Doubles& limit_bytes,
+                                               const dynapipe::Link& link, bool split_backward,
+                                               const Doubles& reduce_ms, const Doubles& slowness,
+                                               std::size_t effort, std::uint64_t seed) {
+    const auto replicas = windows::slowness_of(slowness);
+    std::deque<dynapipe::ReplicaSimulator> simulators;
+    std::vector<dynapipe::ReplicaSimulator*> of_tables;
+    for (const windows::HeldCosts* held : tables) {
+        const auto limits = held->limits_of(limit_bytes);
+        const auto reductions = arrays::reduce_of(reduce_ms, limits.size());
+        const std::size_t n_samples = held->costs().n_samples();
+        if (replicas.empty() || replicas.size() > n_samples) {
+            throw py::value_error("slowness must hold 1 to " + std::to_string(n_samples) +
+                                  " replicas, got " + std::to_string(replicas.size()));
+        }
+        of_tables.push_back(
+            &simulators.emplace_back(held->costs(), limits, link, split_backward, reductions));
+    }
+    const py::gil_scoped_release release;  // planner threads run side by side
+    return dynapipe::find_plans(of_tables, replicas, effort, seed);
+}
+
+}  // namespace
+
+void bind_search(py::module_& m) {
+    m.def(
+        "balance_work", &balance, py::arg("work_ms").noconvert(), py::arg("n_replicas"),
+        "Assigns items to replicas with about the same work; see dynapipe/batch/balance_work.hpp.");
+    m.def("short_tour", &tour, py::arg("x").noconvert(), py::arg("y").noconvert(), py::arg("reach"),
+          "Orders points so that neighbours are near; see short_tour.hpp.");
+    m.def("split_windows", &split_windows, py::arg("windows"), py::arg("work_ms").noconvert(),
+          py::arg("fill_ms").noconvert(), py::arg("n_replicas"),
+          "Cuts samples into consecutive micro-batches; see split_samples.hpp.");
+    py::class_<FoundPlan>(m, "FoundPlan", "See dynapipe/search/find_plan.hpp.")
+        .def_property_readonly(
+            "replicas", [](const FoundPlan& plan) { return windows::arrays_of(plan.replicas); })
+        .def_readonly("makespan_ms", &FoundPlan::makespan_ms)
+        .def_readonly("effort", &FoundPlan::effort)
+        .def_readonly("n_moves", &FoundPlan::n_moves);
+    m.def("find_plans", &find_plans, py::arg("windows"), py::arg("limit_bytes").noconvert(),
+          py::arg("link"), py::arg("split_backward"), py::arg("reduce_ms").noconvert(),
+          py::arg("slowness").noconvert(), py::arg("effort"), py::arg("seed"),
+          "Constructs plans and improves the best by local search; see "
+          "dynapipe/search/find_plan.hpp.");
+}
