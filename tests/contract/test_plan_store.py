@@ -123,12 +123,6 @@ def test_a_failure_arrives_in_place_of_the_plan(store: PlanStore) -> None:
     assert store.take(1, 0, timeout_s=1) == b"fine"
 
 
-def test_a_long_reason_is_cut_between_letters(store: PlanStore) -> None:
-    store.fail(0, 0, "ü" * PLAN_BYTES, timeout_s=1)
-    with pytest.raises(PlannerFailedError, match=r"iteration 0: ü{500}"):
-        store.take(0, 0, timeout_s=1)
-
-
 def test_a_plan_larger_than_an_entry_is_refused(store: PlanStore) -> None:
     with pytest.raises(
         PlanStoreError,
@@ -136,15 +130,6 @@ def test_a_plan_larger_than_an_entry_is_refused(store: PlanStore) -> None:
     ):
         store.put(0, 0, bytes(PLAN_BYTES + 1), timeout_s=1)
     store.put(0, 0, b"a smaller one", timeout_s=1)
-
-
-def test_plans_ahead_counts_what_can_be_taken(store: PlanStore) -> None:
-    counts = [store.plans_ahead(0)]
-    for iteration in range(CAPACITY):
-        store.put(iteration, 0, b"", timeout_s=1)
-        counts.append(store.plans_ahead(0))
-    store.take(0, 0, timeout_s=1)
-    assert [*counts, store.plans_ahead(0)] == [0, 1, 2, 1]
 
 
 def test_a_planning_and_an_executing_thread_share_a_store(store: PlanStore) -> None:

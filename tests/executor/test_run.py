@@ -4,10 +4,11 @@ from weakref import ref
 
 import numpy as np
 import pytest
-from tests.examples.hand_made_plans import hand_made_plans
 from tests.examples.linear_stage import Array, LinearStage
 from tests.examples.local_ranks import LocalNetwork, LocalTransport, LocalWorld
+from tests.examples.planned_iteration import planned_iteration
 
+from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.executor.run import ExecutionError, launch_plan
@@ -22,12 +23,13 @@ from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
 MICROBATCHES = [PaddedRows((i, 10 * i), 3) for i in range(1, 6)]
+SHAPE = GptShape(n_layers=4, hidden_size=1, n_heads=1, ffn_size=1, vocab_size=9, max_tokens=64)
 FACTORS = [2.0, 3.0, 5.0, 7.0]
 
 
-def plans_of(n_stages: int, schedule: str = "1F1B") -> list[RankPlan]:
-    cluster = Cluster(n_stages=n_stages, device_memory_bytes=1)
-    return hand_made_plans([MICROBATCHES], cluster, 1, schedule, iteration=3)
+def plans_of(n_stages: int, schedule: str = "1f1b") -> list[RankPlan]:
+    cluster = Cluster(n_stages=n_stages, device_memory_bytes=10**6)
+    return planned_iteration([MICROBATCHES], cluster, SHAPE, schedule, iteration=3)
 
 
 def stages_of(n_stages: int) -> list[LinearStage]:
@@ -42,7 +44,7 @@ def alone() -> LocalTransport[Array]:
 
 
 @pytest.mark.parametrize("n_stages", [1, 2, 4])
-@pytest.mark.parametrize("schedule", ["1F1B", "cyclic"])
+@pytest.mark.parametrize("schedule", ["1f1b", "cyclic"])
 def test_a_pipeline_of_factors_gives_their_product(n_stages: int, schedule: str) -> None:
     plans, stages = plans_of(n_stages, schedule), stages_of(n_stages)
     world = LocalWorld(n_stages)

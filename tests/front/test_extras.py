@@ -9,8 +9,7 @@ from tests.examples.tokenized import write_samples
 from tests.jobs.refused_packages import run_without
 from tests.jobs.tiny_experiment import tiny_experiment
 
-from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.extras import EXTRA_OF, optional_packages
+from dynapipe_hpc.data.extras import EXTRA_OF
 from dynapipe_hpc.experiment.load import to_toml
 
 ROOT = Path(__file__).parents[2]
@@ -128,13 +127,3 @@ def test_a_measured_table_without_hdf5_names_the_extra(folder: Path) -> None:
         "dynapipe_hpc.data.errors.InputError: h5py is not installed; install the extra [hdf5]: "
         "pip install 'dynapipe-hpc[hdf5]'; [train] brings all that training needs"
     )
-
-
-def test_what_no_extra_brings_is_a_mistake_of_ours() -> None:
-    with pytest.raises(ModuleNotFoundError, match="tokenizer_files"), optional_packages():
-        raise ModuleNotFoundError("No module named 'tokenizer_files'", name="tokenizer_files")
-
-
-def test_a_module_of_a_package_counts_as_the_package() -> None:
-    with pytest.raises(InputError, match=r"h5py is not installed.*\[hdf5\]"), optional_packages():
-        raise ModuleNotFoundError("No module named 'h5py._hl'", name="h5py._hl")

@@ -37,15 +37,6 @@ def test_type_checkers_see_what_is_loaded() -> None:
     assert loaded == typed_names()
 
 
-def test_completion_offers_what_is_not_loaded_yet() -> None:
-    assert set(dynapipe_hpc.__all__) <= set(dir(dynapipe_hpc))
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="'dynapipe_hpc' has no attribute 'plan_iterations'"):
-        _ = dynapipe_hpc.plan_iterations  # type: ignore[attr-defined]
-
-
 def test_the_import_alone_loads_not_even_numpy() -> None:
     program = "import sys, dynapipe_hpc; print({'numpy', 'pydantic'} & set(sys.modules))"
     command = [sys.executable, "-c", program]

@@ -35,24 +35,6 @@ attention = pytest.importorskip("attention_per_sample")
 trainers = pytest.importorskip("planned_trainer")  # which needs transformers
 
 
-def test_weighted_losses_have_the_gradients_of_the_whole_batch() -> None:
-    steps = sampler(seed=2)
-    planned = list(steps)
-    loaded = list(step_loader(DATA, padded_to_longest, steps))
-    assert len(loaded) == len(planned) == len(steps) == 2
-    for indices, step in zip(map(samples_of, planned), loaded, strict=True):
-        assert len(step) > 2
-        trained, total = model(), 0.0
-        for batch in step:
-            weight = batch.pop("loss_weight")
-            loss = weight * trained(**batch).loss
-            loss.backward()
-            total += loss.item()
-        expected_loss, expected = whole_batch(indices)
-        assert total == pytest.approx(expected_loss, rel=1e-12)
-        assert_same(gradients_of(trained), expected)
-
-
 def test_the_mean_over_replicas_has_the_gradients_of_the_whole_batch() -> None:
     replicas = [sampler(n_replicas=3, replica=replica) for replica in range(3)]
     steps = [next(iter(replica)) for replica in replicas]
@@ -166,11 +148,6 @@ def test_the_trainer_steps_with_the_gradients_of_whole_batches(tmp_path: Path) -
     logged = [line["loss"] for line in planned.state.log_history if "loss" in line]
     assert logged == pytest.approx([loss for loss, _ in expected], rel=1e-3)
     assert planned.evaluate()["eval_loss"] == pytest.approx(planned.state.log_history[0]["loss"], 1)
-
-
-def test_a_trainer_that_would_join_steps_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"gradient_accumulation_steps is 2; leave it at 1"):
-        trainer(tmp_path, lambda _: None, gradient_accumulation_steps=2)
 
 
 def test_a_fit_finds_the_costs_that_were_measured_and_none_below_zero() -> None:

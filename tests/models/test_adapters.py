@@ -64,19 +64,6 @@ def test_every_linear_layer_has_an_adapter_and_nothing_else_is_trained() -> None
     assert shapes == expected
 
 
-def test_targets_choose_layers_of_either_kind_of_attention_and_blocks_of_joined_ones() -> None:
-    found = trained(made(adapted(T5_SHAPE, targets=["query", "value"])))
-    inner = T5_SHAPE.attention_size
-    kinds = {name.split(".", 2)[0] + "." + name.split(".", 2)[2] for name in found}
-    assert kinds == {
-        f"{attention}.{adapter}.lora_{matrix}"
-        for attention in ("encoder.attention", "decoder.attention", "decoder.cross_attention")
-        for adapter in ("query.adapters.query", "key_value.adapters.value")
-        for matrix in "ab"
-    }
-    assert found["encoder.0.attention.key_value.adapters.value.lora_b"].shape == (inner, RANK)
-
-
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
 @pytest.mark.parametrize("n_shards", [1, 2, 4])
 def test_adapters_begin_alike_on_any_number_of_shards(shape: ModelShape, n_shards: int) -> None:

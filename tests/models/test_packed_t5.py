@@ -137,12 +137,6 @@ def test_stages_between_others_know_documents_and_read_no_tokens() -> None:
         assert stage.collate(padded(SAMPLES, T5_SHAPE), TOKENS).documents is None
 
 
-def test_boundaries_between_stages_are_as_long_as_both_rows() -> None:
-    microbatch, pipeline = packed_pairs(SAMPLES, 2, 3), stages(6)
-    assert run(pipeline[:2], microbatch).shape == (1, 40, 12)
-    assert run(pipeline[:4], microbatch).shape == (1, 40 + 32, 12)
-
-
 def test_sixteen_bits_give_the_loss_to_their_precision() -> None:
     exact = run(stages(1), packed_pairs(SAMPLES, 4)).item()
     rounded = run(stages(1, torch.bfloat16), packed_pairs(SAMPLES, 4))

@@ -129,19 +129,6 @@ def test_every_split_starts_with_the_bits_of_the_whole_model(n_stages: int) -> N
     assert {name: weight.stages for name, weight in tied.items()} == copies
 
 
-@pytest.mark.parametrize("n_stages", [2, 3, 4, 6])
-def test_stages_hand_over_the_encoders_side_and_then_both(n_stages: int) -> None:
-    activation, n_encoded = None, 0
-    placement = Placement.equal_shares(SHAPE.n_all_layers, n_stages)
-    pipeline = stages(n_stages)
-    for number, stage in enumerate(pipeline[:-1]):
-        activation = run_stage(stage, activation, load(stage, PADDED))
-        n_encoded = placement.layers[number].stop
-        assert activation.shape == (3, 144 + (16 if n_encoded > 3 else 0), 12)
-    loss = run_stage(pipeline[-1], activation, load(pipeline[-1], PADDED))
-    assert loss.item() == pytest.approx(loss_of(stages(1), PADDED).item(), rel=1e-12)
-
-
 @pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
 def test_what_padding_holds_does_not_change_a_bit(mode: Recompute) -> None:
     outcomes = []

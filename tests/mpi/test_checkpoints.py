@@ -125,26 +125,6 @@ def test_one_that_was_begun_is_completed_when_a_run_ends_early(path: Path) -> No
     assert training.checkpoints.finish() == ""
 
 
-def test_the_time_of_a_checkpoint_is_not_that_of_iterations(path: Path) -> None:
-    training = Training(path, CheckpointConfig(every=10))
-    training.checkpoints.save_if_due(10)
-    time.sleep(2)
-    training.checkpoints.save_if_due(11)
-    training.checkpoints.finish()
-    assert (0 < training.checkpoints.took_s < 1.5) == (RANK == 0)
-
-
-def test_without_others_the_last_state_is_written(path: Path) -> None:
-    training = Training(path, CheckpointConfig())
-    training.step()
-    training.checkpoints.save_if_due(1)
-    was_there = path.exists()
-    WORLD.Barrier()
-    training.checkpoints.end(1, stopped=False)
-    assert not was_there
-    assert training.names() == ["000001"]
-
-
 @pytest.mark.parametrize(("every", "stopped", "names"), [
     (2, False, ["000002"]),
     (2, True, ["000002", "000003"]),

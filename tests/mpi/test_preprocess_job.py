@@ -191,19 +191,6 @@ def test_a_job_goes_on_with_what_is_there(
     assert [path.name for path in shards.iterdir()] == ["notes.txt"]
 
 
-def test_only_a_text_that_changed_is_made_again(
-    folder: Path, interrupted: Callable[[Sequence[Path], Path], None]
-) -> None:
-    sources = [write_lines(folder / f"{k}.jsonl", 20) for k in range(3)]
-    interrupted(sources, folder / "x.h5")
-    write_lines(sources[1], 21)
-    made = together(sources, folder / "x.h5")
-    assert (made.n_shards, made.n_reused) == (3, 2)
-    with DatasetFile(folder / "x.h5") as dataset:
-        assert dataset.n_samples == 61
-    assert not (folder / "x.h5.shards").exists()
-
-
 def test_a_bad_line_on_one_rank_ends_all_and_keeps_what_is_finished(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,7 +38,3 @@ def test_a_rank_with_a_plan_of_another_planning_ends_the_job(
         "executed together; start the run again\n"
     )
     assert capsys.readouterr().err == (told if RANK == 0 else "")
-
-
-def test_numbers_of_all_ranks_come_by_rank() -> None:
-    assert Job(WORLD).all_gather_int(2**60 + RANK) == [2**60 + k for k in range(N_RANKS)]

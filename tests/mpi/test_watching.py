@@ -27,11 +27,6 @@ def test_one_rank_may_say_why_the_job_ends() -> None:
     ending.close()
 
 
-def test_the_largest_number_is_known_to_all() -> None:
-    assert Job(WORLD).all_reduce_max([0, -1 - RANK]) == [0, -1]
-    assert Job(WORLD).all_reduce_max([15 if RANK == N_RANKS - 1 else 0]) == [15]
-
-
 def test_ranks_of_a_host_see_each_other() -> None:
     positions = HostPositions(Job(WORLD), plan_bytes=10_001)
     plan = example_plans(RANK)[0]

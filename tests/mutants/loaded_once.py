@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tests.mutants.mutant import SOURCES
 
-PACKAGE = SOURCES.name
 # MPI would be started, and a process in which it runs cannot be forked.
 NOT_BEFORE_FORKS = "mpi4py"
 

@@ -1,27 +1,19 @@
 """Plans whose micro-batches may be packed: what they hold, and what they are worth."""
 
-from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.examples.equal_shares import rows_only
-from tests.examples.exact_split import split_samples
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import linear_cost
-from tests.oracles.every_split import every_cut
 
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PackedRow, PaddedRows
+from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
-from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.batch.objective import bottleneck_ms, fill_ms
-from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
@@ -104,59 +96,6 @@ def test_packed_plans_hold_every_sample_and_take_as_long_as_predicted(
             assert m.offsets == (0, *accumulate(lengths))
             assert sum(lengths) <= m.row_tokens < sum(lengths) + 8
             assert m.row_tokens % 8 == 0
-
-
-def fastest(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> MicroBatch | None:
-    """Of all layouts and modes that fit; of one sample alone, none keeps too much."""
-    ids = tuple(sample.sample_id for sample in samples)
-    lengths = [sample.tokens for sample in samples]
-    offsets = (0, *accumulate(lengths))
-    tried = [
-        m
-        for mode in cost.recompute_modes
-        for m in (
-            PaddedRows(ids, -(-max(lengths) // 8) * 8, mode),
-            PackedRow(ids, -(-sum(lengths) // 8) * 8, offsets=offsets, recompute=mode),
-        )
-    ]
-    costs = microbatch_costs(tried, cost)
-    works_ms = np.where(
-        fits(costs, activation_room_bytes(cost, cluster)), bottleneck_ms(costs), np.inf
-    )
-    return tried[int(works_ms.argmin())] if works_ms.min() < np.inf else None
-
-
-@given(
-    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=6),
-    launch_ms=st.floats(0.1, 9),
-    n_replicas=st.integers(1, 2),
-    room_tokens=st.integers(64, 300),
-)
-@settings(max_examples=50)
-def test_no_cut_in_any_layouts_is_predicted_faster(
-    lengths: list[int], launch_ms: float, n_replicas: int, room_tokens: int
-) -> None:
-    cost = linear_cost((launch_ms, 1.0), (0.01, 0.02), token_bytes=4.0, recomputes=True)
-    cluster = cluster_of(n_replicas, 4 * room_tokens)
-    samples = order_samples(samples_of(lengths))
-    found = split_samples(samples, cost, cluster, layouts=(Layout.PADDED, Layout.PACKED))
-
-    def predicted_ms(microbatches: Sequence[MicroBatch]) -> float:
-        costs = microbatch_costs(microbatches, cost)
-        return float(fill_ms(costs).max() + bottleneck_ms(costs).sum() / n_replicas)
-
-    best_ms = np.inf
-    for sizes in every_cut(len(samples)):
-        ends = list(accumulate(sizes))
-        parts = [samples[end - n : end] for end, n in zip(ends, sizes, strict=True)]
-        formed = [fastest(part, cost, cluster) for part in parts]
-        fitting = [m for m in formed if m is not None]
-        if len(fitting) == len(formed):
-            best_ms = min(best_ms, predicted_ms(fitting))
-    found_ms = predicted_ms(found)
-    assert found_ms == pytest.approx(best_ms) or (
-        found_ms > best_ms and len(found) >= n_replicas > 1
-    )
 
 
 PAIR_COST = linear_cost((1.0, 2.0), (0.02, 0.03), recomputes=True, has_targets=True)

@@ -1,20 +1,16 @@
 """From the samples of an iteration to the plans of all ranks."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.examples.baselines import EveryChooser, budget, naive
 from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import linear_cost
 
-from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload
-from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan
+from dynapipe_hpc.plan.rank_plan import MemoryPlan
 from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.baselines.config import BaselineConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
@@ -42,23 +38,6 @@ def planner_with(
 ) -> Planner:
     choosers = [Baseline(config, schedules, cost, cluster) for config in baselines]
     return Planner(EveryChooser(choosers), cost, cluster, 8, rows_only(cluster))
-
-
-def samples_run(plans: Sequence[RankPlan]) -> Counter[int]:
-    first_stages = (plan for plan in plans if plan.stage == 0)
-    return Counter(i for plan in first_stages for m in plan.microbatches for i in m.sample_ids)
-
-
-@given(st.lists(st.integers(1, 200), min_size=2, max_size=40), st.integers(1, 3))
-def test_every_sample_is_run_once_by_one_replica(lengths: list[int], n_stages: int) -> None:
-    cluster = ROOMY.model_copy(update={"n_stages": n_stages})
-    cost = linear_cost((1.0,) * n_stages, (0.01,) * n_stages)
-    planner = planner_with(cost, cluster, [budget(256)], [RULES["cyclic"]])
-    plans = planner.make_plans(3, samples_of(lengths))
-    check_plans(plans)
-    assert [plan.rank for plan in plans] == list(range(cluster.n_ranks))
-    assert {plan.iteration for plan in plans} == {3}
-    assert samples_run(plans) == Counter(range(len(lengths)))
 
 
 def test_plans_hold_the_memory_that_costs_say() -> None:

@@ -108,14 +108,6 @@ def test_bad_arguments_are_named(
     assert told in capsys.readouterr().err
 
 
-def test_a_model_without_a_tokenizer_needs_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    saved_model("gpt2", tmp_path / "theirs")
-    assert main(["generate", str(tmp_path / "theirs"), "--prompt", "w5"]) == 2
-    assert "has no tokenizer files; name them: --tokenizer FILE" in capsys.readouterr().err
-
-
 def test_sampling_has_the_shares_of_its_tokens() -> None:
     logits = torch.tensor([0.1, 0.5, 0.15, 0.25]).log()
 

@@ -5,7 +5,6 @@ import os
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,17 +157,6 @@ def test_a_token_beyond_the_vocabulary_is_named(tmp_path: Path) -> None:
         assert dataset.read(0, 1, 2)[1].tolist() == [2, 0]
         with pytest.raises(InputError, match=r"x.h5: sample 1 holds token 9, but 'vocab_size'"):
             dataset.read(1, 1, 1)
-
-
-def test_names_of_any_length_and_kind_are_kept(tmp_path: Path) -> None:
-    sources = tuple(f"part-{i:05}-of-05000.jsonl" for i in range(5000))
-    of_many = replace(header(), sources=sources)
-    with DatasetWriter.create(tmp_path / "x.h5", of_many) as writer:
-        writer.append(TokenBlock.from_samples([([], [9], "\ud800"), ([], [9], "\0é")], 10))
-    with DatasetFile(tmp_path / "x.h5") as dataset:
-        assert dataset.header.sources == sources
-        assert dataset.task_names == ("\\ud800", "\0é")
-    verify_dataset(tmp_path / "x.h5")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -77,17 +76,6 @@ def test_a_choice_says_what_is_read_of_long_samples(dataset: Path, choice: LongS
             for s in sampler.iteration(0)
         }
     assert found == USED[choice]
-
-
-def test_no_target_loses_its_end_unless_asked_for() -> None:
-    asked = {
-        choice
-        for choice, used in USED.items()
-        if any(target[-1] != EOS for _, target in used.values())
-    }
-    assert asked == {"cut_targets"}
-    assert DataConfig(dataset="x", max_tokens=1, tokens_per_batch=1).long_samples not in asked
-    assert set(get_args(LongSamples)) == USED.keys() | {"refuse"}
 
 
 @pytest.mark.parametrize("choice", LINES)

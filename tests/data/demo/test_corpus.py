@@ -41,16 +41,6 @@ def test_lengths_are_those_of_instruction_collections(
     assert np.percentile([n_bytes(s) for s in samples], percent) == pytest.approx(known, rel=within)
 
 
-def test_long_documents_are_extracted_from_and_summarised(samples: list[dict[str, str]]) -> None:
-    longest = sorted(samples, key=n_bytes)[-20:]
-    assert {sample["task"] for sample in longest} == {"extraction", "summary"}
-
-
-@pytest.mark.parametrize("max_bytes", [256, 512, 2048])
-def test_no_sample_is_longer_than_asked_for(max_bytes: int) -> None:
-    assert max(map(n_bytes, demo_samples(5000, 3, max_bytes))) <= max_bytes
-
-
 def test_a_sample_depends_on_its_index_and_the_seed_alone() -> None:
     first = list(islice(demo_samples(1000, 0, 2048), 50))
     assert list(demo_samples(50, 0, 2048)) == first

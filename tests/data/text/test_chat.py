@@ -186,23 +186,6 @@ def test_what_a_template_writes_after_a_turn_belongs_to_it() -> None:
     assert [text[start:end] for start, end in spans] == ["b</>|", "d</>|"]
 
 
-def test_rows_of_a_table_are_conversations(
-    tmp_path: Path,
-) -> None:
-    arrow = pytest.importorskip("pyarrow", reason="needs pyarrow: make reference")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "name": "x"}]
-    parquet.write_table(arrow.Table.from_pylist([{"messages": chat}]), tmp_path / "in.parquet")
-    (tmp_path / "in.jsonl").write_text(json.dumps({"messages": chat}))
-    (tmp_path / "t.jinja").write_text("{{ messages | tojson }}{% generation %}.{% endgeneration %}")
-    recipe = recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
-    options = PreprocessOptions(n_workers=1)
-    for name in ("in.parquet", "in.jsonl"):
-        preprocess([tmp_path / name], tmp_path / f"{name}.h5", recipe, options)
-    found = verify_dataset(tmp_path / "in.parquet.h5")
-    assert found == verify_dataset(tmp_path / "in.jsonl.h5")
-
-
 def test_a_table_adds_no_fields_to_the_objects_of_a_row(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow", reason="needs pyarrow: make reference")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -353,16 +336,6 @@ def test_the_file_of_a_template_may_be_json_that_has_one(tmp_path: Path, content
     recipe = recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=path)
     assert recipe.template is not None
     assert recipe.template.asking("x") == "1one"
-
-
-def test_a_template_named_for_tools_may_be_in_the_same_json(tmp_path: Path) -> None:
-    path = tmp_path / "chat_template.json"
-    named = ("default", "tool_use")
-    templates = [{"name": name, "template": f"{{{{ 1 }}}}{name}"} for name in named]
-    path.write_text(json.dumps({"chat_template": templates}))
-    recipe = recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=path)
-    assert recipe.template is not None
-    assert recipe.template.named == (("tool_use", "{{ 1 }}tool_use"),)
 
 
 @pytest.mark.parametrize(

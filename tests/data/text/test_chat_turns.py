@@ -57,15 +57,6 @@ def test_all_turns_can_be_trained_as_they_stand_in_the_whole_text() -> None:
     ]
 
 
-@pytest.mark.parametrize("turns", Turns)
-def test_turns_that_stay_as_they_are_share_a_sample(turns: Turns) -> None:
-    if turns is not Turns.LAST:
-        assert shown(chat("a", "b", "c", "d"), turns=turns) == [
-            "<user>a</><assistant>[b</>]<user>c</><assistant>[d</>]"
-        ]
-    assert shown(chat("a", "b"), turns=turns) == ["<user>a</><assistant>[b</>]"]
-
-
 def test_turns_after_the_last_message_of_the_user_share_a_sample() -> None:
     messages = [*TWO["messages"][:2], {"role": "tool", "content": "t"}, TWO["messages"][3]]
     expected = (
@@ -120,12 +111,6 @@ def test_a_turn_before_the_first_message_of_the_user_is_read_where_the_template_
     assert (note[:25], n) == ("a turn is only read, beca", 1)
     alone = {"messages": record["messages"][:1]}
     assert re.search("t refuses the messages: .*no user", refusal(alone, NEEDS_A_USER))
-
-
-def test_a_first_message_of_the_assistant_needs_no_prompt() -> None:
-    source = "{{- '[' + messages[0].role + ']' }}" + CHATML
-    record = {"messages": [{"role": "assistant", "content": "hi"}]}
-    assert shown(record, source) == ["[assistant]<assistant>[hi</>]"]
 
 
 def test_a_generation_prompt_that_begins_reasoning_is_no_part_of_a_turn_without() -> None:

@@ -92,16 +92,6 @@ def test_a_template_that_joins_arguments_as_text_gets_their_text(written: str) -
         assert shown(record, source)[0].encode().decode() == f"{HEAD}[<call>{text}</>]"
 
 
-def test_arguments_that_are_no_object_stay_as_they_are() -> None:
-    record = answered(content="", tool_calls=[{"function": {**CALL, "arguments": "x"}}])
-    assert shown(record) == [f'{HEAD}[<call>{{"name": "f", "arguments": "x"}}</>]']
-
-
-@pytest.mark.parametrize("tools", ["", [], None, "[]"])
-def test_no_tools_are_none(tools: object) -> None:
-    assert shown(chat("a", "b", tools=tools)) == [f"{HEAD}[b</>]"]
-
-
 def test_functions_of_older_files_are_tools_and_their_calls_calls_of_tools() -> None:
     functions = [TOOL["function"]]
     assert shown(chat("a", "b", functions=functions)) == [f"{TOOLS_TEXT}{HEAD}[b</>]"]

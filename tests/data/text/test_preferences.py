@@ -13,9 +13,8 @@ from tests.examples.tokenized import sides_of
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate
-from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
-from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources, recipe_of
+from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources
 from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields
 from dynapipe_hpc.data.text.show_samples import show_samples
@@ -182,23 +181,6 @@ def test_a_prompt_under_another_name_is_not_left_out(name: str) -> None:
 def test_answers_need_text_and_a_message_before_them(record: Record, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         raise AssertionError(refusal({**BOTH, **record}, CHATS, CHATML))
-
-
-def test_a_message_of_the_system_may_be_apart_from_conversations() -> None:
-    record = {
-        "prompt": [{"role": "system", "content": "S"}],
-        "chosen": [user("hi"), assistant("good")],
-        "rejected": [user("hi"), assistant("bad")],
-    }
-    prompt, *answers = CHAT
-    assert shown(record, CHATS, CHATML) == [f"<system>S</>{prompt}", *answers]
-
-
-def test_texts_may_be_rendered_as_messages() -> None:
-    record = {"prompt": "hi", "chosen": "good", "rejected": "bad", "system": "S"}
-    prompt, *answers = CHAT
-    assert shown(record, TEXTS, CHATML) == [f"<system>S</>{prompt}", *answers]
-    assert "field 'system' is shown by a chat template" in refusal(record, TEXTS)
 
 
 def test_earlier_turns_and_tools_belong_to_the_prompt() -> None:
@@ -455,11 +437,6 @@ def test_a_pair_without_its_other_answer_is_recognized_and_refused(
     )
     with pytest.raises(InputError, match=message):
         preprocess([source], tmp_path / "x.h5", recipe, PreprocessOptions(n_workers=1))
-
-
-def test_turns_are_of_conversations_only() -> None:
-    with pytest.raises(InputError, match="--turns last: of preference pairs only answers count"):
-        recipe_of(ByteTokenizer(), None, CHATS, turns=Turns.LAST)
 
 
 def test_a_dataset_of_pairs_shows_both_answers(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -147,16 +146,6 @@ def test_standard_input_gives_the_same_dataset(tmp_path: Path, packed: bool) -> 
     assert b"4,000 samples" in made.stdout
     expected = hash_of(tmp_path / "plain.h5", written(tmp_path, PAIRS))
     assert verify_dataset(tmp_path / "x.h5") == expected
-
-
-def test_a_named_pipe_may_be_compressed(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    packed = gzip.compress(as_text(PAIRS))
-    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(packed,))
-    writer.start()
-    found = hash_of(tmp_path / "x.h5", tmp_path / "pipe")
-    writer.join()
-    assert found == hash_of(tmp_path / "plain.h5", written(tmp_path, PAIRS))
 
 
 SHAPES: dict[RecordFormat, tuple[list[Record], list[Record]]] = {

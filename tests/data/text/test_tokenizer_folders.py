@@ -248,13 +248,6 @@ def test_the_hash_is_that_of_the_files(tmp_path: Path) -> None:
     assert load(one).vocabulary_sha256 == load(other).vocabulary_sha256
 
 
-def test_a_folder_says_what_ends_a_sequence(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path / "model", "words", "alone")
-    (folder / "tokenizer_config.json").write_text('{"eos_token": "<pad>"}')
-    found = load_tokenizer(read_tokenizer([folder]))
-    assert (found.name, found.eos_id) == ("model", SPECIAL.index("<pad>"))
-
-
 @pytest.mark.parametrize(
     ("config", "start"),
     [

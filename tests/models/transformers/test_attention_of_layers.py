@@ -84,18 +84,6 @@ def test_packed_documents_attend_by_the_formula(
         np.testing.assert_allclose(found.detach()[0, :, start:end].numpy(), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("window", [None, 3])
-@pytest.mark.parametrize("cap", [None, 0.7])
-def test_rows_attend_as_documents_do(window: int | None, cap: float | None) -> None:
-    rows = random_row(7, rows=2)
-    found = attended(rows, None, window=window, cap=cap)
-    for i in range(2):
-        alone = [each[i : i + 1] for each in rows]
-        whole = Documents.from_lengths([7])
-        expected = attended(alone, whole, window=window, cap=cap)
-        torch.testing.assert_close(found[i : i + 1], expected)
-
-
 def test_the_interface_reads_scale_window_and_cap_and_turns_tokens_before_heads() -> None:
     inputs, documents = random_row(sum(LENGTHS)), Documents.from_lengths(LENGTHS)
     options: dict[str, Any] = {"scaling": 0.3, "sliding_window": 3, "softcap": 0.7, "dropout": 0.0}

@@ -244,23 +244,6 @@ def test_gradients_of_all_linear_maps_wait_and_no_others(
         assert found == expected
 
 
-def test_a_stage_holds_its_own_part_only(models: Path) -> None:
-    first, last = stages(models / "llama")
-    names = [{name for name, _ in stage.named_parameters()} for stage in (first, last)]
-    assert not names[0] & names[1]
-    assert {n for n in names[0] if "layers" not in n} == {"model.embed_tokens.weight"}
-    assert {n for n in names[1] if "layers" not in n} == {"model.norm.weight", "lm_head.weight"}
-    assert {n.split(".")[2] for n in names[1] if "layers" in n} == {"2", "3"}
-
-
-def test_a_tied_head_is_a_copy_of_the_embedding(models: Path) -> None:
-    first, last = stages(models / "gemma2")
-    name = "model.embed_tokens.weight"
-    weights = [dict(stage.named_parameters()) for stage in (first, last)]
-    assert torch.equal(weights[0][name], weights[1][name])
-    assert "lm_head.weight" not in weights[1]
-
-
 def test_selective_recomputation_is_refused(models: Path) -> None:
     first, _ = stages(models / "llama")
     with pytest.raises(ValueError, match="recomputed whole or not at all"):

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import linear_cost
 
-from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows
-from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.grouping import Grouping
 from dynapipe_hpc.planner.baselines.padded_rows import (
@@ -15,40 +14,8 @@ from dynapipe_hpc.planner.baselines.padded_rows import (
     naive_padding,
     token_budget,
 )
-from dynapipe_hpc.planner.cost.cost_model import CostModel
 
 ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
-
-
-def dense(rows: tuple[tuple[int, ...], ...], row_tokens: int, target_tokens: int = 0) -> MicroBatch:
-    return DenseRows(rows, row_tokens, target_tokens=target_tokens)
-
-
-def packed(
-    samples: list[Sample],
-    cost: CostModel,
-    row_tokens: int,
-    rows_per_microbatch: int,
-    target_tokens: int = 0,
-) -> list[MicroBatch]:
-    """Dense packing on one replica."""
-    (found,) = dense_packing(
-        samples,
-        cost,
-        ROOMY,
-        rows_per_microbatch,
-        row_tokens=row_tokens,
-        target_tokens=target_tokens,
-    )
-    return found
-
-
-def test_the_longest_samples_come_first_and_each_goes_where_there_is_room() -> None:
-    samples = samples_of([10, 4, 3, 9, 1, 16, 2])
-    assert packed(samples, linear_cost(), 16, 2) == [
-        dense(((5,), (0, 1, 6)), 16),
-        dense(((3, 2, 4),), 16),
-    ]
 
 
 BASELINES: dict[str, tuple[Grouping, int]] = {

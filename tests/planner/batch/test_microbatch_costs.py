@@ -2,23 +2,13 @@ from pathlib import Path
 
 import numpy as np
 from tests.examples.equal_shares import equal_shares
-from tests.examples.linear_cost import linear_cost
 from tests.examples.measured_layers import SHAPE, linear_table, with_packed
 
-from dynapipe_hpc.data.microbatch import PackedRow, PaddedRows, Recompute
+from dynapipe_hpc.data.microbatch import PackedRow, PaddedRows
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
-
-
-def test_every_micro_batch_costs_what_its_own_mode_costs() -> None:
-    modes = [Recompute.FULL, Recompute.NONE, Recompute.FULL]
-    microbatches = [PaddedRows((i,), 8 * (i + 1), mode) for i, mode in enumerate(modes)]
-    costs = microbatch_costs(microbatches, linear_cost(token_bytes=4.0, recomputes=True))
-    assert costs.stored_bytes[:, 0].tolist() == [8.0, 64.0, 24.0]
-    assert np.all(costs.backward_ms[[0, 2]] == 2 * costs.forward_ms[[0, 2]])
-    assert costs.boundary_bytes.tolist() == [[8, 0], [16, 0], [24, 0]]
 
 
 def test_every_micro_batch_costs_what_its_own_layout_costs() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.examples.measured_layers import T5_SHAPE
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, PackedRow, PaddedRows
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, PackedRow
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
@@ -110,19 +110,6 @@ def test_what_fills_rows_up_by_much_costs_what_short_documents_do(
     more = [2 * encoder + embedding, encoder + decoder + embedding]
     more.append(2 * decoder + 2 * width * 50 * 128 * n_targets)
     np.testing.assert_allclose(found, np.array(forward_flops(pairs)) + more, rtol=1e-6)
-
-
-def test_a_sample_alone_costs_packed_what_it_costs_padded() -> None:
-    cost = analytic_cost(T5_SHAPE, PLACEMENT, CLUSTER, RATES)
-    for a, b in ((0, 1), (13, 200), (256, 3)):
-        padded = PaddedRows((0,), -(-max(a, 1) // 8) * 8, target_tokens=-(-b // 8) * 8)
-        one, other = (microbatch_costs([m], cost).table for m in (packed([(a, b)]), padded))
-        np.testing.assert_allclose(one, other, rtol=1e-12)
-
-
-def test_samples_of_equal_lengths_count_as_so_many_rows_on_both_sides() -> None:
-    shapes = shapes_of([packed([(24, 16)] * 5)], KnownRows())
-    np.testing.assert_allclose(np.array(shapes)[:, 0], [5, 24, 16, 5], rtol=1e-12)
 
 
 def test_rows_of_either_side_are_never_more_or_shorter_than_those_that_are_known() -> None:

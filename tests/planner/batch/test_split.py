@@ -24,13 +24,6 @@ def test_only_a_sample_that_would_not_fit_otherwise_is_recomputed() -> None:
     ]
 
 
-def test_every_replica_gets_a_micro_batch_where_one_would_be_fastest() -> None:
-    samples = order_samples(samples_of([8] * 7))
-    cluster = Cluster(n_replicas=3, device_memory_bytes=10**9)
-    found = split_samples(samples, linear_cost((9.0,), (0.01,)), cluster)
-    assert len(found) >= 3
-
-
 def test_a_sample_that_no_stage_can_hold_is_named_with_the_way_out() -> None:
     samples = order_samples(samples_of([10, 500]))
     cost = linear_cost(token_bytes=2.0, model_bytes=100.0)
@@ -48,8 +41,3 @@ def test_a_sample_longer_than_what_was_measured_is_named_apart() -> None:
     samples = order_samples(samples_of([10, 70]))
     with pytest.raises(NotMeasuredError, match=r"sample 1 .* of what the cost model knows"):
         split_samples(samples, linear_cost(longest_row=64), ROOMY)
-
-
-def test_samples_in_any_order_are_padded_to_the_longest_of_their_micro_batch() -> None:
-    found = split_samples(samples_of([10, 70, 8]), linear_cost(launch_ms=(9.0, 9.0)), ROOMY)
-    assert [(m.sample_ids, m.row_tokens) for m in found] == [((0, 1, 2), 72)]

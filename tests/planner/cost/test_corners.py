@@ -46,14 +46,6 @@ def test_the_corner_beyond_on_all_sides_follows_from_the_others() -> None:
     np.testing.assert_allclose(points, measured(axes, of_row, most=10**9), rtol=1e-12)
 
 
-def test_constants_stay_constant_and_nothing_stays_nothing() -> None:
-    points = measured(AXES, (1.0, 0.0, 0.0))
-    points[np.isfinite(points)] = 7
-    points[..., Cost.SPLITTING_MS] = np.where(np.isfinite(points[..., 0]), 0, np.inf)
-    added = with_corners(AXES, points)[2, 4, 0, 0]
-    assert added.tolist() == [0 if cost is Cost.SPLITTING_MS else 7 for cost in Cost]
-
-
 def test_what_ran_out_of_memory_remains_infeasible() -> None:
     points = measured(AXES, (1.0, 0.0, 0.0))
     points[3, 2] = np.inf  # 8 x 64 tokens, as many as the largest have

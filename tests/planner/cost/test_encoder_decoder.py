@@ -2,18 +2,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.examples.a100_tables import SHAPES, a100_table
-from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_t5_table
-from tests.examples.repaired_share import repaired_share
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
+from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
 
@@ -62,31 +56,3 @@ def test_a_stage_costs_what_its_side_has_to_do() -> None:
     forward_ms = [60 + 24, 108, 198 + 24, 110 + 120]
     assert costs.forward_ms[0].tolist() == pytest.approx(forward_ms)
     assert costs.backward_ms[0].tolist() == pytest.approx([2 * ms for ms in forward_ms])
-
-
-@pytest.fixture(scope="module")
-def a100() -> CostModel:
-    cluster = Cluster(n_stages=4, n_shards=8, device_memory_bytes=40 * 10**9)
-    config = ProfiledConfig(path=Path("a100.h5"), recompute=("none", "full"))
-    return profiled_cost(
-        a100_table("t5"), SHAPES["t5"], equal_shares(SHAPES["t5"], cluster), cluster, config=config
-    )
-
-
-def work_and_memory(costs: FloatArray) -> FloatArray:
-    return costs[..., [0, 1, 4, 5, 6]]
-
-
-@given(
-    size=st.tuples(st.integers(1, 200), st.integers(1, 2048), st.integers(1, 2048)),
-    more=st.tuples(st.integers(0, 50), st.integers(0, 500), st.integers(0, 500)),
-    mode=st.sampled_from([Recompute.NONE, Recompute.FULL]),
-)
-def test_measured_noise_is_repaired_on_three_axes(
-    a100: CostModel, size: tuple[int, ...], more: tuple[int, ...], mode: Recompute
-) -> None:
-    larger = tuple(np.add(size, more))
-    costs = a100.stage_costs(Shapes.padded(*np.array([size, larger]).T.copy()), mode).table
-    found = work_and_memory(costs)
-    assert (found[1] >= found[0] * (1 - 1e-9)).all()
-    assert 0 < repaired_share(a100) < 0.25

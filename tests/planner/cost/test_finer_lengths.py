@@ -1,11 +1,10 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray
-from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes
+from dynapipe_hpc.planner.cost.measured_axes import Axes
 from dynapipe_hpc.planner.cost.stage_grids import with_finer_lengths
 
 ROWS, LENGTHS = np.array([1, 4]), np.array([16, 32, 64, 120])
@@ -25,16 +24,6 @@ def test_what_grows_with_the_square_of_lengths_is_exact_at_the_new_ones() -> Non
     assert axes[0].tolist() == [1, 4]
     assert axes[1].tolist() == axes[2].tolist() == [16, 24, 32, 48, 64, 92, 120]
     np.testing.assert_allclose(points, costs(axes), rtol=1e-12)
-
-
-@pytest.mark.parametrize("n_lengths", [1, 2])
-def test_with_less_than_three_lengths_lines_are_straight(n_lengths: int) -> None:
-    axes: Axes = (ROWS, LENGTHS[:n_lengths], NO_TARGET)
-    measured = costs(axes)
-    finer, points = with_finer_lengths(axes, measured)
-    assert points.shape[:3] == tuple(map(len, finer)) == (2, 2 * n_lengths - 1, 1)
-    np.testing.assert_allclose(points[:, ::2], measured)
-    np.testing.assert_allclose(points[:, n_lengths - 1], measured[:, [0, -1]].mean(axis=1))
 
 
 def test_between_a_feasible_and_an_infeasible_point_nothing_is_feasible() -> None:

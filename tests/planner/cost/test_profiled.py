@@ -59,12 +59,6 @@ def test_stages_that_hold_the_same_and_hand_over_as_much_are_of_one_kind() -> No
     assert costs.forward_ms.tolist() == [[64 * 2.5, *[64 * 2.0] * 3, 64 * 5.0]]
 
 
-def test_transient_memory_is_that_of_the_largest_part_of_a_stage() -> None:
-    costs = costs_of(2, 32)
-    assert costs.forward_transient_bytes.tolist() == [[640.0, 640.0, 1920.0]]
-    assert costs.backward_transient_bytes.tolist() == [[1280.0, 1280.0, 3840.0]]
-
-
 def test_a_boundary_tensor_has_one_number_per_token_and_channel() -> None:
     assert costs_of(3, 40).boundary_bytes.tolist() == [[3 * 40 * 8 * 4] * 2 + [0]]
 

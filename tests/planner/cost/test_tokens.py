@@ -41,12 +41,6 @@ def test_only_rows_longer_than_a_window_have_a_mask() -> None:
     assert found == [0, (WINDOW + 1) ** 2]
 
 
-def test_without_a_window_all_pairs_count() -> None:
-    tokens = tokens_of(20, np.inf)
-    assert tokens.times(SEEN).tolist() == [N_ROWS * 400]
-    assert tokens.masked_square.tolist() == [0]
-
-
 def test_inputs_of_packed_pairs_attend_within_rows_of_their_own() -> None:
     # Two rows of pairs whose 48 inputs count as three rows of 16.
     shapes = Shapes(*(np.array([n], np.float64) for n in (2, 24, 16, 3)))

@@ -5,12 +5,11 @@ from pathlib import Path
 import numpy as np
 from tests.examples.measured_layers import T5_SHAPE, linear_t5_table, with_packed
 
-from dynapipe_hpc import _kernels
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import SHARED, Cost, KnownRows, Shapes
+from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
 
 CLUSTER = Cluster(n_stages=3, device_memory_bytes=10**9)
@@ -48,15 +47,3 @@ def test_packed_pairs_are_looked_up_where_they_were_measured() -> None:
     np.testing.assert_allclose(packed.boundary_bytes, padded.boundary_bytes, rtol=1e-12)
     assert cost.describe().startswith("measured in padded and packed rows")
     assert COST.describe().startswith("measured in padded rows")
-
-
-def test_the_shortest_known_row_is_the_longer_one_of_both_sides() -> None:
-    assert COST.known_rows == KnownRows([1, 2, 4, 8], 8, 16, 64)
-
-
-def test_parts_add_up_except_for_the_bytes_that_they_share() -> None:
-    one, other = np.random.default_rng(0).uniform(0, 9, (2, 4, 3, len(Cost)))
-    expected = one + other
-    expected[..., SHARED] = np.maximum(one, other)[..., SHARED]
-    _kernels.add_costs(one, other)
-    np.testing.assert_array_equal(one, expected)

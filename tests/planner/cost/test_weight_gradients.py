@@ -11,8 +11,6 @@ from tests.examples.measured_layers import (
     ROW_TOKENS,
     ROWS,
     SHAPE,
-    T5_SHAPE,
-    linear_decoder,
     linear_layer,
     linear_table,
 )
@@ -29,7 +27,6 @@ from dynapipe_hpc.planner.schedule.simulate import simulate
 
 AXES: Axes = (ROWS, ROW_TOKENS, NO_TARGET)
 LAYER = on_three_axes({"layer": linear_layer(1.0)})["layer"]
-UNKNOWN = np.full((1, 1, 1), np.nan)
 
 
 @pytest.mark.parametrize("kind", ["head", "embedding", "stage"])
@@ -54,35 +51,6 @@ def test_a_layer_takes_the_share_of_its_maps_that_are_not_recomputed(
     for place, tokens in enumerate(ROW_TOKENS):
         share = deferred / (2 * (1536 + 32 * tokens))
         assert found[0, place, 0] == pytest.approx(share * LAYER.backward_ms[0, place, 0])
-
-
-def test_a_decoder_layer_also_maps_and_attends_to_the_inputs() -> None:
-    decoder = on_three_axes({"decoder": linear_decoder(1.0)})["decoder"]
-    axes = (ROWS, ROW_TOKENS, ROW_TOKENS)
-    found = split_times(
-        "decoder", decoder, decoder.backward_ms, shape=T5_SHAPE, axes=axes, recompute=Recompute.NONE
-    ).weight_ms
-    inputs, targets = 32, 16
-    maps = targets * (12 * 8 * 32 + 4 * 8 * 32) + inputs * 4 * 8 * 32
-    attention = 4 * 32 * targets * (targets + inputs)
-    # Behind the ReLU is a map that does not defer.
-    share = (maps - targets * 2 * 8 * 32) / (2 * (maps + attention))
-    assert found[0, 1, 0] == pytest.approx(share * decoder.backward_ms[0, 1, 0])
-
-
-def test_what_is_recomputed_is_no_gradient_of_weights() -> None:
-    longer, mode = replace(LAYER, backward_ms=1.5 * LAYER.backward_ms), Recompute.SELECTIVE
-    share = (512 / (1536 + 32 * ROW_TOKENS))[np.newaxis, :, np.newaxis]
-    known = split_times(
-        "layer", longer, LAYER.backward_ms, shape=SHAPE, axes=AXES, recompute=mode
-    ).weight_ms
-    np.testing.assert_allclose(known, share * LAYER.backward_ms, rtol=1e-15)
-    # Where the pass without recomputation is not known, a forward pass is taken off.
-    guessed = split_times(
-        "layer", longer, UNKNOWN, shape=SHAPE, axes=AXES, recompute=mode
-    ).weight_ms
-    unrepeated_ms = longer.backward_ms - longer.forward_ms
-    np.testing.assert_allclose(guessed, share * unrepeated_ms, rtol=1e-15)
 
 
 def test_a_measured_part_wins_but_for_what_exceeds_the_pass() -> None:

@@ -8,14 +8,11 @@ from tests.examples.measured_layers import SHAPE, linear_table
 
 from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.part import Part, Weights
-from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import EstimatedCosts, MeasuredCosts
 from dynapipe_hpc.planner.plan_iteration import plan_iteration
-from dynapipe_hpc.report.work_shares import PassWork
 
 LENGTHS = (12, 30, 60, 25)
 CLUSTER = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=10**9)
@@ -52,10 +49,3 @@ def test_estimates_of_its_parts_are_as_good_as_closed_forms() -> None:
     assert plan_iteration(LENGTHS, UNKNOWN, CLUSTER, costs) == plan_iteration(
         LENGTHS, SHAPE, CLUSTER, rates
     )
-
-
-def test_what_its_operations_are_for_is_not_known() -> None:
-    (plan, *_) = plan_iteration(LENGTHS, SHAPE, CLUSTER)
-    samples = [Sample(i, length - 1, 1) for i, length in enumerate(LENGTHS)]
-    placement = Placement.equal_shares(SHAPE.n_layers, CLUSTER.n_stages)
-    assert PassWork(UNKNOWN, placement).shares([plan], samples) == []

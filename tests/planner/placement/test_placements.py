@@ -3,7 +3,6 @@ from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.measured_layers import (
@@ -27,12 +26,10 @@ from dynapipe_hpc.planner.placement.placements import (
     PartCosts,
     best_placement,
     placements,
-    probe_costs,
 )
 from dynapipe_hpc.planner.placement.typical_sizes import TypicalSizes
 
 Counts = tuple[int, ...]
-COPY_BYTES = 2 * 100  # weights and gradients of the T5's embedding
 
 
 def every_placement(n_layers: int, n_stages: int) -> list[Counts]:
@@ -88,45 +85,6 @@ def measured(table: ProfileTable) -> MeasuredCosts:
 
 def cluster_of(n_stages: int, memory_bytes: int = 10**9) -> Cluster:
     return Cluster(n_stages=n_stages, device_memory_bytes=memory_bytes)
-
-
-UNEQUAL = {"n_decoder_layers": 2}
-OTHER_HEAD = {"n_layers": 2, "n_decoder_layers": 4, "tied_head": False}
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [SHAPE, T5_SHAPE, T5_SHAPE.model_copy(update=UNEQUAL), T5_SHAPE.model_copy(update=OTHER_HEAD)],
-    ids=["gpt", "t5", "unequal sides", "a head of its own"],
-)
-@pytest.mark.parametrize("n_stages", [2, 3, 4])
-def test_parts_add_up_to_the_costs_of_every_placement(shape: ModelShape, n_stages: int) -> None:
-    is_t5 = shape.has_target_rows
-    table = linear_t5_table() if is_t5 else linear_table()
-    config, size = measured(table), one(2, 32, 16 if is_t5 else 0)
-    probe = probe_costs(config, shape, cluster_of(2))
-    parts = PartCosts.of_probe(probe.stage_costs(size).work_ms[0], shape)
-    weights = PartCosts.of_probe(probe.static_bytes, shape)
-    for counts in every_placement(shape.n_all_layers, n_stages):
-        cost, _ = costs_of(config, shape, Placement(counts), cluster_of(n_stages))
-        for of_parts, expected in (
-            (parts, cost.stage_costs(size).work_ms[0]),
-            # Counts an embedding once for each use.
-            (weights, cost.static_bytes + twice(counts, shape) * COPY_BYTES * is_t5),
-        ):
-            table_of_stages = of_parts.on_stages(shape.n_all_layers, n_stages)
-            assert on_stages(table_of_stages, counts) == pytest.approx(expected.tolist())
-
-
-def twice(counts: Counts, shape: ModelShape) -> FloatArray:
-    """By stage, whether a T5's decoder begins where the logits are, and not where inputs enter."""
-    ends = np.cumsum(counts)
-    if not shape.has_target_rows or shape.tied_head is False:
-        return np.zeros(len(counts))
-    turn = int(np.flatnonzero(ends > shape.n_layers)[0])
-    last = np.arange(len(counts)) == len(counts) - 1
-    uses: FloatArray = (last & (0 < turn == len(counts) - 1)).astype(float)
-    return uses
 
 
 def test_a_head_that_grows_faster_than_a_layer_gives_a_placement_for_every_size() -> None:

@@ -14,10 +14,3 @@ def test_half_of_all_tokens_are_in_rows_of_at_most_the_common_length() -> None:
     assert [int(side[0]) for side in few.common[:3]] == [10, 400, 0]
     assert [int(side[0]) for side in many.longest[:3]] == [1, 800, 0]
     assert few.longest is many.longest
-
-
-def test_either_side_has_a_common_length() -> None:
-    lengths = RowLengths(np.array([64, 64, 512, 640]), np.array([8, 16, 8, 16]))
-    sizes, _ = typical_sizes(lengths, 1, CLUSTER)
-    assert [int(side[0]) for side in sizes.common[:3]] == [1, 512, 16]
-    assert [int(side[0]) for side in sizes.longest[:3]] == [1, 640, 16]

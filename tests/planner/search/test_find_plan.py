@@ -139,17 +139,6 @@ def test_the_same_seed_gives_the_same_plan_and_another_one_another() -> None:
     assert plans[0] == plans[1] != plans[2]
 
 
-@given(lengths_of_samples, st.integers(1, 3), st.sampled_from([700, 1_000_000]))
-def test_what_less_effort_finds_more_finds_too(
-    lengths: list[int], n_replicas: int, memory_bytes: int
-) -> None:
-    samples, cluster = samples_of(lengths), cluster_of(n_replicas, memory_bytes)
-    efforts = (0, 6_250, 12_500, 20_000, 50_000)
-    found = [find(samples, cluster, effort) for effort in efforts]
-    for less, more in pairwise(found):
-        assert more[: len(less)] == less
-
-
 def test_reductions_follow_the_passes_of_every_stage_and_slow_replicas_stretch_both() -> None:
     # F and B of 1 ms each and transfers of 1 ms: the last stage ends after 4 ms, the first after 6.
     for slowness in (1.0, 1.5):

@@ -48,12 +48,6 @@ def refusal(folder: Path, family: str | None = "transformers") -> str:
     return str(refused.value)
 
 
-def test_a_type_with_one_is_only_if_asked_for(tmp_path: Path) -> None:
-    saved_decoder("llama", tmp_path)
-    assert find_origin(tmp_path).shape.family == "llama"
-    assert find_origin(tmp_path, "transformers").shape.family == "transformers"
-
-
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
@@ -89,11 +83,6 @@ def test_layers_with_different_weights_are_refused(theirs: Path) -> None:
     tensors["model.layers.1.input_layernorm.weight"] = torch.ones(3)
     save_file(tensors, file)
     assert "layers differ in the shape of model.layers.*.input_layernorm.weight" in refusal(theirs)
-
-
-def test_a_damaged_file_is_named(theirs: Path) -> None:
-    (theirs / WEIGHTS).write_bytes(b"nothing")
-    assert "model.safetensors: is not a complete safetensors file" in refusal(theirs)
 
 
 def test_weights_that_the_class_does_not_have_are_named(theirs: Path) -> None:

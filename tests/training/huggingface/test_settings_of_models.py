@@ -84,11 +84,6 @@ def test_the_head_of_a_t5_is_that_of_its_settings_and_files(
     assert found == expected
 
 
-def test_a_t5_without_files_has_the_head_of_those_that_are_published(tmp_path: Path) -> None:
-    assert not shape_of(tmp_path, {**GATED_T5, "tie_word_embeddings": False}).tied_head
-    assert shape_of(tmp_path, T5).tied_head
-
-
 def test_an_mt5_keeps_its_name_and_class(tmp_path: Path) -> None:
     settings = {**GATED_T5, "model_type": "mt5", "architectures": ["MT5ForConditionalGeneration"]}
     write_model(tmp_path / "theirs", settings, t5_tensors())
@@ -263,12 +258,6 @@ def test_sizes_that_are_left_out_are_those_of_the_class(model_type: str, tmp_pat
     theirs = transformers.AutoConfig.for_model(model_type)
     written_out = shape_of(tmp_path, json.loads(theirs.to_json_string(use_diff=False)))
     assert shape == written_out
-
-
-def test_null_is_a_value_of_its_own(tmp_path: Path) -> None:
-    settings = {**LLAMA, "model_type": "mistral", "sliding_window": None}
-    shape = shape_of(tmp_path, {**settings, "num_key_value_heads": None})
-    assert (shape.n_kv_heads, shape.max_tokens) == (2, 16)
 
 
 QWEN = {"model_type": "qwen3", "use_sliding_window": True, "sliding_window": 4}
