@@ -80,13 +80,7 @@ class OneOf(OneShard):
 
 @dataclass(frozen=True)
 class Rows:
-    """Tensors that a part may read; the streams need gradients, masks do not.
-
-    Attributes:
-        inputs: Of the stream of inputs.
-        targets: Of the stream of targets.
-        encoded: Whole rows of inputs.
-    """
+    """Tensors that a part may read; the streams need gradients, masks do not."""
 
     input_stream: ResidualStream
     target_stream: ResidualStream
@@ -185,14 +179,7 @@ Run = Callable[[Any, Rows, Recompute], Tensor]
 
 @dataclass(frozen=True)
 class Module:
-    """The torch module of a part.
-
-    Attributes:
-        make: Builds it.
-        run: Its forward pass.
-        norms: Norms of each block that pass here, attention first.
-        attentions: Kinds of attention.
-    """
+    """The torch module of a part."""
 
     make: Callable[[Any, Shards], nn.Module]
     run: Run
@@ -411,10 +398,7 @@ def test_tied_weights_are_those_that_several_stages_hold(shape: ModelShape, n_st
 
 
 class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the operations of products by torch's formulas.
-
-    `FlopCounterMode` counts the same, and which modules they are of, in twice the time.
-    """
+    """Counts the operations of products by torch's formulas."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -430,11 +414,7 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @cache
 def operations(case: Case, mode: Recompute) -> tuple[int, int]:
-    """Operations of a forward and a backward pass.
-
-    Attention runs step by step: fused kernels, which torch cannot count on a CPU, compute scores a
-    second time in the backward pass.
-    """
+    """Operations of a forward and a backward pass."""
     module, rows = case.made()
     with sdpa_kernel(SDPBackend.MATH):
         with Products() as forward:
@@ -478,14 +458,7 @@ def test_recomputed_work_is_all_but_the_last_map_which_nothing_needs(
 
 
 class SecondHalf(NamedTuple):
-    """Work that the first half of a split backward pass leaves to the second.
-
-    Attributes:
-        operations: Operations of the second half.
-        waiting_bytes: Bytes that wait for it, but for the encoder's output, which is kept for all
-            layers together.
-        inner_bytes: Bytes among them of gradients of what the first matrices of adapters computed.
-    """
+    """Work that the first half of a split backward pass leaves to the second."""
 
     operations: int
     waiting_bytes: int
@@ -536,12 +509,7 @@ def test_what_waits_for_the_second_half_is_no_more_than_what_the_forward_pass_ke
 
 
 def left_out_bytes(case: Case, mode: Recompute) -> int:
-    """Bytes that norms and softmaxes keep: a few numbers per token, and on a CPU some more.
-
-    Layer norms keep two numbers, root-mean-square norms one. The latter torch computes step by
-    step on a CPU, where they keep what they have normalised as well, unless their scales are
-    frozen. Attention keeps one number per head.
-    """
+    """Bytes that norms and softmaxes keep: a few numbers per token, and on a CPU some more."""
     normalised = 0 if case.shape.lora else case.shape.hidden_size
     of_norm = 2 if case.shape.family == "gpt" else 1 + normalised
     n_attention, n_other = case.module.norms

@@ -38,10 +38,7 @@ CONFIG: Tables = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with conversations, two of which are twenty times as long, and runs by one job.
-
-    One has slices, one has none, and one has them with so little memory that it needs them.
-    """
+    """A folder with conversations, two of which are twenty times as long, and runs by one job."""
     path = tmp_path_factory.mktemp("sliced")
     call(path, None, "demo-corpus", "chat.jsonl", "--samples", "60", "--seed", "2", "--chat")
     chats = [json.loads(line) for line in (path / "chat.jsonl").read_text().splitlines()]

@@ -76,10 +76,7 @@ def ends_of(model: Any) -> list[int]:
 
 
 def generated(model: Any) -> list[int]:
-    """Ids after a prompt, the likeliest each time.
-
-    Their cache does not hold a decoder with more layers than its encoder.
-    """
+    """Ids after a prompt, the likeliest each time."""
     ids = torch.tensor([PROMPT])
     found = model.generate(ids, do_sample=False, max_new_tokens=12, use_cache=False)
     tokens: list[int] = found[0].tolist()

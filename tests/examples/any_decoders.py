@@ -31,14 +31,7 @@ _ROPE = {"rope_type": "default", "rope_theta": 50.0}
 
 
 class Decoder(NamedTuple):
-    """A type of models.
-
-    Attributes:
-        name: Beginning of the names of its classes.
-        settings: Settings beside the sizes that all have.
-        model_type: Name of its module; None for that in lower case.
-        config: Name of the class of its settings; None for the usual one.
-    """
+    """A type of models."""
 
     name: str
     settings: Mapping[str, Any]

@@ -10,14 +10,7 @@ from dynapipe_hpc.training.checkpoint.parts import CheckpointReader
 
 
 def load_weights(checkpoint: Path) -> dict[str, Tensor]:
-    """All unsplit weights of a checkpoint, by their names in the unsplit model.
-
-    Returns:
-        Weights in the precision that training keeps: float32 if it computes in 16 bits.
-
-    Raises:
-        DamagedError: The checkpoint is incomplete or damaged.
-    """
+    """All unsplit weights of a checkpoint, by their names in the unsplit model."""
     checksums = Description.read(checkpoint).part_checksums
     for rank, checksum in enumerate(checksums):
         check_part(checkpoint, rank, checksum)

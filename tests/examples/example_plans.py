@@ -14,7 +14,6 @@ from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.memory import peak_bytes
 from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
-from dynapipe_hpc.planner.make_plans import place_transfers
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
@@ -70,25 +69,6 @@ def plans_of_grid(text: str, n_microbatches: int) -> list[RankPlan]:
 def with_tight_memory(plans: Iterable[RankPlan]) -> list[RankPlan]:
     """The plans with no more memory than they need."""
     return [replace(p, memory=replace(p.memory, limit=peak_bytes(p))) for p in plans]
-
-
-@st.composite
-def drawn_plans(
-    draw: st.DrawFn, may_split: bool = True, may_evaluate: bool = False
-) -> list[RankPlan]:
-    """The plans of one replica from a random schedule with random times, memory tight."""
-    groups = draw(drawn_groups())
-    schedule = draw(drawn_schedules(may_split, may_evaluate, groups))
-    timeline = draw(drawn_timelines(schedule))
-    instructions = place_transfers(schedule, timeline, range(len(schedule.passes)))
-    return with_tight_memory(plans_of(instructions, n_microbatches_of(schedule), groups))
-
-
-@st.composite
-def drawn_groups(draw: st.DrawFn) -> Groups:
-    """Slices of up to two samples, among up to 4 micro-batches, in any order; often none."""
-    indices = draw(st.permutations(range(4)))
-    return draw(st.sampled_from([[], [], [indices[:2]], [indices[:3]], [indices[:2], indices[2:]]]))
 
 
 def n_microbatches_of(schedule: Schedule) -> int:

@@ -29,21 +29,7 @@ def linear_cost(
     cached_bytes: float = 0.0,
     window: float = np.inf,
 ) -> CostModel:
-    """Costs that grow with the padded tokens of a micro-batch.
-
-    Args:
-        launch_ms: Per stage, time of an empty micro-batch, forward and backward.
-        token_ms: Per stage, time of a token on top; half of it forward.
-        token_bytes: Kept per token on every stage; half of that is transient on top.
-        model_bytes: Static memory of every stage.
-        longest_row: Longest row that was measured.
-        recomputes: Whether full recomputation is known, too. It keeps a quarter, and its
-            backward pass takes twice as long.
-        has_targets: Whether rows have a target side; its tokens cost as much as all others.
-        weights_ms: Per stage, time of its reduction, and of its step; none if left out.
-        cached_bytes: Per token of a sliced sample, what its first slice keeps on every stage.
-        window: Number of tokens that attention with a window sees.
-    """
+    """Costs that grow with the padded tokens of a micro-batch."""
     n_stages = len(launch_ms)
     reduce_ms = np.array(weights_ms or np.zeros(n_stages))
     return CostModel(

@@ -23,10 +23,7 @@ class LinearReport:
 
 
 class LinearStage:
-    """Multiplies its input by a factor; the input of the first stage is its sample ids.
-
-    The loss of the pipeline is the sum of all outputs of the last stage.
-    """
+    """Multiplies its input by a factor; the input of the first stage is its sample ids."""
 
     def __init__(self, factor: float, *, first: bool, last: bool, width: int = 1) -> None:
         self.factor = factor

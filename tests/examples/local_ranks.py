@@ -26,11 +26,7 @@ class _Wait:
 
 
 class LocalWorld:
-    """Ranks that share memory; shared state changes under one lock.
-
-    If ranks on a network would hang because each waits for another, here all of them fail with an
-    error that says what each waited for.
-    """
+    """Ranks that share memory; shared state changes under one lock."""
 
     def __init__(self, n_ranks: int) -> None:
         """Counts every rank as running until `run` sees it end."""
@@ -41,11 +37,7 @@ class LocalWorld:
         self._failure: str | None = None
 
     def run(self, work: Callable[[int], Result]) -> list[Result]:
-        """Calls `work(rank)` for all ranks concurrently, and returns the results by rank.
-
-        Raises:
-            Exception: The exception of the first rank that failed.
-        """
+        """Calls `work(rank)` for all ranks concurrently, and returns the results by rank."""
         failures: list[Exception] = []
 
         def work_of(rank: int) -> Result:
@@ -68,11 +60,7 @@ class LocalWorld:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Locks shared state for a change; an error in the block reaches all ranks.
-
-        Raises:
-            TransportError: Another rank has failed.
-        """
+        """Locks shared state for a change; an error in the block reaches all ranks."""
         with self._changed:
             self._raise_failure()
             try:
@@ -83,16 +71,7 @@ class LocalWorld:
             self._changed.notify_all()
 
     def wait_until(self, rank: int, is_over: Callable[[], bool], what: str) -> None:
-        """Waits for shared state to change.
-
-        Args:
-            rank: Rank that waits.
-            is_over: Function that tells whether the wait is over; it reads shared state only.
-            what: Description of what is waited for, for the error.
-
-        Raises:
-            TransportError: The ranks are in a deadlock, or one has failed.
-        """
+        """Waits for shared state to change."""
         with self._changed:
             self._waits[rank] = _Wait(is_over, what)
             self._look_for_deadlock()
@@ -175,11 +154,7 @@ class LocalNetwork(Generic[ArrayT]):
         return LocalTransport(self, rank)
 
     def start(self, transfer: _Transfer[ArrayT], peer: int) -> None:
-        """Matches a transfer, or leaves it for the peer to match.
-
-        Raises:
-            TransportError: The two sides disagree; both get the error.
-        """
+        """Matches a transfer, or leaves it for the peer to match."""
         with self.world.changing():
             waiting = self._unmatched.get((peer, transfer.rank))
             if waiting:
@@ -210,11 +185,7 @@ def _agree(one: _Transfer[ArrayT], other: _Transfer[ArrayT]) -> bool:
 
 
 class LocalTransport(Generic[ArrayT]):
-    """A rank's `Transport` in a `LocalNetwork`.
-
-    The old content of a receive buffer becomes NaN when it is received into again, so that code
-    which still relies on it is detected.
-    """
+    """A rank's `Transport` in a `LocalNetwork`."""
 
     def __init__(self, network: LocalNetwork[ArrayT], rank: int) -> None:
         """Joins the network as `rank`."""
@@ -326,10 +297,7 @@ def _meetings(world: LocalWorld, colours: Sequence[Hashable]) -> list[_Meeting]:
 
 
 class LocalCollectives:
-    """A rank's `Collectives` in a `LocalWorld`; sums are in rank order.
-
-    Sums do not really run beside a rank's work, but code that relies on it can be tested here.
-    """
+    """A rank's `Collectives` in a `LocalWorld`; sums are in rank order."""
 
     sums_beside_work = True
 

@@ -99,10 +99,7 @@ def train(
 def _joined(
     of_ranks: Sequence[dict[str, Tensor]], splits: Sequence[dict[str, Split]]
 ) -> dict[str, Tensor]:
-    """The whole model; where ranks hold the same part of it, they hold the same bits.
-
-    What fills up a shard beyond the end of a weight is zero.
-    """
+    """The whole model; where ranks hold the same part of it, they hold the same bits."""
     joined: dict[str, Tensor] = {}
     for tensors, split_of in zip(of_ranks, splits, strict=True):
         for name, tensor in tensors.items():

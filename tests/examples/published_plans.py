@@ -48,10 +48,7 @@ def published_plans(family: Family) -> list[Published]:
 
 
 def static_share(cluster: Cluster) -> float:
-    """Memory of a rank's model in the authors' plans, as a share of what it is here.
-
-    They divide all but float16 weights and gradients over replicas: here, gradients are float32.
-    """
+    """Memory of a rank's model in the authors' plans, as a share of what it is here."""
     n = cluster.n_replicas
     return (2 + 6 / n) / (3 + 5 / n)
 

@@ -12,15 +12,7 @@ from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, StageCosts
 def equal_stages(
     forward_ms: Sequence[float], n_stages: int, stored_bytes: Sequence[float] | None = None
 ) -> StageCosts:
-    """Micro-batches that cost the same on every stage, with backward twice as long as forward.
-
-    Half of the backward pass is of weights; splitting it takes nothing.
-
-    Args:
-        forward_ms: Per micro-batch.
-        n_stages: Number of stages.
-        stored_bytes: Per micro-batch; 1 each if left out. There is no transient memory.
-    """
+    """Micro-batches that cost the same on every stage, with backward twice as long as forward."""
     forward = np.tile(np.array(forward_ms, np.float64)[:, None], (1, n_stages))
     stored = np.ones(len(forward_ms)) if stored_bytes is None else np.array(stored_bytes, float)
     none = np.zeros_like(forward)

@@ -188,10 +188,7 @@ def random_split(
     shape: ModelShape = SHAPE,
     layouts: Sequence[Layout] = (Layout.PADDED,),
 ) -> list[MicroBatch]:
-    """Cuts samples, ordered by length, at random into micro-batches.
-
-    Micro-batches take the modes of recomputation in turn, and the layouts.
-    """
+    """Cuts samples, ordered by length, at random into micro-batches."""
     ordered = sorted(samples, key=lambda s: -s.tokens)
     stream = np.random.default_rng(seed)
     cuts = np.sort(stream.choice(np.arange(1, len(samples)), n_parts - 1, replace=False))
@@ -254,11 +251,7 @@ def make_rank(
     device: torch.device = CPU,
     objective: PreferenceLoss | None = None,
 ) -> Rank:
-    """A rank of the small model; `loading` may tamper with what is loaded.
-
-    A shard begins with its part of the weights of the unsplit stage, not with those that it would
-    draw, so that its training can be compared.
-    """
+    """A rank of the small model; `loading` may tamper with what is loaded."""
     placement = equal_shares(shape, cluster)
     make = partial(
         family_of(shape),

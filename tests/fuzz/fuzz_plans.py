@@ -27,11 +27,7 @@ Counts = Counter[tuple[str, str]]
 
 
 def fuzz(n_cases: int, seed: int) -> Counts:
-    """Counts cases by what was done and what came of it.
-
-    Raises:
-        AssertionError: The check is wrong about a case; shows it.
-    """
+    """Counts cases by what was done and what came of it."""
     draw = random.Random(seed)  # noqa: S311, it is to be repeated
     counts = Counts()
     for case in range(n_cases):

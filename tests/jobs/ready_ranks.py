@@ -51,11 +51,7 @@ class ReadyRanks:
         return subprocess.CompletedProcess(words, int(code), out, err)
 
     def close(self) -> None:
-        """Lets them end, if they have not.
-
-        Raises:
-            AssertionError: They do not end, or with an error.
-        """
+        """Lets them end, if they have not."""
         was_running = self.is_running
         os.close(self._requests)
         try:

@@ -24,13 +24,7 @@ _PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Output and exit code of a job that has ended.
-
-    Attributes:
-        exit_code: Of mpiexec.
-        out: Standard output.
-        err: Standard error.
-    """
+    """Output and exit code of a job that has ended."""
 
     exit_code: int
     out: str

@@ -23,13 +23,7 @@ TRAINING = {
 def write_tuning_files(
     folder: Path, as_seen: str = "", tables: Mapping[str, Mapping[str, Any]] = {}
 ) -> None:
-    """A dataset and a configuration that names a model, not its sizes.
-
-    Args:
-        folder: The folder for both, with the model beside them.
-        as_seen: Beginning of their paths where the run starts.
-        tables: Further values of the configuration, by table.
-    """
+    """A dataset and a configuration that names a model, not its sizes."""
     stream = np.random.default_rng(8)
     lengths = stream.integers(1, 24, (60, 2)).tolist()
     sides = ([stream.integers(0, N_IDS, n).tolist() for n in pair] for pair in lengths)

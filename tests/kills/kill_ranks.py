@@ -34,15 +34,7 @@ MAX_START_S, MAX_RUN_S, MAX_END_S = 10.0, 600.0, 60.0
 
 @dataclass(frozen=True)
 class Kill:
-    """Consequence of one kill.
-
-    Attributes:
-        run: Number of the run.
-        rank: Which rank was killed.
-        n_iterations: Iterations that this job had done by then.
-        end_s: Time until no process of the job was left.
-        message: What the job said.
-    """
+    """Consequence of one kill."""
 
     run: int
     rank: int

@@ -24,10 +24,7 @@ def rollouts(seed: int, n: int = 96) -> list[int]:
 
 
 def longest_first(lengths: list[int], n_ranks: int) -> float:
-    """Slowest rank where sequences go, longest first, to the rank with fewest tokens.
-
-    Its micro-batches are filled one after the other, up to the limit.
-    """
+    """Slowest rank where sequences go, longest first, to the rank with fewest tokens."""
     ranks: list[tuple[int, int, list[list[int]]]] = [(0, rank, [[]]) for rank in range(n_ranks)]
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         tokens, rank, batches = heapq.heappop(ranks)

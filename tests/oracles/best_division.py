@@ -6,13 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 def least_ms(
     lengths: Sequence[int], n_replicas: int, micro_batch_ms: Callable[[list[int]], float]
 ) -> float:
-    """Least time of the slowest replica, over all set partitions and all ways to hand them out.
-
-    Args:
-        lengths: Tokens of every sample.
-        n_replicas: Number of replicas, of which none may stay without samples.
-        micro_batch_ms: Time of a micro-batch of samples of some lengths; inf if it cannot run.
-    """
+    """Least time of the slowest replica, over all set partitions and all ways to hand them out."""
     alone_ms: dict[tuple[int, ...], float] = {}
 
     def fewest_ms(members: tuple[int, ...]) -> float:

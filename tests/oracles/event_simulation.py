@@ -32,13 +32,7 @@ class StageState:
 
 
 class EventSimulation:
-    """Runs a schedule with a clock and records when passes and transfers happen.
-
-    Attributes:
-        passes_ms: (start, end) of every (stage, pass).
-        sends_ms: (start, end) of the transfer of what a (stage, pass) produced.
-        stages: The state of every stage at the end, with its memory at every moment.
-    """
+    """Runs a schedule with a clock and records when passes and transfers happen."""
 
     def __init__(self, schedule: Schedule, costs: StageCosts, link: Link) -> None:
         self.costs = costs

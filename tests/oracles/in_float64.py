@@ -23,11 +23,7 @@ class _Wide:
 
 @contextmanager
 def in_float64(model_type: str) -> Iterator[None]:
-    """Block in which models of a type are made, and computed with, in float64; all else is theirs.
-
-    Args:
-        model_type: Type of the models, as `config.json` names it.
-    """
+    """Block in which models of a type are made, and computed with, in float64."""
     with pytest.MonkeyPatch.context() as patch:
         for name in (f"models.{model_type}.modeling_{model_type}", "modeling_rope_utils"):
             patch.setattr(import_module(f"transformers.{name}"), "torch", _Wide())

@@ -1,10 +1,10 @@
 """Transfers placed as the kernel does it, one pass after the other."""
 
+import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
 
 from tests.examples.splits_backward import splits_backward
-from tests.oracles.receive_slots import ReceiveSlots
 
 from dynapipe_hpc.plan.instruction import (
     Backward,
@@ -72,7 +72,7 @@ class _Stage:
         self._behind = behind
         self._only_forward = only_forward
         self._instructions: list[Instruction] = []
-        self._slots = ReceiveSlots()
+        self._slots = _ReceiveSlots()
         self._sent: deque[WaitSend] = deque()
 
     def receive(self, i: int, payload: Payload, peer: int) -> None:
@@ -121,3 +121,26 @@ class _Stage:
     def _keep_few_sends(self) -> None:
         if len(self._sent) == _SENDS_IN_FLIGHT:
             self._instructions.append(self._sent.popleft())
+
+
+class _ReceiveSlots:
+    """Hands out the lowest free slot and takes back a micro-batch's slots together."""
+
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._n_slots = 0
+        self._held: dict[int, list[int]] = {}
+
+    def take(self, microbatch: int) -> int:
+        """A slot for one tensor of a micro-batch."""
+        if not self._free:
+            heapq.heappush(self._free, self._n_slots)
+            self._n_slots += 1
+        slot = heapq.heappop(self._free)
+        self._held.setdefault(microbatch, []).append(slot)
+        return slot
+
+    def release(self, microbatch: int) -> None:
+        """Frees the slots of a micro-batch, whose Backward is done."""
+        for slot in self._held.pop(microbatch, []):
+            heapq.heappush(self._free, slot)

@@ -11,15 +11,7 @@ GOLDEN = 0x9E3779B97F4A7C15
 def factors(
     seed: int, name: str, rate: float, tokens: list[tuple[int, int, int] | None], n_columns: int
 ) -> npt.NDArray[np.float64]:
-    """Factor of each number, shape (tokens, columns).
-
-    Args:
-        seed: Seed of the weights.
-        name: Name of the place.
-        rate: Share of the numbers that are dropped.
-        tokens: Iteration, sample and position of each token; None for padding, whatever it is.
-        n_columns: Width at the place.
-    """
+    """Factor of each number, shape (tokens, columns)."""
     place = int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8], "little")
     found = np.ones((len(tokens), n_columns))
     for row, token in enumerate(tokens):

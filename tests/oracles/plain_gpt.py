@@ -18,10 +18,7 @@ def losses(
     labels: Sequence[int],
     epsilon: float = 1e-5,
 ) -> list[float]:
-    """The cross entropy of every label of one row, in float64; position 0 reads `tokens[0]`.
-
-    Without weights of its own the head has those of the tokens.
-    """
+    """The cross entropy of every label of one row, in float64; position 0 reads `tokens[0]`."""
     hidden = np.array(
         [
             weights["embedding.tokens.weight"][token] + weights["embedding.positions.weight"][i]

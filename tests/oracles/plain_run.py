@@ -40,15 +40,7 @@ class Outcome(NamedTuple):
 
 
 class PlainRun:
-    """A run folder and its dataset.
-
-    Attributes:
-        samples: Those that are used, by id.
-        task_names: By number of the task.
-        tensors: By kind and name, as a checkpoint has them.
-        n_done: Iterations done, none of which left its update out.
-        start_id: Token before the first of every sample.
-    """
+    """A run folder and its dataset."""
 
     def __init__(self, folder: Path, dataset: Path) -> None:
         self._folder = folder

@@ -72,12 +72,7 @@ def their_name(name: str, shape: ModelShape) -> str:
 
 
 def parts_of_map(name: str, shape: ModelShape) -> Mapping[str, str]:
-    """Layers there that a map with another name is: theirs by the names of ours, in order.
-
-    Args:
-        name: Last part of the name of the map.
-        shape: The model.
-    """
+    """Layers there that a map with another name is: theirs by the names of ours, in order."""
     if shape.family == "llama" and name == "inner":
         return {"gate": "gate_proj", "up": "up_proj"}
     if shape.family == "t5" and name == "key_value":

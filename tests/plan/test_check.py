@@ -5,9 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from tests.examples.example_plans import drawn_plans, plans_of_grid
-from tests.oracles.execute_plans import plans_execute
+from tests.examples.example_plans import plans_of_grid
 
 from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows
 from dynapipe_hpc.plan.check import PlanError, check_plans
@@ -125,10 +123,3 @@ def test_the_stages_of_a_replica_hand_over_the_same_tensors(
     other = replace(pipeline[1], **changes)
     with pytest.raises(PlanError, match="ranks 0 and 1 hold stages of replica 0 but differ in"):
         check_plans([pipeline[0], other])
-
-
-@given(drawn_plans(may_evaluate=True))
-def test_a_drawn_plan_passes_and_executes(plans: list[RankPlan]) -> None:
-    check_plans(plans)
-    assert plans_execute(plans)
-    assert plans_execute(plans, starts_block=True)

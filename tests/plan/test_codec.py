@@ -1,5 +1,6 @@
 """Plans as bytes, and bytes that are no plans."""
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -7,8 +8,8 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.example_plans import drawn_plans
 from tests.examples.plan_text import parse_grid
+from tests.fuzz.random_plans import random_replicas
 
 from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.microbatch import (
@@ -87,12 +88,6 @@ def test_every_layout_mode_and_slice_comes_back_equal(plan: RankPlan) -> None:
     assert decode(encode(plan)) == plan
 
 
-@given(drawn_plans())
-def test_a_plan_comes_back_equal(plans: list[RankPlan]) -> None:
-    for plan in plans:
-        assert decode(encode(plan)) == plan
-
-
 @pytest.mark.parametrize(
     "plan",
     [
@@ -106,10 +101,10 @@ def test_a_plan_whose_numbers_do_not_fit_has_no_bytes(plan: RankPlan) -> None:
         encode(plan)
 
 
-@given(drawn_plans())
-def test_every_plan_of_an_iteration_holds_the_hash_of_all(plans: list[RankPlan]) -> None:
+@pytest.mark.parametrize("seed", range(20))
+def test_every_plan_of_an_iteration_holds_the_hash_of_all(seed: int) -> None:
+    plans = random_replicas(random.Random(seed))[0]  # noqa: S311 - no secret
     (found,) = {plans_hash(data) for data in encode_plans(plans)}
-    assert {plans_hash(data) for data in encode_plans(plans)} == {found}
     for k, plan in enumerate(plans):
         changed = [*plans[:k], replace(plan, hidden_size=plan.hidden_size + 1), *plans[k + 1 :]]
         assert found not in {plans_hash(data) for data in encode_plans(changed)}

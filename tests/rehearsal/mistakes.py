@@ -7,13 +7,7 @@ from tests.mutants.mutant import Mutant
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A mistake, and the failure by which a rehearsal notices it.
-
-    Attributes:
-        mutant: The change.
-        rehearsal: Name of the configuration that is run with it.
-        failure: Kind of the failure.
-    """
+    """A mistake, and the failure by which a rehearsal notices it."""
 
     mutant: Mutant
     rehearsal: str

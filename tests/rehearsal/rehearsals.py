@@ -22,16 +22,7 @@ BASE: Tables = {
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """A configuration that is rehearsed.
-
-    Attributes:
-        name: Its name.
-        changes: Keys that differ from those of `BASE`, by table.
-        verb: Verb of `dynapipe-hpc`.
-        has_one_device: Whether all ranks share a GPU, instead of each having its own.
-        resumes: Whether it is run again, from a checkpoint, to two more iterations.
-        allowed: Kinds of failures that belong to it.
-    """
+    """A configuration that is rehearsed."""
 
     name: str
     changes: Tables

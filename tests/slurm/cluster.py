@@ -85,12 +85,7 @@ def missing() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A controller and its nodes.
-
-    Attributes:
-        folder: Where everything is; a short path, as sockets are in it.
-        nodes: Names of the nodes.
-    """
+    """A controller and its nodes."""
 
     folder: Path
     nodes: tuple[str, ...]

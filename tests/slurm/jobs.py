@@ -18,13 +18,7 @@ CRASHED_IN_MPI_INIT = ("(mca_pml_ob1_recv_frag_callback_match+", "(ompi_mpi_init
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """A job in the queue.
-
-    Attributes:
-        cluster: Where it was submitted.
-        job_id: Slurm's number of it.
-        log: What it prints.
-    """
+    """A job in the queue."""
 
     cluster: Cluster
     job_id: int
@@ -70,11 +64,7 @@ class BatchJob:
             time.sleep(0.2)
 
     def end(self) -> str:
-        """Waits for the end, and says the state it ended in.
-
-        A job that Open MPI has ended before anything of ours began is started once more: rarely,
-        MPI_Init crashes under srun (https://github.com/open-mpi/ompi/issues/12495).
-        """
+        """Waits for the end, and says the state it ended in."""
         self.wait_for(lambda job: job.state in ENDED)
         if all(name in self.text() for name in CRASHED_IN_MPI_INIT):
             self.cluster.call("scontrol", "requeue", str(self.job_id))
@@ -88,14 +78,7 @@ def submit(
     words: list[str],
     environment: Mapping[str, str],
 ) -> BatchJob:
-    """Puts a job in the queue.
-
-    Args:
-        cluster: The cluster.
-        folder: Where it runs and prints.
-        words: Options of sbatch, a script, and its arguments.
-        environment: What it needs beside this process's own.
-    """
+    """Puts a job in the queue."""
     log = folder / "job.out"
     answer = subprocess.run(
         ["sbatch", "--parsable", "--time=10", f"--output={log}", *words],

@@ -91,10 +91,7 @@ class Rank:
         return cls(module, optimizer, TrainingState(module, optimizer, collectives))
 
     def step(self, value: float) -> None:
-        """Trains with gradients that only depend on the place in the whole weight.
-
-        What fills up a shard has none.
-        """
+        """Trains with gradients that only depend on the place in the whole weight."""
         splits, gradients = splits_of(self.module), self.optimizer.parameters.gradient_of
         for name, parameter in self.module.named_parameters():
             if parameter in gradients:

@@ -59,15 +59,7 @@ TEMPLATES = {
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """A conversation as transformers takes it, and a record that says the same.
-
-    Attributes:
-        messages: The messages.
-        tools: The tools, or none.
-        values: Values for the template.
-        record: The record.
-        trained: Whether each message is a turn that is trained.
-    """
+    """A conversation as transformers takes it, and a record that says the same."""
 
     messages: list[Fields]
     tools: list[Fields] | None

@@ -26,10 +26,7 @@ NUMBER_BYTES = 4
 
 
 class SendingStage:
-    """Sends tensors of the right shape, and looks at what its transport holds at the end.
-
-    Nothing is held when its report is due: what is held then would not count in the next one.
-    """
+    """Sends tensors of the right shape, and looks at what its transport holds at the end."""
 
     def __init__(self, plan: RankPlan, transport: TorchTransport) -> None:
         self._plan, self._transport = plan, transport

@@ -132,11 +132,7 @@ def outcome(
     *,
     splits: bool,
 ) -> tuple[float, dict[str, Tensor]]:
-    """Loss and gradients of micro-batches, whose activations cross stages as numbers.
-
-    Those without a slice go back before the next goes forward, slices behind all others. If
-    backward passes are split, all gradients of weights that wait come last.
-    """
+    """Loss and gradients of micro-batches, whose activations cross stages as numbers."""
     queue = DeferredWeights() if splits else None
     loss, waiting = 0.0, []
     caches = [SlicedSamples() for _ in pipeline]
