@@ -1,9 +1,9 @@
 """Every way to train gives the weights of the unsplit model, in float64 to rounding."""
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
-from typing import Literal
 
 import pytest
 from tests.examples.pipeline_training import MODES, assert_equal, three_steps
@@ -20,6 +20,7 @@ from tests.examples.training_case import (
     random_samples,
     unsplit_training,
 )
+from tests.examples.training_clusters import clusters, each_of, spread
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
@@ -38,10 +39,11 @@ SHAPES = (
 BATCHES = [random_samples(seed) for seed in (4, 5, 6)]
 
 UP_TO_8_RANKS = [
-    (stages, replicas, shards, spread)
-    for stages, replicas, shards, spread in product((1, 2, 3, 4), (1, 2), (1, 2, 4), (False, True))
-    if stages * replicas * shards <= 8 and (shards > 1 or not spread)
+    sizes for sizes in product((1, 2, 3, 4), (1, 2), (1, 2, 4)) if math.prod(sizes) <= 8
 ]
+every_cluster = each_of(clusters(*UP_TO_8_RANKS) + spread(clusters(*UP_TO_8_RANKS)))
+every_shape = pytest.mark.parametrize("shape", SHAPES, ids=name_of)
+every_mode = pytest.mark.parametrize("mode", MODES)
 
 
 @cache
@@ -50,68 +52,51 @@ def unsplit(shape: ModelShape) -> Outcome:
     return unsplit_training(BATCHES, shape)
 
 
+def sharing(cluster: Cluster, zero_stage: int) -> Cluster:
+    return cluster.model_copy(update={"zero_stage": zero_stage})
+
+
 @each_layout
-@pytest.mark.parametrize("shape", SHAPES, ids=name_of)
-@pytest.mark.parametrize(("n_stages", "n_replicas", "n_shards", "sequence_parallel"), UP_TO_8_RANKS)
-@pytest.mark.parametrize("mode", MODES)
+@every_shape
+@every_cluster
+@every_mode
 @pytest.mark.parametrize(
     ("schedule", "zero_stage"), [("adaptive", 1), ("zb_h1", 0), ("weights last", 1)]
 )
 def test_packed_rows_give_the_unsplit_losses_and_weights(
     shape: ModelShape,
     layouts: Sequence[Layout],
-    n_stages: int,
-    n_replicas: int,
-    n_shards: int,
-    sequence_parallel: bool,
+    cluster: Cluster,
     mode: str,
     schedule: str,
-    zero_stage: Literal[0, 1],
+    zero_stage: int,
 ) -> None:
-    cluster = Cluster(
-        n_stages=n_stages,
-        n_replicas=n_replicas,
-        n_shards=n_shards,
-        sequence_parallel=sequence_parallel,
-        device_memory_bytes=1_000_000,
-        zero_stage=zero_stage,
-    )
-    found = three_steps(cluster, schedule, BATCHES, MODES[mode], shape=shape, layouts=layouts)
+    shared = sharing(cluster, zero_stage)
+    found = three_steps(shared, schedule, BATCHES, MODES[mode], shape=shape, layouts=layouts)
     assert_equal(found, unsplit(shape))
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=name_of)
-@pytest.mark.parametrize(("n_stages", "n_replicas", "n_shards", "sequence_parallel"), UP_TO_8_RANKS)
-@pytest.mark.parametrize("mode", MODES)
+@every_shape
+@every_cluster
+@every_mode
 @pytest.mark.parametrize("schedule", ["1f1b", "cyclic", "adaptive", "zb_h1", "weights last"])
 @pytest.mark.parametrize("zero_stage", [0, 1])
 def test_three_steps_give_the_unsplit_losses_and_weights(
     shape: ModelShape,
-    n_stages: int,
-    n_replicas: int,
-    n_shards: int,
-    sequence_parallel: bool,
+    cluster: Cluster,
     mode: str,
     schedule: str,
-    zero_stage: Literal[0, 1],
+    zero_stage: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     expected = unsplit(shape)
     monkeypatch.setattr(head, "LOGITS_AT_ONCE", 100)  # several chunks of ids
-    cluster = Cluster(
-        n_stages=n_stages,
-        n_replicas=n_replicas,
-        n_shards=n_shards,
-        sequence_parallel=sequence_parallel,
-        device_memory_bytes=1_000_000,
-        zero_stage=zero_stage,
-    )
-    found = three_steps(cluster, schedule, BATCHES, MODES[mode], shape=shape)
-    assert_equal(found, expected)
+    shared = sharing(cluster, zero_stage)
+    assert_equal(three_steps(shared, schedule, BATCHES, MODES[mode], shape=shape), expected)
 
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s.cache_width], ids=name_of)
-@pytest.mark.parametrize(("n_stages", "n_replicas", "n_shards", "sequence_parallel"), UP_TO_8_RANKS)
+@every_cluster
 @pytest.mark.parametrize(
     ("cuts", "mode", "beside", "splits"),
     [
@@ -122,25 +107,10 @@ def test_three_steps_give_the_unsplit_losses_and_weights(
     ],
 )
 def test_slices_give_the_unsplit_losses_and_weights(
-    shape: ModelShape,
-    n_stages: int,
-    n_replicas: int,
-    n_shards: int,
-    sequence_parallel: bool,
-    cuts: str,
-    mode: str,
-    beside: bool,
-    splits: bool,
+    shape: ModelShape, cluster: Cluster, cuts: str, mode: str, beside: bool, splits: bool
 ) -> None:
-    cluster = Cluster(
-        n_stages=n_stages,
-        n_replicas=n_replicas,
-        n_shards=n_shards,
-        sequence_parallel=sequence_parallel,
-        zero_stage=int(splits),
-        device_memory_bytes=10**6,
-    )
+    shared = sharing(cluster, int(splits))
     found = sliced_steps(
-        cluster, BATCHES, CUTS[cuts], MODES[mode], shape, beside=beside, splits=splits
+        shared, BATCHES, CUTS[cuts], MODES[mode], shape, beside=beside, splits=splits
     )
     assert_equal(found, unsplit(shape))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.jobs.command_line import let_ranks_go
 from tests.mutants.mutant import ROOT, Mutant, StaleMutantError
-from tests.mutants.run_mutants import MUTANTS, check_tests, noticed_by
+from tests.mutants.run_mutants import MUTANTS, noticed_by
 
 LOSS = ("tests/training/test_loss.py",)
 WEIGHT = "return {s.sample_id: 1 / total for s in samples}"
@@ -69,12 +69,3 @@ def test_only_a_failing_test_notices_a_mutant(
     test = noticed_by(Mutant("training/token_loader.py", WEIGHT, new, "a mistake", LOSS))
     assert bool(test) == noticed
     assert said in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_test_that_fails_without_any_change_notices_nothing(tmp_path: Path) -> None:
-    failing = tmp_path / "test_failing.py"
-    failing.write_text("def test_that_fails(): assert False\n")
-    with pytest.raises(SystemExit, match="a test fails without any change"):
-        check_tests([f"{failing}::test_that_fails"])
-    check_tests(LOSS)
