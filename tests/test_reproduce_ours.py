@@ -106,31 +106,6 @@ def test_every_step_changes_what_it_says(title: str) -> None:
         assert len(differ) == (2 if before is steps[0] else 0 if before is steps[-1] else 1)
 
 
-def test_gaps_are_those_of_the_default_effort(tmp_path: Path) -> None:
-    gaps = {
-        "both split gpt_max2048_gbs65536 x1 100000": 1.4,
-        "both split gpt_max2048_gbs65536 x1 800000": 1.0,
-        "both split gpt_max2048_gbs16384 x1 100000": 9.0,  # few tokens
-        "both split gpt_max2048_gbs65536 x2 100000": 9.0,  # two replicas
-        "gpt max2048 x1": 9.0,  # padded
-        "fused split gpt_max8192_gbs65536 x1 100000": 1.2,
-    }
-    results = {n: {"median": gap, "worst": 2 * gap, "trip": 30.4} for n, gap in gaps.items()}
-    figure = bound_gaps.figure(written(tmp_path, results))
-    [claim] = figure.claims
-    assert (claim.found, claim.holds) == ("65,536 tokens, samples to 2,048: 1.4 % (30 %)", True)
-    assert "an A100's rates: 65,536 tokens, samples to 8,192: 1.2 % (30 %)." in claim.why
-    assert [row["gap"] for row in figure.rows] == [1.4, 1.0, 9.0, 9.0, 1.2]
-    results["both split gpt_max8192_gbs65536 x1 100000"] = {
-        "median": 20.0,
-        "worst": 30.0,
-        "trip": 9.0,
-    }
-    [claim] = bound_gaps.figure(written(tmp_path, results)).claims
-    assert not claim.holds
-    assert claim.found.endswith("; 65,536 tokens, samples to 8,192: 20.0 % (9 %)")
-
-
 @pytest.mark.parametrize("seconds", [1.9, 2.1])
 def test_the_largest_batch_is_the_one_that_counts(tmp_path: Path, seconds: float) -> None:
     def case(whole_s: float) -> Mapping[str, float]:
@@ -217,29 +192,6 @@ def test_calls_are_counted_and_follow_their_law_beyond(tmp_path: Path, *, grows:
         row for row in figure.rows if row["ranks"] == 4096 and "planner" in str(row["method"])
     ]
     assert (beyond["calls"], beyond["source"]) == (1533, "law")
-
-
-@pytest.mark.parametrize(("error", "most"), [(3.0, 0.9), (9.0, 1.1)])
-def test_corrected_costs_are_compared_with_the_true_ones(
-    tmp_path: Path, error: float, most: float
-) -> None:
-    def of(error: float, ratio: float, most: float) -> Mapping[str, float]:
-        return {"error": error, "ratio": ratio, "least": 0.8, "most": most}
-
-    results = {
-        "wrong table": {
-            "true table": of(4, 1, 1),
-            "wrong table": of(50, 1.2, 1.2),
-            "wrong table, online": of(error, 0.9, most),
-        },
-        "slow rank": {"slow rank": of(40, 1, 1), "slow rank, online": of(5, 0.8, most)},
-    }
-    figure = online.figure(written(tmp_path, results))
-    wrong, slow = figure.claims
-    assert wrong.holds == (error < 8)
-    assert slow.holds == (most < 1)
-    assert wrong.found == f"error {error:.1f} %, time 0.900 (0.800 to {most:.3f})"
-    assert wrong.why == "uncorrected 50.0 %, and the true table 4.0 %"
 
 
 def test_figures_of_what_is_recorded_can_be_drawn(tmp_path: Path) -> None:

@@ -103,10 +103,3 @@ def test_what_cannot_run_at_all_is_refused_even_without_a_limit(rule: ScheduleRu
     costs = equal_stages([1, 1], n_stages=2, stored_bytes=[1, np.inf])
     with pytest.raises(InfeasibleScheduleError, match="micro-batch 1 alone needs inf bytes"):
         rule(costs, no_limit(costs))
-
-
-def test_a_single_microbatch_goes_there_and_back(rule: ScheduleRule) -> None:
-    costs = equal_stages([1], n_stages=3)
-    schedule = rule(costs, np.ones(3))
-    passes = "F0 B0 W0" if splits_backward(schedule) else "F0 B0"
-    assert str(schedule).split("\n") == [passes] * 3

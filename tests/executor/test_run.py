@@ -65,15 +65,6 @@ def test_instructions_run_from_top_to_bottom() -> None:
     assert stage.calls[-4:] == ["last 4", "backward 4", "reduce", "step"]
 
 
-def test_the_trace_holds_start_and_end_of_every_instruction_from_zero() -> None:
-    (plan,) = plans_of(1)
-    trace = launch_plan(plan, stages_of(1)[0], alone(), clock=Ticks()).finish()
-    n = len(plan.instructions)
-    assert (trace.iteration, trace.rank) == (3, 0)
-    assert trace.start_ms == pytest.approx([2.0 + 4.0 * i for i in range(n)])
-    assert trace.end_ms == pytest.approx([4.0 + 4.0 * i for i in range(n)])
-
-
 class Ticks:
     """Two milliseconds per look."""
 

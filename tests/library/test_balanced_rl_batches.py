@@ -56,11 +56,6 @@ def test_ranks_end_sooner_than_with_equal_numbers_of_tokens(seed: int) -> None:
     assert max(times) < longest_first(lengths, 4)
 
 
-def test_a_rank_with_too_few_sequences_gets_empty_micro_batches() -> None:
-    ranks = balanced_batches([1000, 16, 16, 16], 2, 1000, transformer_cost(8, 1))
-    assert sorted(ranks) == [[[0], [], []], [[1], [2], [3]]]
-
-
 def test_the_largest_micro_batches_are_cut_in_halves_of_tokens() -> None:
     lengths = [600, 300, 200, 100, 1000]
     rank = [[4], [1, 0, 3, 2]]

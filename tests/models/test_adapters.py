@@ -13,9 +13,6 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.shards import OneShard
 from dynapipe_hpc.models.sharding.split import WHOLE, splits_of
-from dynapipe_hpc.training.collectives import SingleRankCollectives
-from dynapipe_hpc.training.config import TrainingConfig
-from dynapipe_hpc.training.optimizer import Optimizer
 
 RANK = 3
 
@@ -85,18 +82,6 @@ def test_adapters_begin_as_documented() -> None:
         drawn = 2 * torch.rand(weight.shape, generator=stream) - 1
         expected = drawn.double() / math.sqrt(weight.shape[1])
         torch.testing.assert_close(weight, expected, rtol=1e-6, atol=1e-9)
-
-
-def test_the_optimizer_keeps_gradients_and_state_of_adapters_only() -> None:
-    module = made(adapted(SHAPE))
-    optimizer = Optimizer(module, TrainingConfig(iterations=1), SingleRankCollectives())
-    n_trained = sum(weight.numel() for weight in trained(module).values())
-    n_frozen = sum(p.numel() for p in module.parameters()) - n_trained
-    flat = optimizer.parameters
-    assert flat.n_weights == n_trained
-    assert optimizer.kept_bytes == 8 * (n_frozen + 4 * len(flat.weights))
-    assert len(flat.weights) < n_trained + 128  # what fills shares up
-    assert {p for p in module.parameters() if p.requires_grad} == flat.gradient_of.keys()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.families import shape_from_values
-from dynapipe_hpc.models import attention as seam
 from dynapipe_hpc.models.attention import attention, causal_attention, choose_kernels
 from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.family import family_of
@@ -116,19 +115,6 @@ def with_gradients(
     attended = causal_attention(query, key, value, documents)[:, :, own]
     gradients = torch.autograd.grad(attended, (query, key, value), towards)
     return [attended.detach(), *(gradient[:, :, own] for gradient in gradients)]
-
-
-def test_a_thousand_short_documents_take_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-
-    def counted(*inputs: Tensor, **options: Any) -> Tensor:
-        calls.append(inputs[0].shape)
-        return attention(*inputs, **options)
-
-    monkeypatch.setattr(seam, "attention", counted)
-    lengths = [1 + i % 40 for i in range(1000)]
-    causal_attention(*random_row(sum(lengths)), documents_of(*lengths))
-    assert calls == [(3, 400, 16, 4), (3, 400, 32, 4), (3, 200, 48, 4)]
 
 
 def test_a_bias_is_added_to_scores_of_another_scale() -> None:

@@ -15,7 +15,7 @@ from dynapipe_hpc.models.attention_context import WHOLE_ROWS
 from dynapipe_hpc.models.collate import EncoderDecoderBatch, TokenBatch
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.sharding.shards import OneShard, Shards
+from dynapipe_hpc.models.sharding.shards import Shards
 
 ROWS, TOKENS, TARGETS, N_SHARDS = 3, 5, 4, 4  # 15 tokens are no multiple of 4
 MICROBATCH = PaddedRows((0, 1, 2), TOKENS, target_tokens=TARGETS)
@@ -102,32 +102,3 @@ def test_each_shard_hands_over_its_own_tokens_and_their_gradients(
             real_tokens(joined, boundary), torch.split(expected[i], lengths, 1), strict=True
         ):
             torch.testing.assert_close(tokens, side.flatten(0, 1), rtol=1e-11, atol=1e-11)
-
-
-class Counting(OneShard):
-    """The first of some shards that hold the same; counts what they gather."""
-
-    def __init__(self) -> None:
-        self.n_shards, self.sequence_parallel, self.n_gathers = N_SHARDS, True, 0
-
-    def gather_over_shards(self, values: Tensor) -> Tensor:
-        self.n_gathers += 1
-        return torch.cat([values] * N_SHARDS)
-
-    def sum_own_over_shards(self, values: Tensor) -> Tensor:
-        return values.chunk(N_SHARDS)[0].clone()
-
-
-@pytest.mark.parametrize(("shape", "layers", "before", "after"), STAGES)
-def test_a_stage_gathers_for_its_maps_and_the_output_of_an_encoder_only(
-    shape: ModelShape, layers: range, before: Boundary, after: Boundary
-) -> None:
-    shards = Counting()
-    stage = family_of(shape)(
-        shape, layers, first=False, last=False, shards=shards, dtype=torch.float64
-    )
-    activation = of_shard(sides_of(before, 1, shape.hidden_size), 0)
-    stage.run(activation, batch_of(shape), Recompute.NONE)
-    n_decoders = sum(shape.family == "t5" and layer >= shape.n_layers for layer in layers)
-    for_maps = 2 * len(layers) + n_decoders  # a decoder layer has three blocks
-    assert shards.n_gathers == for_maps + (after is Boundary.PAIR)

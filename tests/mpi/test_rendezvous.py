@@ -1,16 +1,12 @@
 """The store over MPI through which process groups connect."""
 
-import gc
-import os
-import threading
 import time
 from datetime import timedelta
 
 import pytest
 import torch
 from mpi4py import MPI
-from torch import distributed
-from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo
+from torch._C._distributed_c10d import ProcessGroupGloo
 
 from dynapipe_hpc.executor.transport.rendezvous import Rendezvous, rendezvous
 from dynapipe_hpc.executor.transport.transport import TransportError
@@ -58,17 +54,6 @@ def test_a_key_is_what_a_rank_has_set_before_or_after_it_is_asked_for() -> None:
         assert not store.check(["late", "of nobody"])
 
 
-def test_groups_may_count_and_delete_keys_from_their_own_code() -> None:
-    with rendezvous(WORLD, 60) as store:
-        asked_by_torch = PrefixStore("a", store)
-        asked_by_torch.set(f"of {RANK}", "x")
-        WORLD.Barrier()
-        assert asked_by_torch.num_keys() == SIZE
-        WORLD.Barrier()
-        assert asked_by_torch.delete_key(f"of {RANK}")
-        assert not asked_by_torch.delete_key(f"of {RANK}")
-
-
 def test_ranks_that_count_at_once_lose_nothing() -> None:
     with rendezvous(WORLD, 60) as store:
         sums = [store.add("count", RANK + 1) for _ in range(50)]
@@ -108,17 +93,3 @@ def test_a_rank_that_does_not_connect_is_named() -> None:
         store.leave()
     WORLD.Barrier()
     store.close()
-
-
-def test_what_groups_ask_when_all_have_met_is_answered_without_another_rank() -> None:
-    channels = open_torch_channels(
-        "gloo", Job(WORLD), PIPELINE, CPU, dtype=torch.float32, holders=(), timeout_s=60
-    )
-    assert os.environ["TORCH_NCCL_DUMP_ON_TIMEOUT"] == "0"  # else its threads would go on to ask
-    gc.collect()
-    assert "rendezvous" not in [thread.name for thread in threading.enumerate()]
-    store = distributed.distributed_c10d._get_default_store()
-    assert not store.check(["exception_dump"])  # as NCCL's monitor does
-    with pytest.raises(TransportError, match="ranks have already connected: too late for get"):
-        store.get("another group")
-    channels.close()

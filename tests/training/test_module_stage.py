@@ -17,7 +17,6 @@ from tests.examples.training_case import (
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
-from dynapipe_hpc.training.module_stage import ActivationMemory
 
 SAMPLES = random_samples(1)
 BATCH = padded(SAMPLES)
@@ -123,29 +122,3 @@ def test_peak_memory_is_that_of_the_micro_batches_kept_at_once() -> None:
         assert rank.stage.finish_iteration().peak_bytes == 0
     assert peaks[1] == 2 * peaks[0]
     assert peaks[2] == 3 * peaks[0]
-
-
-def test_saved_storages_count_once_and_weights_not_at_all() -> None:
-    weight = torch.ones(100, requires_grad=True)
-    values = torch.ones(100, requires_grad=True)
-    memory = ActivationMemory([weight])
-    with memory.recording(0):
-        product = values * weight  # saves both
-        result = (product * product[:]).sum()  # saves one storage twice
-    assert memory.live_bytes == 2 * 400
-    torch.autograd.backward(result)
-    memory.release(0)
-    assert (memory.live_bytes, memory.peak_bytes) == (0, 800)
-
-
-def test_a_boundary_tensor_counts_for_what_it_holds_of_its_buffer() -> None:
-    buffer = torch.ones(1000)
-    received = buffer[:16].detach().requires_grad_()
-    memory = ActivationMemory([])
-    memory.keep(0, received)
-    with memory.recording(0):
-        output = received.square()  # saves the received tensor
-    memory.keep(0, output)
-    assert (memory.live_bytes, memory.peak_bytes) == (2 * 64, 2 * 64)
-    memory.release(0)
-    assert (memory.live_bytes, memory.peak_bytes) == (0, 2 * 64)

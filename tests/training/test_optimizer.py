@@ -12,9 +12,7 @@ from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.learning_rate import learning_rate
 from dynapipe_hpc.training.optimizer import (
     FIRST_SCALE,
-    STEPS_TO_GROW,
     DivergedError,
-    LossScale,
     Optimizer,
     Step,
 )
@@ -35,11 +33,6 @@ def test_the_learning_rate_rises_then_falls_along_a_cosine() -> None:
     assert rates[6] == pytest.approx(0.3)  # half way between 0.5 and 0.1
     assert rates[9] == pytest.approx(0.1)
     assert rates[3:] == sorted(rates[3:], reverse=True)
-
-
-def test_a_run_of_warm_up_alone_ends_at_the_top() -> None:
-    config = TrainingConfig(iterations=3, warmup_iterations=3, learning_rate=0.3)
-    assert learning_rate(2, config) == 0.3
 
 
 def small_module() -> nn.Linear:
@@ -176,11 +169,3 @@ def test_a_gradient_that_is_no_number_at_any_scale_ends_training_in_float16_too(
         for _ in range(100):
             optimizer.parameters.gradients.fill_(math.nan)
             optimizer.step().read()
-
-
-def test_the_loss_scale_grows_after_many_steps() -> None:
-    scale = LossScale(torch.float16)
-    for _ in range(STEPS_TO_GROW):
-        scale.count_step()
-    assert scale.value == 2 * FIRST_SCALE
-    assert LossScale(torch.bfloat16).value == 1

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
 from tests.examples.training_case import (
     SHAPE,
     T5_SHAPE,
@@ -31,7 +30,6 @@ every_batch = pytest.mark.parametrize(
     [(SHAPE, padded(SAMPLES)), (SHAPE, PACKED), (T5_SHAPE, padded(SAMPLES, T5_SHAPE))],
     ids=["gpt", "gpt, packed", "t5"],
 )
-every_shape = pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda s: s.family)
 every_mode = pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
 every_stage = pytest.mark.parametrize("stage", [0, 1, 2])
 
@@ -193,29 +191,3 @@ def test_sums_over_replicas_start_as_soon_as_no_gradient_is_missing(mode: Recomp
     assert collectives.n_started == (mode is Recompute.FULL)
     rank.stage.backward_weight(0)
     assert collectives.n_started == 1
-
-
-@every_shape
-def test_the_second_half_communicates_nothing(shape: ModelShape) -> None:
-    cluster = Cluster(n_shards=2, device_memory_bytes=1)
-    world = LocalWorld(cluster.n_ranks)
-    sums = LocalSums(world, cluster)
-    batch = padded(SAMPLES, shape)
-
-    def work(shard: int) -> Callable[[], None]:
-        rank = make_rank(cluster, 0, LocalCollectives(sums, shard), shape=shape)
-        rank.tokens.start_iteration(SAMPLES)
-        rank.stage.load(0, batch)
-        rank.stage.forward(0, None, split_backward=True)
-        rank.stage.backward(0, None)
-        before = rank.gradients()
-
-        def second_half() -> None:
-            rank.stage.backward_weight(0)
-            after = rank.gradients()
-            assert any(not torch.equal(after[name], before[name]) for name in before)
-
-        return second_half
-
-    for second_half in world.run(work):
-        second_half()  # one shard after the other: none waits for another

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dynapipe_hpc.data.dataset.held_out import (
-    are_held_out,
     evaluated_samples,
     hashes_of,
     in_batches,
@@ -26,14 +25,6 @@ def test_the_hash_is_splitmix64() -> None:
     ids = np.array([0, 1, 2, 1000, 2**31, 2**40])
     assert hashes_of(ids).tolist() == [splitmix64(int(i)) for i in ids]
     assert int(hashes_of(np.array([0]))[0]) == 0xE220A8397B1DCDAF  # published first value
-
-
-def test_about_the_share_is_held_out_and_a_larger_share_holds_out_more() -> None:
-    ids = np.arange(20_000)
-    tenth, fifth = are_held_out(ids, 0.1), are_held_out(ids, 0.2)
-    assert abs(tenth.mean() - 0.1) < 0.01
-    assert not (tenth & ~fifth).any()
-    assert not are_held_out(ids, 0.0).any()
 
 
 def test_an_evaluation_takes_samples_in_the_order_of_their_hashes_until_tokens_are_used_up() -> (

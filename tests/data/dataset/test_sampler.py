@@ -11,7 +11,6 @@ from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.dataset import sampler as sampler_file
 from dynapipe_hpc.data.dataset.long_samples import used_tokens
 from dynapipe_hpc.data.dataset.sampler import EpochBatches, TokenBudgetSampler
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 
 
@@ -134,14 +133,6 @@ def truncated(lengths: tuple[int, int], max_tokens: int) -> tuple[int, int]:
     return min(lengths[0], max_tokens - target), target
 
 
-def test_iterations_can_be_asked_for_in_any_order() -> None:
-    lengths = [(i % 13, 1 + i % 5) for i in range(100)]
-    one, other = sampler_of(lengths), sampler_of(lengths)
-    forwards = [one.iteration(k) for k in range(200)]
-    assert sum(map(len, forwards)) > 2 * len(lengths)
-    assert [other.iteration(k) for k in reversed(range(200))] == forwards[::-1]
-
-
 def test_threads_get_the_same_iterations() -> None:
     lengths = [(i % 13, 1 + i % 5) for i in range(100)]
     alone, shared = sampler_of(lengths), sampler_of(lengths)
@@ -176,8 +167,3 @@ def test_the_order_of_an_epoch_stays_what_it_was() -> None:
     ]
     assert first == [3, 6, 2, 4, 5, 7, 0, 1]
     assert second == [2, 0, 6, 1, 5, 7, 4, 3]
-
-
-def test_an_empty_dataset_is_refused() -> None:
-    with pytest.raises(InputError, match=r"x\.h5: holds no samples"):
-        sampler_of([])

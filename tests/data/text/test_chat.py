@@ -226,16 +226,6 @@ def test_pairs_become_messages_by_a_template_that_is_named(tmp_path: Path) -> No
     assert named.tokenizer.start_id == 256
 
 
-def test_an_encoder_decoder_reads_what_comes_before_the_last_turn() -> None:
-    source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
-    tokenizer = ByteTokenizer(start_id=0, input_end_id=1)
-    recipe = Recipe(tokenizer, RecordFormat.MESSAGES, template=ChatTemplate("t", source))
-    chat = [{"role": r, "content": c} for r, c in (("user", "ab"), ("assistant", "cd"))]
-    block = tokenize_lines(line_of({"messages": chat}), recipe).block
-    assert sides_of(block) == [[[*b"ab", 1], [*b"cd"]]]
-    assert block.spans.of_sample(0) == [(0, 2), (3, 5)]
-
-
 BAD = [
     ({"messages": "a"}, r"field 'messages' is a string, not a list of messages"),
     ({"messages": []}, "field 'messages' is a list, not a list of messages"),
@@ -313,16 +303,6 @@ def test_a_token_of_two_turns_is_of_both() -> None:
     assert (made.inputs, made.targets, made.spans) == ([*b"a"], [*b"bcdef"], [(1, 5)])
 
 
-def test_conversations_need_a_template_and_a_template_must_be_one(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"need a chat template: --tokenizer FOLDER .* --template"):
-        recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES)
-    (tmp_path / "t.jinja").write_text("{% for %}")
-    with pytest.raises(InputError, match=r"t\.jinja: not a chat template: "):
-        recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
-    with pytest.raises(InputError, match="plain text has no messages"):
-        recipe_of(ByteTokenizer(), None, RecordFormat.TEXT, template=tmp_path / "t.jinja")
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -383,3 +363,23 @@ def test_a_template_cannot_reach_out_of_its_sandbox() -> None:
     for source in ("{{ messages.__class__.__mro__ }}", "{{ messages.append(1) }}"):
         with pytest.raises(InputError, match=r"t refuses the messages: .SecurityError"):
             samples_of(ChatTemplate("t", source), chat)
+
+
+def test_an_encoder_decoder_reads_what_comes_before_the_last_turn() -> None:
+    source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    tokenizer = ByteTokenizer(start_id=0, input_end_id=1)
+    recipe = Recipe(tokenizer, RecordFormat.MESSAGES, template=ChatTemplate("t", source))
+    chat = [{"role": r, "content": c} for r, c in (("user", "ab"), ("assistant", "cd"))]
+    block = tokenize_lines(line_of({"messages": chat}), recipe).block
+    assert sides_of(block) == [[[*b"ab", 1], [*b"cd"]]]
+    assert block.spans.of_sample(0) == [(0, 2), (3, 5)]
+
+
+def test_conversations_need_a_template_and_a_template_must_be_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"need a chat template: --tokenizer FOLDER .* --template"):
+        recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES)
+    (tmp_path / "t.jinja").write_text("{% for %}")
+    with pytest.raises(InputError, match=r"t\.jinja: not a chat template: "):
+        recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
+    with pytest.raises(InputError, match="plain text has no messages"):
+        recipe_of(ByteTokenizer(), None, RecordFormat.TEXT, template=tmp_path / "t.jinja")

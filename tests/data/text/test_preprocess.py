@@ -60,15 +60,6 @@ def test_samples_keep_the_order_of_the_lines(tmp_path: Path) -> None:
     assert len(seen) > 2
 
 
-def test_bad_lines_are_counted(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "a.jsonl", 10)
-    source.write_text("{}\n" + source.read_text() + "[]\n")
-    options = PreprocessOptions(skip_bad=True, n_workers=1)
-    totals = preprocess([source], tmp_path / "x.h5", BYTES, options)
-    assert (totals.n_samples, totals.n_skipped) == (10, 2)
-    assert "a.jsonl:1: field 'inputs' is missing" in totals.first_skipped
-
-
 @pytest.mark.parametrize(("content", "reason"), [("", ""), ("{}\n", r" \(.*a\.jsonl:1: field")])
 def test_a_dataset_without_samples_is_refused(tmp_path: Path, content: str, reason: str) -> None:
     (tmp_path / "a.jsonl").write_text(content)
@@ -87,17 +78,6 @@ def test_an_interruption_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         preprocess([source], tmp_path / "x.h5", BYTES, ONE, on_progress=interrupt)
     assert list(tmp_path.iterdir()) == [source]
-
-
-def test_text_is_not_replaced_when_the_output_was_forgotten(tmp_path: Path) -> None:
-    parts = [write_lines(tmp_path / f"part-{k}.jsonl", 3) for k in range(3)]
-    before = parts[-1].read_bytes()
-    for force in (False, True):
-        options = PreprocessOptions(force=force, n_workers=1)
-        with pytest.raises(InputError, match=r"part-2\.jsonl: exists and is not a dataset") as no:
-            preprocess(parts[:-1], parts[-1], BYTES, options)
-        assert "--force" not in str(no.value)
-    assert parts[-1].read_bytes() == before
 
 
 def test_what_a_killed_job_left_of_the_dataset_is_removed(tmp_path: Path) -> None:

@@ -116,24 +116,6 @@ def test_tokens_of_text_pairs_are_those_of_trl(
     assert ours == [row[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")]
 
 
-def test_no_second_blank_is_before_an_answer(file: Path) -> None:
-    tokenizer = load_tokenizer(read_tokenizer([file]))
-    pair = {"chosen": "b: a b", "rejected": "b: a a"}
-    found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PREFERENCES)]
-    assert found == ["▁b:▁a", "▁b</s>", "▁a</s>"]
-    pair = {"inputs": "b:", "targets": " a"}
-    found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PAIRS)]
-    assert found == ["▁b:", "▁a</s>"]
-
-
-def test_an_encoder_reads_its_input_as_a_text_of_its_own(file: Path) -> None:
-    end = "</s>"
-    tokenizer = load_tokenizer(read_tokenizer([file]), end, start_token="<s>", input_end_token=end)  # noqa: S106
-    pair = {"inputs": "b:", "targets": " a"}
-    found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PAIRS)]
-    assert found == ["▁b:</s>", "▁▁a</s>"]
-
-
 def test_an_answer_that_ends_in_its_end_token_has_it_once(file: Path) -> None:
     tokenizer = load_tokenizer(read_tokenizer([file]), special_tokens=True)
     pair = {"inputs": "a</s>", "targets": "b</s>"}
@@ -206,3 +188,13 @@ def test_a_text_alone_is_all_trained(tmp_path: Path, text: str) -> None:
 
 def pieces(ids: list[int]) -> str:
     return "".join(PIECES[n] for n in ids)
+
+
+def test_no_second_blank_is_before_an_answer(file: Path) -> None:
+    tokenizer = load_tokenizer(read_tokenizer([file]))
+    pair = {"chosen": "b: a b", "rejected": "b: a a"}
+    found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PREFERENCES)]
+    assert found == ["▁b:▁a", "▁b</s>", "▁a</s>"]
+    pair = {"inputs": "b:", "targets": " a"}
+    found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PAIRS)]
+    assert found == ["▁b:", "▁a</s>"]

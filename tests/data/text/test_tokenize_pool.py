@@ -57,27 +57,6 @@ def test_no_signal_interrupts_the_start_of_a_worker(monkeypatch: pytest.MonkeyPa
     assert all({signal.SIGINT, signal.SIGTERM} <= mask for mask in held)
 
 
-def in_temporary_folder(folder: Path, source: Path, output: Path) -> CompletedProcess[str]:
-    """Preprocessing with two workers where TMPDIR names a folder."""
-    called = "import sys; from dynapipe_hpc.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", called, "preprocess", str(source), str(output)]
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    return run(
-        [*command, "--workers", "2"], env=environment, capture_output=True, text=True, check=False
-    )
-
-
-def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_bytes(LINES.lines[0])
-    for name in ("x" * 110, "missing"):
-        folder = tmp_path / name
-        if name != "missing":
-            folder.mkdir()
-        ended = in_temporary_folder(folder, tmp_path / "in.jsonl", tmp_path / f"{name[:9]}.h5")
-        assert (ended.returncode, ended.stderr) == (0, "")
-        assert "1 samples" in ended.stdout
-
-
 def test_workers_that_cannot_be_started_are_reported() -> None:
     program = """
 import tempfile
@@ -102,3 +81,24 @@ def test_a_dead_worker_is_reported() -> None:
         open_pool(Recipe(DyingTokenizer()), n_workers=2) as pool,
     ):
         list(pool.tokenize([LINES]))
+
+
+def in_temporary_folder(folder: Path, source: Path, output: Path) -> CompletedProcess[str]:
+    """Preprocessing with two workers where TMPDIR names a folder."""
+    called = "import sys; from dynapipe_hpc.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", called, "preprocess", str(source), str(output)]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    return run(
+        [*command, "--workers", "2"], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_bytes(LINES.lines[0])
+    for name in ("x" * 110, "missing"):
+        folder = tmp_path / name
+        if name != "missing":
+            folder.mkdir()
+        ended = in_temporary_folder(folder, tmp_path / "in.jsonl", tmp_path / f"{name[:9]}.h5")
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert "1 samples" in ended.stdout

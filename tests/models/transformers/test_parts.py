@@ -184,21 +184,6 @@ def test_windows_limit_what_attention_computes_where_kernels_have_them(tmp_path:
     assert decoder_parts(full, "bfloat16", is_packed=True)[LAYER].window == math.inf
 
 
-@pytest.mark.parametrize(("dtype", "is_packed"), [("bfloat16", True), ("float32", False)])
-def test_windows_that_hold_every_sample_cost_nothing(
-    dtype: str, is_packed: bool, tmp_path: Path
-) -> None:
-    with_window, without = (
-        wide_decoder("starcoder2", tmp_path / str(window), sliding_window=window)
-        for window in (WIDE_WINDOW, None)
-    )
-    with_window = with_window.model_copy(update={"max_tokens": WIDE_WINDOW})
-    parts = [decoder_parts(s, dtype, is_packed=is_packed)[LAYER] for s in (with_window, without)]
-    assert parts[0] == parts[1]
-    narrow = with_window.model_copy(update={"max_tokens": WIDE_WINDOW + 1})
-    assert decoder_parts(narrow, dtype, is_packed=is_packed)[LAYER].window == WIDE_WINDOW
-
-
 def test_layers_that_need_numbers_are_measured(tmp_path: Path) -> None:
     # Experts of such sizes run one after another, each for the tokens that it gets.
     shape = wide_decoder("qwen3_moe", tmp_path, moe_intermediate_size=9)

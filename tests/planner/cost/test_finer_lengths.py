@@ -26,17 +26,6 @@ def test_what_grows_with_the_square_of_lengths_is_exact_at_the_new_ones() -> Non
     np.testing.assert_allclose(points, costs(axes), rtol=1e-12)
 
 
-def test_between_a_feasible_and_an_infeasible_point_nothing_is_feasible() -> None:
-    measured = costs(AXES)
-    measured[1, 2:, 1:] = np.inf
-    _, points = with_finer_lengths(AXES, measured)
-    infeasible = np.isinf(points[1, :, :, 0, 0])
-    assert infeasible[3:, 1:].all()
-    assert not infeasible[:3].any()
-    assert not infeasible[:, :1].any()
-    assert np.isfinite(points[0]).all()
-
-
 @given(arrays(np.float64, (2, 4, 4, 1, len(Cost)), elements=st.floats(0, 100)))
 def test_noise_leaves_costs_growing_and_weights_a_part(noise: FloatArray) -> None:
     measured = np.cumsum(np.cumsum(np.cumsum(noise, 0), 1), 2)

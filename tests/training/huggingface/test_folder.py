@@ -19,7 +19,6 @@ from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.training.checkpoint.folder import Description
-from dynapipe_hpc.training.huggingface import read_weights
 from dynapipe_hpc.training.huggingface.export_model import export_model, write_tensors
 from dynapipe_hpc.training.huggingface.import_model import import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
@@ -275,17 +274,3 @@ def test_rows_end_where_attention_would_slide(copy_of: Callable[[str], Path]) ->
     assert (origin.shape.max_tokens, origin.longest) == (40, 40)
     set_in_config(theirs, model_type="qwen3", use_sliding_window=False)
     assert find_origin(theirs).shape.max_tokens == 64
-
-
-def test_joined_tensors_of_two_types_are_read_in_blocks(
-    copy_of: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rewrite(
-        copy_of("t5-1.1"),
-        lambda found: {n: t.half() if ".k." in n or "wi_0" in n else t for n, t in found.items()},
-    )
-    monkeypatch.setattr(read_weights, "ROWS_BYTES", 5 * 16 * 4)
-    import_model(tmp_path / "theirs", tmp_path / "ours")
-    export_model(tmp_path / "ours", tmp_path / "back", "float32")
-    found, expected = (load_file(tmp_path / n / "model.safetensors") for n in ("back", "theirs"))
-    assert not different(found, {name: tensor.float() for name, tensor in expected.items()})

@@ -84,13 +84,6 @@ def test_the_head_of_a_t5_is_that_of_its_settings_and_files(
     assert found == expected
 
 
-def test_an_mt5_keeps_its_name_and_class(tmp_path: Path) -> None:
-    settings = {**GATED_T5, "model_type": "mt5", "architectures": ["MT5ForConditionalGeneration"]}
-    write_model(tmp_path / "theirs", settings, t5_tensors())
-    found = exported(tmp_path / "theirs")
-    assert {key: found[key] for key in settings} == settings
-
-
 def test_a_umt5_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'model_type' is 'umt5', which is not supported"):
         shape_of(tmp_path, {**GATED_T5, "model_type": "umt5"})
@@ -296,14 +289,6 @@ def test_windows_of_a_qwen_are_in_the_layers_in_which_transformers_has_them() ->
                 config = transformers.AutoConfig.for_model(**values, num_hidden_layers=n_layers)
                 n = config.layer_types.count("sliding_attention")
                 assert sliding_layers(values, n_layers) == n
-
-
-def test_heads_of_keys_are_those_of_the_class_and_not_of_queries(tmp_path: Path) -> None:
-    pytest.importorskip("transformers", reason="needs '.[reference]'")
-    settings = {"hidden_size": 4 * WIDTH, "num_attention_heads": 2 * WIDTH}
-    config = {**LLAMA, "model_type": "mistral", **settings}
-    config.pop("num_key_value_heads")
-    assert shape_of(tmp_path, config).n_kv_heads == 8
 
 
 @pytest.mark.parametrize(

@@ -47,14 +47,3 @@ def test_without_a_file_the_ids_of_the_configuration_are_kept(tmp_path: Path) ->
     assert not (folder / "generation_config.json").exists()
     add_end_ids(folder, [98])
     assert values_in(folder) == {"bos_token_id": 1, "eos_token_id": [96, 98]}
-
-
-def test_a_model_without_an_end_gets_one(tmp_path: Path) -> None:
-    folder = written(tmp_path, config={}, generation_config={"eos_token_id": None})
-    write_token_ids(tmp_path, SHAPE, 1, [98])
-    assert values_in(folder) == {"eos_token_id": 98}
-
-
-def test_a_model_of_our_own_stops_at_all_ends(tmp_path: Path) -> None:
-    write_token_ids(tmp_path, SHAPE, 1, [96, 98])
-    assert values_in(tmp_path / "huggingface") == {"eos_token_id": [96, 98], "bos_token_id": 1}
