@@ -415,8 +415,6 @@ PLAN = (
            "the doctor keeps a communicator", CHANNELS),
     Mutant("experiment/rank/channels.py", "steps = (-1, 1) if stage % 2 else (1, -1)",
            "steps = (-1, 1)", "stages connect one after the other", GROUPS),
-    Mutant("executor/transport/torch_distributed.py", "len(peers - neighbours)", "len(peers)",
-           "neighbours are counted twice", GROUPS),
     # bundles of large batches
     # packed micro-batches
     Mutant("planner/batch/windows/price_windows.py", "2 * both.max(), token_multiple)",

@@ -176,6 +176,7 @@ def test_a_type_in_which_gpus_are_slow_is_a_warning(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10**12, 10**12))
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     monkeypatch.setattr(check_torch, "find_host_device", lambda _: host_device.HostDevice("a GPU"))
+    monkeypatch.setattr(check_torch, "find_device", lambda *_: None)
 
     def warnings(*overrides: str) -> list[str]:
         case = Case.from_arguments(ALONE, folder / "config.toml", [*overrides], folder / "runs")
@@ -224,7 +225,10 @@ PROBLEMS = {
         "first plan PROBLEM: .*store.plan_bytes is 1024; raise it",
     ),
     "no configuration": (["cluster.n_stage=2"], "file PROBLEM: .*did you mean 'n_stages'"),
-    "no GPU": (["training.device=cuda"], "GPUs PROBLEM: none, but training.device is 'cuda'"),
+    "no GPU": (
+        ["training.device=cuda"],
+        "GPUs PROBLEM: training.device is 'cuda', but rank 0 sees no GPU",
+    ),
 }
 
 
