@@ -26,8 +26,7 @@ from reproduce.settings import Division, Setting
 from reproduce.studies import HERE, TABLES, Study
 
 from dynapipe_hpc.experiment.load import load_config, with_tables
-from dynapipe_hpc.experiment.study.predict import Planned, PlannedIteration
-from dynapipe_hpc.experiment.study.variants import methods_of
+from dynapipe_hpc.experiment.study.predict import Planned, PlannedIteration, methods_of
 from dynapipe_hpc.plan.cluster import Cluster, Link
 
 RATES = {  # real tokens per ms by method, at 512 tokens; all but packing keep it

@@ -20,8 +20,7 @@ from reproduce.settings import tables_of
 from reproduce.studies import HERE, Study
 
 from dynapipe_hpc.experiment.load import load_config, with_tables
-from dynapipe_hpc.experiment.study.predict import Planned, PlannedIteration
-from dynapipe_hpc.experiment.study.variants import methods_of
+from dynapipe_hpc.experiment.study.predict import Planned, PlannedIteration, methods_of
 
 MACHINE = {"cores": 2, "processor": "some", "commit": "0123456"}
 

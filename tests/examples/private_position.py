@@ -1,6 +1,6 @@
 """A position that nobody watches."""
 
-from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Position
+from dynapipe_hpc.experiment.watch.rank_status import HEAD_BYTES, Position
 
 
 def private_position() -> Position:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.jobs.tiny_experiment import tiny_experiment
 
-from dynapipe_hpc.experiment.watch.position import Phase
+from dynapipe_hpc.experiment.watch.rank_status import Phase
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
 from dynapipe_hpc.job.job import open_job
 

@@ -6,7 +6,7 @@ import pytest
 from mpi4py import MPI
 from tests.examples.example_runs import example_plans
 
-from dynapipe_hpc.experiment.watch.position import Phase, Standing
+from dynapipe_hpc.experiment.watch.rank_status import Phase, Standing
 from dynapipe_hpc.experiment.watch.watchdog import HostPositions
 from dynapipe_hpc.job.job import Ending, Job
 from dynapipe_hpc.job.process import state_of

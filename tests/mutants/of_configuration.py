@@ -62,7 +62,7 @@ CONFIGURATION = (
         KEYS,
     ),
     Mutant(
-        "experiment/explain/describe_keys.py",
+        "experiment/config_keys.py",
         '"anyOf" if key == "oneOf" else key',
         "key",
         "a table that fits two variants is refused",

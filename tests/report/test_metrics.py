@@ -3,7 +3,7 @@ from typing import Any
 
 from tests.examples.example_runs import record
 
-from dynapipe_hpc.report.metrics import log_line, metrics
+from dynapipe_hpc.report.records import log_line, metrics
 
 
 def test_trackers_get_every_number_in_its_unit() -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def config(arguments: argparse.Namespace) -> int:
     import json
 
-    from dynapipe_hpc.experiment.explain.describe_keys import describe_keys, editor_schema
+    from dynapipe_hpc.experiment.config_keys import describe_keys, editor_schema
 
     if arguments.key and arguments.schema:
         raise InputError(f"KEY '{arguments.key}' cannot be combined with --schema")
@@ -227,9 +227,8 @@ def plan(arguments: argparse.Namespace) -> int:
     ],
 )
 def tune(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.experiment.study.predict import predict
+    from dynapipe_hpc.experiment.study.predict import predict, variants
     from dynapipe_hpc.experiment.study.tables import describe_tuning
-    from dynapipe_hpc.experiment.study.variants import variants
 
     files = _files(arguments)
     outcomes = list(predict(files, variants(files.config), arguments.batches))

@@ -26,14 +26,14 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.preprocess.preprocess_job import preprocess_together
 from dynapipe_hpc.experiment.run.start import start_experiment
+from dynapipe_hpc.experiment.study.predict import divisions
 from dynapipe_hpc.experiment.study.propose import Wish, propose, whole_cluster
-from dynapipe_hpc.experiment.study.variants import divisions
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.html import write_page
-from dynapipe_hpc.report.metrics import duration
+from dynapipe_hpc.report.records import duration
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.training.huggingface.origin import find_origin
 

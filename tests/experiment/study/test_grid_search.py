@@ -15,14 +15,15 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.study.predict import (
+    ROWS,
     Pruned,
     Refusal,
     VariantPrediction,
+    grid,
     grid_search,
     predict,
     write_runs,
 )
-from dynapipe_hpc.experiment.study.variants import ROWS, grid
 from dynapipe_hpc.job.ranks import Alone
 
 NAIVE: Mapping[str, Any] = {"name": "naive", "planner": {"batch": {"rule": "naive_padding"}}}

@@ -15,11 +15,12 @@ from dynapipe_hpc.experiment.study.predict import (
     Outcome,
     Pruned,
     Refusal,
+    Variant,
     VariantPrediction,
     predict,
+    variants,
 )
 from dynapipe_hpc.experiment.study.tables import describe_tuning
-from dynapipe_hpc.experiment.study.variants import Variant, variants
 
 LENGTHS = (3, 30, 7, 12, 20, 5, 9, 28, 2, 15, 11, 6)
 

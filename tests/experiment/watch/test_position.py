@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 from tests.examples.example_runs import example_plans
 
-from dynapipe_hpc.experiment.watch.position import (
+from dynapipe_hpc.experiment.watch.rank_status import (
     HEAD_BYTES,
     DeviceProgress,
     Phase,
     Position,
     Standing,
+    whereabouts_of,
 )
-from dynapipe_hpc.experiment.watch.rank_status import whereabouts_of
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 

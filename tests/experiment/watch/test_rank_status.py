@@ -2,8 +2,9 @@ from dataclasses import replace
 
 from tests.examples.example_runs import example_plans
 
-from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Position
 from dynapipe_hpc.experiment.watch.rank_status import (
+    HEAD_BYTES,
+    Position,
     RankStatus,
     suspect_of,
     table_of,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from dynapipe_hpc.data.errors import RunError, escaped
-from dynapipe_hpc.experiment.watch.position import Phase, Position
+from dynapipe_hpc.experiment.watch.rank_status import Phase, Position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.print_error import warn
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig

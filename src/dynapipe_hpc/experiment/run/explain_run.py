@@ -18,8 +18,7 @@ from dynapipe_hpc.experiment.run_lock import PATIENCE_S, SINCE, writer_of
 from dynapipe_hpc.experiment.watch.rank_status import describe_hangs
 from dynapipe_hpc.job.ranks import JobOutcome, Recorder
 from dynapipe_hpc.report.drawing import measured_strip
-from dynapipe_hpc.report.metrics import duration, short
-from dynapipe_hpc.report.records import IterationRecord
+from dynapipe_hpc.report.records import IterationRecord, duration, short
 from dynapipe_hpc.report.run_folder import (
     ENDED,
     ITERATIONS,

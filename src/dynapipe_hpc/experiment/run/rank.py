@@ -25,7 +25,7 @@ from dynapipe_hpc.experiment.rank.devices import RankDevice, clock_of, reserve_m
 from dynapipe_hpc.experiment.run.iteration import ExecutedIteration
 from dynapipe_hpc.experiment.run.plans import Plans, check_same_plans
 from dynapipe_hpc.experiment.run.resume import ResumePoint, check_share, together
-from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Phase, Position, progress_of
+from dynapipe_hpc.experiment.watch.rank_status import HEAD_BYTES, Phase, Position, progress_of
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import keep_freed_memory

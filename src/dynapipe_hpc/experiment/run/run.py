@@ -24,7 +24,7 @@ from dynapipe_hpc.experiment.run.plans import Plans, open_store
 from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run_lock import locked
-from dynapipe_hpc.experiment.watch.position import Phase
+from dynapipe_hpc.experiment.watch.rank_status import Phase
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.ranks import JobOutcome
 from dynapipe_hpc.job.slurm import STOPPED, end_stopped

@@ -21,8 +21,14 @@ from dynapipe_hpc.experiment.run.resume import n_repeatable
 from dynapipe_hpc.experiment.run.trackers import open_trackers
 from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.plan.codec import decode
-from dynapipe_hpc.report.metrics import describe_preferences, log_line, metrics
-from dynapipe_hpc.report.records import EvaluationRecord, IterationNumbers, IterationRecord
+from dynapipe_hpc.report.records import (
+    EvaluationRecord,
+    IterationNumbers,
+    IterationRecord,
+    describe_preferences,
+    log_line,
+    metrics,
+)
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.work_shares import PassWork
 from dynapipe_hpc.training.config import TrainingConfig

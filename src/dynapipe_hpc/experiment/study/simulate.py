@@ -18,8 +18,7 @@ from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.run_lock import locked
-from dynapipe_hpc.experiment.study.predict import Planned, PlannedIteration, plan_once
-from dynapipe_hpc.experiment.study.variants import methods_of
+from dynapipe_hpc.experiment.study.predict import Planned, PlannedIteration, methods_of, plan_once
 from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.plan.cluster import Cluster

@@ -10,12 +10,12 @@ from dynapipe_hpc.experiment.study.predict import (
     Planned,
     Pruned,
     Refusal,
+    Variant,
     VariantPrediction,
     predictions,
     real_shares,
     tokens_per_s,
 )
-from dynapipe_hpc.experiment.study.variants import Variant
 
 _OF_VARIANTS = ("tokens/s", "iteration", "of best", "real")
 _OF_METHODS = ("tokens/s", "of best", "iteration", "quartiles", "trip", "real", "decoder")

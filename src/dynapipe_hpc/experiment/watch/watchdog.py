@@ -13,9 +13,12 @@ from typing import NoReturn, Self
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.watch.position import HEAD_BYTES, Phase, Position, Standing
 from dynapipe_hpc.experiment.watch.rank_status import (
+    HEAD_BYTES,
+    Phase,
+    Position,
     RankStatus,
+    Standing,
     now_of_files,
     read_hangs,
     remove_hang,
