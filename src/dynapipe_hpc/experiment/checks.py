@@ -139,14 +139,6 @@ def _dataset(files: Experiment, _: int) -> str:
     )
 
 
-def _iterations(files: Experiment, _: int) -> str:
-    return files.describe_iterations()
-
-
-def _evaluation(files: Experiment, _: int) -> str:
-    return files.describe_evaluation()
-
-
 def _costs(files: Experiment, _: int) -> str:
     config = files.config
     check_costs(files.costs, configured(config))
@@ -198,9 +190,9 @@ Check = Callable[[Experiment, int], str]
 
 RUN_CHECKS: Mapping[str, Check] = {
     "ranks": _ranks,
-    "iterations": _iterations,
+    "iterations": lambda files, _: files.describe_iterations(),
     "dataset": _dataset,
-    "evaluation": _evaluation,
+    "evaluation": lambda files, _: files.describe_evaluation(),
     "costs": _costs,
     "weights": _weights,
     "trackers": _trackers,

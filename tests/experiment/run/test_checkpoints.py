@@ -9,7 +9,6 @@ import pytest
 from tests.mpi.test_checkpoints import Training
 
 from dynapipe_hpc.data.errors import RunError
-from dynapipe_hpc.experiment.run.checkpoints import CheckpointTime
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 
 
@@ -47,11 +46,13 @@ def test_a_lost_lock_ends_a_run_that_has_no_room_for_the_next_checkpoint(
         training.checkpoints.save_now(2)
 
 
-def test_a_run_that_could_not_stop_in_time_is_ended() -> None:
-    time = CheckpointTime(CheckpointConfig(every=10, grace_s=60))
-    time.check(20, checkpoint_s=39)
+def test_a_run_that_could_not_stop_in_time_is_ended(tmp_path: Path) -> None:
+    checkpoints = Training(tmp_path, CheckpointConfig(every=10, grace_s=60)).checkpoints
+    checkpoints.took_s = 39.0
+    checkpoints.check_time(20_000)
+    checkpoints.took_s = 41.0
     with pytest.raises(RunError, match=r"grace_s is 60, but an iteration takes 20.0 s and a check"):
-        time.check(20, checkpoint_s=41)
+        checkpoints.check_time(20_000)
 
 
 ASKED_TWICE = """

@@ -144,7 +144,7 @@ def test_metrics_count_tokens_and_estimate_what_is_left(tmp_path: Path) -> None:
     assert datetime.fromisoformat(first.time).utcoffset() is not None
     resumed = log_in(trained_for(10), tmp_path / "run", n_done=2)
     resumed.close()
-    assert resumed._pace.record(record(2), 500.0).tokens == 72 + 1000
+    assert resumed._record(record(2), 500.0).tokens == 72 + 1000
 
 
 def printed(folder: Path, capsys: Output, **report: int) -> list[str]:

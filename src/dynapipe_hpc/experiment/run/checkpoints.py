@@ -19,45 +19,6 @@ from dynapipe_hpc.training.counters import Counters
 _N_COUNTED = 9
 
 
-class CheckpointTime:
-    """Compares the time a checkpoint takes with the time available for it."""
-
-    def __init__(self, config: CheckpointConfig) -> None:
-        """Takes the checkpoint interval, and the time from a request to stop to the kill."""
-        self._config = config
-        self._iterations_s: deque[float] = deque(maxlen=_N_COUNTED)
-        self._checkpoint_s = 0.0
-        self._has_warned = False
-
-    def check(self, last_iteration_s: float, checkpoint_s: float) -> None:
-        """Checks the times of the last iteration and checkpoint (0 for none), after each iteration.
-
-        It acts only just after a checkpoint has been completed, when little would be lost. The
-        median of iteration times counts, so that a single long iteration has no effect.
-        """
-        self._iterations_s.append(last_iteration_s)
-        if checkpoint_s == self._checkpoint_s:
-            return
-        self._checkpoint_s = checkpoint_s
-        iteration_s = median(self._iterations_s)
-        grace_s = self._config.grace_s
-        if 0 < grace_s < iteration_s + checkpoint_s:
-            raise RunError(
-                f"checkpoint.grace_s is {grace_s:g}, but an iteration takes {iteration_s:.1f} s "
-                f"and a checkpoint {checkpoint_s:.1f} s: a run that is asked to stop would be "
-                "killed before it has stopped; send the signal earlier (--signal=USR1@SECONDS) and "
-                "raise checkpoint.grace_s"
-            )
-        interval_s = self._config.every * iteration_s
-        if 0 < interval_s < checkpoint_s and not self._has_warned:
-            self._has_warned = True
-            warn(
-                f"a checkpoint takes {checkpoint_s:.1f} s, but checkpoint.every = "
-                f"{self._config.every} iterations take only {interval_s:.1f} s, so training waits; "
-                "raise checkpoint.every"
-            )
-
-
 @dataclass(frozen=True, slots=True)
 class _Outcome:
     """Result of writing a rank's parts: their checksum or an error, and the time it took."""
@@ -112,7 +73,9 @@ class Checkpoints:
         self._n_begun = -1
         self._error: Future[str] = Future()
         self._error.set_result("")
-        self._time = CheckpointTime(config)
+        self._iterations_s: deque[float] = deque(maxlen=_N_COUNTED)
+        self._checked_s = 0.0  # of the checkpoint that `check_time` has looked at
+        self._has_warned = False
         self.took_s = 0.0  # on the slowest rank, and to complete it; known on the first
 
     def save_if_due(self, n_done: int, *, is_best: bool = False) -> None:
@@ -146,8 +109,33 @@ class Checkpoints:
                 raise RunError(f"the last checkpoint could not be written: {error}")
 
     def check_time(self, iteration_ms: float) -> None:
-        """Checks that a run that is asked to stop has time for a checkpoint."""
-        self._time.check(1e-3 * iteration_ms, self.took_s)
+        """Compares the time of a checkpoint with that available for it, after each iteration.
+
+        It acts only just after a checkpoint has been completed, when little would be lost. The
+        median of iteration times counts, so that a single long iteration has no effect. A run that
+        is asked to stop must end before it is killed, or this raises `RunError`.
+        """
+        self._iterations_s.append(1e-3 * iteration_ms)
+        checkpoint_s, config = self.took_s, self._config
+        if checkpoint_s == self._checked_s:
+            return
+        self._checked_s = checkpoint_s
+        iteration_s = median(self._iterations_s)
+        if 0 < config.grace_s < iteration_s + checkpoint_s:
+            raise RunError(
+                f"checkpoint.grace_s is {config.grace_s:g}, but an iteration takes "
+                f"{iteration_s:.1f} s and a checkpoint {checkpoint_s:.1f} s: a run that is asked "
+                "to stop would be killed before it has stopped; send the signal earlier "
+                "(--signal=USR1@SECONDS) and raise checkpoint.grace_s"
+            )
+        interval_s = config.every * iteration_s
+        if 0 < interval_s < checkpoint_s and not self._has_warned:
+            self._has_warned = True
+            warn(
+                f"a checkpoint takes {checkpoint_s:.1f} s, but checkpoint.every = {config.every} "
+                f"iterations take only {interval_s:.1f} s, so training waits; raise "
+                "checkpoint.every"
+            )
 
     def end(self, n_done: int, *, stopped: bool, changed: bool = True) -> None:
         """Returns when all checkpoints are complete, including the last one if one is wanted.

@@ -7,12 +7,14 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
 
-from dynapipe_hpc.data.errors import InputError, quoted
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass as validated
+
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input, why_unreadable
 from dynapipe_hpc.experiment.run_lock import PATIENCE_S, SINCE, writer_of
 from dynapipe_hpc.experiment.watch.rank_status import describe_hangs
@@ -32,7 +34,7 @@ from dynapipe_hpc.report.run_folder import (
 _MAX_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@validated(frozen=True, slots=True)
 class EndRecord:
     """End of a run, as ended.json has it: how, and the last message of the rank that said so."""
 
@@ -43,24 +45,18 @@ class EndRecord:
     host: str
 
     @classmethod
-    def read(cls, folder: Path) -> Self | None:
+    def read(cls, folder: Path) -> "EndRecord | None":
         """The record of a run folder; None if no rank could write one."""
         path = folder / ENDED
         if not path.exists():
             return None
         try:
-            fields = json.loads(read_input(path, _MAX_BYTES))
-            ended = cls(
-                JobOutcome(fields["how"]),
-                int(fields["exit_code"]),
-                str(fields["message"]),
-                str(fields["time"]),
-                str(fields["host"]),
-            )
-            _ = ended.time_utc  # raises ValueError if it is no time
-        except (ValueError, OverflowError, TypeError, KeyError, RecursionError) as error:
+            ended = TypeAdapter(EndRecord).validate_json(read_input(path, _MAX_BYTES))
+            _ = ended.time_utc  # raises ValueError if it is no time, and OverflowError
+        except (ValueError, OverflowError) as error:
             raise InputError(
-                f"{path}: not the record of an end ({quoted(error)}); remove the file"
+                f"{path}: not the record of an end (damaged, or of another program); remove the "
+                "file"
             ) from error
         return ended
 

@@ -38,35 +38,6 @@ N_RECENT = 20
 _NUMBERS = [field.name for field in fields(IterationNumbers)]
 
 
-class Pace:
-    """State of a run from iteration to iteration.
-
-    The time that is left is estimated from the last iterations, with all that happens between
-    them, as evaluations and checkpoints.
-    """
-
-    def __init__(self, n_iterations: int, tokens: int) -> None:
-        """Begins a run of so many iterations, of which earlier starts have used real `tokens`."""
-        self._n_iterations, self._tokens = n_iterations, tokens
-        self._ends_s = deque[float](maxlen=N_RECENT + 1)
-
-    def record(self, numbers: IterationNumbers, measured_ms: float) -> IterationRecord:
-        """Record of an iteration that has just ended, with the numbers of all ranks."""
-        self._tokens += numbers.real_tokens
-        if not self._ends_s:
-            self._ends_s.append(time.monotonic() - 1e-3 * measured_ms)
-        self._ends_s.append(time.monotonic())
-        each_s = (self._ends_s[-1] - self._ends_s[0]) / (len(self._ends_s) - 1)
-        return IterationRecord(
-            **{name: getattr(numbers, name) for name in _NUMBERS},
-            measured_ms=measured_ms,
-            time=datetime.now(UTC).astimezone().isoformat(timespec="milliseconds"),
-            n_iterations=self._n_iterations,
-            tokens=self._tokens,
-            seconds_left=each_s * (self._n_iterations - numbers.iteration - 1),
-        )
-
-
 _SETTINGS = {"schedule", "decay_length", "min_learning_rate_ratio"}
 _SETTINGS |= {"weight_decay", "decay", "betas", "clip_norm"}
 
@@ -104,7 +75,8 @@ class RunLog:
             self._folder = RunFolder.create(*facts, n_repeatable(output, config))
         tokens = sum(record.real_tokens for record in self._folder.records())
         self._trackers = open_trackers(output, config.report, self._folder.config, n_done)
-        self._pace = Pace(config.training.n_iterations, tokens)
+        self._n_iterations, self._tokens = config.training.n_iterations, tokens
+        self._ends_s = deque[float](maxlen=N_RECENT + 1)
         self._n_done, self._log_every = n_done, config.report.log_every
         self._n_shards = config.cluster.n_shards
 
@@ -121,8 +93,28 @@ class RunLog:
         the first is written.
         """
         self.flush()
-        record = self._pace.record(numbers, measured_ms)
+        record = self._record(numbers, measured_ms)
         self._writing = self._writer.submit(self._write, record, traces, samples)
+
+    def _record(self, numbers: IterationNumbers, measured_ms: float) -> IterationRecord:
+        """Record of an iteration that has just ended, with the numbers of all ranks.
+
+        The time that is left is estimated from the last iterations, with all that happens between
+        them, as evaluations and checkpoints.
+        """
+        self._tokens += numbers.real_tokens
+        if not self._ends_s:
+            self._ends_s.append(time.monotonic() - 1e-3 * measured_ms)
+        self._ends_s.append(time.monotonic())
+        each_s = (self._ends_s[-1] - self._ends_s[0]) / (len(self._ends_s) - 1)
+        return IterationRecord(
+            **{name: getattr(numbers, name) for name in _NUMBERS},
+            measured_ms=measured_ms,
+            time=datetime.now(UTC).astimezone().isoformat(timespec="milliseconds"),
+            n_iterations=self._n_iterations,
+            tokens=self._tokens,
+            seconds_left=each_s * (self._n_iterations - numbers.iteration - 1),
+        )
 
     def flush(self) -> None:
         """Returns when all iterations are written; raises `RunError` if they could not be."""

@@ -1,7 +1,6 @@
 """Positions of ranks, who probably blocks the others, and what each knows of itself on disk."""
 
 import json
-import re
 import sys
 import threading
 import time
@@ -256,10 +255,9 @@ def _peer(plan: RankPlan, instruction: Instruction, rank: int, cluster: Cluster)
 
 
 _MAX_LINES = 32
-_MAX_RANGES = 4
+_MAX_RANGES, _MAX_HOSTS = 4, 2
 _MAX_SILENT_RANGES = 16
 _COLUMNS = ("ranks", "hosts", "process", "for [s]", "iteration", "at", "micro-batch", "peers")
-_HOST = re.compile(r"(.*?)(\d+)(\D*)", re.DOTALL)
 
 _Group = Sequence[RankStatus]
 
@@ -337,19 +335,7 @@ def _ranges(numbers: Sequence[int], most: int = _MAX_RANGES) -> str:
 
 def _names(hosts: Iterable[str]) -> str:
     names = sorted(set(hosts), key=lambda name: (len(name), name))
-    alike = defaultdict[tuple[str, str, int], list[int]](list)
-    parts = list[str]()
-    for name in names:
-        if statuses := _HOST.fullmatch(name):
-            before, digits, after = statuses.groups()
-            alike[before, after, len(digits)].append(int(digits))
-        else:
-            parts.append(name)
-    for (before, after, width), numbers in alike.items():
-        for a, b in _runs(sorted(numbers)):
-            span = f"{a:0{width}}" if a == b else f"[{a:0{width}}-{b:0{width}}]"
-            parts.append(f"{before}{span}{after}")
-    return _shortened(parts, _MAX_RANGES, names)
+    return _shortened(names, _MAX_HOSTS, names)
 
 
 def _runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
