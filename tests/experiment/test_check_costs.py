@@ -13,7 +13,7 @@ from dynapipe_hpc.experiment.checks import check_costs, configured, missing_rate
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import with_cost_table
-from dynapipe_hpc.experiment.rank.host_device import circumstances, find_host_device
+from dynapipe_hpc.experiment.rank.devices import circumstances, find_host_device
 from dynapipe_hpc.planner.cost.config import AnalyticTable
 from dynapipe_hpc.planner.cost.from_config import CostSource
 from dynapipe_hpc.planner.cost.table.profile_file import write_table

@@ -8,8 +8,7 @@ from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer
-from dynapipe_hpc.experiment.rank.devices import dtype_of
+from dynapipe_hpc.experiment.rank.devices import build_module, build_optimizer, dtype_of
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig

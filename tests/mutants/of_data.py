@@ -87,7 +87,7 @@ DATA = (
            "start token 0", RANK),
     Mutant("experiment/run/rank.py", "config.training.loss_weighting", '"token"',
            "loss_weighting ignored", RANK),
-    Mutant("experiment/rank/assemble.py", "seed=config.training.seed", "seed=0", "seed ignored",
+    Mutant("experiment/rank/devices.py", "seed=config.training.seed", "seed=0", "seed ignored",
            RANK),
     Mutant("training/token_loader.py", "token_weights(samples, self._weighting,",
            'token_weights(samples, "token",', "loss_weighting ignored", RANK),

@@ -2,9 +2,8 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from tqdm import tqdm
 
@@ -13,10 +12,8 @@ MIN_SHARE = 0.05
 """Smallest finished share of the work from which the time left is estimated."""
 
 
-class Show(Protocol):
-    """Shows the finished share of a job, None if it is unknown, and what else there is to say."""
-
-    def __call__(self, share: float | None, more: str = "", /) -> None: ...
+Show = Callable[..., None]
+"""Shows the finished share of a job, None if it is unknown, and what else there is to say."""
 
 
 @contextmanager

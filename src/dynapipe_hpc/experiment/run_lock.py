@@ -9,11 +9,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 from uuid import uuid4
+
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass as validated
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.input_file import read_input
@@ -68,7 +71,7 @@ _MAX_BYTES = 4096
 _MAX_PROCESSES = 2**22  # of Linux
 
 
-@dataclass(frozen=True, slots=True)
+@validated(frozen=True, slots=True)
 class LockHolder:
     """A process that holds a lock: its host, its batch job or an empty text, and since when.
 
@@ -109,19 +112,11 @@ _UNKNOWN = LockHolder("", "", "", None)
 def read_holder(path: Path) -> LockHolder:
     """Reads a lock file; if it cannot be read, the holder is unknown."""
     try:
-        facts = json.loads(read_input(path, _MAX_BYTES))
-        process = facts["process"]
-        identity = ProcessIdentity(
-            str(process["boot"]),
-            str(process["names"]),
-            int(process["pid"]),
-            str(process["started"]),
-        )
-        if not 0 < identity.pid <= _MAX_PROCESSES:
-            return _UNKNOWN
-        return LockHolder(str(facts["host"]), str(facts["job"]), str(facts["since"]), identity)
-    except (InputError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        holder = TypeAdapter(LockHolder).validate_json(read_input(path, _MAX_BYTES))
+    except (InputError, ValueError):
         return _UNKNOWN
+    is_process = holder.process and 0 < holder.process.pid <= _MAX_PROCESSES
+    return holder if is_process else _UNKNOWN
 
 
 _NOT_TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT}

@@ -170,7 +170,7 @@ def test_a_type_in_which_gpus_are_slow_is_a_warning(
 ) -> None:
     torch = pytest.importorskip("torch")
     check_torch = pytest.importorskip("dynapipe_hpc.experiment.doctor.torch_checks")
-    host_device = pytest.importorskip("dynapipe_hpc.experiment.rank.host_device")
+    host_device = pytest.importorskip("dynapipe_hpc.experiment.rank.devices")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10**12, 10**12))

@@ -4,10 +4,10 @@ import pytest
 import torch
 from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
+import dynapipe_hpc.experiment.rank.devices as host_device
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.rank import host_device
-from dynapipe_hpc.experiment.rank.host_device import (
+from dynapipe_hpc.experiment.rank.devices import (
     HostDevice,
     find_host_device,
     slices_obstacle,

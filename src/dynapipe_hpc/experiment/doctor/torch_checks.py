@@ -7,9 +7,9 @@ import torch
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
-from dynapipe_hpc.experiment.rank.devices import find_device
-from dynapipe_hpc.experiment.rank.host_device import (
+from dynapipe_hpc.experiment.rank.devices import (
     circumstances,
+    find_device,
     find_host_device,
     slow_dtype,
     slow_packed_rows,

@@ -40,13 +40,17 @@ from dynapipe_hpc.experiment.profile.stack import (
     StackShape,
     tokens_on_disk,
 )
-from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer
 from dynapipe_hpc.experiment.rank.channels import Channels, connect
-from dynapipe_hpc.experiment.rank.devices import clock_of, dtype_of, find_device, wait_for
-from dynapipe_hpc.experiment.rank.host_device import (
+from dynapipe_hpc.experiment.rank.devices import (
+    build_module,
+    build_optimizer,
     circumstances,
+    clock_of,
+    dtype_of,
+    find_device,
     find_host_device,
     slices_obstacle,
+    wait_for,
 )
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import keep_freed_memory

@@ -19,9 +19,14 @@ from dynapipe_hpc.executor.progress import Progress
 from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.rank.assemble import build_module, build_optimizer
 from dynapipe_hpc.experiment.rank.channels import connect
-from dynapipe_hpc.experiment.rank.devices import RankDevice, clock_of, reserve_memory
+from dynapipe_hpc.experiment.rank.devices import (
+    RankDevice,
+    build_module,
+    build_optimizer,
+    clock_of,
+    reserve_memory,
+)
 from dynapipe_hpc.experiment.run.iteration import ExecutedIteration
 from dynapipe_hpc.experiment.run.plans import Plans, check_same_plans
 from dynapipe_hpc.experiment.run.resume import ResumePoint, check_share, together

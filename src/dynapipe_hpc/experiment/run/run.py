@@ -8,8 +8,7 @@ from signal import Signals
 
 from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.rank.devices import find_device
-from dynapipe_hpc.experiment.rank.host_device import HostDevice, prepare_for_host
+from dynapipe_hpc.experiment.rank.devices import HostDevice, find_device, prepare_for_host
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.evaluations import Evaluations, train_preferences
 from dynapipe_hpc.experiment.run.iteration import (
