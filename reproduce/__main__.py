@@ -9,7 +9,7 @@ benchmarks/a100_inputs.py. Ranks share the simulations. What an earlier start ha
 import argparse
 from pathlib import Path
 
-from dynapipe_hpc.cli.open_ranks import open_ranks
+from dynapipe_hpc.cli.verb import open_ranks
 from dynapipe_hpc.report.run_folder import write_atomically
 from reproduce import (
     ablations,

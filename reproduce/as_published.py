@@ -6,7 +6,7 @@ python -m reproduce.as_published configs/studies/packing.toml -o studies/publish
 import argparse
 from pathlib import Path
 
-from dynapipe_hpc.cli.open_ranks import open_ranks
+from dynapipe_hpc.cli.verb import open_ranks
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config, with_tables
 from dynapipe_hpc.experiment.study.simulate import simulate

@@ -200,7 +200,7 @@ REPORTS = (
            "a simulation whose lock is lost writes on",
            ("tests/experiment/study/test_simulate.py"
             "::test_a_simulation_whose_lock_is_lost_writes_no_more",)),
-    Mutant("cli/open_ranks.py", "    os._exit(1)\n", "",
+    Mutant("cli/verb.py", "    os._exit(1)\n", "",
            "a process alone runs on after an error of a thread",
            ("tests/experiment/study/test_simulate.py"
             "::test_an_error_of_a_thread_ends_a_process_that_needs_no_mpi",)),
@@ -212,7 +212,7 @@ REPORTS = (
            "_events(timeline, self._end_ms)", "ranks that join later have no name", TRACE),
     Mutant("report/run_folder.py", "self._named_ranks.clear()", "pass",
            "a file that begins anew has no names", TRACE),
-    Mutant("cli/open_ranks.py", "        threading.__excepthook__(uncaught)\n", "        pass\n",
+    Mutant("cli/verb.py", "        threading.__excepthook__(uncaught)\n", "        pass\n",
            "a fault of a thread is told without its place",
            ("tests/experiment/study/test_simulate.py"
             "::test_a_fault_of_a_thread_is_told_with_its_place",)),

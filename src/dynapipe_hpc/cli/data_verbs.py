@@ -7,8 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, cast
 
-from dynapipe_hpc.cli.open_ranks import is_started_alone
-from dynapipe_hpc.cli.verb import number, option, output, say, switch, verb
+from dynapipe_hpc.cli.verb import is_started_alone, number, option, output, say, switch, verb
 from dynapipe_hpc.data.errors import InputError, escaped, printable
 from dynapipe_hpc.data.output_file import check_output
 from dynapipe_hpc.data.text.record_format import RecordFormat

@@ -4,8 +4,18 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dynapipe_hpc.cli.open_ranks import open_ranks
-from dynapipe_hpc.cli.verb import BATCHES, CONFIG, SET, number, option, output, say, switch, verb
+from dynapipe_hpc.cli.verb import (
+    BATCHES,
+    CONFIG,
+    SET,
+    number,
+    open_ranks,
+    option,
+    output,
+    say,
+    switch,
+    verb,
+)
 from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.data.output_file import check_output
 

@@ -1,12 +1,20 @@
-"""Verbs of the command line: name, help, accepted arguments, and the function that runs."""
+"""Verbs of the command line: name, help, arguments, the function that runs, and its ranks."""
 
 import argparse
 import math
-from collections.abc import Callable, Iterable, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dynapipe_hpc.data.errors import InputError, escaped
+from dynapipe_hpc.data.errors import InputError, RunError, escaped
+from dynapipe_hpc.job.launch import read_started
+from dynapipe_hpc.job.print_error import print_error
+
+if TYPE_CHECKING:
+    from dynapipe_hpc.job.ranks import Ranks
 
 _EXAMPLES = "examples:"
 
@@ -136,3 +144,36 @@ def say(text: str | Iterable[str]) -> None:
     """Prints text or lines, safe for a terminal whatever names are in them."""
     for line in [text] if isinstance(text, str) else text:
         print(escaped(line))
+
+
+def is_started_alone() -> bool:
+    started = read_started(os.environ, n_usable_cores=1)
+    return started.launcher is None and started.interface is None
+
+
+@contextmanager
+def open_ranks() -> "Iterator[Ranks]":
+    """The ranks that a launcher started; one alone needs no MPI, which login nodes often lack."""
+    if is_started_alone():
+        from dynapipe_hpc.job.ranks import Alone
+
+        # As under MPI: what runs on after a thread has failed may write what it must not.
+        threading.excepthook, hook = _end, threading.excepthook
+        try:
+            yield Alone()
+        finally:
+            threading.excepthook = hook
+        return
+    from dynapipe_hpc.job.job import open_job
+
+    with open_job() as job:
+        yield job
+
+
+def _end(uncaught: threading.ExceptHookArgs) -> None:
+    if uncaught.exc_type is SystemExit:
+        return
+    if not isinstance(uncaught.exc_value, RunError):
+        threading.__excepthook__(uncaught)
+    print_error(str(uncaught.exc_value))
+    os._exit(1)

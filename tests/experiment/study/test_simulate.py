@@ -15,7 +15,7 @@ from tests.examples.measured_layers import SHAPE, linear_table
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.cli.open_ranks import open_ranks
+from dynapipe_hpc.cli.verb import open_ranks
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
