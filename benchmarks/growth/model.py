@@ -17,25 +17,22 @@ class Network:
         near_us: Latency between ranks of a host, through shared memory.
         far_us: Latency of a message between hosts, in one direction.
         bytes_per_us: Bandwidth of a host's network card.
-        atomics_per_us: Atomic accesses per microsecond to one word, by its network card.
         call_us: Time of a call from Python, without waiting.
     """
 
     near_us: float
     far_us: float
     bytes_per_us: float
-    atomics_per_us: float
     call_us: float
 
 
-CLUSTER = Network(near_us=0.5, far_us=1.2, bytes_per_us=24_000, atomics_per_us=2.2, call_us=5.0)
+CLUSTER = Network(near_us=0.5, far_us=1.2, bytes_per_us=24_000, call_us=5.0)
 """Nodes with eight GPUs and one card of InfiniBand HDR (200 Gb/s).
 
 Source:
     near_us and call_us: an access and its flush to shared memory, with Open MPI on the machine of
     this benchmark. far_us and bytes_per_us: "HBv3-series virtual machine performance", Microsoft
-    Learn (1.2 us; 192 Gb/s). atomics_per_us: Kalia, Kaminsky and Andersen, "Design Guidelines for
-    High Performance RDMA Systems", USENIX ATC 2016, the sequencer of atomic operations.
+    Learn (1.2 us; 192 Gb/s).
 """
 
 
@@ -77,5 +74,4 @@ def times_us(
         + n_ranks * network.call_us,
         "rank, per iteration: all-reduces": counts["agree"]["collectives"] * all_reduce,
         "rank, per iteration: one-sided": take["one_sided"] * access,
-        "hang: all claim one word": n_ranks / network.atomics_per_us + access,
     }

@@ -19,7 +19,7 @@ from pathlib import Path
 from dynapipe_hpc.experiment.run.iteration import IterationResult, all_reduce_fields
 from dynapipe_hpc.experiment.run.plans import check_same_plans
 from dynapipe_hpc.experiment.watch.watchdog import HostPositions
-from dynapipe_hpc.job.job import Ending, Job
+from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.world import MPI
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from growth.count_calls import KINDS, Calls, counted_calls
@@ -112,16 +112,8 @@ def agree(job: Job, iteration: int) -> None:
 
 
 def watchdog(calls: Calls, job: Job) -> tuple[Counter[str], float]:
-    """Opens and closes the watchdog and the end of a job."""
-
-    def open_and_close() -> None:
-        ending = Ending()
-        ending.open()
-        positions = HostPositions(job, PLAN_BYTES)
-        positions.close()
-        ending.close()
-
-    return timed(calls, open_and_close)
+    """Opens and closes the watchdog."""
+    return timed(calls, lambda: HostPositions(job, PLAN_BYTES).close())
 
 
 def timed(calls: Calls, step: Callable[[], None]) -> tuple[Counter[str], float]:

@@ -30,40 +30,7 @@ with open_job() as job:
 """
 
 
-A_WRONG_INPUT = """
-from mpi4py import MPI
-from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.job.job import open_job
-
-opened = []
-class Window(MPI.Win):
-    def __new__(cls, *arguments):
-        opened.append(super().__new__(cls, *arguments))
-        return opened[-1]
-MPI.Win = Window
-
-try:
-    with open_job() as job:
-        assert any(opened)
-        with job.fail_together():
-            raise InputError("wrong")
-finally:
-    print(f"{len(opened)} opened, {sum(map(bool, opened))} left")
-"""
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-
-
-def test_no_window_is_left_when_all_ranks_end_with_a_message() -> None:
-    job = subprocess.run(
-        [str(MPIEXEC), "-n", "2", sys.executable, "-c", A_WRONG_INPUT],
-        env={**os.environ, **ROOT, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert job.returncode == 2
-    assert [line.partition(" opened, ")[2] for line in job.stdout.splitlines()] == ["0 left"] * 2
 
 
 def test_an_error_in_a_thread_ends_all_ranks() -> None:

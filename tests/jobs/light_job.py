@@ -28,6 +28,7 @@ def main() -> None:
         config = tiny_experiment(n_stages=2, n_replicas=job.size // 2)
         executor = config.executor.model_copy(update={"timeout_s": LIMIT_S})
         folder = Path(sys.argv[2])
+        job.ending.claims = folder / "ended.json"
         watchdog = Watchdog(job, config.model_copy(update={"executor": executor}), folder)
         job.barrier()
         with watchdog:

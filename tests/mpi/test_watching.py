@@ -1,6 +1,7 @@
 """Ranks see where others are, and agree on who ends the job."""
 
 import os
+from pathlib import Path
 
 import pytest
 from mpi4py import MPI
@@ -18,13 +19,12 @@ WORLD = MPI.COMM_WORLD
 RANK, N_RANKS = WORLD.Get_rank(), WORLD.Get_size()
 
 
-def test_one_rank_may_say_why_the_job_ends() -> None:
+def test_one_rank_may_say_why_the_job_ends(tmp_path: Path) -> None:
     ending = Ending()
-    ending.open()
+    ending.claims = WORLD.bcast(tmp_path) / "ended.json"
     claims = WORLD.allgather([ending.claim(), ending.claim()])
     assert sum(first for first, _ in claims) == 1
     assert not any(second for _, second in claims)
-    ending.close()
 
 
 def test_ranks_of_a_host_see_each_other() -> None:

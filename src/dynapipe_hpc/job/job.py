@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from signal import Signals
 from threading import Lock, Thread
 from typing import NoReturn, TypeVar
@@ -20,50 +21,9 @@ from dynapipe_hpc.job.print_error import print_error
 from dynapipe_hpc.job.ranks import JobOutcome, Recorder
 from dynapipe_hpc.job.world import MPI
 
-_MAX_ASK_S = 1.0
-
-
-class FirstClaim:
-    """A word that can be claimed once, with one atomic access, by one rank of the world.
-
-    It has an MPI window of its own: accesses to a rank that hangs block all others that are made
-    to the same window.
-    """
-
-    def __init__(self, owner: int) -> None:
-        self._owner = owner
-        is_own = MPI.COMM_WORLD.Get_rank() == owner
-        self._window = MPI.Win.Allocate(8 if is_own else 0, 1, comm=MPI.COMM_WORLD)
-        self._window.Lock_all()
-        if is_own:
-            self._window.Accumulate(np.zeros(1, np.int64), owner, 0, MPI.REPLACE)
-            self._window.Flush(owner)
-        MPI.COMM_WORLD.Barrier()
-
-    def claim(self) -> bool | None:
-        """Whether no rank has claimed the word before; None if its owner does not answer."""
-        answers: list[bool] = []
-        # In a thread, because the owner may be the rank that hangs.
-        asking = Thread(target=lambda: answers.append(self._swap()), daemon=True)
-        asking.start()
-        asking.join(_MAX_ASK_S)
-        return answers[0] if answers else None
-
-    def close(self) -> None:
-        MPI.COMM_WORLD.Barrier()
-        self._window.Unlock_all()
-        self._window.Free()
-
-    def _swap(self) -> bool:
-        claim = np.zeros(1, np.int64)
-        with suppress(MPI.Exception):
-            self._window.Fetch_and_op(np.ones(1, np.int64), claim, self._owner, 0, MPI.REPLACE)
-            self._window.Flush(self._owner)
-        return not claim[0]
-
-
 INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
 _MAX_WAIT_S = 10.0
+_MAX_ASK_S = 1.0
 _UNTIL_READ_S = 0.2
 _UNTIL_RECORDED_S = 1.0
 _UNTIL_SAID_S = 2.0
@@ -72,26 +32,16 @@ _UNTIL_SAID_S = 2.0
 class Ending:
     """The end of a job: only the rank that fails first says why.
 
-    A failure on one rank soon causes failures on others. One word in the first rank's memory,
-    which ranks swap atomically, decides who may print the message. If the first rank does not
-    answer, a word on another host decides. If that does not answer either, one message too many is
-    better than none. The `recorder` writes down how the job ends, besides the message.
+    A failure on one rank soon causes failures on others. In a run, the rank that creates the
+    record of the end in its folder may print the message. If the file system does not answer, one
+    message too many is better than none. Elsewhere the first rank is given time to speak. The
+    `recorder` writes down how the job ends, besides the message.
     """
 
     def __init__(self) -> None:
-        """Decides among the threads of this process only, until `open` is called."""
-        self._words: list[FirstClaim] = []
         self._lock = Lock()
         self.recorder: Recorder | None = None
-
-    def open(self) -> None:
-        """Decides among all ranks from now on; called by all ranks together."""
-        self._words = [FirstClaim(owner) for owner in _first_ranks_of_two_hosts(MPI.COMM_WORLD)]
-
-    def close(self) -> None:
-        """Releases the words; called by all ranks together."""
-        for word in self._words:
-            word.close()
+        self.claims: Path | None = None  # the record of the end, which is not there yet
 
     def end(self, error: BaseException) -> NoReturn:
         """Prints the error and ends all ranks; if another rank already does so, waits for that."""
@@ -108,9 +58,7 @@ class Ending:
 
     def interrupt(self, number: Signals) -> NoReturn:
         """Ends all ranks immediately because of a signal."""
-        # Before `open` there is no word to decide with, and all ranks would print the message.
-        is_first = MPI.COMM_WORLD.Get_rank() == 0
-        if self.claim() if self._words else is_first:
+        if self.claim():
             self._say_last(f"ended by {number.name}", JobOutcome.INTERRUPTED, INTERRUPTED)
         else:
             # The rank that prints the message ends the job; ended from here, it might not print it.
@@ -150,16 +98,28 @@ class Ending:
         """Whether this call is the first on any rank, so that it may print why the job ends."""
         if not self._lock.acquire(blocking=False):
             return False
-        answers = (word.claim() for word in self._words)
-        return next((answer for answer in answers if answer is not None), True)
+        if self.claims is None:
+            if MPI.COMM_WORLD.Get_rank():
+                time.sleep(_UNTIL_SAID_S)
+            return True
+        answers: list[bool] = []
+        # In a thread, because the file system may be what hangs.
+        asking = Thread(target=lambda: answers.append(_creates(self.claims)), daemon=True)
+        asking.start()
+        asking.join(_MAX_ASK_S)
+        return answers != [False]
 
 
-def _first_ranks_of_two_hosts(world: MPI.Intracomm) -> list[int]:
-    on_host = world.Split_type(MPI.COMM_TYPE_SHARED, key=world.Get_rank())
-    is_with_first = on_host.bcast(world.Get_rank() == 0, root=0)
-    on_host.Free()
-    first = world.allreduce(world.Get_size() if is_with_first else world.Get_rank(), MPI.MIN)
-    return [0, first] if first < world.Get_size() else [0]
+def _creates(record: Path | None) -> bool:
+    """Whether there was no such file; also true where the file system fails."""
+    try:
+        if record is not None:
+            record.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _abort(exit_code: int) -> NoReturn:
@@ -347,15 +307,12 @@ def open_job() -> Iterator[Job]:
     job = Job(MPI.COMM_WORLD)
     job.stop.listen(job.ending)
     _end_on_errors_of_threads(job)
-    job.ending.open()
     try:
         yield job
     except SystemExit:
-        job.ending.close()
         raise
     except BaseException as error:
         job.ending.end(error)
-    job.ending.close()
 
 
 def _end_on_errors_of_threads(job: Job) -> None:

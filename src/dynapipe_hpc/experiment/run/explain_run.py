@@ -48,7 +48,7 @@ class EndRecord:
     def read(cls, folder: Path) -> "EndRecord | None":
         """The record of a run folder; None if no rank could write one."""
         path = folder / ENDED
-        if not path.exists():
+        if not path.exists() or not path.stat().st_size:  # a rank that was killed claimed it
             return None
         try:
             ended = TypeAdapter(EndRecord).validate_json(read_input(path, _MAX_BYTES))

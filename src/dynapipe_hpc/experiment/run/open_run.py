@@ -23,7 +23,7 @@ from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.experiment.watch.rank_status import HANG
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import machine_facts
-from dynapipe_hpc.report.run_folder import evaluations_file, write_mixture
+from dynapipe_hpc.report.run_folder import ENDED, evaluations_file, write_mixture
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
 from dynapipe_hpc.training.huggingface.origin import HASH_FACT
 from dynapipe_hpc.training.learning_rate import describe_longer
@@ -151,7 +151,7 @@ class OpenRun:
                 write_mixture(self.output, experiment.mixture)
                 shutil.rmtree(self.output / HANG, ignore_errors=True)
         # From here on there is a folder in which to record how the run ends.
-        job.ending.recorder = recorder_of(self.output)
+        job.ending.recorder, job.ending.claims = recorder_of(self.output), self.output / ENDED
         try:
             yield
         finally:
