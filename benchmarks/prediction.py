@@ -27,9 +27,9 @@ from pathlib import Path
 from statistics import mean, median
 
 from dynapipe_hpc.job.machine import machine_facts
+from dynapipe_hpc.report.comparison import relative_difference
 from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.report.summary import relative_difference
 from dynapipe_hpc.report.timeline import Bar, BarKind, IterationTimeline
 from measured import print_table
 

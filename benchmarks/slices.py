@@ -28,9 +28,9 @@ from statistics import median
 import tomli_w
 
 from dynapipe_hpc.job.machine import machine_facts
+from dynapipe_hpc.report.comparison import largest_loss_difference, relative_difference
 from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.report.summary import largest_loss_difference, relative_difference
 from measured import print_table
 from prediction import dynapipe
 

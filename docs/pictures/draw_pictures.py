@@ -16,7 +16,7 @@ from dynapipe_hpc.planner.baselines.config import PackedBalancedConfig
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.config import BatchConfig, PlannerConfig
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
-from dynapipe_hpc.report.drawing import compare_svg, plan_svg
+from dynapipe_hpc.report.timeline import compare_svg, plan_svg
 
 PACKED = PackedBalancedConfig(rule="packed_balanced")
 BOTH_LAYOUTS = DynamicConfig(layouts=("padded", "packed"))

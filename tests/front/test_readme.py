@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 from types import ModuleType
 
-from dynapipe_hpc.report.drawing import compare_svg, plan_svg
+from dynapipe_hpc.report.timeline import compare_svg, plan_svg
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -161,7 +161,7 @@ REPORTS = (
     Mutant("experiment/run/iteration.py", "self._path.unlink()", "pass",
            "a request is taken again and again", REQUEST),
     # drawings of plans
-    Mutant("report/drawing.py", "(k + 0.5) * column_ms", "k * column_ms",
+    Mutant("report/timeline.py", "(k + 0.5) * column_ms", "k * column_ms",
            "letters show the beginning of their time", DRAWINGS),
     Mutant("report/lines_file.py", "lines[:-1] if is_whole else lines[1:-1]", "lines[1:]",
            "a line that is being written is read",
@@ -170,7 +170,7 @@ REPORTS = (
     Mutant("report/timeline.py", "times_ms[plan.replica, bar.microbatch or 0] +=",
            "times_ms[plan.replica, bar.microbatch or 0] =", "the page shows the last pass only",
            ("tests/report/test_plan_drawings.py",)),
-    Mutant("report/drawing.py", "math.floor(math.log10(until_ms / 2))", "0",
+    Mutant("report/timeline.py", "math.floor(math.log10(until_ms / 2))", "0",
            "a short plan has no axis", DRAWINGS),
     Mutant("experiment/explain/show_plan.py", "longest = max(held", "longest = min(held",
            "the shortest sample sets the time", DRAWINGS),

@@ -13,9 +13,15 @@ from dynapipe_hpc.experiment.explain.show_plan import what_sets_the_time
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import Prediction
-from dynapipe_hpc.report.drawing import MAX_RANKS, WIDTH, measured_svg, plan_strip, plan_svg
 from dynapipe_hpc.report.plan_page import plan_page
-from dynapipe_hpc.report.timeline import timeline_of
+from dynapipe_hpc.report.timeline import (
+    MAX_RANKS,
+    WIDTH,
+    measured_svg,
+    plan_strip,
+    plan_svg,
+    timeline_of,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from tests.examples.example_runs import record
 
-from dynapipe_hpc.report import summary
+import dynapipe_hpc.report.comparison as summary
+from dynapipe_hpc.report.comparison import n_warm_up, summarise
 from dynapipe_hpc.report.records import IterationRecord
-from dynapipe_hpc.report.summary import n_warm_up, summarise
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 import pytest
 from mpi4py import MPI
 
-from dynapipe_hpc.store import mpi_memory
-from dynapipe_hpc.store.mpi_memory import MpiMemory
+import dynapipe_hpc.store.mpi as mpi_memory
+from dynapipe_hpc.store.mpi import MpiMemory
 
 
 @pytest.mark.parametrize("block_bytes", [1 << 30, 3])

@@ -1,6 +1,6 @@
 import time
 
-from dynapipe_hpc.store.mpi_memory import poll
+from dynapipe_hpc.store.mpi import poll
 
 
 def test_an_answer_that_is_there_is_taken_even_without_time_to_wait() -> None:

@@ -4,8 +4,8 @@ import shutil
 from pathlib import Path
 from statistics import median
 
+from dynapipe_hpc.report.comparison import summarise
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.report.summary import summarise
 from gpu.device import find_device
 from gpu.finding import folder, note, rehearses
 from gpu.trained import CONFIGS, SMOKE, dynapipe, make_corpus, overrides, trained, usable_bytes

@@ -17,8 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input
 from dynapipe_hpc.data.output_file import FileKind, check_output
-from dynapipe_hpc.report.comparison import Comparison
-from dynapipe_hpc.report.drawing import MAX_RANKS, measured_svg
+from dynapipe_hpc.report.comparison import Comparison, n_warm_up
 from dynapipe_hpc.report.plan_page import page_template
 from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.run_folder import (
@@ -29,10 +28,9 @@ from dynapipe_hpc.report.run_folder import (
     RunFolder,
     write_atomically,
 )
-from dynapipe_hpc.report.summary import n_warm_up
 from dynapipe_hpc.report.table import MIB, notes, table
 from dynapipe_hpc.report.time_use import Use
-from dynapipe_hpc.report.timeline import IterationTimeline
+from dynapipe_hpc.report.timeline import MAX_RANKS, IterationTimeline, measured_svg
 
 # Figures are drawn in these colours; on the page each becomes a variable that dark mode changes.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b0559a", "#b98300", "#3f7fd9")

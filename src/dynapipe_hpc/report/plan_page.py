@@ -7,8 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from dynapipe_hpc.data.microbatch import MicroBatch, tokens_held
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.report.drawing import plan_svg
-from dynapipe_hpc.report.timeline import microbatch_times_ms
+from dynapipe_hpc.report.timeline import microbatch_times_ms, plan_svg
 
 COLUMNS = (
     "replica",

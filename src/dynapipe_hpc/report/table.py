@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from statistics import fmean
 
-from dynapipe_hpc.report.comparison import Comparison
+from dynapipe_hpc.report.comparison import NOTHING, Comparison, RunSummary, percent
 from dynapipe_hpc.report.records import EvaluationRecord
-from dynapipe_hpc.report.summary import NOTHING, RunSummary, percent
 from dynapipe_hpc.report.time_use import Use
 
 MIB = 2**20

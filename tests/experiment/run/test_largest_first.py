@@ -14,17 +14,16 @@ from tests.jobs.command_line import call, columns
 from tests.jobs.job_files import Tables, write_config
 from tests.jobs.tiny_experiment import tiny_experiment
 
+import dynapipe_hpc.experiment.run.rank as largest_first
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
-from dynapipe_hpc.experiment.run import largest_first
-from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_largest_first
 from dynapipe_hpc.experiment.run.plan_ahead import QuietPeriod
 from dynapipe_hpc.experiment.run.plans import Plans
-from dynapipe_hpc.experiment.run.rank import Rank
+from dynapipe_hpc.experiment.run.rank import Rank, run_largest_first, runs_largest_first
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.codec import encode_plans
 

@@ -32,9 +32,8 @@ from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.outlier import Outlier
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
-from dynapipe_hpc.report.drawing import plan_strip, plan_svg
 from dynapipe_hpc.report.run_folder import write_atomically
-from dynapipe_hpc.report.timeline import microbatch_times_ms, planned_bars
+from dynapipe_hpc.report.timeline import microbatch_times_ms, plan_strip, plan_svg, planned_bars
 
 Record = dict[str, Any]
 

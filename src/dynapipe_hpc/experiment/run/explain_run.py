@@ -19,7 +19,6 @@ from dynapipe_hpc.data.input_file import read_input, why_unreadable
 from dynapipe_hpc.experiment.run_lock import PATIENCE_S, SINCE, writer_of
 from dynapipe_hpc.experiment.watch.rank_status import describe_hangs
 from dynapipe_hpc.job.ranks import JobOutcome, Recorder
-from dynapipe_hpc.report.drawing import measured_strip
 from dynapipe_hpc.report.records import IterationRecord, duration, short
 from dynapipe_hpc.report.run_folder import (
     ENDED,
@@ -30,6 +29,7 @@ from dynapipe_hpc.report.run_folder import (
     timelines_file,
     write_atomically,
 )
+from dynapipe_hpc.report.timeline import measured_strip
 
 _MAX_BYTES = 1 << 20
 

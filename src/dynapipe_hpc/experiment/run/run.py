@@ -17,10 +17,9 @@ from dynapipe_hpc.experiment.run.iteration import (
     Traces,
     all_reduce_fields,
 )
-from dynapipe_hpc.experiment.run.largest_first import run_largest_first, runs_largest_first
 from dynapipe_hpc.experiment.run.open_run import OpenRun
 from dynapipe_hpc.experiment.run.plans import Plans, open_store
-from dynapipe_hpc.experiment.run.rank import Rank
+from dynapipe_hpc.experiment.run.rank import Rank, run_largest_first, runs_largest_first
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run_lock import locked
 from dynapipe_hpc.experiment.watch.rank_status import Phase
