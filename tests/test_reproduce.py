@@ -11,7 +11,6 @@ from reproduce import (
     accuracy,
     best_division,
     efficiency,
-    layer_time,
     methods,
     packing,
     planning_time,
@@ -19,15 +18,13 @@ from reproduce import (
     settings,
 )
 from reproduce.best_division import Point, Points
-from reproduce.cluster import cluster_table, reduce_ms_per_byte
 from reproduce.figure import Claim
 from reproduce.page import claims_text, write_page
 from reproduce.settings import Division, Setting
-from reproduce.studies import HERE, TABLES, Study
+from reproduce.studies import HERE, Study
 
 from dynapipe_hpc.experiment.load import load_config, with_tables
 from dynapipe_hpc.experiment.study.predict import Planned, PlannedIteration, methods_of
-from dynapipe_hpc.plan.cluster import Cluster, Link
 
 RATES = {  # real tokens per ms by method, at 512 tokens; all but packing keep it
     methods.PACKING: 10,
@@ -112,19 +109,6 @@ def test_every_method_has_the_best_division_that_runs_all_batches() -> None:
     assert found[setting, methods.ALL].rates == pytest.approx([104_000, 105_000, 106_000])
     assert found[setting, methods.SAME].rates == pytest.approx([96_000, 97_000, 98_000])
     assert sum(name.endswith("first") for name in simulations.asked) == 6
-
-
-def test_transfers_and_reductions_are_slower_between_nodes() -> None:
-    def cluster(*sizes: int) -> Cluster:
-        return Cluster.model_validate({**cluster_table(*sizes), "device_memory_bytes": 1})
-
-    assert cluster(1, 4, 2).link == cluster(4, 1, 8).link == Link(bytes_per_ms=2.4e8)
-    assert cluster(1, 4, 4).link == Link(latency_ms=0.05, bytes_per_ms=1e7)
-    assert reduce_ms_per_byte(cluster(1, 16, 1)) == 0
-    # Every byte is sent 2 * 3 / 4 times: all in a node, or by eight rings that share its network.
-    assert reduce_ms_per_byte(cluster(4, 2, 1)) == pytest.approx(1.5 / 2.4e8)
-    assert reduce_ms_per_byte(cluster(4, 2, 4)) == pytest.approx(1.5 / 5e6)
-    assert reduce_ms_per_byte(cluster(16, 1, 2)) == pytest.approx(1.875 / 2e7)
 
 
 def test_claims_compare_medians() -> None:
@@ -230,24 +214,6 @@ def test_every_method_can_be_configured(family: str) -> None:
             assert {m.cluster.n_ranks for m in found} == {n_gpus}
             [layers] = {m.of(study).model.layers_per_stage for m in found}
             assert sum(layers or ()) == settings.N_LAYERS[family][n_gpus]
-
-
-def test_a_layer_takes_its_measured_time_shared_by_tokens(tmp_path: Path) -> None:
-    header = "tensor_parallel,recompute,layer,microbatch_size,input_tokens,forward_ms,backward_ms"
-    kept = [f"1,none,encoder,1,{tokens},{ms},{2 * ms}" for tokens, ms in ((256, 1), (512, 4))]
-    others = ["8,none,encoder,1,256,9,9", "1,full,encoder,1,256,9,9", "1,none,decoder,1,256,9,9"]
-    (tmp_path / "profiles").mkdir()
-    for name in TABLES.values():
-        (tmp_path / "profiles" / name).write_text("\n".join([header, *kept, *others]))
-    figure = layer_time.figure(tmp_path)
-    of_gpt = [r for r in figure.rows if r["model"] == "GPT 6.7B"]
-    found = [r["us_per_token"] for r in of_gpt if r["method"] == layer_time.BOTH]
-    assert found == pytest.approx([1000 * 3 / 256, 1000 * 12 / 512])
-    assert [claim.found for claim in figure.claims] == 2 * [
-        "2.0x at 512 tokens, of what it takes at 256"
-    ]
-    figure.draw(tmp_path / "layer_time.svg")
-    assert (tmp_path / "layer_time.svg").stat().st_size > 0
 
 
 def test_errors_of_predictions_are_those_of_executed_runs(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.families import shape_from_values
 
 SIZES = {
@@ -14,10 +13,6 @@ SIZES = {
     "vocab_size": 30,
     "max_tokens": 24,
 }
-
-
-def test_a_table_without_a_family_is_of_a_gpt() -> None:
-    assert shape_from_values(SIZES) == GptShape.model_validate(SIZES)
 
 
 @pytest.mark.parametrize(("family", "epsilon"), [("gpt", 1e-5), ("llama", 1e-5), ("t5", 1e-6)])

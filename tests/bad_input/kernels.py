@@ -1,7 +1,4 @@
-"""Other kernels than the installed ones, where DYNAPIPE_KERNELS names them: with sanitizers.
-
-Importing this, or `pytest -p tests.bad_input.kernels`, has to come before the package.
-"""
+"""Other kernels than the installed ones, where DYNAPIPE_KERNELS names them: with sanitizers."""
 
 import importlib.util
 import os

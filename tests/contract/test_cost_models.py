@@ -17,7 +17,7 @@ from tests.examples.measured_layers import (
     with_packed,
 )
 
-from dynapipe_hpc.data.microbatch import Layout, Recompute
+from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
@@ -153,9 +153,3 @@ def test_the_model_itself_takes_memory_and_time_where_it_is_known(cost: CostMode
     assert cost.reduce_ms.shape == (3,)
     assert (cost.reduce_ms >= 0).all()
     assert (cost.step_ms > 0) == is_known
-
-
-def test_the_modes_are_distinct_and_ascending(cost: CostModel) -> None:
-    modes = cost.recompute_modes
-    assert modes and list(modes) == sorted(set(modes))
-    assert all(isinstance(mode, Recompute) for mode in modes)

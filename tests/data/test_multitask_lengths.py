@@ -6,7 +6,6 @@ Source: Jiang et al., "DynaPipe", EuroSys 2024: mean input tokens of MNLI and CN
 
 import hashlib
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from dynapipe_hpc.data.multitask_lengths import TASK_KINDS, draw_lengths
 from dynapipe_hpc.experiment.checks import check_run
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.load import load_config, to_toml
 
 LENGTHS = draw_lengths(1_000_000, seed=1)
 TOKENS = LENGTHS.inputs + LENGTHS.targets
@@ -79,10 +77,3 @@ def test_drawn_lengths_are_refused_where_tokens_are_needed() -> None:
         of_drawn_lengths(dataset="a.h5")
     with pytest.raises(InputError, match=r"samples of 'data\.lengths' are longer"):
         Experiment(of_drawn_lengths(long_samples="refuse")).sampler.iteration(0)
-
-
-def test_a_dataset_replaces_the_drawn_lengths_that_a_parent_has(tmp_path: Path) -> None:
-    path = tmp_path / "lengths.toml"
-    path.write_text(to_toml(of_drawn_lengths()), encoding="utf-8")
-    data = load_config(path, ["data.dataset=a.h5"]).data
-    assert (data.paths, data.lengths) == (("a.h5",), None)

@@ -20,10 +20,8 @@ class LocalPlanStore:
         self._plan_bytes = plan_bytes
         self._changed = threading.Condition()
         self._waiting: dict[tuple[int, int], _Message] = {}  # by (iteration, rank)
-        self._n_put: defaultdict[tuple[int, int], int] = defaultdict(int)  # by (planner, rank)
-        self._n_taken: defaultdict[tuple[int, int], int] = defaultdict(int)
+        self._n_taken: defaultdict[tuple[int, int], int] = defaultdict(int)  # by (planner, rank)
         self._next_take = [first_iteration] * n_ranks
-        self._closed = False
 
     @property
     def capacity(self) -> int:
@@ -48,7 +46,6 @@ class LocalPlanStore:
     def take(self, iteration: int, rank: int, timeout_s: float) -> bytes:
         """Takes the plan of a rank; see `PlanStore`."""
         with self._changed:
-            self._check_use(rank)
             message = self._receive(iteration, rank, timeout_s)
         if isinstance(message, PlannerFailedError):
             raise message
@@ -57,46 +54,30 @@ class LocalPlanStore:
     def plans_ahead(self, rank: int) -> int:
         """Number of consecutive plans of a rank that are ready to be taken."""
         with self._changed:
-            self._check_use(rank)
             first = iteration = self._next_take[rank]
             while (iteration, rank) in self._waiting:
                 iteration += 1
             return iteration - first
 
     def close(self) -> None:
-        """Closes the store; any later use is an error."""
-        with self._changed:
-            self._closed = True
+        """Closes the store."""
 
     def _publish(self, iteration: int, rank: int, message: _Message, timeout_s: float) -> None:
         turns, ring = self._turns, (self.planner_of(iteration), rank)
         number = turns.number_of(iteration)
         with self._changed:
-            self._check_use(rank)
-            if number != self._n_put[ring]:
-                expected = turns.iteration_at(self._n_put[ring], like=iteration)
-                raise errors.order_error("put", iteration, rank, expected)
             if not self._changed.wait_for(
                 lambda: number - self._n_taken[ring] < turns.n_entries, timeout_s
             ):
                 raise errors.no_room_error(turns, iteration, rank, timeout_s)
             self._waiting[iteration, rank] = message
-            self._n_put[ring] += 1
             self._changed.notify_all()
 
     def _receive(self, iteration: int, rank: int, timeout_s: float) -> _Message:
         ring = (self.planner_of(iteration), rank)
-        if iteration != self._next_take[rank]:
-            raise errors.order_error("take", iteration, rank, self._next_take[rank])
         if not self._changed.wait_for(lambda: (iteration, rank) in self._waiting, timeout_s):
             raise errors.no_plan_error(self._turns, iteration, rank, timeout_s)
         self._n_taken[ring] += 1
         self._next_take[rank] += 1
         self._changed.notify_all()
         return self._waiting.pop((iteration, rank))
-
-    def _check_use(self, rank: int) -> None:
-        if self._closed:
-            raise errors.closed_error()
-        if not 0 <= rank < self._turns.n_ranks:
-            raise errors.unknown_rank_error(rank, self._turns.n_ranks)

@@ -1,7 +1,4 @@
-"""The plans that the authors' planner made of batches of lengths, and what they were made with.
-
-Both are read from the shared folder: reference/original_planner.json, lengths/ and profiles/.
-"""
+"""The plans that the authors' planner made of batches of lengths, and what they were made with."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,4 @@
-"""Inputs as real people have them, through the command line: the right values are known.
-
-The inputs lie beside the checkout (`../shared/cases`, a folder a kind, with `run.sh` and
-`expected.txt`), and not in it; every kind has tests of its own in the room that reads it.
-"""
+"""Inputs as real people have them, through the command line: the right values are known."""
 
 import os
 import shutil

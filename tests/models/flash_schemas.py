@@ -1,7 +1,4 @@
-"""Operators of flash attention as versions of torch declare them.
-
-Facts from `torchgen/packaged/ATen/native/native_functions.yaml` in the wheels of torch.
-"""
+"""Operators of flash attention as versions of torch declare them."""
 
 _INPUTS = (
     "Tensor query, Tensor key, Tensor value, Tensor? cum_seq_q, Tensor? cum_seq_k, SymInt max_q, "

@@ -66,26 +66,6 @@ def test_slices_give_what_the_whole_sample_gives(bounds: Sequence[int], window: 
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("window", [100, 700])
-def test_blocks_of_a_kernel_in_which_a_query_sees_no_key_change_nothing(window: int) -> None:
-    *inputs, towards = drawn(3000)
-    found = sliced(inputs, towards, [0, 1300, 3000], window)
-    for one, other in zip(found, written_out(inputs, towards, window), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
-
-
-def written_out(inputs: Sequence[Tensor], towards: Tensor, window: int) -> list[Tensor]:
-    """Mixed values and gradients by the formula of attention."""
-    leaves = [each.clone().requires_grad_() for each in inputs]
-    query, *sources = leaves
-    key, value = (each.repeat_interleave(HEADS // KEY_HEADS, 1) for each in sources)
-    scores = torch.einsum("qhd,khd->hqk", query, key) * HEAD_SIZE**-0.5
-    ones = torch.ones(len(query), len(query), dtype=torch.bool)
-    weights = scores.masked_fill(~ones.tril() | ones.tril(-window), -torch.inf).softmax(2)
-    attended = torch.einsum("hqk,khd->qhd", weights, value)
-    return [attended.detach(), *torch.autograd.grad(attended, leaves, towards)]
-
-
 def test_a_window_reads_no_keys_before_it() -> None:
     (part,) = [SliceDocuments.from_documents(Documents.from_lengths([4]), 10)]
     assert [part.first_key(window) for window in (None, 1, 4, 10, 11, 12)] == [0, 10, 7, 1, 0, 0]

@@ -1,8 +1,4 @@
-"""Stages of full size on torch's meta device: shapes and memory without numbers.
-
-No tensor has a value there, so a host that reads one, which on a GPU would wait for the device,
-fails. Attention and norms keep what the kernels of a GPU do.
-"""
+"""Stages of full size on torch's meta device: shapes and memory without numbers."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,4 @@
-"""Runs every test on all ranks of the job: it passes on all of them or fails on all.
-
-A rank that waits for one that will never come is ended by the time limit, and the job with it.
-"""
+"""Runs every test on all ranks of the job: it passes on all of them or fails on all."""
 
 import traceback
 from collections.abc import Generator

@@ -241,14 +241,3 @@ def test_wheels_are_built_for_every_python_of_the_project() -> None:
     assert PYPROJECT["tool"]["cibuildwheel"]["build"] == builds
     command = PYPROJECT["tool"]["cibuildwheel"]["test-command"].split()
     assert (ROOT / command[1].removeprefix("{project}/")).is_file()
-
-
-def test_the_page_on_containers_installs_all_that_runs_need_but_torch_and_numpy() -> None:
-    extras = PROJECT["optional-dependencies"]
-    needed = [
-        *PROJECT["dependencies"],
-        *(each for name in ("hdf5", "text", "report", "train") for each in extras[name]),
-    ]
-    names = {re.split(r"[\[>]", each)[0] for each in needed} - {"dynapipe-hpc", "torch", "numpy"}
-    (line,) = re.findall(r"pip install (h5py .*)\n", (ROOT / "docs" / "container.md").read_text())
-    assert set(line.split()) == names

@@ -1,8 +1,4 @@
-"""A Slurm controller with some nodes on this machine, for tests.
-
-Every node is a slurmd with a host name, shared memory and GPUs of its own, the latter in name
-only. Everything lives in one folder, and only processes that belong to it are ended.
-"""
+"""A Slurm controller with some nodes on this machine, for tests."""
 
 import os
 import shutil

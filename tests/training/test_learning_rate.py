@@ -19,14 +19,6 @@ def test_a_decay_of_its_own_leaves_every_rate_of_a_longer_run() -> None:
     assert {learning_rate(step, config) for step in range(9, 20)} == {learning_rate(9, ENDED)}
 
 
-def test_a_decay_may_end_after_the_run() -> None:
-    short = TrainingConfig(iterations=5, decay_iterations=20, learning_rate=0.5)
-    whole = TrainingConfig(iterations=20, learning_rate=0.5)
-    assert [learning_rate(i, short) for i in range(5)] == [
-        learning_rate(i, whole) for i in range(5)
-    ]
-
-
 def test_who_raises_iterations_is_told_what_the_rate_does() -> None:
     assert "now 0.05, then follows the longer decay" in describe_longer(ENDED)
     assert "with training.decay_iterations=10 it stays at 0.05" in describe_longer(ENDED)

@@ -126,17 +126,6 @@ def test_weights_that_other_stages_add_to_wait_for_them() -> None:
     assert torch.equal(own.gradients, expected)
 
 
-def test_a_layer_without_a_gradient_is_added_up_at_the_end() -> None:
-    module, collectives = layers(), TwoAlike()
-    own, sums = watched(module, collectives)
-    sums.expect_last_backward(module.parameters())
-    backward(module[:3])
-    assert not any(event.startswith("sum") for event in collectives.events)
-    before = own.gradients.clone()
-    sums.finish()
-    assert torch.equal(own.gradients, 2 * before)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_nothing_outlives_a_stage_that_is_no_longer_used(dtype: torch.dtype) -> None:
     module, collectives = layers(dtype), TwoAlike()

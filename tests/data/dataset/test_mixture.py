@@ -1,7 +1,5 @@
 """Draws from mixtures: rates, and what they add up to."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -70,16 +68,3 @@ def test_a_temperature_flattens_rates_after_the_cap() -> None:
     assert hot.rates[0] == pytest.approx(10 / (10 + 2**20), rel=1e-4)
     capped = mixture_of(sizes, mixture_temperature=2, mixture_cap=10_000)
     assert capped.rates == pytest.approx([1 / 11, 10 / 11])
-
-
-def test_others_take_the_place_of_a_dataset_that_is_through() -> None:
-    mixture = mixture_of([4, 1000, 1000], [2, 1, 1], [2, None, None])
-    assert mixture.counts_after(16) == [8, 4, 4]
-    assert mixture.counts_after(216) == [8, 104, 104]
-
-
-def test_draws_end_when_all_datasets_are_through() -> None:
-    mixture = mixture_of([4, 3], epochs=[2, 1])
-    assert mixture.counts_after(10**9) == [8, 3]
-    assert mixture.draws_after([8, 3], 100).size == 0
-    assert math.inf not in mixture.ends

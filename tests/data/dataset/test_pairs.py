@@ -43,17 +43,6 @@ def test_both_answers_come_back(tmp_path: Path) -> None:
         assert dataset.rejected_lengths.tolist() == [0, 0, 0]
 
 
-def test_without_a_start_token_only_the_first_token_of_the_prompt_is_read(tmp_path: Path) -> None:
-    pairs = [TokenPair([1, 2], [3, 9], [4, 9])]
-    with DatasetFile(write_pairs(tmp_path / "x.h5", pairs, has_start=False)) as dataset:
-        assert dataset.first_token(0) == 1
-        assert dataset.input_lengths.tolist() == [1]
-        assert dataset.read_rejected(0, 2).tolist() == [4, 9]
-    message = "sample 1 is a preference pair with an empty prompt and no start token"
-    with pytest.raises(InputError, match=message):
-        DatasetFile(write_pairs(tmp_path / "y.h5", has_start=False))
-
-
 def test_parts_and_mixtures_read_both_answers(tmp_path: Path) -> None:
     parts = [write_pairs(tmp_path / f"{k}", part) for k, part in enumerate([PAIRS[:1], PAIRS])]
     join_datasets(tmp_path / "x.h5", replace(header(), has_pairs=True), parts)

@@ -70,22 +70,6 @@ def test_turns_after_the_last_message_of_the_user_share_a_sample() -> None:
     ]
 
 
-END_AFTER_LAST = CHATML.replace(
-    "{%- if add", "{%- if not add_generation_prompt %}{{- '<eos>' }}{%- endif %}\n{%- if add"
-)
-
-
-def test_an_end_of_text_after_the_last_turn_only_is_trained() -> None:
-    record = chat("a", "b", "c", "d")
-    assert shown(record, END_AFTER_LAST) == [
-        "<user>a</><assistant>[b</><eos>]",
-        "<user>a</><assistant>b</><user>c</><assistant>[d</><eos>]",
-    ]
-    assert shown(record, END_AFTER_LAST, Turns.WHOLE) == [
-        "<user>a</><assistant>[b]</><user>c</><assistant>[d</><eos>]"
-    ]
-
-
 def test_blank_lines_at_the_end_do_not_make_turns_change() -> None:
     assert shown(chat("a", "b", "c", "d"), CHATML + "\n\n") == [
         "<user>a</><assistant>[b</>]<user>c</><assistant>[d</>\n]"

@@ -98,49 +98,28 @@ def test_texts_become_a_prompt_and_two_answers(record: Record, expected: list[st
 
 BOTH: dict[str, Any] = {"chosen": [assistant("a")], "rejected": [assistant("b")]}
 CHAT = ["<user>hi</><assistant>", "good</>", "bad</>"]
+ANSWERS: Record = {"chosen": [assistant("good")], "rejected": [assistant("bad")]}
+WHOLE: Record = {name: [user("hi"), *answer] for name, answer in ANSWERS.items()}
+OF_SHAREGPT: Record = {
+    "conversations": [{"from": "human", "value": "hi"}],
+    "chosen": {"from": "gpt", "value": "good"},
+    "rejected": {"from": "gpt", "value": "bad"},
+}
 
 
 @pytest.mark.parametrize(
     "record",
     [
-        {"prompt": [user("hi")], "chosen": [assistant("good")], "rejected": [assistant("bad")]},
-        {
-            "chosen": [user("hi"), assistant("good")],
-            "rejected": [user("hi"), assistant("bad")],
-        },
-        {
-            "prompt": "hi",
-            "chosen": [user("hi"), assistant("good")],
-            "rejected": [user("hi"), assistant("bad")],
-        },
-        {"prompt": "hi", "chosen": [assistant("good")], "rejected": [assistant("bad")]},
-        {
-            "conversations": [{"from": "human", "value": "hi"}],
-            "chosen": {"from": "gpt", "value": "good"},
-            "rejected": {"from": "gpt", "value": "bad"},
-        },
+        {"prompt": [user("hi")], **ANSWERS},
+        WHOLE,
+        {"prompt": "hi", **WHOLE},
+        {"prompt": "hi", **ANSWERS},
+        OF_SHAREGPT,
         {"messages": [user("hi")], "chosen": "good", "rejected": "bad"},
-        {
-            "prompt": [user("hi")],
-            "messages": [user("hi"), assistant("good")],
-            "chosen": [assistant("good")],
-            "rejected": [assistant("bad")],
-        },
-        {
-            "messages": [user("hi"), assistant("good")],
-            "chosen": [user("hi"), assistant("good")],
-            "rejected": [user("hi"), assistant("bad")],
-        },
-        {
-            "prompt": [user("hi")],
-            "chosen": [user("hi"), assistant("good")],
-            "rejected": [user("hi"), assistant("bad")],
-        },
-        {
-            "prompt": "Hi.",
-            "chosen": [user("hi"), assistant("good")],
-            "rejected": [user("hi"), assistant("bad")],
-        },
+        {"prompt": [user("hi")], "messages": WHOLE["chosen"], **ANSWERS},
+        {"messages": WHOLE["chosen"], **WHOLE},
+        {"prompt": [user("hi")], **WHOLE},
+        {"prompt": "Hi.", **WHOLE},
     ],
     ids=[
         *("explicit", "implicit", "UltraFeedback", "prompt as text", "ShareGPT", "answers as text"),

@@ -1,8 +1,4 @@
-"""Groups and connections of jobs of many ranks, one after the other in this process.
-
-torch's fake process group takes part in nothing, so that a rank is alone. What NCCL would connect
-is known from the operations that a rank calls.
-"""
+"""Groups and connections of jobs of many ranks, one after the other in this process."""
 
 import os
 from collections import deque

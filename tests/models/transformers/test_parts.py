@@ -20,7 +20,6 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, NOTHING, Amount, Part
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.collate import TokenBatch
@@ -182,13 +181,6 @@ def test_windows_limit_what_attention_computes_where_kernels_have_them(tmp_path:
     assert layer.blocks[0].kept.per_masked_square == 1
     full = wide_decoder("llama", tmp_path / "full")
     assert decoder_parts(full, "bfloat16", is_packed=True)[LAYER].window == math.inf
-
-
-def test_layers_that_need_numbers_are_measured(tmp_path: Path) -> None:
-    # Experts of such sizes run one after another, each for the tokens that it gets.
-    shape = wide_decoder("qwen3_moe", tmp_path, moe_intermediate_size=9)
-    with pytest.raises(InputError, match=r"qwen3_moe do not run without numbers.*profile CONFIG"):
-        decoder_parts(shape, "float32", is_packed=True)
 
 
 def test_repeated_keys_and_values_of_windows_on_gpus_are_kept(tmp_path: Path) -> None:

@@ -11,11 +11,9 @@ from tests.examples.decoder_pipelines import SAMPLES, TOKENS
 from tests.examples.training_case import START_ID, packed, padded
 from tests.oracles.in_float64 import in_float64
 
-from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.load import sizes_of_origin
-from dynapipe_hpc.models.transformers.parts import decoder_parts
 from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.huggingface.read_weights import open_weights
@@ -86,10 +84,3 @@ def test_the_default_of_a_class_is_read_where_the_file_has_none(tmp_path: Path) 
     longer = shape.model_copy(update={"max_tokens": 4097})
     with pytest.raises(InputError, match=r"up to 4096 tokens, and model.max_tokens is 4097; enter"):
         TransformersStage(longer, range(1), first=True, last=False)
-
-
-def test_costs_are_estimated(tmp_path: Path) -> None:
-    with in_float64("phi3"):
-        saved_decoder("phi3", tmp_path, **long_rope(16))
-    _, shape = origin_of(tmp_path)
-    assert decoder_parts(shape, "float32", is_packed=True)[LAYER].parameters > 0

@@ -9,11 +9,6 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.order import halved, order_samples, orders, tour
 
 
-def test_the_longest_comes_first_and_equal_ones_by_id() -> None:
-    samples = [Sample(3, 2, 5), Sample(1, 6, 1), Sample(7, 90, 1), Sample(2, 0, 1)]
-    assert [sample.sample_id for sample in order_samples(samples)] == [7, 1, 3, 2]
-
-
 @given(st.lists(st.integers(1, 2000), min_size=1, max_size=130))
 def test_halves_and_quarters_of_an_order_have_about_as_many_tokens(lengths: list[int]) -> None:
     samples = order_samples([Sample(i, n - 1, 1) for i, n in enumerate(lengths)])

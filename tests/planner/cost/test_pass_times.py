@@ -3,13 +3,11 @@ import pytest
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout, Recompute
-from dynapipe_hpc.planner.cost.corrected_cost import Timed
 from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.pass_times import PassTimes, shape_of
 
 N_STAGES = 3
 PADDED = (Layout.PADDED, Recompute.NONE)
-PACKED = (Layout.PACKED, Recompute.FULL)
 
 
 def iteration(
@@ -38,17 +36,6 @@ def test_factors_are_found_by_way_stage_and_part() -> None:
     alone[PADDED] = 1.0
     times = learnt(*(iteration(each * alone, truth) for each in predicted_ms))
     assert times.factors[PADDED] == pytest.approx(truth[PADDED])
-
-
-def test_what_was_not_seen_has_the_factor_of_what_is_most_like_it() -> None:
-    predicted_ms, factors = np.zeros(shape_of(N_STAGES)), np.ones(shape_of(N_STAGES))
-    predicted_ms[*PADDED, 0] = [1.0, 2.0, 2.0]
-    factors[*PADDED, 0] = [2.0, 3.0, 4.0]
-    predicted_ms[*PADDED, 1, Timed.FORWARD], factors[*PADDED, 1, Timed.FORWARD] = 1.0, 5.0
-    found = learnt(iteration(predicted_ms, factors)).factors
-    assert found[*PACKED, 0] == pytest.approx([2.0, 3.0, 4.0])  # as in the other mode
-    assert found[*PACKED, 1] == pytest.approx([5.0, 5.0, 5.0])  # as the part that was seen
-    assert found[*PACKED, 2].tolist() == [1.0, 1.0, 1.0]
 
 
 def test_the_latest_iterations_count_most_and_a_stall_for_little() -> None:

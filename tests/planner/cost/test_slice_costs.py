@@ -14,7 +14,7 @@ from dynapipe_hpc.data.microbatch import PackedRow, Slice
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.slice_costs import near_pairs
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile
@@ -79,21 +79,3 @@ def test_pairs_within_windows_are_counted_one_by_one(
     ]
     found = near_pairs(np.array([float(tokens)]), np.array([float(before)]), window)
     assert found.tolist() == [sum(seen)]
-
-
-def quadratic_grid(layer: LayerProfile, per_pair: float) -> FloatArray:
-    """Adds what causal attention takes: every token attends to half of its row."""
-    n_rows, lengths = layer.axes
-    added: FloatArray = layer.forward_ms + per_pair * np.outer(n_rows, lengths**2 / 2)
-    return added
-
-
-def test_without_measured_slices_the_time_of_a_pair_is_that_in_long_rows() -> None:
-    layer = linear_layer(1.0)
-    layer = replace(
-        layer, forward_ms=quadratic_grid(layer, 0.01), backward_ms=quadratic_grid(layer, 0.02)
-    )
-    row = PackedRow((0,), 32, (0, 32))
-    of_slice, of_row = costs_of(layer, SLICE), costs_of(layer, row)
-    more = of_slice.forward_ms - of_row.forward_ms
-    assert more[0, 1] == pytest.approx(2 * 32 * 64 * 0.01)

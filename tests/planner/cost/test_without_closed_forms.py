@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
 from tests.examples.measured_layers import SHAPE, linear_table
 
 from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.part import Part, Weights
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import EstimatedCosts, MeasuredCosts
@@ -36,11 +34,6 @@ def test_its_plans_are_those_of_its_measured_costs() -> None:
     assert plan_iteration(LENGTHS, UNKNOWN, CLUSTER, costs) == plan_iteration(
         LENGTHS, SHAPE, CLUSTER, costs
     )
-
-
-def test_an_estimate_of_its_sizes_is_refused() -> None:
-    with pytest.raises(InputError, match="and neither parts of it nor measured costs are given"):
-        plan_iteration(LENGTHS, UNKNOWN, CLUSTER, AnalyticConfig())
 
 
 def test_estimates_of_its_parts_are_as_good_as_closed_forms() -> None:
