@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
+from dynapipe_hpc.report.comparison import RunSummary, summarise
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.report.summary import RunSummary, summarise
 
 CONFIGS = Path(__file__).parent
 N_SAMPLES, MAX_BYTES = 20_000, 8192
