@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.bad_input.good import GO_ON, TRAIN
+from tests.bad_input.good import GO_ON
 from tests.bad_input.oracle import assert_refused
 from tests.bad_input.worker import Worker
 
@@ -135,28 +135,3 @@ def test_what_no_sample_is_too_long_for_may_change(
     ended = worker.call(trained, (*GO_ON, "--set", f"data.long_samples={choice}"))
     assert ended.exit_code == 0, ended.stderr
     assert "trained: continues after 3 iterations" in ended.stdout
-
-
-def test_an_option_that_did_not_exist_yet_had_the_familys_own_value(
-    worker: Worker, trained: Path
-) -> None:
-    def forget(fields: Fields) -> None:
-        del fields["facts"]["model.norm_epsilon"]
-
-    rewrite(trained / ONLY / "checkpoint.json", forget)
-    words = "was written with model.norm_epsilon = 1e-05, but now it is 0.5; restore"
-    assert_refused(worker, trained, (*GO_ON, "--set", "model.norm_epsilon=0.5"), words)
-    assert worker.call(trained, GO_ON).exit_code == 0
-
-
-LONG = ("--set", "data.max_tokens=16")
-
-
-def test_what_becomes_of_samples_that_are_too_long_may_not(worker: Worker, folder: Path) -> None:
-    as_before = (*TRAIN, *LONG, "--set", "data.long_samples=cut_targets")
-    assert worker.call(folder, as_before).exit_code == 0
-    rewrite(folder / ONLY / "checkpoint.json", forget_the_choice)
-    words = "was written with data.long_samples = 'cut_targets', but now it is 'drop'; restore"
-    assert_refused(worker, folder, (*GO_ON, *LONG, "--set", "data.long_samples=drop"), words)
-    more = (*as_before, "--set", "training.iterations=4")
-    assert worker.call(folder, more).exit_code == 0
