@@ -13,7 +13,7 @@ namespace dynapipe {
 /// Simulated passes after which no price is tried that is less promising, no limit on the memory
 /// that windows keep, no variant of the best cut, no exact split and no mode alone. Plans of that
 /// many passes have so many windows that variants hardly differ.
-inline constexpr std::size_t kMaxEffort = 5'000'000;
+inline constexpr std::size_t kMaxEffort = 10'000'000;
 /// Windows times stages of the plans that were refined, after which no further one is.
 inline constexpr std::size_t kMaxToRefine = 1'000;
 
