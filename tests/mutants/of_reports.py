@@ -6,7 +6,7 @@ SHARES = ("tests/report/test_work_shares.py",)
 TIMES = ("tests/report/test_time_use.py",)
 GAIN = ("tests/report/test_gain.py",)
 COMPARISON = ("tests/report/test_comparison.py",)
-OUTLIER = ("tests/planner/schedule/test_outlier.py",)
+OUTLIER = ("tests/planner/schedule/test_lower_bound.py",)
 LINES = ("tests/report/test_lines_file.py",)
 LINES_OF_RUNS = ("tests/report/test_run_folder.py",)
 LOG = ("tests/experiment/run/test_run_log.py",)
@@ -78,22 +78,14 @@ REPORTS = (
     Mutant("report/comparison.py", 'setting.get("planner.cost.kind") == "profiled" and run', "run",
            "estimated costs make a run look disturbed", COMPARISON),
     # outliers
-    Mutant("planner/schedule/outlier.py", "self.chain_ms - self.busy_ms", "self.chain_ms",
-           "the time that ranks are busy anyway counts as added", OUTLIER),
-    Mutant("planner/schedule/outlier.py", "np.mean([timeline", "np.max([timeline",
+    Mutant("planner/schedule/lower_bound.py", "trip_ms - float(np.mean(", "float(np.mean(",
+           "the time that ranks are busy counts as added", OUTLIER),
+    Mutant("planner/schedule/lower_bound.py", "np.mean([timeline.busy", "np.max([timeline.busy",
            "the busiest rank stands for all", OUTLIER),
-    Mutant("planner/schedule/outlier.py", "works_ms[:, index].argmin()",
-           "works_ms[:, index].argmax()", "a sample runs in its slowest mode", OUTLIER),
-    Mutant("planner/schedule/outlier.py", "<= outlier.added_ms < np.inf", "<= outlier.added_ms",
-           "a sample that was not measured adds all time", OUTLIER),
-    Mutant("planner/schedule/outlier.py",
-           "sorted({m.layout for pipeline in pipelines for m in pipeline.microbatches})", "[1, 2]",
-           "costs of layouts that no plan has", OUTLIER),
-    Mutant("planner/schedule/outlier.py", "0.0).argmax()", "0.0).argmin()",
+    Mutant("planner/schedule/lower_bound.py", "if least_ms <= added_ms < np.inf",
+           "if least_ms <= added_ms", "a sample that was not measured adds all time", OUTLIER),
+    Mutant("planner/schedule/lower_bound.py", "longest = max(samples", "longest = min(samples",
            "the shortest sample is the outlier", OUTLIER),
-    Mutant("planner/schedule/outlier.py", "tuple(PassKind) if splits else",
-           "(PassKind.FORWARD, PassKind.BACKWARD) if splits else",
-           "its backward passes are whole where others are split", OUTLIER),
     Mutant("experiment/run/iteration.py",
            "if plan.stage == 0 and is_first_shard else ()",
            "if plan.stage == 0 else ()", "every shard counts its stage's micro-batches", NUMBERS),
@@ -123,7 +115,7 @@ REPORTS = (
            "a loss that is no number cannot be read", LINES),
     Mutant("report/records.py", "self.longest_trip_ms / self.predicted_ms",
            "self.longest_trip_ms / self.last_pass_ms", "a share of another time", NUMBERS),
-    Mutant("experiment/run/iteration.py", "longest_trip_ms=planning.longest_trip_ms,", "",
+    Mutant("experiment/run/iteration.py", "planning.trip.trip_ms if planning.trip else 0.0", "0.0",
            "the longest trip is not told", NUMBERS),
     Mutant("report/run_folder.py", "folder._evaluations.cut(n_done + 1)",
            "folder._evaluations.cut(n_done)", "the evaluation of the checkpoint is forgotten",

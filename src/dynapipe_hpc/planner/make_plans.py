@@ -30,9 +30,13 @@ from dynapipe_hpc.planner.from_config import (
     evaluation_chooser,
     schedule_rules,
 )
-from dynapipe_hpc.planner.schedule.lower_bound import LowerBound, longest_trip_ms, lower_bound
+from dynapipe_hpc.planner.schedule.lower_bound import (
+    LongestTrip,
+    LowerBound,
+    longest_trip,
+    lower_bound,
+)
 from dynapipe_hpc.planner.schedule.may_split import may_split
-from dynapipe_hpc.planner.schedule.outlier import Outlier, find_outlier
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
@@ -148,15 +152,6 @@ class Planner:
         check_plans(plans)
         return plans
 
-    def outlier(self, choice: Choice, samples: Sequence[Sample]) -> Outlier | None:
-        """The sample that alone makes the iteration longer, if there is one; see `find_outlier`.
-
-        Args:
-            choice: A choice of this planner for the samples.
-            samples: Global batch, in any order.
-        """
-        return find_outlier(choice.pipelines, samples, self.cost, self.cluster.link)
-
     def lower_bound(self, choice: Choice, samples: Sequence[Sample]) -> LowerBound:
         """Lower bound of the time of plans like the chosen one, see `lower_bound.lower_bound`.
 
@@ -167,10 +162,10 @@ class Planner:
         cost, splits = self.cost.monotone, self.split_backward
         return lower_bound(choice.pipelines, samples, cost, self.cluster, may_split=splits)
 
-    def longest_trip_ms(self, choice: Choice, samples: Sequence[Sample]) -> float:
-        """Round trip of the longest sample of the choice, see `lower_bound.longest_trip_ms`."""
+    def longest_trip(self, choice: Choice, samples: Sequence[Sample]) -> LongestTrip:
+        """The longest sample of the choice and its round trip, see `LongestTrip`."""
         cost, splits = self.cost.monotone, self.split_backward
-        return longest_trip_ms(choice.pipelines, samples, cost, self.cluster, may_split=splits)
+        return longest_trip(choice.pipelines, samples, cost, self.cluster, may_split=splits)
 
 
 def rank_plans(

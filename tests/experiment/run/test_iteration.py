@@ -21,7 +21,7 @@ from dynapipe_hpc.experiment.run.iteration import (
 )
 from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.planner.schedule.outlier import Outlier
+from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip
 from dynapipe_hpc.report.records import Over
 
 SAMPLES = [Sample(4, 9, 1), Sample(2, 8, 8), Sample(7, 3, 3)]
@@ -59,10 +59,9 @@ def test_only_the_first_shard_of_a_stage_counts_what_is_added_up() -> None:
 
 
 def test_numbers_have_the_sample_that_alone_lengthens_the_iteration() -> None:
-    outlier = Outlier(2, 1600, chain_ms=280.0, busy_ms=100.0)
-    facts = PlanningFacts(5.0, 26.0, outlier)
+    facts = PlanningFacts(5.0, LongestTrip(Sample(2, 1599, 1), 26.0, 18.0))
     planned = IterationResult.from_rank(replace(executions()[0], planning=facts))
-    assert (planned.outlier_sample, planned.outlier_tokens, planned.outlier_ms) == (2, 1600, 180)
+    assert (planned.outlier_sample, planned.outlier_tokens, planned.outlier_ms) == (2, 1600, 18)
     assert planned.longest_trip_share == 26 / PREDICTED_MS
 
 

@@ -12,6 +12,7 @@ from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import linear_cost
 from tests.examples.local_plan_store import LocalPlanStore
 
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead, PlanningFacts
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import decode
@@ -19,6 +20,7 @@ from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=1_000_000)
@@ -31,7 +33,7 @@ Made = tuple[Sequence[RankPlan], PlanningFacts]
 
 def make_plans(iteration: int) -> Made:
     return PLANNER.make_plans(iteration, samples_of([10, 20, 30])), PlanningFacts(
-        longest_trip_ms=7.0
+        trip=LongestTrip(Sample(0, 9, 1), 7.0, 0.0)
     )
 
 

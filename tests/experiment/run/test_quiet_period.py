@@ -97,8 +97,7 @@ def test_no_plan_is_begun_in_a_quiet_period(long: QuietPeriod) -> None:
     planner = SimpleNamespace(
         choose=lambda samples: planned.append(f"chosen for {samples}"),
         write=write,
-        outlier=lambda *_: None,
-        longest_trip_ms=lambda *_: 1.0,
+        longest_trip=lambda *_: None,
     )
     experiment = SimpleNamespace(config=tiny_experiment(), sampler=Samples(), planner=planner)
     plans = plans_of(cast(Any, experiment), long)

@@ -29,7 +29,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
 )
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
-from dynapipe_hpc.planner.schedule.lower_bound import lower_bound
+from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip, longest_trip, lower_bound
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.update import iteration_ms
 
@@ -372,6 +372,41 @@ def test_one_sample_takes_as_long_as_the_bound(weights_ms: tuple[float, ...]) ->
     bound = lower_bound([pipeline], samples, cost, cluster, may_split=False)
     assert bound.iteration_ms == pytest.approx(iteration_ms([pipeline.timeline], cost))
     assert bound.longest_trip_ms == pytest.approx(pipeline.timeline.makespan_ms)
+
+
+# A token takes 0.02, 0.04 and 0.01 ms on the stages, half of it forward, and a byte per boundary.
+TOKEN_MS = (0.02, 0.04, 0.01)
+LINKED = Cluster(
+    n_stages=3, device_memory_bytes=10_000_000, link=Link(latency_ms=0.5, bytes_per_ms=800.0)
+)
+
+
+def trip_of(*lengths: int, longest_row: int = 10_000) -> LongestTrip:
+    """In a plan of one micro-batch for each of these numbers of tokens."""
+    cost = linear_cost((0.0,) * 3, TOKEN_MS, recomputes=True)
+    rows = [PaddedRows((i,), tokens) for i, tokens in enumerate(lengths)]
+    pipeline = schedule_pipeline(rows, cost, LINKED, [adaptive])
+    known = linear_cost((0.0,) * 3, TOKEN_MS, recomputes=True, longest_row=longest_row)
+    return longest_trip([pipeline], samples_of(lengths), known, LINKED, may_split=False)
+
+
+def test_a_long_sample_adds_what_its_trip_takes_beyond_the_time_that_ranks_are_busy() -> None:
+    trip = trip_of(64, 800, 64)
+    # Through three stages forward and backward in its fastest mode, over two boundaries each way.
+    assert trip.trip_ms == pytest.approx(800 * sum(TOKEN_MS) + 4 * (0.5 + 800 / 800))
+    assert trip.added_ms == pytest.approx(trip.trip_ms - 928 * sum(TOKEN_MS) / 3)
+    assert trip.sample.sample_id == 1
+
+
+def test_in_a_batch_with_work_for_all_ranks_no_sample_adds_any() -> None:
+    assert trip_of(*[64] * 12).added_ms == 0
+    # n of a length keep the average of three ranks busy for n / 3 of the time that one takes alone.
+    assert trip_of(*[800] * 5).added_ms == 0
+    assert trip_of(800, 800).added_ms > 0
+
+
+def test_a_sample_that_was_not_measured_alone_adds_none() -> None:
+    assert trip_of(800, 96, longest_row=100).added_ms == 0
 
 
 def cluster_of(memory_bytes: int) -> Cluster:

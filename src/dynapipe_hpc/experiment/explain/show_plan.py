@@ -27,9 +27,8 @@ from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import name_of
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.planner.schedule.lower_bound import LowerBound
+from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip, LowerBound
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
-from dynapipe_hpc.planner.schedule.outlier import Outlier
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 from dynapipe_hpc.report.run_folder import write_atomically
@@ -231,7 +230,7 @@ def _explanation(
     if halves := describe_halves(experiment.costs, experiment.config):
         yield f"halves of backward passes: {halves}"
     yield from explain_choice(choice)
-    yield explain_outlier(planner.outlier(choice, samples))
+    yield explain_outlier(planner.longest_trip(choice, samples))
     yield explain_gain(choice, planner.cost, planner.cluster)
 
 
@@ -342,11 +341,11 @@ def explain_gain(choice: Choice, cost: CostModel, cluster: Cluster) -> str:
     )
 
 
-def explain_outlier(outlier: Outlier | None) -> str:
-    if outlier is None:
+def explain_outlier(trip: LongestTrip) -> str:
+    if not trip.added_ms:
         return "outliers: no sample alone makes the iteration longer"
     return (
-        f"outliers: sample {outlier.sample_id} ({outlier.tokens:,} tokens) adds "
-        f"{outlier.added_ms:,.1f} ms: its passes alone take {outlier.chain_ms:,.1f} ms, while the "
-        f"average rank is busy for {outlier.busy_ms:,.1f} ms"
+        f"outliers: sample {trip.sample.sample_id} ({trip.sample.tokens:,} tokens) adds "
+        f"{trip.added_ms:,.1f} ms: its trip through the stages takes {trip.trip_ms:,.1f} ms, and "
+        f"the average rank is busy for {trip.trip_ms - trip.added_ms:,.1f} ms"
     )

@@ -85,6 +85,7 @@ class IterationResult(IterationNumbers):
         are_passes = plan.instructions.are_passes
         starts_ms, ends_ms = np.array(trace.start_ms), np.array(trace.end_ms)
         counted = plan.microbatches if plan.stage == 0 and is_first_shard else ()
+        outlier = planning.trip if planning.trip and planning.trip.added_ms else None
         return cls(
             iteration=trace.iteration,
             loss=trace.loss if is_first_shard else 0.0,
@@ -100,10 +101,10 @@ class IterationResult(IterationNumbers):
             waited_ms=executed.taken.waited_ms,
             planning_ms=planning.cpu_ms,
             plans_ahead=executed.taken.plans_ahead,
-            longest_trip_ms=planning.longest_trip_ms,
-            outlier_sample=planning.outlier.sample_id if planning.outlier else -1,
-            outlier_tokens=planning.outlier.tokens if planning.outlier else 0,
-            outlier_ms=planning.outlier.added_ms if planning.outlier else 0.0,
+            longest_trip_ms=planning.trip.trip_ms if planning.trip else 0.0,
+            outlier_sample=outlier.sample.sample_id if outlier else -1,
+            outlier_tokens=outlier.sample.tokens if outlier else 0,
+            outlier_ms=outlier.added_ms if outlier else 0.0,
             passes_ms=float((ends_ms - starts_ms)[are_passes].sum()),
             last_pass_ms=float(ends_ms[are_passes].max(initial=0.0)),
             preferences=tuple(each * is_first_shard for each in trace.preferences),

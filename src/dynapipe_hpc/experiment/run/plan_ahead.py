@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.planner.schedule.outlier import Outlier
+from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip
 from dynapipe_hpc.store.plan_store import PlanStore, PlanStoreTimeoutError
 
 T = TypeVar("T")
@@ -50,14 +50,13 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PlanningFacts:
-    """CPU time of planning an iteration, predicted trip of its longest sample, and its outlier.
+    """CPU time of planning an iteration, and the trip of its longest sample.
 
-    Another rank than the one that has planned it knows none of these.
+    Another rank than the one that has planned it knows neither.
     """
 
     cpu_ms: float = 0.0
-    longest_trip_ms: float = 0.0
-    outlier: Outlier | None = None
+    trip: LongestTrip | None = None
 
 
 class PlanAhead:

@@ -139,10 +139,7 @@ class Plans:
         self.quiet_period.wait()
         samples = self._experiment.sampler.iteration(iteration)
         choice = planner.choose(samples)
-        facts = PlanningFacts(
-            longest_trip_ms=planner.longest_trip_ms(choice, samples),
-            outlier=planner.outlier(choice, samples),
-        )
+        facts = PlanningFacts(trip=planner.longest_trip(choice, samples))
         return planner.write(iteration, choice), facts
 
     def _put_ahead(self, iteration: int, n_ready: int | None) -> bool:

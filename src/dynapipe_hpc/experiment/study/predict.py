@@ -202,7 +202,7 @@ def plan_once(planner: Planner, method: str, iteration: int, samples: Sequence[S
     except InputError as error:
         result = " ".join(str(error).split())
     planning_ms = 1e3 * (time.thread_time() - started_s)
-    trip_ms = 0.0 if isinstance(result, str) else planner.longest_trip_ms(result, samples)
+    trip_ms = 0.0 if isinstance(result, str) else planner.longest_trip(result, samples).trip_ms
     record = _record(method, iteration, samples, result)
     return Planned(replace(record, longest_trip_ms=trip_ms), planning_ms)
 

@@ -16,7 +16,7 @@ from dynapipe_hpc.planner.batch.row_length import padded, row_lengths, tokens_of
 from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, StageCosts
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
-from dynapipe_hpc.planner.schedule.update import extra_reduce_ms
+from dynapipe_hpc.planner.schedule.update import extra_reduce_ms, iteration_ms
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,6 +98,22 @@ N_PRICES = 65
 """Prices of a pair of tokens that are tried."""
 
 
+OUTLIER_SHARE = 0.05
+"""Least part of an iteration's time that an outlier adds."""
+
+
+class LongestTrip(NamedTuple):
+    """The longest sample, and its round trip through the stages.
+
+    `added_ms`: Time by which that is longer than the average rank is busy, if it makes the sample
+    an outlier, else 0.
+    """
+
+    sample: Sample
+    trip_ms: float
+    added_ms: float
+
+
 class LowerBound(NamedTuple):
     """Times that no plan of a kind can beat.
 
@@ -147,6 +163,24 @@ def lower_bound(
     busiest_ms = max(work.busiest_ms(extra_reduce_ms(cost), sliced=sliced) for work in works)
     makespan_ms = busiest_ms if sliced else max(busiest_ms, trip_ms)
     return LowerBound(makespan_ms + float(cost.reduce_ms.min()) + cost.step_ms, trip_ms)
+
+
+def longest_trip(
+    pipelines: Sequence[Pipeline],
+    samples: Sequence[Sample],
+    cost: CostModel,
+    cluster: Cluster,
+    *,
+    may_split: bool,
+) -> LongestTrip:
+    """The trip of the longest sample in plans of the same kind, see `lower_bound`."""
+    trip_ms = longest_trip_ms(pipelines, samples, cost, cluster, may_split=may_split)
+    timelines = [pipeline.timeline for pipeline in pipelines]
+    added_ms = trip_ms - float(np.mean([timeline.busy_ms for timeline in timelines]))
+    least_ms = OUTLIER_SHARE * iteration_ms(timelines, cost)
+    longest = max(samples, key=lambda sample: sample.attention_pairs)
+    # Infinite where no sample was measured alone: the plan has longer rows only.
+    return LongestTrip(longest, trip_ms, added_ms if least_ms <= added_ms < np.inf else 0.0)
 
 
 def longest_trip_ms(
