@@ -37,7 +37,7 @@ def plan_iteration(
     *,
     placement: Placement | None = None,
     batch: DynamicConfig = PADDED,
-    effort: int = 200_000,
+    effort: int = 100_000,
 ) -> list[RankPlan]:
     """Checked plans of all ranks for one iteration over samples of the given lengths.
 
