@@ -3,11 +3,10 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count, pairwise
 from pathlib import Path
 from random import Random
-from typing import TypedDict, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.errors import InputError
@@ -83,20 +82,6 @@ def sort_words(rng: Random, n_bytes: int) -> Text:
     return f"Sort: {' '.join(words)}", " ".join(sorted(words))
 
 
-def reverse_words(rng: Random, n_bytes: int) -> Text:
-    """Words to write in reverse order."""
-    words = fill(n_bytes - len("Turn round: "), draws(rng, COLOURS), lambda w: 2 * len(w) + 2)
-    return f"Turn round: {' '.join(words)}", " ".join(reversed(words))
-
-
-def copy_with_edits(rng: Random, n_bytes: int) -> Text:
-    """Words to copy, with one word replaced wherever it occurs."""
-    old, new = rng.sample(THINGS, 2)
-    prompt = f"Copy with {new} for {old}: "
-    words = fill(n_bytes - len(prompt), draws(rng, (old, *THINGS[:6])), lambda w: 2 * len(w) + 2)
-    return prompt + " ".join(words), " ".join(new if word == old else word for word in words)
-
-
 def count_words(rng: Random, n_bytes: int) -> Text:
     """Words to count: how often one of them occurs."""
     chosen = rng.sample(ANIMALS, 3)
@@ -105,43 +90,7 @@ def count_words(rng: Random, n_bytes: int) -> Text:
     return prompt + " ".join(words), str(words.count(chosen[0]))
 
 
-def judge_entailment(rng: Random, n_bytes: int) -> Text:
-    """Statements, and whether they imply another statement, deny it or leave it open."""
-    owners = rng.sample(NAMES, len(NAMES))
-    asked_colour, asked_thing = rng.choice(COLOURS), rng.choice(THINGS)
-    question = f"So {owners[0]} has a {asked_colour} {asked_thing}?"
-    statements = fill(
-        n_bytes - len(question) - len("unknown"),
-        (f"{name} has a {rng.choice(COLOURS)} {rng.choice(THINGS)}." for name in owners[1:]),
-        cost=lambda statement: len(statement) + 1,
-    )
-    answer = rng.choice(("yes", "no", "unknown"))
-    if answer != "unknown":
-        others = [colour for colour in COLOURS if colour != asked_colour]
-        colour = asked_colour if answer == "yes" else rng.choice(others)
-        verb = "has" if answer == "yes" else "has only"
-        fact = f"{owners[0]} {verb} a {colour} {asked_thing}."
-        statements[rng.randrange(len(statements))] = fact
-    return f"{' '.join(statements)} {question}", answer
-
-
 HEADLINE_EVERY = 6
-
-
-def talk(rng: Random, n_bytes: int) -> Text:
-    """A conversation in a shop; the target is what was bought."""
-    customer, clerk = rng.sample(NAMES, 2)
-    ending = f"{customer}: What do I have now?\n{clerk}:"
-
-    def turn(item: str) -> str:
-        return f"{customer}: I take a {item}.\n{clerk}: Yes, a {item}.\n"
-
-    items = fill(
-        n_bytes - len(ending) - len("You have: ."),
-        (f"{rng.choice(COLOURS)} {rng.choice(THINGS)}" for _ in count()),
-        cost=lambda item: len(turn(item)) + len(f"{item}, "),
-    )
-    return "".join(map(turn, items)) + ending, f"You have: {', '.join(items)}."
 
 
 def extract(rng: Random, n_bytes: int) -> Text:
@@ -195,65 +144,30 @@ def _report(rng: Random) -> Iterator[tuple[bool, str]]:
             yield False, f"There a {rng.choice(COLOURS)} {animal} {SOUNDS[animal]}."
 
 
-class DemoTurn(TypedDict):
-    """A turn of a conversation."""
-
-    role: str
-    content: str
-
-
-class Chat(TypedDict):
-    """A conversation."""
-
-    messages: list[DemoTurn]
-    task: str
-
-
-CHAT = "chat"
-"""Name of the task that all conversations are of."""
+CHAT, PREFERENCE = "chat", "preference"
+"""Names of the tasks that all conversations and all preference pairs are of."""
 CHAT_SYSTEM = "Answer in a few words."
-HAVE_SYSTEM = 0.5
 MAX_CHAT_TURNS = 3
 TURN_BYTES = 8, 96
 """Range of the length that a turn aims at."""
-CHAT_TASKS = (
-    answer_question,
-    answer_question,
-    calculate,
-    sort_words,
-    count_words,
-)
+CHAT_TASKS = (answer_question, answer_question, calculate, sort_words, count_words)
 """Subjects of the turns of a conversation; questions are twice as frequent."""
 
 
-def demo_chats(n_samples: int, seed: int) -> Iterator[Chat]:
+def demo_chats(n_samples: int, seed: int) -> Iterator[dict[str, Any]]:
     """Makes conversations; each depends on its number and `seed` alone."""
     for i in range(n_samples):
         rng = Random(f"chat {seed}/{i}")  # noqa: S311 (not a secret)
-        messages: list[DemoTurn] = []
-        if rng.random() < HAVE_SYSTEM:
-            messages.append({"role": "system", "content": CHAT_SYSTEM})
+        has_system = rng.random() < 1 / 2
+        messages = [{"role": "system", "content": CHAT_SYSTEM}] if has_system else []
         for _ in range(rng.randint(1, MAX_CHAT_TURNS)):
-            turn = rng.choice(CHAT_TASKS)(rng, rng.randint(*TURN_BYTES))
-            for role, content in zip(("user", "assistant"), turn, strict=True):
-                messages.append({"role": role, "content": content})
+            question, answer = rng.choice(CHAT_TASKS)(rng, rng.randint(*TURN_BYTES))
+            messages.append({"role": "user", "content": question})
+            messages.append({"role": "assistant", "content": answer})
         yield {"messages": messages, "task": CHAT}
 
 
-PREFERENCE = "preference"
-"""Name of the task that all pairs are of."""
-
-
-class Preference(TypedDict):
-    """Messages of a prompt, and two answers, of one message each."""
-
-    prompt: list[DemoTurn]
-    chosen: list[DemoTurn]
-    rejected: list[DemoTurn]
-    task: str
-
-
-def demo_preferences(n_samples: int, seed: int) -> Iterator[Preference]:
+def demo_preferences(n_samples: int, seed: int) -> Iterator[dict[str, Any]]:
     """Makes pairs; each depends on its number and `seed` alone.
 
     The prompt and the right answer are a conversation; the wrong answer is one to another question.
@@ -264,7 +178,7 @@ def demo_preferences(n_samples: int, seed: int) -> Iterator[Preference]:
         wrong = right["content"]
         while wrong == right["content"]:
             _, wrong = rng.choice(CHAT_TASKS)(rng, rng.randint(*TURN_BYTES))
-        rejected: DemoTurn = {"role": right["role"], "content": wrong}
+        rejected = {"role": right["role"], "content": wrong}
         yield {"prompt": prompt, "chosen": [right], "rejected": [rejected], "task": PREFERENCE}
 
 
@@ -276,8 +190,7 @@ SLACK_BYTES = 64
 MIN_MAX_BYTES = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(NamedTuple):
     """Tasks of one kind.
 
     `shortest`: Least length that is asked of it, in bytes. `longest`: Length in bytes from which it
@@ -287,19 +200,15 @@ class Family:
     name: str
     shortest: float
     longest: float
-    make: Callable[[Random, int], tuple[str, str]]
+    make: Callable[[Random, int], Text]
 
 
 FAMILIES = (
     Family("question", 0, 64, answer_question),
     Family("arithmetic", 0, 300, calculate),
     Family("sorting", 32, 300, sort_words),
-    Family("reversing", 32, 300, reverse_words),
     Family("counting", 32, 400, count_words),
-    Family("copying", 64, 400, copy_with_edits),
-    Family("entailment", 64, 400, judge_entailment),
     Family("finding", 64, 1000, find_place),
-    Family("dialogue", 200, 1500, talk),
     Family("extraction", 200, math.inf, extract),
     Family("summary", 200, math.inf, summarise),
 )
@@ -310,16 +219,15 @@ MAX_LINE_BYTES = 1 << 20
 def _is_demo_corpus(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            first = json.loads(file.readline(MAX_LINE_BYTES))
+            match json.loads(file.readline(MAX_LINE_BYTES)):
+                case {"inputs": _, "targets": _, "task": task, **others}:
+                    return not others and task in FAMILY_NAMES
+                case {"messages": _, "task": task, **others}:
+                    return not others and task == CHAT
+                case {"prompt": _, "chosen": _, "rejected": _, "task": task, **others}:
+                    return not others and task == PREFERENCE
     except (OSError, ValueError, RecursionError):
-        return False
-    match first:
-        case {"inputs": _, "targets": _, "task": name, **others}:
-            return not others and name in FAMILY_NAMES
-        case {"messages": _, "task": name, **others}:
-            return not others and name == CHAT
-        case {"prompt": _, "chosen": _, "rejected": _, "task": name, **others}:
-            return not others and name == PREFERENCE
+        pass
     return False
 
 
@@ -349,12 +257,10 @@ def write_demo_corpus(
     chat: bool = False,
     preferences: bool = False,
 ) -> None:
-    """Writes samples as JSONL; the file appears when it is complete.
+    """Writes samples as JSONL, or conversations, or such with two last answers, all of them short.
 
-    `path`: The file, replaced if it exists. `seed`: Seed of the corpus; each seed gives another
-    one. `max_bytes`: Longest sample, in bytes of input, target and end of sequence. `chat`: Whether
-    to write conversations instead of tasks; all of these are short. `preferences`: Whether to write
-    conversations with two last answers.
+    `path`: The file, replaced if it exists; it appears when it is complete. `max_bytes`: Longest
+    sample, in bytes of input, target and end of sequence.
     """
     if n_samples < 1:
         raise InputError(f"--samples {n_samples}: must be at least 1")
