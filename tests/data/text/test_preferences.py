@@ -267,7 +267,7 @@ def test_answers_that_do_not_go_on_from_their_prompt_are_refused() -> None:
             {**BOTH, "rejected": [assistant("x"), user("y")]},
             CHATS,
             CHATML,
-            "'rejected' does not end with a trained message of the assistant",
+            "'rejected' does not end with a message of the assistant",
         ),
         (
             {"chosen": [user("p"), assistant("a")], "rejected": [user("q"), assistant("b")]},

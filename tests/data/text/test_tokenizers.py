@@ -157,9 +157,9 @@ def test_text_makes_the_end_of_text_only_if_asked(tmp_path: Path, form: str) -> 
 def test_answers_make_the_end_of_text_only_if_asked(tmp_path: Path) -> None:
     paths = FORMS["one file"](tmp_path)
     plain = [VOCABULARY[letter] for letter in "ba</s>b"]
-    assert encode_answers([("b", "a</s>b")], load(paths)) == [([*plain, 7], 1)]
+    assert encode_answers([("b", "a</s>b")], load(paths)) == [([*plain, 7], [(1, len(plain) + 1)])]
     asked = load(paths, special_tokens=True)
-    assert encode_answers([("b", "a</s>b")], asked) == [([5, 4, 7, 5, 7], 1)]
+    assert encode_answers([("b", "a</s>b")], asked) == [([5, 4, 7, 5, 7], [(1, 5)])]
 
 
 def byte_level(path: Path) -> Path:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.text.chat_template import ChatText, RefusalError, Rendered
-from dynapipe_hpc.data.text.conversation import Conversation
+from dynapipe_hpc.data.text.conversation import Conversation, n_shared
 from dynapipe_hpc.data.text.messages import ASSISTANT
 
 _PROBE = "\ue000"
@@ -23,14 +23,6 @@ class TurnStart(NamedTuple):
 
     position: int
     unasked: str
-
-
-def n_shared(one: str, other: str) -> int:
-    """Number of characters that two texts begin with in common."""
-    if other.startswith(one):
-        return len(one)
-    n = min(len(one), len(other))
-    return next((i for i in range(n) if one[i] != other[i]), n)
 
 
 def stays(text: str, longer: str) -> bool:

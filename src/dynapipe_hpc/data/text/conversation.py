@@ -1,6 +1,6 @@
 """Conversations: what a record of messages holds, whatever format it is written in."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,6 +44,33 @@ class Conversation:
     def all_values(self) -> list[Any]:
         """Everything that a template may write."""
         return [self.messages, self.tools, dict(self.values)]
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A prompt, which may be empty, and its answer, or both answers of a preference pair."""
+
+    prompt: str
+    answers: tuple[str, ...]
+    context: Conversation
+
+    def as_conversations(self) -> tuple[Conversation, ...]:
+        """The same as messages of the user, unless there is no prompt, and of the assistant."""
+        before = self.context.messages
+        both = (question_and_answer(self.prompt, answer) for answer in self.answers)
+        return tuple(replace(self.context, messages=[*before, *messages]) for messages in both)
+
+
+Content = Texts | tuple[Conversation, ...]
+"""Texts or conversations of a record; a preference pair has two answers, or two conversations."""
+
+
+def n_shared(one: Sequence[object], other: Sequence[object]) -> int:
+    """Number of messages, characters or tokens that both begin with."""
+    if other[: len(one)] == one:
+        return len(one)
+    both = zip(one, other, strict=False)
+    return next((i for i, (a, b) in enumerate(both) if a != b), min(len(one), len(other)))
 
 
 def conversation_from(record: Mapping[str, Any], prompt: str, completion: str) -> Conversation:

@@ -4,7 +4,6 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError, quoted
@@ -12,9 +11,10 @@ from dynapipe_hpc.data.text.conversation import (
     CONVERSATIONS,
     SYSTEM,
     Conversation,
+    Texts,
     context_of,
     conversation_from,
-    question_and_answer,
+    n_shared,
 )
 from dynapipe_hpc.data.text.known_fields import check_known_fields
 from dynapipe_hpc.data.text.messages import ASSISTANT, KNOWN_ROLES, REASONING, Fields
@@ -37,41 +37,6 @@ _SCORE, _RESPONSE = "overall_score", "response"
 _PRINTED_MESSAGES = re.compile(r"\s*(array\()?(\{'messages': )?\[\{'(role|from|content|value)': ")
 _LIKE_PROMPTS = ("question", "query", "input")
 """Fields in which other data sets have the prompt, without which answers mean something else."""
-
-
-@dataclass(frozen=True, slots=True)
-class TextPreference:
-    """A prompt and two answers as texts; the prompt may be empty."""
-
-    prompt: str
-    chosen: str
-    rejected: str
-    context: Conversation
-
-    def as_chats(self) -> "ChatPreference":
-        """The same as messages of the user, unless the prompt is empty, and of the assistant."""
-        chosen, rejected = (
-            replace(
-                self.context,
-                messages=[*self.context.messages, *question_and_answer(self.prompt, answer)],
-            )
-            for answer in (self.chosen, self.rejected)
-        )
-        return ChatPreference(chosen, rejected)
-
-
-@dataclass(frozen=True, slots=True)
-class ChatPreference:
-    """Two conversations that begin alike, and differ from a message of the assistant on."""
-
-    chosen: Conversation
-    rejected: Conversation
-
-    @property
-    def n_shared(self) -> int:
-        """Number of messages that both begin with: the prompt."""
-        both = list(zip(self.chosen.messages, self.rejected.messages, strict=False))
-        return next((k for k, (one, other) in enumerate(both) if one != other), len(both))
 
 
 def with_usual_names(record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -118,7 +83,7 @@ def are_messages(record: Mapping[str, Any]) -> bool:
     )
 
 
-def text_preference(record: Mapping[str, Any]) -> TextPreference:
+def text_preference(record: Mapping[str, Any]) -> Texts:
     """The pair of texts in a record.
 
     Its prompt is `prompt`, or an instruction as Alpaca has it, or else what both answers begin
@@ -144,10 +109,10 @@ def text_preference(record: Mapping[str, Any]) -> TextPreference:
     for name, answer in zip(ANSWERS, (chosen, rejected), strict=True):
         if not answer:
             raise InputError(f"field '{name}' has no text after the prompt")
-    return TextPreference(prompt, chosen, rejected, context_of(record))
+    return Texts(prompt, (chosen, rejected), context_of(record))
 
 
-def chat_preference(record: Mapping[str, Any]) -> ChatPreference:
+def chat_preference(record: Mapping[str, Any]) -> tuple[Conversation, ...]:
     """The pair of conversations in a record.
 
     The messages before the answers are the first of both answers, or in `prompt`, or else in
@@ -157,48 +122,46 @@ def chat_preference(record: Mapping[str, Any]) -> ChatPreference:
     before = _messages_before(record)
     if before in [record[name] for name in ANSWERS]:  # `messages` that repeat an answer
         before = []
-    chats = [_chat(record, name, before) for name in ANSWERS]
+    chats = tuple(_chat(record, name, before) for name in ANSWERS)
     chosen, rejected = (chat.messages for chat in chats)
-    for name, chat in zip(ANSWERS, chats, strict=True):
-        last = len(chat.messages) - 1
-        if chat.messages[last]["role"] != ASSISTANT or last in chat.untrained:
-            raise InputError(f"field '{name}' does not end with a trained message of the assistant")
-        if not any(chat.messages[last].get(key) for key in ("content", "tool_calls", *REASONING)):
-            raise InputError(f"field '{name}' ends with a message without text")
     if chosen == rejected:
         raise InputError(_SAME)
-    pair = ChatPreference(*chats)
-    n_shared = pair.n_shared
-    if n_shared in (len(chosen), len(rejected)):
+    n_before = n_shared(chosen, rejected)
+    if n_before in (len(chosen), len(rejected)):
         raise InputError("fields 'chosen' and 'rejected' begin alike, and one of them ends there")
     for name, chat in zip(ANSWERS, chats, strict=True):
-        _check_answer(name, chat, n_shared)
-    if all(message["role"] == SYSTEM for message in chosen[:n_shared]):
+        _check_answer(name, chat, n_before)
+    if all(message["role"] == SYSTEM for message in chosen[:n_before]):
         raise InputError(
             f"there is no message that is answered (found {listed(record)}); a field of messages, "
             "or of a text, is named 'prompt'"
         )
-    if chosen[n_shared - 1]["role"] == ASSISTANT:
+    if chosen[n_before - 1]["role"] == ASSISTANT:
         raise InputError(
             "the message before the answers is from the assistant, which an answer cannot "
             "continue; leave it out, or put it into both answers"
         )
-    return pair
+    return chats
 
 
-def _check_answer(name: str, chat: Conversation, n_shared: int) -> None:
+def _check_answer(name: str, chat: Conversation, n_before: int) -> None:
     """Refuses messages after the prompt that are no answer."""
-    if (role := chat.messages[n_shared]["role"]) != ASSISTANT:
+    answer = chat.messages[n_before:]
+    if (role := answer[0]["role"]) != ASSISTANT:
         raise InputError(
-            f"fields 'chosen' and 'rejected' differ from messages[{n_shared}] on, which '{name}' "
+            f"fields 'chosen' and 'rejected' differ from messages[{n_before}] on, which '{name}' "
             f"has from {quoted(role)}; both answers begin with a message of the assistant, after "
             "the same messages"
         )
-    if any(k >= n_shared for k in chat.untrained):
+    if answer[-1]["role"] != ASSISTANT:
+        raise InputError(f"field '{name}' does not end with a message of the assistant")
+    if any(k >= n_before for k in chat.untrained):
         raise InputError(
             f"field '{name}' has a turn after the prompt that is not trained (weight, train or "
             "loss), but answers are compared with all their messages; remove that field"
         )
+    if not any(answer[-1].get(key) for key in ("content", "tool_calls", *REASONING)):
+        raise InputError(f"field '{name}' ends with a message without text")
 
 
 def _check_fields(record: Mapping[str, Any], *, needs_answers: bool) -> None:
@@ -247,8 +210,7 @@ def _check_no_other_prompt(record: Mapping[str, Any]) -> None:
 
 
 def _shared(chosen: str, rejected: str) -> str:
-    n = min(len(chosen), len(rejected))
-    n = next((i for i in range(n) if chosen[i] != rejected[i]), n)
+    n = n_shared(chosen, rejected)
     while n and not chosen[n - 1].isspace():
         n -= 1
     return chosen[:n].rstrip()

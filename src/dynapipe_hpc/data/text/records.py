@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +10,16 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import GIT_LFS, IS_POINTER
 from dynapipe_hpc.data.text.conversation import (
     CONVERSATIONS,
+    Content,
     Conversation,
+    Texts,
     context_of,
     conversation_from,
-    question_and_answer,
 )
 from dynapipe_hpc.data.text.known_fields import check_known_fields
 from dynapipe_hpc.data.text.preferences import (
     ANSWERS,
     COMPLETIONS,
-    ChatPreference,
-    TextPreference,
     are_messages,
     chat_preference,
     text_preference,
@@ -30,7 +29,6 @@ from dynapipe_hpc.data.text.record_fields import instruction_of, listed, text_of
 from dynapipe_hpc.data.text.record_format import RecordFormat
 
 DEFAULT_TASK = "default"
-NO_CONTEXT = Conversation([])
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +44,7 @@ PROMPT_FIELDS = PairFields("prompt", "completion")
 """TRL's, which may be texts or lists of messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """An input and the target that a model learns to give; the input may be empty."""
-
-    inputs: str
-    targets: str
-    context: Conversation = NO_CONTEXT
-
-    def as_conversation(self) -> Conversation:
-        """The same as messages of the user, unless there is no input, and of the assistant."""
-        messages = question_and_answer(self.inputs, self.targets)
-        return replace(self.context, messages=[*self.context.messages, *messages])
-
-
 Record = Mapping[str, Any]
-Content = Pair | Conversation | TextPreference | ChatPreference
 
 
 def formats_of_record(record: object, fields: PairFields) -> list[RecordFormat]:
@@ -100,7 +83,7 @@ def _message_fields(record: Record, fields: PairFields) -> PairFields | None:
     return None
 
 
-def _conversation(record: Record, fields: PairFields) -> Conversation:
+def _conversation(record: Record, fields: PairFields) -> tuple[Conversation]:
     check_known_fields(record, "record")
     prompt = _message_fields(record, fields) or PAIR_FIELDS
     if fields not in (PAIR_FIELDS, prompt):
@@ -108,10 +91,10 @@ def _conversation(record: Record, fields: PairFields) -> Conversation:
             f"fields '{fields.inputs}' and '{fields.targets}' are not two lists of "
             "messages; leave out --inputs-field and --targets-field"
         )
-    return conversation_from(record, prompt.inputs, prompt.targets)
+    return (conversation_from(record, prompt.inputs, prompt.targets),)
 
 
-def _pair(record: Record, fields: PairFields) -> Pair:
+def _pair(record: Record, fields: PairFields) -> Texts:
     check_known_fields(record, "record")
     if _has_prompt(record, fields):
         fields = PROMPT_FIELDS
@@ -122,18 +105,18 @@ def _pair(record: Record, fields: PairFields) -> Pair:
                 "and the target: --inputs-field NAME --targets-field NAME; preference pairs have "
                 "'chosen' and 'rejected'"
             )
-    return Pair(text_of(record, fields.inputs), _target(record, fields.targets), context_of(record))
+    return _texts(text_of(record, fields.inputs), record, fields.targets)
 
 
-def _alpaca(record: Record, _: PairFields) -> Pair:
+def _alpaca(record: Record, _: PairFields) -> Texts:
     check_known_fields(record, "record")
-    return Pair(instruction_of(record), _target(record, "output"), context_of(record))
+    return _texts(instruction_of(record), record, "output")
 
 
-def _target(record: Record, name: str) -> str:
-    if not (target := text_of(record, name)):
-        raise InputError(f"field '{name}' is empty, so there is nothing to learn")
-    return target
+def _texts(prompt: str, record: Record, target: str) -> Texts:
+    if not (answer := text_of(record, target)):
+        raise InputError(f"field '{target}' is empty, so there is nothing to learn")
+    return Texts(prompt, (answer,), context_of(record))
 
 
 SURE: Mapping[RecordFormat, Callable[[Record, PairFields], bool]] = {
@@ -156,7 +139,7 @@ READERS: Mapping[RecordFormat, Callable[[Record, PairFields], Content]] = {
     RecordFormat.MESSAGES: _conversation,
     RecordFormat.PAIRS: _pair,
     RecordFormat.ALPACA: _alpaca,
-    RecordFormat.TEXT: lambda record, _: Pair("", _target(record, "text")),
+    RecordFormat.TEXT: lambda record, _: _texts("", record, "text"),
 }
 
 

@@ -2,39 +2,41 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
-from dynapipe_hpc.data.text.chat_turns import Turns, TurnSamples, start_of_turn, turn_samples
-from dynapipe_hpc.data.text.conversation import Conversation, check_no_context
+from dynapipe_hpc.data.text.chat_turns import TurnSamples, start_of_turn, turn_samples
+from dynapipe_hpc.data.text.conversation import (
+    Conversation,
+    Texts,
+    check_no_context,
+    n_shared,
+)
 from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK
-from dynapipe_hpc.data.text.preferences import ChatPreference, TextPreference
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import kind_of, texts_in
 from dynapipe_hpc.data.text.record_format import RecordFormat
-from dynapipe_hpc.data.text.records import FormatError, Pair, check_first_line, sample_of, task_of
+from dynapipe_hpc.data.text.records import FormatError, check_first_line, sample_of, task_of
 from dynapipe_hpc.data.text.text_part import MAX_LINE_BYTES, Lines, TextPart
 from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer, encode_answers
 from dynapipe_hpc.data.token_block import TokenBlock
 
 
-class ChatSample(NamedTuple):
-    """Tokens of a conversation; the target begins with the last trained turn."""
+class TokenSample(NamedTuple):
+    """Tokens of a sample; the target begins with the last trained turn.
+
+    `spans`: What is trained; none if that is the target. `rejected`: The rejected answer of a
+    preference pair, whose target is the chosen one.
+    """
 
     inputs: Sequence[int]
     targets: Sequence[int]
     spans: list[Span]
-
-
-def render(
-    conversation: Conversation, template: ChatTemplate, turns: Turns, tokenizer: Tokenizer
-) -> TurnSamples:
-    check_special_tokens(conversation, tokenizer)
-    return turn_samples(conversation, template.apply(conversation), turns)
+    rejected: Sequence[int] = ()
 
 
 def check_special_tokens(conversation: Conversation, tokenizer: Tokenizer) -> None:
@@ -59,7 +61,7 @@ def turn_end_ids(sample: Rendered, tokenizer: Tokenizer) -> set[int]:
     return ids
 
 
-def chat_sample(ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer) -> ChatSample:
+def chat_sample(ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer) -> TokenSample:
     """Cuts the tokens of a conversation into input and target."""
     merged: list[Span] = []
     for start, end in spans:
@@ -78,35 +80,20 @@ def chat_sample(ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer)
     if tokenizer.input_end_id is not None:
         inputs.append(tokenizer.input_end_id)
         merged[-1] = (cut + 1, end + 1)
-    return ChatSample(inputs, targets, merged)
+    return TokenSample(inputs, targets, merged)
 
 
-class PairSample(NamedTuple):
-    """Tokens of a preference pair; both answers follow the prompt."""
-
-    prompt: Sequence[int]
-    chosen: Sequence[int]
-    rejected: Sequence[int]
-
-
-class RenderedPair(NamedTuple):
-    """Texts of a preference pair, each with the span of its answer."""
-
-    chosen: Rendered
-    rejected: Rendered
-
-
-def render_pair(pair: ChatPreference, template: ChatTemplate, tokenizer: Tokenizer) -> RenderedPair:
-    """Texts of both conversations, whose answers begin after the generation prompt.
+def render_pair(chats: Sequence[Conversation], template: ChatTemplate) -> list[Rendered]:
+    """Texts of the conversations of a pair, whose answers begin after the generation prompt.
 
     An answer is all that follows the prompt, messages of others than the assistant included.
     """
+    n_before = n_shared(*(chat.messages for chat in chats))
     texts = []
-    for conversation in (pair.chosen, pair.rejected):
-        check_special_tokens(conversation, tokenizer)
+    for conversation in chats:
         chat = template.apply(conversation)
-        text, start = chat.whole().text, start_of_turn(chat, pair.n_shared).position
-        if text[:start] != chat.until(pair.n_shared + 1).text[:start]:
+        text, start = chat.whole().text, start_of_turn(chat, n_before).position
+        if text[:start] != chat.until(n_before + 1).text[:start]:
             raise InputError(
                 f"{template.name} writes messages otherwise when others follow, so that an answer "
                 "of several messages does not go on from its prompt; keep one message of each "
@@ -115,55 +102,26 @@ def render_pair(pair: ChatPreference, template: ChatTemplate, tokenizer: Tokeniz
         if start >= len(text):
             raise InputError(f"{template.name} shows no text of an answer")
         texts.append(Rendered(text, [(start, len(text))], (len(text),)))
-    chosen, rejected = texts
-    prompts = [text.text[: text.spans[0][0]] for text in texts]
-    if prompts[0] != prompts[1]:
+    one, other = (text.text[: text.spans[0][0]] for text in texts)
+    if one != other:
         raise InputError(f"{template.name} writes the prompt otherwise before the other answer")
-    return RenderedPair(chosen, rejected)
+    return texts
 
 
-def tokens_of_texts(
-    pairs: Sequence[TextPreference], tokenizer: Tokenizer
-) -> list[PairSample | InputError]:
-    """Tokens of pairs of texts, whose answers end with the end-of-sequence token."""
-    texts = [(pair.prompt, answer) for pair in pairs for answer in (pair.chosen, pair.rejected)]
-    answers = encode_answers(texts, tokenizer)
-    return [
-        _checked(_pair_sample(*both), tokenizer)
-        for both in zip(answers[::2], answers[1::2], strict=True)
-    ]
-
-
-def tokens_of_rendered(
-    pairs: Sequence[RenderedPair], tokenizer: Tokenizer
-) -> list[PairSample | InputError]:
-    """Tokens of rendered pairs, each text split as a whole.
+def pair_sample(
+    chosen: tuple[Sequence[int], int], rejected: tuple[Sequence[int], int], tokenizer: Tokenizer
+) -> TokenSample:
+    """Tokens of a preference pair, of the tokens of both texts and where each answer begins.
 
     The prompt is what both begin with, up to the first token of an answer.
     """
-    every = [text for pair in pairs for text in pair]
-    marked = tokenizer.encode_marked([text.text for text in every], [text.spans for text in every])
-    starts = [(ids, start) for ids, [(start, _)] in marked]
-    return [
-        _checked(_pair_sample(*both), tokenizer)
-        for both in zip(starts[::2], starts[1::2], strict=True)
-    ]
-
-
-def _pair_sample(
-    chosen: tuple[Sequence[int], int], rejected: tuple[Sequence[int], int]
-) -> PairSample:
     (one, cut), (other, other_cut) = chosen, rejected
-    most = min(cut, other_cut)
-    n = next((i for i in range(most) if one[i] != other[i]), most)
-    return PairSample(one[:n], one[n:], other[n:])
-
-
-def _checked(sample: PairSample, tokenizer: Tokenizer) -> PairSample | InputError:
-    if not sample.chosen or not sample.rejected or list(sample.chosen) == list(sample.rejected):
-        return InputError("the tokens of both answers are the same, or there are none")
-    if tokenizer.start_id is None and not sample.prompt:
-        return InputError(
+    n = n_shared(one[:cut], other[:other_cut])
+    sample = TokenSample(one[:n], one[n:], [], other[n:])
+    if not sample.targets or not sample.rejected or list(one) == list(other):
+        raise InputError("the tokens of both answers are the same, or there are none")
+    if tokenizer.start_id is None and not sample.inputs:
+        raise InputError(
             "the prompt has no token, and there is no start token before the answers; give the "
             "record a prompt, or name a token: --start TOKEN"
         )
@@ -206,13 +164,12 @@ class TokenizedLines:
     notes: Counter[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """Texts of a line to tokenize: a pair as it is, or texts that a template made."""
+class _Text(NamedTuple):
+    """Texts of a line to tokenize: as they are, or as a template wrote them."""
 
     number: int
     task: str
-    content: Pair | TurnSamples | TextPreference | RenderedPair
+    content: Texts | TurnSamples
 
 
 def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
@@ -240,9 +197,7 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             leave_out(number, error)
         except RecursionError:
             leave_out(number, InputError("values are nested too deeply"))
-    samples: list[tuple[Sequence[int], Sequence[int], str]] = []
-    rejected: list[Sequence[int]] = []
-    spans: list[list[Span]] = []
+    samples: list[tuple[str, TokenSample]] = []
     notes: Counter[str] = Counter()
     end_ids: set[int] = set()
     n_records = 0
@@ -251,98 +206,84 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             leave_out(text.number, made)
             continue
         n_records += 1
-        if _spells_special_token(text.content, recipe.tokenizer):
-            notes[_SPELLED] += 1
-        if isinstance(made, PairSample):
-            samples.append((made.prompt, made.chosen, text.task))
-            rejected.append(made.rejected)
-            if isinstance(text.content, RenderedPair):
-                for answer in text.content:
-                    end_ids |= turn_end_ids(answer, recipe.tokenizer)
-            continue
-        samples += [(sample.inputs, sample.targets, text.task) for sample in made]
-        spans += [sample.spans for sample in made]
+        samples += [(text.task, sample) for sample in made]
         if isinstance(text.content, TurnSamples):
             notes.update(text.content.notes)
             for rendered in text.content.samples:
                 end_ids |= turn_end_ids(rendered, recipe.tokenizer)
+        elif _spells_special_token(text.content, recipe.tokenizer):
+            notes[_SPELLED] += 1
     bad.sort(key=lambda line: line.number)
     block = TokenBlock.from_samples(
-        samples,
+        [(sample.inputs, sample.targets, task) for task, sample in samples],
         recipe.tokenizer.vocab_size,
-        spans,
+        [sample.spans for _, sample in samples],
         end_ids,
-        rejected=rejected if recipe.format.has_pairs else None,
+        rejected=[s.rejected for _, s in samples] if recipe.format.has_pairs else None,
     )
     return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad), notes)
 
 
-def _spells_special_token(content: object, tokenizer: Tokenizer) -> bool:
-    match content:
-        case Pair(inputs=inputs, targets=targets):
-            texts = [inputs, targets]
-        case TextPreference(prompt=prompt, chosen=chosen, rejected=rejected):
-            texts = [prompt, chosen, rejected]
-        case _:
-            return False
-    return not tokenizer.special_tokens and any(map(tokenizer.special_in, texts))
+def _spells_special_token(texts: Texts, tokenizer: Tokenizer) -> bool:
+    every = (texts.prompt, *texts.answers)
+    return not tokenizer.special_tokens and any(map(tokenizer.special_in, every))
 
 
 def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:
-    sample, task = sample_of(record, recipe.format, recipe.fields), task_of(record)
-    if isinstance(sample, TextPreference | ChatPreference):
-        return _Text(number, task, _preference_of(sample, record, recipe))
+    content, task = sample_of(record, recipe.format, recipe.fields), task_of(record)
     if recipe.template is not None:
-        chat = sample.as_conversation() if isinstance(sample, Pair) else sample
-        samples = render(chat, recipe.template, recipe.turns, recipe.tokenizer)
-        return _Text(number, task, samples)
-    if not isinstance(sample, Pair):
-        raise InputError("a conversation needs a chat template: preprocess --template FILE")
+        chats = content.as_conversations() if isinstance(content, Texts) else content
+        return _Text(number, task, _rendered(chats, recipe.template, recipe))
+    if not isinstance(content, Texts):
+        raise InputError("messages need a chat template: preprocess --template FILE")
     if recipe.format is not RecordFormat.TEXT:
         check_no_context(record)
-    return _Text(number, task, sample)
+    return _Text(number, task, content)
 
 
-def _preference_of(
-    pair: TextPreference | ChatPreference, record: dict[str, Any], recipe: Recipe
-) -> TextPreference | RenderedPair:
-    """The texts of a preference pair, as they are or as a template writes them."""
-    if recipe.template is not None:
-        chats = pair.as_chats() if isinstance(pair, TextPreference) else pair
-        return render_pair(chats, recipe.template, recipe.tokenizer)
-    if not isinstance(pair, TextPreference):
-        raise InputError("messages need a chat template: preprocess --template FILE")
-    check_no_context(record)
-    return pair
+def _rendered(
+    chats: tuple[Conversation, ...], template: ChatTemplate, recipe: Recipe
+) -> TurnSamples:
+    for chat in chats:
+        check_special_tokens(chat, recipe.tokenizer)
+    if recipe.format.has_pairs:
+        return TurnSamples(render_pair(chats, template), set())
+    [chat] = chats
+    return turn_samples(chat, template.apply(chat), recipe.turns)
 
 
-def _tokenized(
-    texts: Sequence[_Text], recipe: Recipe
-) -> Sequence[list[ChatSample] | PairSample | InputError]:
+def _tokenized(texts: Sequence[_Text], recipe: Recipe) -> Iterator[list[TokenSample] | InputError]:
     """Samples of all texts, in order; of one that has a bad sample, the reason."""
+    for marked in _marked([text.content for text in texts], recipe.tokenizer):
+        try:
+            yield _samples(marked, recipe)
+        except InputError as error:
+            yield error
+
+
+def _marked(
+    contents: Sequence[Texts | TurnSamples], tokenizer: Tokenizer
+) -> Iterator[list[Marked]]:
+    """Tokens of each content, all made at once, with the spans that are trained."""
+    plain = [(each.prompt, a) for each in contents if isinstance(each, Texts) for a in each.answers]
+    rendered = [r for each in contents if isinstance(each, TurnSamples) for r in each.samples]
+    answers = iter(encode_answers(plain, tokenizer))
+    marked = iter(tokenizer.encode_marked([r.text for r in rendered], [r.spans for r in rendered]))
+    for each in contents:
+        if isinstance(each, Texts):
+            yield [next(answers) for _ in each.answers]
+        else:
+            yield [next(marked) for _ in each.samples]
+
+
+def _samples(marked: Sequence[Marked], recipe: Recipe) -> list[TokenSample]:
     tokenizer = recipe.tokenizer
     if recipe.format.has_pairs:
-        plain = [text.content for text in texts if isinstance(text.content, TextPreference)]
-        rendered_pairs = [text.content for text in texts if isinstance(text.content, RenderedPair)]
-        return [
-            *tokens_of_texts(plain, tokenizer),
-            *tokens_of_rendered(rendered_pairs, tokenizer),
-        ]
+        chosen, rejected = ((ids, start) for ids, [(start, _)] in marked)
+        return [pair_sample(chosen, rejected, tokenizer)]
     if recipe.template is None:
-        pairs = [text.content for text in texts if isinstance(text.content, Pair)]
-        answers = encode_answers([(pair.inputs, pair.targets) for pair in pairs], tokenizer)
-        return [[ChatSample(ids[:start], ids[start:], [])] for ids, start in answers]
-    rendered = [text.content.samples for text in texts if isinstance(text.content, TurnSamples)]
-    every = [sample for samples in rendered for sample in samples]
-    marked = iter(tokenizer.encode_marked([r.text for r in every], [r.spans for r in every]))
-    return [_chat_samples([next(marked) for _ in samples], tokenizer) for samples in rendered]
-
-
-def _chat_samples(marked: Sequence[Marked], tokenizer: Tokenizer) -> list[ChatSample] | InputError:
-    try:
-        return [chat_sample(ids, spans, tokenizer) for ids, spans in marked]
-    except InputError as error:
-        return error
+        return [TokenSample(ids[:start], ids[start:], []) for ids, [(start, _)] in marked]
+    return [chat_sample(ids, spans, tokenizer) for ids, spans in marked]
 
 
 def _parse(line: bytes) -> dict[str, Any]:

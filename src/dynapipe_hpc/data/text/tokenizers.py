@@ -289,10 +289,8 @@ def _default_ends(files: TokenizerFiles, eos_id: int) -> tuple[int | None, int |
     return (eos_id if starts_with_end else None), None
 
 
-def encode_answers(
-    texts: Sequence[tuple[str, str]], tokenizer: Tokenizer
-) -> list[tuple[Sequence[int], int]]:
-    """Token ids of prompts and answers, which the end token ends, and where each answer begins.
+def encode_answers(texts: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> list[Marked]:
+    """Token ids of prompts and answers, which the end token ends; answers are marked.
 
     Both are split as one text, and a token of both is of the answer. What an encoder reads is a
     text of its own.
@@ -315,8 +313,9 @@ def encode_answers(
     ]
 
 
-def _with_end_token(ids: Sequence[int], start: int, end: int) -> tuple[Sequence[int], int]:
-    return (ids if start < len(ids) and ids[-1] == end else [*ids, end]), start
+def _with_end_token(ids: Sequence[int], start: int, end: int) -> Marked:
+    ids = ids if start < len(ids) and ids[-1] == end else [*ids, end]
+    return ids, [(start, len(ids))]
 
 
 def _tokens_of(encoded: tokenizers.Encoding, span: Span) -> Span:
