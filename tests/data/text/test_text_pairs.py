@@ -128,7 +128,7 @@ def test_an_answer_that_ends_in_its_end_token_has_it_once(file: Path) -> None:
         "",
         "</s>",
     ]
-    encoder = replace(tokenizer, input_end_id=END)  # type: ignore[type-var]
+    encoder = replace(tokenizer, input_end_id=END)
     pair = {"inputs": "a</s>", "targets": "b</s>"}
     found = [pieces(ids) for ids in samples(pair, encoder, RecordFormat.PAIRS)]
     assert found == ["▁a</s></s>", "▁b</s>"]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
@@ -85,7 +85,7 @@ def recipe_of(
         )
     chat.check()
     if not names_start and tokenizer.input_end_id is None:
-        tokenizer = tokenizer.without_start()
+        tokenizer = replace(tokenizer, start_id=None)
     return Recipe(tokenizer, record_format, fields, chat, turns)
 
 

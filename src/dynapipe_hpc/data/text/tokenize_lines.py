@@ -44,10 +44,11 @@ def check_special_tokens(conversation: Conversation, tokenizer: Tokenizer) -> No
     if tokenizer.special_tokens:
         return
     for text in texts_in(conversation.all_values):
-        if (token := tokenizer.special_in(text)) is not None:
-            raise InputError(
-                f"a message spells the special token {token}; --special-tokens accepts it"
-            )
+        for token in tokenizer.special_texts:
+            if token in text:
+                raise InputError(
+                    f"a message spells the special token {token}; --special-tokens accepts it"
+                )
 
 
 def turn_end_ids(sample: Rendered, tokenizer: Tokenizer) -> set[int]:
@@ -55,9 +56,9 @@ def turn_end_ids(sample: Rendered, tokenizer: Tokenizer) -> set[int]:
     ids: set[int] = set()
     for end in sample.turn_ends:
         turn = sample.text[:end].rstrip()
-        token_id = tokenizer.last_added_id(turn)
-        if token_id is not None and any(first < len(turn) <= last for first, last in sample.spans):
-            ids.add(token_id)
+        name = max(filter(turn.endswith, tokenizer.added_ids), key=len, default=None)
+        if name and any(first < len(turn) <= last for first, last in sample.spans):
+            ids.add(tokenizer.added_ids[name])
     return ids
 
 
@@ -211,7 +212,11 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             notes.update(text.content.notes)
             for rendered in text.content.samples:
                 end_ids |= turn_end_ids(rendered, recipe.tokenizer)
-        elif _spells_special_token(text.content, recipe.tokenizer):
+        elif not recipe.tokenizer.special_tokens and any(
+            token in each
+            for each in (text.content.prompt, *text.content.answers)
+            for token in recipe.tokenizer.special_texts
+        ):
             notes[_SPELLED] += 1
     bad.sort(key=lambda line: line.number)
     block = TokenBlock.from_samples(
@@ -222,11 +227,6 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
         rejected=[s.rejected for _, s in samples] if recipe.format.has_pairs else None,
     )
     return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad), notes)
-
-
-def _spells_special_token(texts: Texts, tokenizer: Tokenizer) -> bool:
-    every = (texts.prompt, *texts.answers)
-    return not tokenizer.special_tokens and any(map(tokenizer.special_in, every))
 
 
 def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:

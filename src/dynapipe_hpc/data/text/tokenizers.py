@@ -1,8 +1,7 @@
 """Tokenizers: from text to token ids."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from dataclasses import dataclass, field
 
 import tokenizers
 
@@ -21,82 +20,24 @@ Marked = tuple[Sequence[int], list[Span]]
 """Token ids of a text, and spans of them that are marked."""
 
 
-class Tokenizer(Protocol):
-    """Turns text into token ids below `vocab_size`; can be sent to another process."""
-
-    @property
-    def name(self) -> str:
-        """Name that the dataset records as the origin of its tokens."""
-
-    @property
-    def sha256(self) -> str:
-        """SHA-256 of everything that determines the token ids, in hexadecimal."""
-
-    @property
-    def vocabulary_sha256(self) -> str:
-        """SHA-256 of the tokens and ids in the files that define the tokenizer, in hexadecimal."""
-
-    @property
-    def transformers(self) -> str:
-        """Version of `transformers` that made the tokenizer; empty for none."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids."""
-
-    @property
-    def eos_id(self) -> int:
-        """The token that ends every target."""
-
-    @property
-    def start_id(self) -> int | None:
-        """The token that models read before every sample; None if samples begin with their own."""
-
-    @property
-    def input_end_id(self) -> int | None:
-        """The token that ends every input, as in a T5; None if inputs just end."""
-
-    @property
-    def special_tokens(self) -> bool:
-        """Whether text that spells the name of a special token becomes that token."""
-
-    def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        """Token ids of every text, with no special tokens around them."""
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of token ids, without special tokens."""
-
-    def encode_marked(
-        self,
-        texts: Sequence[str],
-        marked: Sequence[Sequence[Span]],
-        *,
-        special_tokens: bool = True,
-    ) -> list[Marked]:
-        """Token ids of every text, and which of them are marked.
-
-        Args:
-            texts: The texts.
-            marked: Spans of characters of each text.
-            special_tokens: Whether text that spells the name of a special token becomes that token.
-
-        Returns:
-            Of each text its token ids, and for each span the tokens that hold its characters.
-        """
-
-    def special_in(self, text: str) -> str | None:
-        """The first special token that a text spells, or None."""
-
-    def last_added_id(self, text: str) -> int | None:
-        """Id of the added token whose name a text ends with, or None."""
-
-    def without_start(self) -> Self:
-        """The same for samples that begin with a token of their own."""
-
-
 @dataclass(frozen=True, slots=True)
 class ByteTokenizer:
-    """A tokenizer without files: every UTF-8 byte is a token, and one more ends the sequence."""
+    """A tokenizer without files: every UTF-8 byte is a token, and one more ends the sequence.
+
+    Attributes:
+        name: Name that the dataset records as the origin of its tokens.
+        sha256: SHA-256 of everything that determines the token ids, in hexadecimal.
+        vocabulary_sha256: SHA-256 of the tokens and ids in its files; empty if they are not known.
+        transformers: Version of `transformers` that made the tokenizer; empty for none.
+        vocab_size: Largest token id + 1, added tokens included.
+        eos_id: The token that ends every target.
+        start_id: The token that models read before every sample; None if samples begin with their
+            own.
+        input_end_id: The token that ends every input, as in a T5; None if inputs just end.
+        special_tokens: Whether text that spells the name of a special token becomes that token.
+        special_texts: Names of the special tokens.
+        added_ids: Ids of the added tokens, which are names rather than pieces of text, by name.
+    """
 
     name: str = "bytes"
     sha256: str = BYTES_SHA256
@@ -107,22 +48,24 @@ class ByteTokenizer:
     start_id: int | None = 256
     input_end_id: int | None = None
     special_tokens: bool = False
+    special_texts: tuple[str, ...] = ()
+    added_ids: Mapping[str, int] = field(default_factory=dict)
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        """Token ids of every text."""
+        """Token ids of every text, with no special tokens around them."""
         return [text.encode() for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of token ids; what is no UTF-8 is replaced."""
+        """Text of token ids, without special tokens; what is no UTF-8 is replaced."""
         return bytes(i for i in ids if i < self.eos_id).decode(errors="replace")
 
     def encode_marked(
-        self,
-        texts: Sequence[str],
-        marked: Sequence[Sequence[Span]],
-        *,
-        special_tokens: bool = True,
+        self, texts: Sequence[str], marked: Sequence[Sequence[Span]], *, special_tokens: bool = True
     ) -> list[Marked]:
+        """Token ids of every text, and for each of its spans the tokens that hold its characters.
+
+        `special_tokens`: Whether text that spells the name of a special token becomes that token.
+        """
         del special_tokens  # there are none
         return [
             (
@@ -135,29 +78,10 @@ class ByteTokenizer:
             for text, spans in zip(texts, marked, strict=True)
         ]
 
-    def special_in(self, _: str) -> None:
-        """There are none."""
-
-    def last_added_id(self, _: str) -> None:
-        """There are none."""
-
-    def without_start(self) -> Self:
-        return replace(self, start_id=None)
-
 
 @dataclass(frozen=True, slots=True)
 class VocabularyTokenizer:
-    """A tokenizer read from files.
-
-    Attributes:
-        sha256: SHA-256 of the files' bytes, in the order in which they were named.
-        vocabulary_sha256: SHA-256 of the tokens and ids in these files; empty if it is not known.
-        transformers: Version of `transformers` that made the tokenizer; empty for none.
-        vocab_size: Largest token id + 1, added tokens included.
-        start_id: Id of the token that models read before every sample; None for no such token.
-        input_end_id: Id of the token that ends every input; None for no such token.
-        added_ids: Ids of the added tokens, which are names rather than pieces of text, by name.
-    """
+    """A tokenizer read from files, with the attributes of a `ByteTokenizer`."""
 
     name: str
     sha256: str
@@ -167,13 +91,12 @@ class VocabularyTokenizer:
     eos_id: int
     start_id: int | None
     input_end_id: int | None
-    model: tokenizers.Tokenizer
     special_tokens: bool
     special_texts: tuple[str, ...]
     added_ids: Mapping[str, int]
+    model: tokenizers.Tokenizer
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        """Token ids of every text."""
         with explained(f"{self.name}: cannot make tokens of the text"):
             # Set each time, because it is not kept when sent to another process.
             self.model.encode_special_tokens = not self.special_tokens
@@ -181,16 +104,11 @@ class VocabularyTokenizer:
         return [each.ids for each in encoded]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of token ids, without special tokens."""
         text: str = self.model.decode(ids, skip_special_tokens=True)
         return text
 
     def encode_marked(
-        self,
-        texts: Sequence[str],
-        marked: Sequence[Sequence[Span]],
-        *,
-        special_tokens: bool = True,
+        self, texts: Sequence[str], marked: Sequence[Sequence[Span]], *, special_tokens: bool = True
     ) -> list[Marked]:
         with explained(f"{self.name}: cannot make tokens of the text"):
             self.model.encode_special_tokens = not special_tokens
@@ -200,15 +118,9 @@ class VocabularyTokenizer:
             for each, spans in zip(encoded, marked, strict=True)
         ]
 
-    def special_in(self, text: str) -> str | None:
-        return next((token for token in self.special_texts if token in text), None)
 
-    def last_added_id(self, text: str) -> int | None:
-        names = (name for name in self.added_ids if text.endswith(name))
-        return self.added_ids.get(max(names, key=len, default=""))
-
-    def without_start(self) -> Self:
-        return replace(self, start_id=None)
+Tokenizer = ByteTokenizer | VocabularyTokenizer
+"""A tokenizer, which can be sent to another process."""
 
 
 def load_tokenizer(
@@ -258,10 +170,10 @@ def load_tokenizer(
         ids[end],
         start_id,
         input_end_id,
-        model,
         special_tokens,
         tuple(token.content for token in by_id.values() if token.special),
         {token.content: number for number, token in by_id.items()},
+        model,
     )
 
 
