@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -92,7 +93,7 @@ class Mixture:
 
     def describe(self, n_draws: int) -> Iterator[str]:
         """Yields a line per dataset: its rates, and its epochs in the first `n_draws` draws."""
-        counts, token_rates = self.counts_after(n_draws), self.token_rates
+        token_rates, counts = self.token_rates, self._shares_of(n_draws)
         for d, name in enumerate(self.names):
             limit = f" of at most {most:,}" if (most := self.epochs[d]) else ""
             yield (
@@ -101,20 +102,15 @@ class Mixture:
                 f"{self.n_samples[d]:,} samples"
             )
 
-    def counts_after(self, n_draws: int) -> list[int]:
-        """Number of draws from each dataset among the first `n_draws`; all there are, if fewer."""
-        n_draws = int(min(n_draws, sum(self.ends)))
-        before, until = 0.0, 1.0
-        while sum(self._counts_before(until)) < n_draws:
-            until *= 2
-        while before < (between := (before + until) / 2) < until:
-            if sum(self._counts_before(between)) <= n_draws:
-                before = between
-            else:
-                until = between
-        counts, later = self._counts_before(before), self._counts_before(until)
-        for dataset, n_later in enumerate(later):  # these are due at the same time
-            counts[dataset] += min(n_later - counts[dataset], n_draws - sum(counts))
+    def _shares_of(self, n_draws: int) -> list[float]:
+        """Number of draws from each dataset among the first `n_draws`, to within a few."""
+        counts, active = [0.0] * len(self.names), set(range(len(self.names)))
+        while active and (left := n_draws - sum(counts)) >= 1:
+            steps = [(self.ends[d] - counts[d]) / self.rates[d] for d in active]
+            step = min(left / sum(self.rates[d] for d in active), *steps)
+            for d in active:
+                counts[d] += step * self.rates[d]
+            active = {d for d in active if self.ends[d] - counts[d] >= 1 / 2}
         return counts
 
     def draws_after(self, counts: Sequence[int], n_draws: int) -> Integers:
@@ -138,14 +134,6 @@ class Mixture:
         end = int(min(self.ends[dataset], time * rate + 1))
         due = (np.arange(count, max(end, count)) + 0.5) / rate
         return due[: np.searchsorted(due, time)]
-
-    def _counts_before(self, time: float) -> list[int]:
-        counts = []
-        for dataset, (rate, end) in enumerate(zip(self.rates, self.ends, strict=True)):
-            # All draws before this one are due, and a few may be from it on.
-            certain = int(min(end, max(0, int(time * rate) - 1)))
-            counts.append(certain + len(self._due_before(time, dataset, certain)))
-        return counts
 
 
 def _share_of_size(n_samples: int, config: DataConfig) -> float:
@@ -177,17 +165,18 @@ class MixtureBatches:
         self._longest = int(self._lengths[used.kept].max())
         self._budget = config.tokens_per_batch
         self._n_draws = min(max(sum(mixture.n_samples), MIN_DRAWS), MAX_DRAWS)
-        self._first_draws = [0]  # of every block that can be asked for
+        self._counts = [[0] * len(kept)]  # draws before each block that can be asked for
 
     def block(self, number: int) -> BatchBlock:
         """A block of batches, which do not depend on where blocks end; none after the last."""
-        counts = self._mixture.counts_after(self._first_draws[number])
-        block, n_draws = self._block(counts, self._n_draws), self._n_draws
-        while block is None:  # a batch takes more draws
+        counts, n_draws = self._counts[number], self._n_draws
+        datasets = self._mixture.draws_after(counts, n_draws)
+        while (block := self._block(counts, datasets)) is None:  # a batch takes more draws
             n_draws *= 2
-            block = self._block(counts, n_draws)
-        if number == len(self._first_draws) - 1:
-            self._first_draws.append(self._first_draws[-1] + block.starts[-1])
+            datasets = self._mixture.draws_after(counts, n_draws)
+        if number == len(self._counts) - 1:
+            drawn = np.bincount(datasets[: block.starts[-1]], minlength=len(counts))
+            self._counts.append((counts + drawn).tolist())
         return block
 
     def has_at_least(self, n_samples: int) -> bool:
@@ -195,9 +184,8 @@ class MixtureBatches:
         apart = max(1, min(self._mixture.n_samples) // 4)
         return n_samples * self._longest <= self._budget and n_samples <= apart
 
-    def _block(self, counts: Sequence[int], n_draws: int) -> BatchBlock | None:
+    def _block(self, counts: Sequence[int], datasets: Integers) -> BatchBlock | None:
         """The batches among the next draws; None if the first does not end among them."""
-        datasets = self._mixture.draws_after(counts, n_draws)
         samples = np.empty(len(datasets), np.int64)
         for dataset, visits in enumerate(self._visits):
             is_drawn = datasets == dataset
@@ -231,7 +219,7 @@ class Visits:
     def __init__(self, kept: Tokens, seed: int, dataset: int) -> None:
         """Takes the ids of the usable samples, at least one, and the index of the dataset."""
         self._kept, self._seed, self._dataset = kept, seed, dataset
-        self._recent: dict[int, Tokens] = {}
+        self._order = lru_cache(maxsize=2)(self._new_order)
 
     def samples(self, first: int, n_visits: int) -> Tokens:
         """Ids of the samples of `n_visits` visits, from number `first` on."""
@@ -242,15 +230,11 @@ class Visits:
             first, n_visits = first + len(parts[-1]), n_visits - len(parts[-1])
         return self._kept[np.concatenate(parts)]
 
-    def _order(self, epoch: int) -> Tokens:
-        if epoch not in self._recent:
-            order = self._random(epoch)
-            if epoch:
-                _keep_apart(self._random(epoch - 1), order)
-            while len(self._recent) >= 2:
-                del self._recent[next(iter(self._recent))]
-            self._recent[epoch] = order
-        return self._recent[epoch]
+    def _new_order(self, epoch: int) -> Tokens:
+        order = self._random(epoch)
+        if epoch:
+            _keep_apart(self._random(epoch - 1), order)
+        return order
 
     def _random(self, epoch: int) -> Tokens:
         return random_order(len(self._kept), self._seed, epoch, self._dataset)

@@ -5,6 +5,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -144,7 +145,8 @@ class TokenBudgetSampler:
         self._used, self._task_ids = used, task_ids
         self._batches = batches
         self._first_iterations = [0]  # of every block whose predecessor is known
-        self._recent: dict[int, BatchBlock] = {}
+        # Two: planners may be a few iterations ahead of the executor, in the next block.
+        self._block = lru_cache(maxsize=2)(batches.block)
         self._lock = threading.Lock()
 
     def iteration(self, k: int) -> list[Sample]:
@@ -226,14 +228,6 @@ class TokenBudgetSampler:
                     "iterations (training.iterations), or allow more epochs"
                 )
             self._first_iterations.append(n_known + n_batches)
-
-    def _block(self, number: int) -> BatchBlock:
-        if number not in self._recent:
-            # Two blocks: planners may be a few iterations ahead of the executor, in the next one.
-            while len(self._recent) >= 2:
-                del self._recent[next(iter(self._recent))]
-            self._recent[number] = self._batches.block(number)
-        return self._recent[number]
 
     def _sample(self, sample_id: int) -> Sample:
         return self._used.sample(int(sample_id), int(self._task_ids[sample_id]))
