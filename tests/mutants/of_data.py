@@ -227,8 +227,8 @@ DATA = (
            "fields vanish that a template does not show", MESSAGES),
     Mutant("data/text/chat_template.py", "_with_joined_parts, _with_written", "_with_written",
            "parts of text are refused", MESSAGES),
-    Mutant("data/text/known_fields.py", "known is None or is_empty(value)",
-           "known is None", "fields are refused that say nothing", KNOWN),
+    Mutant("data/text/record_fields.py", "why is None or is_empty(value)",
+           "why is None", "fields are refused that say nothing", KNOWN),
     Mutant("data/text/open_lines.py", "if each is not None", "if True",
            "a table adds fields to calls and tools",
            ("tests/data/text/test_chat.py"

@@ -2,15 +2,32 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from tests.examples.chats import CHATML, Record, chat, refusal, shown, tokenized
 
-from dynapipe_hpc.data.text.known_fields import KNOWN_FIELDS, KnownField
+from dynapipe_hpc.data.text.record_fields import REFUSED
 from dynapipe_hpc.data.text.record_format import RecordFormat
 
 README = Path(__file__).parents[3] / "data" / "README.md"
+ROW = re.compile(r"^\| (record|message) \| (.+?) \| .+? \| (refused: )?(.+?) \|$", re.MULTILINE)
+
+
+class KnownField(NamedTuple):
+    """A field in the table of the documentation."""
+
+    place: str
+    name: str
+    is_refused: bool
+    use: str
+
+
+KNOWN_FIELDS = [
+    KnownField(place, name.strip("`"), bool(refused), use)
+    for place, names, refused, use in ROW.findall(README.read_text())
+    for name in names.split(", ")
+]
 CALL = {"name": "f", "arguments": {}}
 VALUES: dict[str, Any] = {
     "history": [["q", "r"]],
@@ -98,18 +115,7 @@ def test_pairs_are_refused_by_the_same_names_and_text_by_none() -> None:
     assert made.n_records == 1
 
 
-def table_of_known_fields() -> str:
-    """The table as Markdown, as the documentation has it."""
-    names: dict[tuple[str, str, str], list[str]] = {}
-    for known in KNOWN_FIELDS:
-        use = f"refused: {known.use}" if known.is_refused else known.use
-        names.setdefault((known.place, known.origin, use), []).append(f"`{known.name}`")
-    rows = [
-        f"| {place} | {', '.join(fields)} | {origin} | {use} |"
-        for (place, origin, use), fields in names.items()
-    ]
-    return "\n".join(["| in the | field | of | what becomes of it |", "|---|---|---|---|", *rows])
-
-
-def test_the_documentation_has_the_table() -> None:
-    assert table_of_known_fields() in README.read_text()
+def test_the_documentation_has_every_field_that_is_refused_and_why() -> None:
+    refused = {(place, name, why) for place, of in REFUSED.items() for name, why in of.items()}
+    assert {(k.place, k.name, k.use) for k in KNOWN_FIELDS if k.is_refused} == refused
+    assert len(KNOWN_FIELDS) == len({(known.place, known.name) for known in KNOWN_FIELDS}) == 53

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.data.text.known_fields import check_known_fields
 from dynapipe_hpc.data.text.record_fields import (
+    check_fields,
     check_texts,
     is_empty,
     json_of,
@@ -80,7 +80,7 @@ def message_from(value: object, name: str) -> Message:
     if not isinstance(value, dict):
         raise InputError(f"field '{name}' is {kind_of(value)}, not a message")
     check_texts(name, value)
-    check_known_fields(value, "message", f"{name}.")
+    check_fields(value, "message", f"{name}.")
     role, content = _role_and_content(value, name)
     fields = {"role": ROLES.get(role, role), "content": _content(content, f"{name}.content")}
     fields |= {k: v for k, v in value.items() if k not in ("role", "content", "from", "value")}

@@ -16,9 +16,9 @@ from dynapipe_hpc.data.text.conversation import (
     conversation_from,
     n_shared,
 )
-from dynapipe_hpc.data.text.known_fields import check_known_fields
 from dynapipe_hpc.data.text.messages import ASSISTANT, KNOWN_ROLES, REASONING, Fields
 from dynapipe_hpc.data.text.record_fields import (
+    check_fields,
     check_text,
     instruction_of,
     is_empty,
@@ -172,7 +172,7 @@ def _check_fields(record: Mapping[str, Any], *, needs_answers: bool) -> None:
                     f"field '{name}' is missing (found {listed(record)}); a preference pair has "
                     "both answers, 'chosen' and 'rejected'"
                 )
-    check_known_fields({k: v for k, v in record.items() if k not in ANSWERS}, "record")
+    check_fields({k: v for k, v in record.items() if k not in ANSWERS}, "record")
     if record.get(_DEGREE) == 0:
         raise InputError(f"field '{_DEGREE}' is 0: nothing to prefer")
     for name in (PROMPT, *ANSWERS):

@@ -1,4 +1,4 @@
-"""Values in the fields of records: checked texts, and words for what they are."""
+"""Fields of records: those that are refused, checked texts, and words for what values are."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping
@@ -9,6 +9,54 @@ from dynapipe_hpc.data.errors import InputError, quoted
 
 MAX_NAMES = 8
 """Names of fields or roles that a message lists."""
+
+
+_PAIR = "answers of preference pairs; --format preferences or chat_preferences takes both"
+_OTHER_PAIR = "preference pairs have both answers in chosen and rejected; write them there"
+_RATING = "answers that are rated alone are not trained; keep those that are to be learned"
+_MEDIA = "only text is trained"
+_PARTS = "turns are trained as a whole; use weight, train or loss"
+
+
+def _by_name(reasons: Mapping[str, str]) -> dict[str, str]:
+    return {name: why for names, why in reasons.items() for name in names.split()}
+
+
+REFUSED: Mapping[str, Mapping[str, str]] = {
+    "record": _by_name(
+        {
+            "tool_choice function_call": "settings of a request",
+            "chosen rejected": _PAIR,
+            "rejected_response rejected_messages": _OTHER_PAIR,
+            "label kto_tag": _RATING,
+            "images videos audios image video audio objects": _MEDIA,
+            "mask": "turns of the assistant are trained; use weight",
+        }
+    ),
+    "message": _by_name(
+        {
+            "train_detail loss_scale mask": _PARTS,
+            "refusal": "templates do not show it; make it the content",
+            "images videos audios image video audio": _MEDIA,
+        }
+    ),
+}
+"""Fields that have a meaning for whoever wrote them, which training cannot honour, and why not;
+data/README.md has those that are used. Others are ignored, or in messages left to the template."""
+
+
+def check_fields(fields: Mapping[str, Any], place: str, prefix: str = "") -> None:
+    """Refuses a record or message with a field that training cannot honour."""
+    for name, value in fields.items():
+        why = REFUSED[place].get(name)
+        if why is None or is_empty(value):
+            continue
+        if name == "label" and not isinstance(value, bool):  # a class, not a preference
+            continue
+        raise InputError(
+            f"field '{prefix}{name}' is not used ({why}); leave the record out, or remove or "
+            "rename the field"
+        )
 
 
 def text_of(record: Mapping[str, Any], name: str, default: str | None = None) -> str:

@@ -16,7 +16,6 @@ from dynapipe_hpc.data.text.conversation import (
     context_of,
     conversation_from,
 )
-from dynapipe_hpc.data.text.known_fields import check_known_fields
 from dynapipe_hpc.data.text.preferences import (
     ANSWERS,
     COMPLETIONS,
@@ -25,7 +24,7 @@ from dynapipe_hpc.data.text.preferences import (
     text_preference,
     with_usual_names,
 )
-from dynapipe_hpc.data.text.record_fields import instruction_of, listed, text_of
+from dynapipe_hpc.data.text.record_fields import check_fields, instruction_of, listed, text_of
 from dynapipe_hpc.data.text.record_format import RecordFormat
 
 DEFAULT_TASK = "default"
@@ -84,7 +83,7 @@ def _message_fields(record: Record, fields: PairFields) -> PairFields | None:
 
 
 def _conversation(record: Record, fields: PairFields) -> tuple[Conversation]:
-    check_known_fields(record, "record")
+    check_fields(record, "record")
     prompt = _message_fields(record, fields) or PAIR_FIELDS
     if fields not in (PAIR_FIELDS, prompt):
         raise InputError(
@@ -95,7 +94,7 @@ def _conversation(record: Record, fields: PairFields) -> tuple[Conversation]:
 
 
 def _pair(record: Record, fields: PairFields) -> Texts:
-    check_known_fields(record, "record")
+    check_fields(record, "record")
     if _has_prompt(record, fields):
         fields = PROMPT_FIELDS
     for name in (fields.inputs, fields.targets):
@@ -109,7 +108,7 @@ def _pair(record: Record, fields: PairFields) -> Texts:
 
 
 def _alpaca(record: Record, _: PairFields) -> Texts:
-    check_known_fields(record, "record")
+    check_fields(record, "record")
     return _texts(instruction_of(record), record, "output")
 
 
