@@ -1,7 +1,6 @@
 """Trained tokens: those of a sample whose prediction counts in the loss."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,29 +12,19 @@ Mask = npt.NDArray[np.bool_]
 """Whether each token of a sample is trained, input and target together, shape (tokens,)."""
 
 
-class TrainedTokens(Protocol):
-    """Choice of the tokens of samples that are trained (the loss mask)."""
+class TrainedTokens:
+    """Choice of the tokens of samples that are trained (the loss mask): those of targets."""
 
     def mask(self, sample: Sample) -> Mask:
         """Whether each of the tokens that are used of a sample is trained; at least one is."""
-        ...
-
-    def count(self, sample: Sample) -> int:
-        """Number of trained tokens of a sample."""
-        ...
-
-
-class TargetTokens:
-    """The tokens of targets."""
-
-    def mask(self, sample: Sample) -> Mask:
         return np.arange(sample.tokens) >= sample.input_tokens
 
     def count(self, sample: Sample) -> int:
+        """Number of trained tokens of a sample."""
         return sample.target_tokens
 
 
-class AllTokens:
+class AllTokens(TrainedTokens):
     """The tokens of inputs and targets."""
 
     def mask(self, sample: Sample) -> Mask:
@@ -46,7 +35,7 @@ class AllTokens:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MarkedTokens:
+class MarkedTokens(TrainedTokens):
     """The tokens in the spans that a dataset marks; targets of samples without spans.
 
     `keeps_end`: Whether inputs that are cut lose their start instead of their end.
@@ -77,4 +66,4 @@ class MarkedTokens:
         return int(np.count_nonzero(self.mask(sample)))
 
 
-TARGETS = TargetTokens()
+TARGETS = TrainedTokens()

@@ -35,7 +35,7 @@ class DyingTokenizer(ByteTokenizer):
 def test_blocks_are_tokenized_in_their_order(n_workers: int) -> None:
     blocks = [Lines(LINES.part, 1, LINES.lines * n) for n in range(1, 12)]
     with open_pool(Recipe(ByteTokenizer()), n_workers) as pool:
-        found = [len(tokenized.block.tasks) for tokenized in pool.tokenize(blocks)]
+        found = [len(tokenized.block.tasks) for tokenized in pool(blocks)]
     assert found == list(range(1, 12))
 
 
@@ -51,7 +51,7 @@ def test_no_signal_interrupts_the_start_of_a_worker(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ProcessPoolExecutor, "submit", observed)
     held_before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     with open_pool(Recipe(ByteTokenizer()), n_workers=2) as pool:
-        for _ in pool.tokenize([LINES] * 3):
+        for _ in pool([LINES] * 3):
             assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == held_before
     assert len(held) > 3
     assert all({signal.SIGINT, signal.SIGTERM} <= mask for mask in held)
@@ -80,7 +80,7 @@ def test_a_dead_worker_is_reported() -> None:
         pytest.raises(RunError, match=r"a worker process died.*try fewer workers: --workers N"),
         open_pool(Recipe(DyingTokenizer()), n_workers=2) as pool,
     ):
-        list(pool.tokenize([LINES]))
+        list(pool([LINES]))
 
 
 def in_temporary_folder(folder: Path, source: Path, output: Path) -> CompletedProcess[str]:

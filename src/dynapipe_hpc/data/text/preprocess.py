@@ -143,7 +143,7 @@ def write_parts(
 ) -> PreprocessTotals:
     """Tokenizes parts of text, in order, into a dataset."""
     totals = PreprocessTotals()
-    for tokenized in pool.tokenize(lines for part in parts for lines in read_blocks(part)):
+    for tokenized in pool(lines for part in parts for lines in read_blocks(part)):
         if tokenized.bad and not skip_bad:
             first = tokenized.bad[0]
             advice = (

@@ -5,13 +5,11 @@ import signal
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing import active_children, get_context, parent_process
-from typing import Protocol
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.text.recipe import Recipe
@@ -22,11 +20,8 @@ MAX_TMPDIR_BYTES = 75
 """Longest TMPDIR in which the path of a socket has 107 bytes, the most that Linux takes."""
 
 
-class TokenizePool(Protocol):
-    """Tokenizes blocks of lines."""
-
-    def tokenize(self, blocks: Iterable[Lines]) -> Iterator[TokenizedLines]:
-        """The result for each block, in order; reads only a few blocks ahead."""
+TokenizePool = Callable[[Iterable[Lines]], Iterator[TokenizedLines]]
+"""Function that tokenizes blocks of lines, in order, and reads only a few blocks ahead."""
 
 
 @contextmanager
@@ -37,7 +32,7 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
     """
     if n_workers == 1:
         _tokenize_with_one_thread()
-        yield _ThisProcess(recipe)
+        yield lambda blocks: (tokenize_lines(lines, recipe) for lines in blocks)
         return
     context = get_context("forkserver")
     renders = ["transformers.utils.chat_template_utils"] if recipe.template else []
@@ -47,7 +42,7 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
     with _undisturbed(), _socket_in_short_folder():
         executor.submit(int)  # starts a worker, and the process that all are forked from
     try:
-        yield _Workers(executor, most_waiting=2 * n_workers)
+        yield lambda blocks: _by_workers(blocks, executor, most_waiting=2 * n_workers)
     except BrokenProcessPool:
         # The executor sends the others SIGTERM, which is blocked in them, and waits for their end.
         for worker in active_children():
@@ -60,29 +55,18 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
         executor.shutdown(cancel_futures=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _ThisProcess:
-    recipe: Recipe
-
-    def tokenize(self, blocks: Iterable[Lines]) -> Iterator[TokenizedLines]:
-        return (tokenize_lines(lines, self.recipe) for lines in blocks)
-
-
-@dataclass(frozen=True, slots=True)
-class _Workers:
-    executor: ProcessPoolExecutor
-    most_waiting: int
-
-    def tokenize(self, blocks: Iterable[Lines]) -> Iterator[TokenizedLines]:
-        """Bounds the number of waiting blocks; the executor alone would read all text at once."""
-        waiting: deque[Future[TokenizedLines]] = deque()
-        for lines in blocks:
-            with _undisturbed():  # a task starts one more worker while none is idle
-                waiting.append(self.executor.submit(_tokenize, lines))
-            if len(waiting) > self.most_waiting:
-                yield waiting.popleft().result()
-        while waiting:
+def _by_workers(
+    blocks: Iterable[Lines], executor: ProcessPoolExecutor, most_waiting: int
+) -> Iterator[TokenizedLines]:
+    """Bounds the number of waiting blocks; the executor alone would read all text at once."""
+    waiting: deque[Future[TokenizedLines]] = deque()
+    for lines in blocks:
+        with _undisturbed():  # a task starts one more worker while none is idle
+            waiting.append(executor.submit(_tokenize, lines))
+        if len(waiting) > most_waiting:
             yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 @contextmanager
