@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from dynapipe_hpc.data.atomic_write import FileKind, check_output
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.output_file import FileKind, check_output
 
 OURS = FileKind("a file of ours", lambda path: path.read_text() == "ours")
 

@@ -9,9 +9,9 @@ from tests.examples.tokenized import sides_of
 
 from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
+from dynapipe_hpc.data.text.open_lines import Lines, TextPart
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_format import RecordFormat
-from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 

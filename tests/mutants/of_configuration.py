@@ -69,14 +69,14 @@ CONFIGURATION = (
         KEYS,
     ),
     Mutant(
-        "data/byte_size.py",
+        "data/config_table.py",
         'prefix.endswith("i")',
         "False",
         "a GiB is a GB",
         ("tests/experiment/test_load.py",),
     ),
     Mutant(
-        "data/byte_size.py",
+        "data/config_table.py",
         '{"anyOf": [handler(core_schema), WRITTEN]}',
         "handler(core_schema)",
         "editors refuse sizes with a unit",

@@ -16,8 +16,8 @@ from dynapipe_hpc.cli.verb import (
     switch,
     verb,
 )
+from dynapipe_hpc.data.atomic_write import check_output
 from dynapipe_hpc.data.errors import InputError, escaped
-from dynapipe_hpc.data.output_file import check_output
 
 if TYPE_CHECKING:
     from dynapipe_hpc.experiment.experiment import Experiment

@@ -1,4 +1,4 @@
-"""Atomic replacement of files: a file appears complete or not at all."""
+"""Atomic replacement of files, which appear complete or not at all, and may be replaced."""
 
 import errno
 import os
@@ -6,8 +6,9 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError, RunError
@@ -159,3 +160,30 @@ def _is_folder(path: Path) -> bool:
         return path.is_dir()
     except OSError:  # a name that is too long
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """A kind of output file."""
+
+    name: str
+    describes: Callable[[Path], bool]
+
+
+def check_output(path: Path, inputs: Sequence[Path], kind: FileKind, force: bool) -> None:
+    """Checks, before the work starts, that an output file can be written and may be.
+
+    `inputs`: Existing files that it must not replace. `kind`: Kind of the file; one of another kind
+    is never replaced. `force`: Whether an existing file of this kind may be replaced.
+    """
+    check_replaceable(path)
+    if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):
+        raise InputError(f"{path}: is both an input and the output; name another output")
+    if not path.exists():
+        return
+    if not kind.describes(path):
+        raise InputError(
+            f"{path}: exists and is not {kind.name}, so it is not overwritten; name another output"
+        )
+    if not force:
+        raise InputError(f"{path}: already exists; name another output, or replace it: --force")

@@ -93,16 +93,6 @@ class DataConfig(ConfigTable):
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
     check_tokenizer: bool = True
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_verify_is_absent(cls, table: Any) -> Any:
-        if isinstance(table, dict) and "verify" in table:
-            raise ValueError(
-                "verify is no key any more, as every sample is compared with its checksum when it "
-                "is read; remove it"
-            )
-        return table
-
     @model_validator(mode="after")
     def _check_max_tokens_fit_a_batch(self) -> Self:
         if self.max_tokens > self.tokens_per_batch:

@@ -9,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from dynapipe_hpc.data.byte_size import WRITTEN
+from dynapipe_hpc.data.config_table import WRITTEN
 from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig

@@ -4,8 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from dynapipe_hpc.data.byte_size import Bytes
-from dynapipe_hpc.data.config_table import ConfigTable
+from dynapipe_hpc.data.config_table import Bytes, ConfigTable
 
 
 class Link(ConfigTable):

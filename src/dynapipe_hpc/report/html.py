@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from dynapipe_hpc.data.atomic_write import FileKind, check_output
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input
-from dynapipe_hpc.data.output_file import FileKind, check_output
 from dynapipe_hpc.report.comparison import Comparison, n_warm_up
 from dynapipe_hpc.report.plan_page import page_template
 from dynapipe_hpc.report.records import IterationRecord

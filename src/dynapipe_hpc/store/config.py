@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from dynapipe_hpc.data.byte_size import Bytes
-from dynapipe_hpc.data.config_table import ConfigTable
+from dynapipe_hpc.data.config_table import Bytes, ConfigTable
 
 ProgressChoice = Literal["auto", "rma", "thread"]
 

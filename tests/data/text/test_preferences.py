@@ -13,12 +13,12 @@ from tests.examples.tokenized import sides_of
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate
+from dynapipe_hpc.data.text.open_lines import Lines, TextPart
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources
 from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields
 from dynapipe_hpc.data.text.show_samples import show_samples
-from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 

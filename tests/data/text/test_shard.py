@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
+from dynapipe_hpc.data.text.open_lines import TextPart
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.records import PairFields
@@ -19,7 +20,6 @@ from dynapipe_hpc.data.text.shard import (
     lay_out_shards,
     share_out,
 )
-from dynapipe_hpc.data.text.text_part import TextPart
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 
 TOKEN = (("bos_token", "<s>"),)

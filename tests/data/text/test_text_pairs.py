@@ -15,9 +15,9 @@ from tokenizers.models import BPE
 from tokenizers.normalizers import Prepend, Replace, Sequence
 from tokenizers.pre_tokenizers import ByteLevel
 
+from dynapipe_hpc.data.text.open_lines import Lines, TextPart
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_format import RecordFormat
-from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer

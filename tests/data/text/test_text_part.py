@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynapipe_hpc.data.text.text_part import TextPart, cut, read_blocks
+from dynapipe_hpc.data.text.open_lines import TextPart, cut, read_blocks
 
 
 def lines_of(part: TextPart) -> list[bytes]:

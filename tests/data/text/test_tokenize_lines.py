@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.examples.tokenized import sides_of
 
+from dynapipe_hpc.data.text.open_lines import Lines, TextPart
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.text.open_lines import Lines, TextPart
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.text_part import Lines, TextPart
 from dynapipe_hpc.data.text.tokenize_pool import open_pool
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, Marked
 

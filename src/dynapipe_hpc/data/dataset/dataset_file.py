@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from dynapipe_hpc.data.atomic_write import FileKind
 from dynapipe_hpc.data.dataset.dataset_header import (
     FORMAT,
     SCHEMA_VERSION,
@@ -21,7 +22,6 @@ from dynapipe_hpc.data.dataset.dataset_header import (
 )
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input, why_unreadable
-from dynapipe_hpc.data.output_file import FileKind
 from dynapipe_hpc.data.spans import Spans
 from dynapipe_hpc.data.stored_file import StoredAttributes, has_format, stored_array, stored_in
 from dynapipe_hpc.data.token_block import LENGTHS, PARTS, TokenArray, crc_of, token_type

@@ -8,9 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from dynapipe_hpc.data.atomic_write import atomic_write
+from dynapipe_hpc.data.atomic_write import FileKind, atomic_write
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.output_file import FileKind
 
 NAMES = (
     "Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ivo", "Jun",

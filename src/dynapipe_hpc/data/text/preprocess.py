@@ -7,17 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dynapipe_hpc.data.atomic_write import remove_left_over
+from dynapipe_hpc.data.atomic_write import check_output, remove_left_over
 from dynapipe_hpc.data.dataset.dataset_file import DATASET
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.output_file import check_output
-from dynapipe_hpc.data.text.open_lines import STDIN, can_be_cut
+from dynapipe_hpc.data.text.open_lines import STDIN, TextPart, can_be_cut, read_blocks
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.shard import shard_folder
-from dynapipe_hpc.data.text.text_part import TextPart, read_blocks
-from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines
 from dynapipe_hpc.data.text.tokenize_pool import TokenizePool, open_pool
 
 SOURCE_SUFFIXES = frozenset(
@@ -60,18 +57,7 @@ class PreprocessTotals:
     first_skipped: str = ""
     notes: Counter[str] = field(default_factory=Counter)
 
-    def add(self, tokenized: TokenizedLines) -> None:
-        """Adds the counts of some more lines."""
-        self.n_bytes += tokenized.n_bytes
-        self.n_records += tokenized.n_records
-        self.n_samples += len(tokenized.block.tasks)
-        self.n_tokens += tokenized.block.n_tokens
-        if tokenized.bad and not self.n_skipped:
-            self.first_skipped = tokenized.bad[0].describe()
-        self.n_skipped += len(tokenized.bad)
-        self.notes.update(tokenized.notes)
-
-    def add_totals(self, later: "PreprocessTotals") -> None:
+    def add(self, later: "PreprocessTotals") -> None:
         """Adds the counts of text that comes later in the sources."""
         self.n_bytes += later.n_bytes
         self.n_records += later.n_records
@@ -144,16 +130,14 @@ def write_parts(
     """Tokenizes parts of text, in order, into a dataset."""
     totals = PreprocessTotals()
     for tokenized in pool(lines for part in parts for lines in read_blocks(part)):
-        if tokenized.bad and not skip_bad:
-            first = tokenized.bad[0]
-            advice = (
-                ""
-                if first.is_format
-                else "; correct it, or leave it out with preprocess --skip-bad"
-            )
-            raise InputError(f"{first.describe()}{advice}")
-        writer.append(tokenized.block)
-        totals.add(tokenized)
+        bad, block = tokenized.bad, tokenized.block
+        first_bad = bad[0].describe() if bad and not totals.n_skipped else ""
+        if bad and not skip_bad:
+            advice = "; correct it, or leave it out with preprocess --skip-bad"
+            raise InputError(f"{first_bad}{'' if bad[0].is_format else advice}")
+        writer.append(block)
+        counts = tokenized.n_bytes, tokenized.n_records, len(block.tasks), block.n_tokens
+        totals.add(PreprocessTotals(*counts, len(bad), first_bad, tokenized.notes))
         on_progress(totals)
     return totals
 
@@ -179,8 +163,7 @@ def header_of(recipe: Recipe, sources: Sequence[Path]) -> DatasetHeader:
 def total_bytes(sources: Sequence[Path]) -> int | None:
     """Bytes of text in all sources; None if that is unknown, as of a pipe or compressed text."""
     sizes = [_text_bytes(source) for source in sources]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
+    return None if None in sizes else sum(filter(None, sizes))
 
 
 def _text_bytes(source: Path) -> int | None:

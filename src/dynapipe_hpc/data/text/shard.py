@@ -10,9 +10,8 @@ from pathlib import Path
 
 from dynapipe_hpc.data.dataset.dataset_header import SCHEMA_VERSION
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.text.open_lines import STDIN, can_be_cut
+from dynapipe_hpc.data.text.open_lines import STDIN, TextPart, can_be_cut, cut
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.text_part import TextPart, cut
 
 MIN_PART_BYTES = 8 << 20
 _SAMPLES_VERSION = 3

@@ -16,12 +16,11 @@ from dynapipe_hpc.data.text.conversation import (
     check_no_context,
     n_shared,
 )
-from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK
+from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, MAX_LINE_BYTES, Lines, TextPart
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import kind_of, texts_in
 from dynapipe_hpc.data.text.record_format import RecordFormat
 from dynapipe_hpc.data.text.records import FormatError, check_first_line, sample_of, task_of
-from dynapipe_hpc.data.text.text_part import MAX_LINE_BYTES, Lines, TextPart
 from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer, encode_answers
 from dynapipe_hpc.data.token_block import TokenBlock
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from multiprocessing import active_children, get_context, parent_process
 
 from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.text.open_lines import Lines
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.text_part import Lines
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
 
 MAX_TMPDIR_BYTES = 75

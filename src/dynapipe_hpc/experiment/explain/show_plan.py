@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dynapipe_hpc.data.atomic_write import atomic_write, check_replaceable
+from dynapipe_hpc.data.atomic_write import FileKind, atomic_write, check_output, check_replaceable
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute, tokens_held
-from dynapipe_hpc.data.output_file import FileKind, check_output
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.checks import check_costs, configured, describe_halves, missing_rate
 from dynapipe_hpc.experiment.config import ExperimentConfig

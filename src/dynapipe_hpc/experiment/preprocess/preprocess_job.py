@@ -182,7 +182,7 @@ def _sum(shards: Iterable[Shard], made_by_rank: Iterable[Made]) -> PreprocessTot
     made = {name: totals for of_rank in made_by_rank for name, totals in of_rank.items()}
     total = PreprocessTotals()
     for shard in shards:
-        total.add_totals(made.get(shard.fingerprint, PreprocessTotals()))
+        total.add(made.get(shard.fingerprint, PreprocessTotals()))
     return total
 
 

@@ -12,10 +12,9 @@ from pydantic import ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.atomic_write import new_folder
+from dynapipe_hpc.data.atomic_write import FileKind, new_folder
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input
-from dynapipe_hpc.data.output_file import FileKind
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dynapipe_hpc.data.byte_size import Bytes
-from dynapipe_hpc.data.config_table import ConfigTable
+from dynapipe_hpc.data.config_table import Bytes, ConfigTable
 from dynapipe_hpc.data.microbatch import Recompute
 
 

@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from dynapipe_hpc.data.atomic_write import atomic_write
+from dynapipe_hpc.data.atomic_write import FileKind, atomic_write
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import why_unreadable
-from dynapipe_hpc.data.output_file import FileKind
 from dynapipe_hpc.data.stored_file import (
     StoredAttributes,
     has_format,
