@@ -3,31 +3,35 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 MAX_FILL_TOKENS = 128
 """Most tokens of a document that fills up a packed row: so many as kernels want in a multiple."""
 
 
-class Recompute(IntEnum):
+class _Named(IntEnum):
+    """Choice with a name of lower case in configurations and files."""
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """The choice of a name, as `text` writes it."""
+        return cls[text.upper()]
+
+    @property
+    def text(self) -> str:
+        """Name in configurations and files, such as none or packed."""
+        return self.name.lower()
+
+
+class Recompute(_Named):
     """Activation checkpointing mode: what a backward pass recomputes instead of having it kept."""
 
     NONE = 0
     SELECTIVE = 1
     FULL = 2
 
-    @classmethod
-    def from_text(cls, text: str) -> "Recompute":
-        """The mode with a name in lower case, as `text` writes it."""
-        return cls[text.upper()]
 
-    @property
-    def text(self) -> str:
-        """Name of the mode in configurations and files: none, selective or full."""
-        return self.name.lower()
-
-
-class Layout(IntEnum):
+class Layout(_Named):
     """Arrangement of a micro-batch's samples in its rows; the rest of a row is padding.
 
     Attributes:
@@ -41,16 +45,6 @@ class Layout(IntEnum):
     PADDED = 0
     DENSE = 1
     PACKED = 2
-
-    @classmethod
-    def from_text(cls, text: str) -> "Layout":
-        """The layout with a name in lower case, as `text` writes it."""
-        return cls[text.upper()]
-
-    @property
-    def text(self) -> str:
-        """Name of the layout in configurations and files: padded, dense or packed."""
-        return self.name.lower()
 
 
 class ExecutionMode(NamedTuple):

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -246,14 +245,6 @@ class DatasetFile:
         """Reads the first tokens of the rejected answer of a preference pair, shape (n_tokens,)."""
         return _first(self.parts(sample_id)[2], n_tokens, sample_id)
 
-    def damaged_samples(self) -> Iterator[int]:
-        """Reads all samples, and yields the ids of those that differ from their checksums."""
-        for sample_id in range(self.n_samples):
-            try:
-                self.parts(sample_id)
-            except DamagedSampleError:
-                yield sample_id
-
     def parts(self, sample_id: int) -> list[TokenArray]:
         """All tokens of an undamaged sample, part by part, those that are only read included.
 
@@ -318,18 +309,23 @@ def verify_dataset(path: Path) -> str:
     Returns the `content_sha256` of the dataset. Raises `InputError`: Names all samples that differ,
     or the first that cannot be read.
     """
+    damaged = []
     with DatasetFile(path) as dataset:
-        damaged = list(dataset.damaged_samples())
+        for sample_id in range(dataset.n_samples):
+            try:
+                dataset.parts(sample_id)
+            except DamagedSampleError:
+                damaged.append(sample_id)
         if damaged:
             raise DamagedSampleError(
                 f"{path}: {len(damaged):,} of {dataset.n_samples:,} samples are damaged "
-                f"({ranges_of(damaged)}); restore the file from a copy, or run dynapipe-hpc "
+                f"({_ranges_of(damaged)}); restore the file from a copy, or run dynapipe-hpc "
                 "preprocess again"
             )
         return dataset.content_sha256
 
 
-def ranges_of(ids: list[int]) -> str:
+def _ranges_of(ids: list[int]) -> str:
     """Ascending numbers as text, those that follow each other as a range."""
     edges = [0, *(k for k in range(1, len(ids)) if ids[k] != ids[k - 1] + 1), len(ids)]
     ranges = [(ids[first], ids[end - 1]) for first, end in pairwise(edges)]

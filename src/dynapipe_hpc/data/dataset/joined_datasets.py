@@ -16,10 +16,9 @@ from dynapipe_hpc.data.token_block import TokenArray
 class JoinedDatasets:
     """Datasets of the same tokenizer, read as one: ids of samples and tasks go through all of them.
 
-    `input_lengths`: Number of input tokens of every sample, shape (n_samples,). `target_lengths`:
-    Number of target tokens of every sample, >= 1, shape (n_samples,). `rejected_lengths`: Number of
-    tokens of every rejected answer, 0 where there is none. `task_ids`: Task id of every sample,
-    shape (n_samples,).
+    Attributes are those of a `DatasetFile`. `end_ids`: Tokens that end what is trained in any
+    dataset. `start_id`: The token that is read before every sample; None if samples differ in it.
+    `has_pairs`: Whether the samples of any dataset are preference pairs.
     """
 
     def __init__(self, files: Mapping[str, DatasetFile]) -> None:
@@ -27,6 +26,11 @@ class JoinedDatasets:
         self.files = tuple(files.values())
         for other in self.files[1:]:
             self._check_tokenizer(other)
+        self.vocab_size, self.eos_id = self.files[0].vocab_size, self.files[0].eos_id
+        self.end_ids = tuple(sorted({token_id for file in self.files for token_id in file.end_ids}))
+        self.has_pairs = any(file.has_pairs for file in self.files)
+        start_ids = {file.start_id for file in self.files}
+        self.start_id = start_ids.pop() if len(start_ids) == 1 else None
         self.starts = [0, *accumulate(file.n_samples for file in self.files)]
         self.input_lengths = np.concatenate([file.input_lengths for file in self.files])
         self.target_lengths = np.concatenate([file.target_lengths for file in self.files])
@@ -42,35 +46,9 @@ class JoinedDatasets:
         self.predicted_spans = Spans.join([file.predicted_spans for file in self.files])
 
     def close(self) -> None:
-        """Closes the files; lengths and tasks stay usable."""
+        """Closes the files; all but their tokens stays usable."""
         for file in self.files:
             file.close()
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids."""
-        return self.files[0].vocab_size
-
-    @property
-    def eos_id(self) -> int:
-        """Id of the token that ends every target."""
-        return self.files[0].eos_id
-
-    @property
-    def end_ids(self) -> tuple[int, ...]:
-        """Ids of the tokens that end what is trained in any dataset."""
-        return tuple(sorted({token_id for file in self.files for token_id in file.end_ids}))
-
-    @property
-    def has_pairs(self) -> bool:
-        """Whether the samples of any dataset are preference pairs."""
-        return any(file.has_pairs for file in self.files)
-
-    @property
-    def start_id(self) -> int | None:
-        """Id of the token that is read before every sample; None if samples differ in it."""
-        ids = {file.start_id for file in self.files}
-        return ids.pop() if len(ids) == 1 else None
 
     def first_token(self, sample_id: int) -> int:
         """The token that is read before those of a sample: of its dataset, or its own."""
