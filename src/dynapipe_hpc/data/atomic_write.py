@@ -6,6 +6,7 @@ import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -70,12 +71,12 @@ def remove_left_over(path: Path) -> None:
     """Removes temporary files of `path` that killed jobs have left.
 
     A name does not tell whether its writer is alive on this host, on another, or in a container.
-    A file that has not been written to for a day, by the file system's clock, counts as left.
+    A file that has not been written to for a day, whatever clocks differ by, counts as left.
     """
     pattern = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.partial")
     with writing(path):
         paths = [each for each in path.parent.iterdir() if pattern.fullmatch(each.name)]
-        oldest_s = _now_s(path) - LEFT_AFTER_S if paths else 0.0
+        oldest_s = time.time() - LEFT_AFTER_S
         for each in paths:
             with suppress(FileNotFoundError):
                 status = each.lstat()
@@ -99,15 +100,6 @@ def unfinished(folder: Path, *names: str) -> list[Path]:
     """Regular files that `remove_unfinished` removes."""
     paths = (path for n in names for path in folder.glob(f".{n}.{'[0-9a-f]' * 16}.partial"))
     return [path for path in paths if stat.S_ISREG(path.lstat().st_mode)]
-
-
-def _now_s(path: Path) -> float:
-    descriptor, probe = _create_beside(path)
-    try:
-        return os.fstat(descriptor).st_mtime
-    finally:
-        os.close(descriptor)
-        probe.unlink(missing_ok=True)
 
 
 def _create_beside(path: Path) -> tuple[int, Path]:

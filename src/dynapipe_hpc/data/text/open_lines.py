@@ -4,12 +4,13 @@ import io
 import json
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
@@ -34,16 +35,8 @@ _ROWS_AT_A_TIME = 256
 """A row takes much more memory as Python's objects than in a table."""
 
 
-class LineFile(Protocol):
-    """Lines as bytes, each with its end but perhaps the last."""
-
-    def readline(self, limit: int = -1, /) -> bytes:
-        """The next line, or its first `limit` bytes; nothing at the end."""
-        ...
-
-
 @contextmanager
-def open_lines(path: Path) -> Iterator[LineFile]:
+def open_lines(path: Path) -> Iterator["LineFile"]:
     """Opens a source, whose kind its first bytes say.
 
     Raises `OSError`: The source cannot be read. Raises `InputError`: It is compressed or a table,
@@ -77,34 +70,21 @@ def first_line(path: Path) -> bytes:
         raise _unreadable_error(path, error) from None
 
 
-def _lines_of(path: Path, file: Any) -> Iterator[LineFile]:
+def _lines_of(path: Path, file: Any) -> Iterator["LineFile"]:
     start = file.peek(_PEEKED)[:_PEEKED]
     if start.startswith(_GZIP):
-        yield _Unpacked(path, _Frames(file, lambda: zlib.decompressobj(_GZIP_BITS)), zlib.error)
+        new_frame = partial(zlib.decompressobj, _GZIP_BITS)
+        yield io.BufferedReader(_Frames(path, file, new_frame, zlib.error))
     elif start.startswith(_ZSTD):
         with optional_packages():
             import zstandard
         unpacker = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
-        frames = _Frames(file, unpacker.decompressobj)
-        yield _Unpacked(path, frames, zstandard.ZstdError)
+        frames = _Frames(path, file, unpacker.decompressobj, zstandard.ZstdError)
+        yield io.BufferedReader(frames)
     elif start.startswith(_TABLES):
         yield _Rows(_rows(path, file, start))
     else:
         yield file
-
-
-class _Unpacked:
-    """Lines of compressed text, whose damage is an `InputError`."""
-
-    def __init__(self, path: Path, frames: "_Frames", damage: type[Exception]) -> None:
-        self._path, self._text = path, io.BufferedReader(frames)
-        self._errors = (OSError, EOFError, damage)
-
-    def readline(self, limit: int = -1, /) -> bytes:
-        try:
-            return self._text.readline(limit)
-        except self._errors as error:
-            raise InputError(f"{self._path}: cannot be unpacked: {error}") from None
 
 
 class _Frames(io.RawIOBase):
@@ -114,8 +94,10 @@ class _Frames(io.RawIOBase):
     The reader of the zstd library takes a file that was cut for a complete one.
     """
 
-    def __init__(self, file: BinaryIO, new_frame: Callable[[], Any]) -> None:
-        self._file, self._new_frame = file, new_frame
+    def __init__(
+        self, path: Path, file: BinaryIO, new_frame: Callable[[], Any], damage: type[Exception]
+    ) -> None:
+        self._path, self._file, self._new_frame, self._damage = path, file, new_frame, damage
         self._frame = new_frame()
         self._is_begun = False
         self._text = b""
@@ -129,16 +111,22 @@ class _Frames(io.RawIOBase):
             packed = packed or self._file.read(_PACKED_BYTES)
             if not packed:
                 if self._is_begun and not self._frame.eof:
-                    raise EOFError("the file ends within a frame")
+                    raise self._error("the file ends within a frame")
                 return 0
             if self._frame.eof:
                 if not (packed := packed.lstrip(b"\0")):
                     continue  # to what is in the file after these zeros
                 self._frame = self._new_frame()
-            self._text, self._is_begun = self._frame.decompress(packed), True
+            try:
+                self._text, self._is_begun = self._frame.decompress(packed), True
+            except self._damage as error:
+                raise self._error(error) from None
         n = min(len(buffer), len(self._text))
         buffer[:n], self._text = self._text[:n], self._text[n:]
         return n
+
+    def _error(self, reason: object) -> InputError:
+        return InputError(f"{self._path}: cannot be unpacked: {reason}")
 
 
 class _Rows:
@@ -197,6 +185,10 @@ def _without_nulls(value: Any) -> Any:
             return value
 
 
+LineFile = io.BufferedReader | _Rows
+"""Lines as bytes, each with its end but perhaps the last."""
+
+
 @dataclass(frozen=True, slots=True)
 class TextPart:
     """The lines of a file that begin in a range of bytes.
@@ -253,13 +245,19 @@ def cut(path: Path, n_bytes: int, part_bytes: int) -> list[TextPart]:
 
 def read_blocks(part: TextPart) -> Iterator[Lines]:
     """Lines of a part, about 128 KiB at a time."""
-    first = 1
+    block: list[bytes] = []
+    first, n_bytes = 1, 0
     try:
-        for lines in _blocks(_lines(part)):
-            yield Lines(part, first, lines)
-            first += len(lines)
+        for line in _lines(part):
+            block.append(line)
+            n_bytes += len(line)
+            if n_bytes >= BLOCK_BYTES:
+                yield Lines(part, first, block)
+                block, first, n_bytes = [], first + len(block), 0
     except OSError as error:
         raise _unreadable_error(part.path, error) from None
+    if block:
+        yield Lines(part, first, block)
 
 
 def _lines(part: TextPart) -> Iterator[bytes]:
@@ -290,19 +288,6 @@ def _next_line(file: LineFile) -> tuple[bytes, int]:
         rest = file.readline(MAX_LINE_BYTES)
         n_bytes += len(rest)
     return line, n_bytes
-
-
-def _blocks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    block: list[bytes] = []
-    n_bytes = 0
-    for line in lines:
-        block.append(line)
-        n_bytes += len(line)
-        if n_bytes >= BLOCK_BYTES:
-            yield block
-            block, n_bytes = [], 0
-    if block:
-        yield block
 
 
 def _unreadable_error(path: Path, error: OSError) -> InputError:
