@@ -5,7 +5,7 @@ from pathlib import Path
 from torch import Tensor
 
 from dynapipe_hpc.training.checkpoint.folder import Description
-from dynapipe_hpc.training.checkpoint.part_files import check_part
+from dynapipe_hpc.training.checkpoint.part_files import check_part, read_tensors
 from dynapipe_hpc.training.checkpoint.parts import CheckpointReader
 
 
@@ -14,4 +14,16 @@ def load_weights(checkpoint: Path) -> dict[str, Tensor]:
     checksums = Description.read(checkpoint).part_checksums
     for rank, checksum in enumerate(checksums):
         check_part(checkpoint, rank, checksum)
-    return CheckpointReader(checkpoint, len(checksums)).unsplit("weight")
+    return unsplit(checkpoint, len(checksums), "weight")
+
+
+def unsplit(checkpoint: Path, n_parts: int, kind: str) -> dict[str, Tensor]:
+    """All tensors of a kind, of which every number is there once."""
+    reader, tensors = CheckpointReader(checkpoint, n_parts), {}
+    for name, by_rank in read_tensors(checkpoint, n_parts).items():
+        if name.startswith(f"{kind}/"):
+            n_rows = next(iter(by_rank.values())).shape[0]
+            values = reader.rows(name, 0, n_rows)
+            assert sum(each.n_bytes for each in by_rank.values()) == values.nbytes, name
+            tensors[name.removeprefix(f"{kind}/")] = values
+    return tensors

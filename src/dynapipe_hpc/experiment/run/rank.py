@@ -41,7 +41,7 @@ from dynapipe_hpc.plan.codec import plans_hash
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import symbol
-from dynapipe_hpc.training.checkpoint.parts import TrainingState, read_parts
+from dynapipe_hpc.training.checkpoint.parts import CheckpointReader, TrainingState
 from dynapipe_hpc.training.huggingface.read_weights import WEIGHT, open_weights
 from dynapipe_hpc.training.huggingface.token_ids import write_token_ids
 from dynapipe_hpc.training.module_stage import ModuleStage
@@ -111,8 +111,8 @@ class Rank:
         dataset = self._experiment.dataset
         with job.fail_together():
             if point:
-                n_parts = len(point.description.part_checksums)
-                together(job, partial(read_parts, point.path, n_parts, state.to_restore()))
+                reader = CheckpointReader(point.path, len(point.description.part_checksums))
+                together(job, partial(reader.fill, state.to_restore()))
                 state.resume(point.description.counters)
             self._warm_start(output, resumed=point is not None)
             if job.is_first:

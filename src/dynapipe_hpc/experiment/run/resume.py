@@ -23,7 +23,7 @@ from dynapipe_hpc.training.checkpoint.folder import (
     Facts,
     new_checksum,
 )
-from dynapipe_hpc.training.checkpoint.part_files import check_part, read_tensors
+from dynapipe_hpc.training.checkpoint.part_files import check_part
 from dynapipe_hpc.training.huggingface.origin import HASH_FACT
 
 T = TypeVar("T")
@@ -181,8 +181,6 @@ def check_share(path: Path, job: Job) -> Description:
     for rank, checksum in enumerate(description.part_checksums):
         if rank % job.size == job.rank:
             check_part(path, rank, checksum)
-    if job.is_first:
-        read_tensors(path, len(description.part_checksums))
     return description
 
 

@@ -53,10 +53,10 @@ def view_parts(view: FlatView, kind: str, segment: Segment) -> Iterator[StatePar
     for box in boxes_of(view.shape, start - view.start, stop - view.start):
         n = torch.Size(box.sizes).numel()
         values, rest = rest[:n].view(box.sizes), rest[n:]
-        for pair in placed(box, view.split, view.shape):
-            d, inner = view.split.dimension, pair.of_shard
+        for inner, of_unsplit in placed(box, view.split, view.shape):
+            d = view.split.dimension
             block = values.narrow(d, inner.offsets[d] - box.offsets[d], inner.sizes[d])
-            offsets = torch.Size(pair.of_unsplit.offsets)
+            offsets = torch.Size(of_unsplit.offsets)
             shape = view.split.whole_shape(view.shape)
             yield StatePart(f"{kind}/{view.name}", shape, offsets, block)
 
@@ -88,18 +88,10 @@ def parts_of(views: Sequence[FlatView], state: FlatState) -> list[StatePart]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class BoxPair:
-    """A box of a shard, and where it is in the whole weight."""
+def placed(box: Box, split: Split, shape: Sequence[int]) -> Iterator[tuple[Box, Box]]:
+    """A box of a shard, cut so that each part is a box of the whole weight, which is beside it.
 
-    of_shard: Box
-    of_unsplit: Box
-
-
-def placed(box: Box, split: Split, shape: Sequence[int]) -> Iterator[BoxPair]:
-    """A box of a shard of the given shape, cut so that each part is a box of the whole weight.
-
-    What the shard is filled up with has no place there.
+    What the shard, of the given shape, is filled up with has no place there.
     """
     d = split.dimension
     width = shape[d] // split.n_blocks
@@ -109,8 +101,8 @@ def placed(box: Box, split: Split, shape: Sequence[int]) -> Iterator[BoxPair]:
         stop = min(box.offsets[d] + box.sizes[d], block * width + min(width, n_real))
         if start < stop:
             before = block * width * (split.n_shards - 1) + split.shard * width
-            of_shard = _along(box, d, start, stop - start)
-            yield BoxPair(of_shard, _along(box, d, before + start, stop - start))
+            size = stop - start
+            yield _along(box, d, start, size), _along(box, d, before + start, size)
 
 
 def _along(box: Box, dimension: int, offset: int, size: int) -> Box:
@@ -164,19 +156,6 @@ class CheckpointReader:
         values = torch.empty((stop - start, *shape[1:]), dtype=DTYPES[stored.dtype])
         self.fill([StatePart(name, shape, torch.Size([start] + [0] * (len(shape) - 1)), values)])
         return values
-
-    def unsplit(self, kind: str) -> dict[str, Tensor]:
-        """All tensors of a kind, by their names in the unsplit model."""
-        return {
-            name.removeprefix(f"{kind}/"): self.rows(name, 0, next(iter(stored.values())).shape[0])
-            for name, stored in self._tensors.items()
-            if name.startswith(f"{kind}/")
-        }
-
-
-def read_parts(folder: Path, n_parts: int, parts: Sequence[StatePart]) -> None:
-    """Overwrites parts with what all ranks wrote, see `CheckpointReader.fill`."""
-    CheckpointReader(folder, n_parts).fill(parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
