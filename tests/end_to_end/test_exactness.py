@@ -194,11 +194,11 @@ def test_densely_packed_rows_equal_the_same_rows_unsplit(schedule: RuleName) -> 
     assert_equal(found, unsplit_gradients(samples, DenseRows(tuple(rows), 24)))
 
 
-def random_padding(loader: TokenLoader[DecoderBatch]) -> Callable[[MicroBatch], DecoderBatch]:
+def random_padding(loader: TokenLoader) -> Callable[[MicroBatch], DecoderBatch]:
     """Loads with random tokens and labels where no sample is."""
 
     def load(microbatch: MicroBatch) -> DecoderBatch:
-        read = loader(microbatch)
+        read: DecoderBatch = loader(microbatch)
         for row, (sample_id,) in enumerate(microbatch.rows):
             end = SAMPLES[sample_id].tokens
             if read.tokens:

@@ -64,11 +64,11 @@ def test_a_narrower_type_trains_alike(
     assert all(tensor.dtype == dtype for tensor in found.tensors.values())
 
 
-def overflowing(loader: TokenLoader[DecoderBatch]) -> Callable[[MicroBatch], DecoderBatch]:
+def overflowing(loader: TokenLoader) -> Callable[[MicroBatch], DecoderBatch]:
     """Weighs one prediction in the loss so much that its gradient overflows."""
 
     def load(microbatch: MicroBatch) -> DecoderBatch:
-        read = loader(microbatch)
+        read: DecoderBatch = loader(microbatch)
         if read.tokens and 4000 in microbatch.sample_ids:
             read.tokens.weights[microbatch.sample_ids.index(4000), 0] = 1e9
         return read

@@ -1,25 +1,12 @@
 """A pipeline stage without torch: one number that multiplies, and a sum as the loss."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.training.counters import StageReport
 
 Array = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class LinearReport:
-    """The fields of a trace that a stage fills."""
-
-    loss: float
-    gradient_norm: float = 0.0
-    learning_rate: float = 0.0
-    peak_bytes: int = 0
-    peak_has_transient: bool = False
-    preferences: tuple[float, ...] = ()
 
 
 class LinearStage:
@@ -78,6 +65,6 @@ class LinearStage:
     def step_optimizer(self) -> None:
         self.calls.append("step")
 
-    def finish_iteration(self) -> LinearReport:
-        report, self._loss = LinearReport(self._loss), 0.0
+    def finish_iteration(self) -> StageReport:
+        report, self._loss = StageReport(self._loss, 0.0, 0.0, 0), 0.0
         return report

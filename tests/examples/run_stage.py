@@ -6,7 +6,7 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.family import StageOfFamily
-from dynapipe_hpc.training.objective import WeightedTokens
+from dynapipe_hpc.training.objective import weighted_tokens
 
 
 def run_stage(
@@ -14,4 +14,4 @@ def run_stage(
 ) -> Tensor:
     """The activation for the next stage; on the last stage, the weighted loss."""
     output = stage.run(activation, batch, mode)
-    return WeightedTokens().loss(output, batch.tokens) if stage.is_last else output
+    return weighted_tokens(output, batch.tokens) if stage.is_last else output

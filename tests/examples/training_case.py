@@ -210,9 +210,9 @@ class Rank:
     """Parts with which one rank trains."""
 
     module: StageOfFamily
-    tokens: TokenLoader[Any]
+    tokens: TokenLoader
     optimizer: Optimizer
-    stage: ModuleStage[Any]
+    stage: ModuleStage
 
     def gradients(self) -> dict[str, Tensor]:
         """Of what the rank owns: those of copies of tied weights have gone to their owner."""
@@ -228,7 +228,7 @@ class Rank:
         return {n: p.detach().clone() for n, p in self.module.named_parameters()}
 
 
-Loading = Callable[[TokenLoader[Any]], Callable[[MicroBatch], Any]]
+Loading = Callable[[TokenLoader], Callable[[MicroBatch], Any]]
 
 
 def begun(module: StageOfFamily) -> StageOfFamily:
@@ -267,7 +267,7 @@ def make_rank(
     splits, unsplit = splits_of(module), begun(make()).state_dict()
     parts = {name: splits.get(name, WHOLE).part_of(whole) for name, whole in unsplit.items()}
     module.load_state_dict(parts)
-    collate: Collate[Any] = module.collate
+    collate: Collate = module.collate
     reader = RandomTokens()
     rejected = reader.read_rejected
     tokens = TokenLoader(reader, START_ID, weighting, collate, rejected=rejected)

@@ -1,7 +1,6 @@
 """Evaluations in pipelines of threads give the losses of plain operations, sample by sample."""
 
 from functools import cache
-from typing import Any
 
 import pytest
 import torch
@@ -70,7 +69,7 @@ def planner_of(
 
 
 def evaluate(rank: Rank, plans: list[RankPlan], transport: Transport[Tensor]) -> Tensor:
-    collate: Collate[Any] = rank.module.collate
+    collate: Collate = rank.module.collate
     loader = TokenLoader(RandomTokens(), START_ID, "token", collate)
     loader.start_iteration(SAMPLES)
     with rank.stage.evaluating(loader, SAMPLES) as losses:

@@ -6,7 +6,7 @@ import torch
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.collate import NO_SAMPLE, TokenBatch
-from dynapipe_hpc.training.objective import SampleLosses, WeightedTokens
+from dynapipe_hpc.training.objective import SampleLosses, weighted_tokens
 
 IDS = torch.zeros(2, 4, dtype=torch.int64)  # objectives do not read them
 WEIGHTS = torch.tensor([[0, 0.5, 0.25, 0], [0.25, 0, 2, 0]], dtype=torch.float64)
@@ -18,7 +18,7 @@ SAMPLES = [Sample(9, 1, 2), Sample(4, 0, 1), Sample(7, 1, 1), Sample(3, 0, 1)]
 
 def test_the_weighted_loss_and_its_gradient_are_those_of_trained_tokens() -> None:
     losses = LOSSES.clone().requires_grad_()
-    loss = WeightedTokens().loss(losses, TOKENS)
+    loss = weighted_tokens(losses, TOKENS)
     assert loss.dtype == torch.float32
     assert loss.item() == 0.5 * 2 + 0.25 * 3 + 0.25 * 8 + 2 * 21
     torch.autograd.backward(3 * loss)

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ if rehearses():
 SHARES = (0.6, PLANNED_SHARE, 1.0)
 COUNTED = ("num_device_alloc", "num_alloc_retries", "num_ooms")
 
-Stage = ModuleStage[Any]
+Stage = ModuleStage
 
 
 class TokenBytes(NamedTuple):

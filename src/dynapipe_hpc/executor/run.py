@@ -1,13 +1,12 @@
 """Execution of a rank's plan."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, assert_never
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, Protocol, assert_never
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.describe_step import describe_step
-from dynapipe_hpc.executor.progress import Progress, Unwatched
 from dynapipe_hpc.executor.stage import Stage, Tensor
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.executor.transport.transport import Transport
@@ -29,7 +28,14 @@ from dynapipe_hpc.plan.instruction import (
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
 HOST_CLOCK = HostClock()
-UNWATCHED = Unwatched()
+
+
+class Progress(Protocol):
+    """Record of how far a rank is in its plan."""
+
+    def reach(self, index: int, before: object) -> None:
+        """Records that the host has executed all instructions before `index`."""
+        ...
 
 
 class ExecutionError(RuntimeError):
@@ -68,12 +74,7 @@ class LaunchedPlan:
             rank=plan.rank,
             start_ms=self._since_start(self.starts),
             end_ms=self._since_start(self.ends),
-            loss=report.loss,
-            gradient_norm=report.gradient_norm,
-            learning_rate=report.learning_rate,
-            peak_bytes=report.peak_bytes,
-            peak_has_transient=report.peak_has_transient,
-            preferences=report.preferences,
+            **asdict(report),
         )
 
     def _since_start(self, moments: Sequence[Any]) -> tuple[float, ...]:
@@ -86,7 +87,7 @@ def launch_plan(
     transport: Transport[Tensor],
     clock: Clock[Any] = HOST_CLOCK,
     *,
-    progress: Progress = UNWATCHED,
+    progress: Progress | None = None,
 ) -> LaunchedPlan:
     """Executes a plan, instruction by instruction, without waiting for the device.
 
@@ -100,7 +101,8 @@ def launch_plan(
     # On a device, moments are events in its queue: reading the clock waits for nothing.
     for index, instruction in enumerate(plan.instructions):
         starts.append(clock.now())
-        progress.reach(index, starts[-1])
+        if progress is not None:
+            progress.reach(index, starts[-1])
         try:
             run.execute(instruction)
         except (RunError, InputError) as error:
@@ -109,7 +111,8 @@ def launch_plan(
             cause = f"{type(error).__name__}: {error}"
             raise ExecutionError(f"{describe_step(plan, index)}: {cause}") from error
         ends.append(clock.now())
-    progress.reach(len(plan.instructions), ends[-1])
+    if progress is not None:
+        progress.reach(len(plan.instructions), ends[-1])
     return LaunchedPlan(plan, stage, transport, clock, origin, starts, ends)
 
 

@@ -3,6 +3,7 @@
 from typing import Protocol, TypeVar
 
 from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.training.counters import StageReport
 
 Tensor = TypeVar("Tensor")
 
@@ -68,23 +69,6 @@ class Stage(Protocol[Tensor]):
         """Clips gradients by their norm over all stages, updates the weights, clears gradients."""
         ...
 
-    def finish_iteration(self) -> "StageReport":
+    def finish_iteration(self) -> StageReport:
         """Loss, gradient norm and peak memory since the last call; starts the next account."""
         ...
-
-
-class StageReport(Protocol):
-    """Report of a stage about an iteration; see the fields of `IterationTrace`."""
-
-    @property
-    def loss(self) -> float: ...
-    @property
-    def gradient_norm(self) -> float: ...
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def peak_bytes(self) -> int: ...
-    @property
-    def peak_has_transient(self) -> bool: ...
-    @property
-    def preferences(self) -> tuple[float, ...]: ...

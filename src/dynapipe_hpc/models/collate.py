@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,6 @@ from dynapipe_hpc.models.documents import (
     check_offsets,
     padding_mask,
 )
-from dynapipe_hpc.models.key_value_cache import KeyValueCache
 
 IntegerArray = npt.NDArray[np.integer[Any]]
 RejectedReader = Callable[[int, int], IntegerArray]
@@ -263,10 +262,6 @@ class EncoderDecoderBatch(OnDevice):
         if not self.is_padded:
             return None
         return padding_mask(self.lengths, self.inputs.shape[1], dtype)
-
-    def with_cache(self, kv_cache: KeyValueCache) -> Self:
-        """Refuses: samples of pairs have no slices."""
-        raise NotImplementedError("samples of encoder-decoder models have no slices")
 
 
 def collate_both_sides(

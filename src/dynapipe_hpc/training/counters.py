@@ -1,4 +1,4 @@
-"""Counters of an optimizer, equal on all ranks."""
+"""Numbers that an optimizer counts, and that a stage reports."""
 
 from dataclasses import dataclass
 
@@ -16,3 +16,21 @@ class Counters:
     loss_scale: float
     n_scaled_steps: int
     n_skipped_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """Report of a stage about an iteration.
+
+    `loss`: Part of the iteration's loss that this stage computed; the parts of stages add up.
+    `peak_has_transient`: Whether `peak_bytes` includes memory that passes need only while they run.
+    `preferences`: Sums over the preference pairs of this stage's micro-batches, see
+    `PreferenceNumbers`; empty if no pairs are trained.
+    """
+
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    peak_bytes: int
+    peak_has_transient: bool = False
+    preferences: tuple[float, ...] = ()

@@ -2,19 +2,19 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute, Slice
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring, run_backward
+from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
-from dynapipe_hpc.training.objective import Objective, SampleLosses, WeightedTokens
+from dynapipe_hpc.training.counters import StageReport
+from dynapipe_hpc.training.objective import Objective, SampleLosses, weighted_tokens
 from dynapipe_hpc.training.optimizer import Optimizer, PendingStep, Step
 from dynapipe_hpc.training.preferences import AnswerLogProbs, PreferenceLoss
 
@@ -76,66 +76,16 @@ class ActivationMemory:
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
 
-class Batch(Protocol):
-    """Tokens of a micro-batch, as a family of models reads them."""
-
-    @property
-    def tokens(self) -> TokenBatch | None:
-        """The tokens that the last stage predicts."""
-        ...
-
-    def with_cache(self, kv_cache: KeyValueCache) -> Self:
-        """The same batch with the keys and values of the sample of which it holds a slice."""
-        ...
-
-    def to(self, device: torch.device) -> Self:
-        """The same batch on a device."""
-        ...
-
-
-BatchT = TypeVar("BatchT", bound=Batch)
-BatchT_contra = TypeVar("BatchT_contra", contravariant=True)
-
-
-class StageModule(Protocol[BatchT_contra]):
-    """Torch module with the layers of a stage, of any family of models."""
-
-    @property
-    def is_last(self) -> bool:
-        """Whether the stage ends with the head."""
-        ...
-
-    def run(self, activation: Tensor | None, batch: BatchT_contra, recompute: Recompute) -> Tensor:
-        """Runs the layers on the previous stage's activation, which is None on the first stage."""
-        ...
-
-    def parameters(self) -> Iterator[nn.Parameter]:
-        """Weights of the stage."""
-        ...
-
-
 NO_STEP = Step(gradient_norm=0.0, learning_rate=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleReport:
-    """Report of a stage about an iteration; see `IterationTrace`."""
-
-    loss: float
-    gradient_norm: float
-    learning_rate: float
-    peak_bytes: int
-    peak_has_transient: bool
-    preferences: tuple[float, ...]
-
-
-class ModuleStage(Generic[BatchT]):
+class ModuleStage:
     """The executor's `Stage` of torch tensors: runs the layers of one rank."""
 
     def __init__(
         self,
-        module: StageModule[BatchT],
-        load_tokens: Callable[[MicroBatch], BatchT],
+        module: StageOfFamily,
+        load_tokens: Callable[[MicroBatch], Any],
         optimizer: Optimizer,
     ) -> None:
         """Makes a stage of `module`, which `optimizer` updates and `load_tokens` feeds."""
@@ -146,23 +96,23 @@ class ModuleStage(Generic[BatchT]):
         on_host = device.type == "cpu"
         self._memory = ActivationMemory(module.parameters()) if on_host else AllocatedMemory(device)
         self._recompute: dict[int, Recompute] = {}
-        self._loaded: dict[int, BatchT] = {}
+        self._loaded: dict[int, Any] = {}
         self._graphs: dict[int, tuple[Tensor | None, Tensor]] = {}  # input and output of each
         self._deferred: dict[int, DeferredWeights] = {}
         self._sliced = SlicedSamples()
         self._loss = optimizer.parameters.weights.new_zeros((), dtype=torch.float64)
         self._step: PendingStep | None = None
-        self._objective: Objective = WeightedTokens()
+        self._objective: Objective = weighted_tokens
         self._preferences: PreferenceLoss | None = None
         self._evaluated: Tensor | None = None
 
     def train_preferences(self, objective: PreferenceLoss) -> None:
         """Lets the stage train on preference pairs from now on."""
-        self._objective = self._preferences = objective
+        self._objective, self._preferences = objective.loss, objective
 
     @contextmanager
     def evaluating(
-        self, load_tokens: Callable[[MicroBatch], BatchT], samples: Sequence[Sample]
+        self, load_tokens: Callable[[MicroBatch], Any], samples: Sequence[Sample]
     ) -> Iterator[Tensor]:
         """Lets the stage execute plans without backward passes inside the block.
 
@@ -175,7 +125,7 @@ class ModuleStage(Generic[BatchT]):
         of_pairs = any(sample.is_pair for sample in samples)
         table_of = AnswerLogProbs if of_pairs else SampleLosses
         sample_losses = table_of(samples, self._loss.device)
-        self._load_tokens, self._objective = load_tokens, sample_losses
+        self._load_tokens, self._objective = load_tokens, sample_losses.loss
         self._evaluated = sample_losses.zeros()
         try:
             with torch.no_grad():
@@ -219,23 +169,21 @@ class ModuleStage(Generic[BatchT]):
         self._loss += output.detach()
         return None
 
-    def _evaluate(
-        self, activation: Tensor | None, batch: BatchT, evaluated: Tensor
-    ) -> Tensor | None:
+    def _evaluate(self, activation: Tensor | None, batch: Any, evaluated: Tensor) -> Tensor | None:
         output = self._run(activation, batch, Recompute.NONE)
         if not self._module.is_last:
             return output
         evaluated += output
         return None
 
-    def _run(self, activation: Tensor | None, batch: BatchT, recompute: Recompute) -> Tensor:
+    def _run(self, activation: Tensor | None, batch: Any, recompute: Recompute) -> Tensor:
         """The activation for the next stage; on the last stage, the loss by the objective."""
         output = self._module.run(activation, batch, recompute)
         if not self._module.is_last:
             return output
         if batch.tokens is None:
             raise ValueError("the last stage needs the tokens that it predicts")
-        return self._objective.loss(output, batch.tokens)
+        return self._objective(output, batch.tokens)
 
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
         """Accumulates weight gradients and frees the graph; returns the gradient of the input.
@@ -302,14 +250,14 @@ class ModuleStage(Generic[BatchT]):
         self._optimizer.clear_gradients()
         return self.finish_iteration().peak_bytes
 
-    def finish_iteration(self) -> ModuleReport:
+    def finish_iteration(self) -> StageReport:
         """Reports an iteration and starts the next account; waits for the device.
 
         Raises `DivergedError`: A gradient is not a finite number, and no smaller loss scale can
         help.
         """
         step = self._step.read() if self._step else NO_STEP
-        report = ModuleReport(
+        report = StageReport(
             loss=self._loss.item(),
             gradient_norm=step.gradient_norm,
             learning_rate=step.learning_rate,

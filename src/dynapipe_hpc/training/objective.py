@@ -1,7 +1,6 @@
 """Objectives: what the losses of tokens amount to."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -9,26 +8,16 @@ from torch import Tensor
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.collate import TokenBatch
 
+Objective = Callable[[Tensor, TokenBatch], Tensor]
+"""Contribution of a micro-batch to the loss of its global batch, to which micro-batches add up.
 
-class Objective(Protocol):
-    """Function of the losses of all tokens of a global batch, to which micro-batches add up."""
-
-    def loss(self, token_losses: Tensor, tokens: TokenBatch) -> Tensor:
-        """Contribution of a micro-batch to the loss.
-
-        Args:
-            token_losses: Loss of each prediction, shape (rows, tokens).
-            tokens: The tokens that were predicted, on the same device.
-        """
-        ...
+Takes the loss of each prediction, shape (rows, tokens), and the tokens that were predicted.
+"""
 
 
-class WeightedTokens:
+def weighted_tokens(token_losses: Tensor, tokens: TokenBatch) -> Tensor:
     """Weighted sum of the losses of tokens, which is trained; see `token_weights`."""
-
-    def loss(self, token_losses: Tensor, tokens: TokenBatch) -> Tensor:
-        """A scalar, in the type of the losses."""
-        return (token_losses * tokens.weights.to(token_losses.dtype)).sum()
+    return (token_losses * tokens.weights.to(token_losses.dtype)).sum()
 
 
 class SampleTable:

@@ -1,9 +1,9 @@
 """Loader of the tokens of micro-batches, iteration by iteration."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Generic, Protocol, TypeVar, assert_never
+from typing import Any, assert_never
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
@@ -44,19 +44,11 @@ def token_weights(
             assert_never(weighting)
 
 
-BatchT = TypeVar("BatchT")
-BatchT_co = TypeVar("BatchT_co", covariant=True)
+Collate = Callable[[MicroBatch, IterationTokens], Any]
+"""Function that reads and arranges the tokens of a micro-batch for a family; see `collate`."""
 
 
-class Collate(Protocol[BatchT_co]):
-    """Function that reads and arranges the tokens of a micro-batch for a family of models."""
-
-    def __call__(self, microbatch: MicroBatch, tokens: IterationTokens) -> BatchT_co:
-        """The tokens, and the weight of each in the loss; see `collate`."""
-        ...
-
-
-class TokenLoader(Generic[BatchT]):
+class TokenLoader:
     """Reads the micro-batches of an iteration, with the loss weights of its global batch."""
 
     def __init__(
@@ -64,7 +56,7 @@ class TokenLoader(Generic[BatchT]):
         reader: TokenReader,
         start_id: int | None,
         weighting: LossWeighting,
-        collate: Collate[BatchT],
+        collate: Collate,
         *,
         trained: TrainedTokens = TARGETS,
         rejected: RejectedReader | None = None,
@@ -73,7 +65,7 @@ class TokenLoader(Generic[BatchT]):
         self._tokens = IterationTokens({}, {}, reader, start_id, trained, rejected=rejected)
         self._weighting = weighting
         self._collate = collate
-        self._ahead: dict[MicroBatch, BatchT] = {}
+        self._ahead: dict[MicroBatch, Any] = {}
 
     def start_iteration(self, samples: Sequence[Sample], iteration: int | None = None) -> None:
         """Starts a global batch: that of an iteration of training, or one without dropout."""
@@ -86,7 +78,7 @@ class TokenLoader(Generic[BatchT]):
         """Reads a micro-batch of the current global batch before it is asked for."""
         self._ahead[microbatch] = self._collate(microbatch, self._tokens)
 
-    def __call__(self, microbatch: MicroBatch) -> BatchT:
+    def __call__(self, microbatch: MicroBatch) -> Any:
         """A micro-batch of the current global batch."""
         ahead = self._ahead.pop(microbatch, None)
         return self._collate(microbatch, self._tokens) if ahead is None else ahead

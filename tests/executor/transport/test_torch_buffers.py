@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from tests.examples.gloo_ends import gloo_ends
-from tests.examples.linear_stage import LinearReport
 from tests.examples.planned_iteration import planned_iteration
 from tests.examples.training_case import SHAPE
 from torch import Tensor
@@ -19,6 +18,7 @@ from dynapipe_hpc.executor.transport.torch_distributed import TorchTransport
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload, StartReceive, StartSend, WaitSend
 from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.training.counters import StageReport
 
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=10**9)
 N_PLANS = 100
@@ -56,9 +56,9 @@ class SendingStage:
     def step_optimizer(self) -> None:
         self.buffer_bytes = self._transport.buffer_bytes
 
-    def finish_iteration(self) -> LinearReport:
+    def finish_iteration(self) -> StageReport:
         assert self._transport.buffer_bytes == 0
-        return LinearReport(0.0)
+        return StageReport(0.0, 0.0, 0.0, 0)
 
     def _made(self, index: int) -> Tensor:
         m = self._plan.microbatches[index]

@@ -77,7 +77,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """
     found = Clock()
 
-    class TimedStage(ModuleStage[Any]):
+    class TimedStage(ModuleStage):
         def load(self, index: int, microbatch: MicroBatch) -> None:
             self.tokens = microbatch.n_rows * microbatch.row_tokens
             super().load(index, microbatch)

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -333,17 +333,15 @@ class Stack:
         wait_for(self._device)
         return time.perf_counter()
 
-    def _stored_bytes(
-        self, stage: ModuleStage[Any], kept_bytes: int, activation: Tensor | None
-    ) -> int:
+    def _stored_bytes(self, stage: ModuleStage, kept_bytes: int, activation: Tensor | None) -> int:
         """Bytes that autograd keeps; a GPU's allocator does not count the received activation."""
         if self._device == CPU:
             return stage.finish_iteration().peak_bytes
         return kept_bytes + (0 if activation is None else activation.nbytes)
 
-    def _new_stage(self) -> ModuleStage[Any]:
+    def _new_stage(self) -> ModuleStage:
         load = partial(self._module.collate, tokens=self._tokens)
-        stage: ModuleStage[Any] = ModuleStage(self._module, load, self._optimizer)
+        stage: ModuleStage = ModuleStage(self._module, load, self._optimizer)
         self._optimizer.parameters.gradients.zero_()
         return stage
 

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any, assert_never
+from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +55,7 @@ def plan_forward(
 
 def run_forward(
     rank: Rank,
-    loader: TokenLoader[Any],
+    loader: TokenLoader,
     samples: Sequence[Sample],
     plans: Sequence[bytes],
     *,

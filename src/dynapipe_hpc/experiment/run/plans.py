@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Self
+from typing import Self
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.experiment.experiment import Experiment
@@ -34,7 +34,7 @@ class Plans:
         job: Job,
         experiment: Experiment,
         iterations: range,
-        loader: TokenLoader[Any],
+        loader: TokenLoader,
         *,
         store: PlanStore,
         quiet_period: QuietPeriod,

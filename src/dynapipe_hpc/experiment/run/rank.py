@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import cuda
@@ -16,8 +16,7 @@ from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
 from dynapipe_hpc.data.errors import InputError, RunError, escaped
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.executor.clock import HostClock
-from dynapipe_hpc.executor.progress import Progress
-from dynapipe_hpc.executor.run import launch_plan
+from dynapipe_hpc.executor.run import Progress, launch_plan
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
@@ -76,7 +75,7 @@ class Rank:
             reserve_memory(on, config)
         # After the reservation: a stage's account of memory begins when it is made, and its first
         # peak would be the reserved block.
-        self.stage: ModuleStage[Any] = ModuleStage(module, self.loader, optimizer)
+        self.stage: ModuleStage = ModuleStage(module, self.loader, optimizer)
         self.reports_loss = module.is_last and collectives.shard == 0
         self.clock = clock_of(on.device)
         self.position = Position(memoryview(bytearray(HEAD_BYTES)))
@@ -89,7 +88,7 @@ class Rank:
         if error is None:
             self.channels.close()  # collective, so not after an error
 
-    def open_loader(self, dataset: Dataset) -> TokenLoader[Any]:
+    def open_loader(self, dataset: Dataset) -> TokenLoader:
         """The loader of the tokens of a dataset, as this rank's stage takes them."""
         config = self._experiment.config
         predicts_inputs = not config.model.has_target_rows

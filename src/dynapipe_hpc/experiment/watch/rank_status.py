@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.describe_step import peer_of, shape_of
-from dynapipe_hpc.executor.progress import Progress
+from dynapipe_hpc.executor.run import Progress
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.plan.errors import PlanFormatError
