@@ -221,7 +221,7 @@ HUGGINGFACE = (
     ),
     Mutant(
         "training/huggingface/origin.py",
-        "{**values, **read_object(tokens)}",
+        "values | (read_object(tokens) if tokens.exists() else {})",
         "values",
         "config.json has none of the tokens that begin and end samples",
         (f"{LOGITS}[gpt2]",),

@@ -54,17 +54,11 @@ class AllocatedMemory:
         self._before = torch.cuda.memory_allocated(self._device)
 
 
-class LiveAllocations:
+class LiveAllocations(AllocatedMemory):
     """Account of what a GPU's allocator hands out inside the block; like `LiveMemory`."""
 
-    def __init__(self, device: torch.device) -> None:
-        """Opens the account of a device."""
-        self._device = device
-        self._before = 0
-
     def __enter__(self) -> Self:
-        self._before = torch.cuda.memory_allocated(self._device)
-        self.restart()
+        super().restart()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -75,13 +69,8 @@ class LiveAllocations:
         """Memory allocated since the start and not yet freed, in bytes."""
         return torch.cuda.memory_allocated(self._device) - self._before
 
-    @property
-    def peak_bytes(self) -> int:
-        """Peak since the last `restart`, in bytes."""
-        return torch.cuda.max_memory_allocated(self._device) - self._before
-
     def restart(self) -> None:
-        """Starts a new peak at the memory allocated now."""
+        """Starts a new peak at the memory allocated now; the account goes on."""
         torch.cuda.reset_peak_memory_stats(self._device)
 
 

@@ -3,7 +3,7 @@
 Bytes whose checksum is right are as they were written, and are not checked again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -122,6 +122,12 @@ def read_tensors(folder: Path, n_parts: int) -> dict[str, dict[int, StoredTensor
         for name, fields in index["tensors"].items():
             tensors.setdefault(name, {})[rank] = StoredTensor.from_fields(fields)
     return tensors
+
+
+def check_parts(folder: Path, checksums: Iterable[str]) -> None:
+    """Reads and checks the files of all ranks; raises `DamagedError`."""
+    for rank, checksum in enumerate(checksums):
+        check_part(folder, rank, checksum)
 
 
 def check_part(folder: Path, rank: int, checksum: str) -> None:

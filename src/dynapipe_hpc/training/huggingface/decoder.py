@@ -146,7 +146,6 @@ GPT2 = ModelTypeMapping(
     model=_gpt2_model,
     config=_gpt2_config,
     dropout=_gpt2_dropout,
-    fits=lambda _: True,
     tensors=lambda shape: _tensors(shape, _GPT2_NAMES),
     copies=lambda shape: {_HEAD: "transformer.wte.weight"} if shape.tied_head else {},
     ignored=re.compile(r"transformer\.h\.\d+\.attn\.(masked_)?bias"),
@@ -313,7 +312,6 @@ def _llama(
             _llama_model, qkv_bias=qkv_bias, may_have_biases=may_have_biases, qk_norm=qk_norm
         ),
         config=_llama_config,
-        dropout=lambda _: {},
         fits=fits,
         tensors=lambda shape: _tensors(shape, _LLAMA_NAMES),
         copies=lambda shape: {_HEAD: "model.embed_tokens.weight"} if shape.tied_head else {},

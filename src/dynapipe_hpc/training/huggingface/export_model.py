@@ -20,8 +20,7 @@ from dynapipe_hpc.architecture.rope_scaling import rotation_tables, rotation_typ
 from dynapipe_hpc.data.atomic_write import new_folder, writing
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.input_file import read_text
-from dynapipe_hpc.training.checkpoint.folder import Description
-from dynapipe_hpc.training.checkpoint.part_files import check_part
+from dynapipe_hpc.training.checkpoint.part_files import check_parts
 from dynapipe_hpc.training.checkpoint.parts import CheckpointReader
 from dynapipe_hpc.training.huggingface.mapping import DTYPE_KEYS, Piece, TensorMap, Values
 from dynapipe_hpc.training.huggingface.origin import (
@@ -181,7 +180,7 @@ def export_model(
     read = _reader(origin)
     with ThreadPoolExecutor(1, "checksums") as pool:
         # All of the checkpoint is compared with its checksums while it is copied.
-        checking = pool.submit(_check, origin.folder, origin.description)
+        checking = pool.submit(check_parts, origin.folder, origin.description.part_checksums)
         with new_folder(output) as partial:
             if origin.shape.lora is None:
                 written = write_model(partial, origin, read, dtype)
@@ -281,11 +280,6 @@ def _same_model(base: Origin, adapted: Origin) -> Origin:
     # A family without dropout has no such key.
     trained = adapted.shape.model_dump(include={"dropout", "max_tokens"})
     return replace(base, shape=base.shape.model_copy(update=trained))
-
-
-def _check(checkpoint: Path, description: Description) -> None:
-    for rank, checksum in enumerate(description.part_checksums):
-        check_part(checkpoint, rank, checksum)
 
 
 def write_tensors(

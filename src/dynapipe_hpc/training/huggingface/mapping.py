@@ -192,12 +192,12 @@ class ModelTypeMapping:
     model_type: str
     architecture: str
     family: str
-    prefix: str
     model: Callable[[Settings], Values]
     config: Callable[[Any], Values]
-    dropout: Callable[[Any], Values]
-    fits: Callable[[Any], bool]
     tensors: Callable[[Any], Iterable[TensorMap]]
     copies: Callable[[Any], Mapping[str, str]]
     ignored: re.Pattern[str]
     longest: Callable[[Settings], int | None]
+    prefix: str = ""
+    dropout: Callable[[Any], Values] = lambda _: {}
+    fits: Callable[[Any], bool] = lambda _: True

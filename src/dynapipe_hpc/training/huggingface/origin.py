@@ -194,19 +194,16 @@ def shape_of(checkpoint: Path, facts: Facts) -> ModelShape:
 def _of_checkpoint(checkpoint: Path) -> Origin:
     description = Description.read(checkpoint)
     shape = shape_of(checkpoint, description.facts)
-    small_files = checkpoint / CARRIED
-    config = small_files / CONFIG
-    if not config.exists():
-        mapping, tokens = mapping_for(shape), small_files / GENERATION_CONFIG
+    small_files: Path | None = checkpoint / CARRIED
+    config, tokens = (checkpoint / CARRIED / name for name in (CONFIG, GENERATION_CONFIG))
+    if config.exists():
+        settings = Settings(config, read_object(config))
+        mapping = mapping_of(settings, shape.family)
+    else:
+        mapping = mapping_for(shape)
         values = {"model_type": mapping.model_type, **mapping.config(shape)}
-        if not tokens.exists():
-            return Origin(
-                checkpoint, description, None, mapping, Settings(checkpoint, values), shape
-            )
-        settings = Settings(checkpoint, {**values, **read_object(tokens)})
-        return Origin(checkpoint, description, small_files, mapping, settings, shape)
-    settings = Settings(config, read_object(config))
-    mapping = mapping_of(settings, shape.family)
+        settings = Settings(checkpoint, values | (read_object(tokens) if tokens.exists() else {}))
+        small_files = small_files if tokens.exists() else None
     return Origin(checkpoint, description, small_files, mapping, settings, shape)
 
 

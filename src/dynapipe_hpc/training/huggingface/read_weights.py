@@ -12,7 +12,7 @@ from torch import Tensor
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.training.checkpoint.part_files import check_part
+from dynapipe_hpc.training.checkpoint.part_files import check_parts
 from dynapipe_hpc.training.checkpoint.parts import CheckpointReader, StatePart, whole_parts
 from dynapipe_hpc.training.huggingface.mapping import DTYPES, TensorMap
 from dynapipe_hpc.training.huggingface.origin import Origin
@@ -67,8 +67,7 @@ def load_model(origin: Origin) -> StageOfFamily:
     """The whole model on one stage, in float32."""
     shape = origin.shape
     if origin.description is not None:
-        for rank, checksum in enumerate(origin.description.part_checksums):
-            check_part(origin.folder, rank, checksum)
+        check_parts(origin.folder, origin.description.part_checksums)
     weights = open_weights(origin, shape)
     stage = family_of(shape)(shape, range(shape.n_all_layers), first=True, last=True)
     weights.read(whole_parts(stage))

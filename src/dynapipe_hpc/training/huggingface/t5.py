@@ -149,11 +149,9 @@ def _mapping(
         model_type=model_type,
         architecture=architecture,
         family="t5",
-        prefix="",
         model=model,
         config=_config,
         dropout=_dropout,
-        fits=lambda _: True,
         tensors=_tensors,
         copies=_copies,
         ignored=re.compile(

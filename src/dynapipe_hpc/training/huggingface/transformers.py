@@ -33,26 +33,23 @@ _EMBEDDINGS: Mapping[str, str] = {"falcon": "word_embeddings"}
 """Names of embeddings that are not `embed_tokens`, by model type."""
 _LAYER = re.compile(r"(.*?\.)(\d+)(\..*)")
 _EXPERT = re.compile(r"(.*\.experts\.)(\d+)(\..*)")
+_IGNORED = re.compile(r".*\.rotary_emb\.inv_freq")
 _EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon")
 
 
 class _Experts(NamedTuple):
-    """Names of the weights of experts, of which `transformers` makes one tensor for all experts."""
+    """Names of the weights of experts, of which `transformers` makes one tensor for all experts.
 
-    block: tuple[str, str] = ("mlp", "mlp")
+    `block`: Name in files of what is `mlp` in the module.
+    """
+
+    block: str = "mlp"
     joined: tuple[str, str] = ("gate_proj", "up_proj")
     down: str = "down_proj"
 
-    @property
-    def renamed(self) -> Mapping[str, str]:
-        """Beginnings of names in files, and those in the module."""
-        before, after = self.block
-        return {f".{before}.": f".{after}."}
 
-
-_MIXTRAL = _Experts(("block_sparse_moe", "mlp"), ("w1", "w3"), "w2")
 _EXPERTS: Mapping[str, _Experts] = {
-    "mixtral": _MIXTRAL,
+    "mixtral": _Experts("block_sparse_moe", ("w1", "w3"), "w2"),
     **dict.fromkeys(("qwen2_moe", "qwen3_moe", "olmoe", "flex_olmo"), _Experts()),
     **dict.fromkeys(("hunyuan_v1_moe", "mellum", "cohere2_moe"), _Experts()),
 }
@@ -79,14 +76,11 @@ def mapping_of_decoder(settings: Settings) -> ModelTypeMapping:
         model_type=str(model_type),
         architecture=str(name),
         family=FAMILY,
-        prefix="",
         model=_model,
         config=lambda shape: json.loads(shape.settings),
-        dropout=lambda _: {},
-        fits=lambda _: True,
         tensors=_tensors,
         copies=lambda shape: {LOGITS: shape.embedding} if shape.tied_head else {},
-        ignored=re.compile(r".*\.rotary_emb\.inv_freq"),
+        ignored=_IGNORED,
         longest=_longest,
     )
 
@@ -222,9 +216,7 @@ def _weights(settings: Settings) -> dict[str, tuple[int, ...]]:
     for stored, tensor in stored_tensors(settings.path.parent).items():
         name = stored
         if layer := _LAYER.fullmatch(stored):
-            name = f"{layer[1]}{NUMBER}{layer[3]}"
-            for before, after in experts.renamed.items():
-                name = name.replace(before, after)
+            name = f"{layer[1]}{NUMBER}{layer[3]}".replace(f".{experts.block}.", ".mlp.")
         size = tensor.shape
         if expert := _EXPERT.fullmatch(name):
             name = f"{expert[1]}{NUMBER}{expert[3]}"
@@ -247,12 +239,8 @@ def _weights(settings: Settings) -> dict[str, tuple[int, ...]]:
             f"{settings.path.parent}: holds the tensors of each expert apart, which is supported "
             f"for these types only: {', '.join(_EXPERTS)}; choose another model"
         )
-    ignored = re.compile(r".*\.rotary_emb\.inv_freq")
-    return {
-        name: shape
-        for name, shape in _joined(shapes, n_experts, experts)
-        if not ignored.fullmatch(name)
-    }
+    joined = _joined(shapes, n_experts, experts)
+    return {name: shape for name, shape in joined if not _IGNORED.fullmatch(name)}
 
 
 def _joined(
@@ -282,8 +270,7 @@ def _tensor_map(shape: TransformersShape, name: str, size: tuple[int, ...]) -> T
     experts = _EXPERTS.get(shape.model_type)
     if experts is None:
         return same(name, size, name)
-    before, after = experts.block
-    stored = name.replace(f".{after}.", f".{before}.")
+    stored = name.replace(".mlp.", f".{experts.block}.")
     start, _, kind = stored.rpartition(".")
     if len(size) != 3 or not start.endswith(".experts"):
         return same(name, size, stored)
