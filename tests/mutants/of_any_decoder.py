@@ -367,8 +367,8 @@ ANY_DECODER = (
     ),
     Mutant(
         "models/transformers/stage.py",
-        "return recomputed(function, hidden)",
-        "return function(hidden)",
+        "recomputed(alone, hidden) if is_again else alone(hidden)",
+        "alone(hidden)",
         "nothing recomputed",
         (
             "tests/models/transformers/test_stage.py"

@@ -160,8 +160,7 @@ def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
     slice reads begins with the token before it. The rejected answer of a preference pair begins
     with the last token of the prompt, as the chosen one does.
 
-    Raises `ValueError`: The samples of a row are longer than the row, or those of a packed row do
-    not begin where its offsets and branches say.
+    Raises `ValueError`: Samples of a packed row do not begin where its offsets and branches say.
     """
     if isinstance(microbatch, PackedRow):
         lengths = [len(_held(microbatch, tokens.samples[i])) for i in microbatch.sample_ids]
@@ -170,10 +169,8 @@ def collate(microbatch: MicroBatch, tokens: IterationTokens) -> TokenBatch:
     read, labels = (np.full(shape, tokens.padding_id, dtype=np.int64) for _ in range(2))
     weights, owner_ids = np.zeros(shape), np.full(shape, NO_SAMPLE)
     for row, sample_ids in enumerate(microbatch.rows):
-        of_row = [tokens.samples[i] for i in sample_ids]
-        _check_length(row, of_row, microbatch)
         start = 0
-        for sample in of_row:
+        for sample in (tokens.samples[i] for i in sample_ids):
             held = _held(microbatch, sample)
             end = start + len(held)
             before, predicted = _texts(sample, tokens)
@@ -227,15 +224,6 @@ def _held(microbatch: MicroBatch, sample: Sample) -> range:
     return tokens_held(microbatch, sample.sample_id, sample.tokens)
 
 
-def _check_length(row: int, samples: list[Sample], microbatch: MicroBatch) -> None:
-    needed = sum(len(_held(microbatch, sample)) for sample in samples)
-    if needed > microbatch.row_tokens:
-        raise ValueError(
-            f"row {row} holds {microbatch.row_tokens} tokens, but its samples "
-            f"{[sample.sample_id for sample in samples]} have {needed}"
-        )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class EncoderDecoderBatch(OnDevice):
     """The tokens of a micro-batch with inputs and targets in rows of their own.
@@ -274,8 +262,7 @@ def collate_both_sides(
 
     A side that is not read is laid out as padding.
 
-    Raises `ValueError`: The samples of a row are longer than the row, or those of a packed row do
-    not begin where its offsets say.
+    Raises `ValueError`: The samples of a packed row do not begin where its offsets say.
     """
     documents = EncoderDecoderDocuments.from_microbatch(microbatch)
     if isinstance(microbatch, PackedRow):
@@ -288,7 +275,6 @@ def collate_both_sides(
     weights, owner_ids = np.zeros(target_shape), np.full(target_shape, NO_SAMPLE)
     for row, sample_ids in enumerate(microbatch.rows):
         of_row = [tokens.samples[i] for i in sample_ids]
-        _check_sides(row, of_row, microbatch)
         lengths[row] = max(1, sum(sample.input_tokens for sample in of_row))
         start = target_start = 0
         for sample in of_row:
@@ -337,17 +323,3 @@ def _check_offsets(microbatch: PackedRow, tokens: IterationTokens) -> None:
     targets = [sample.target_tokens for sample in samples]
     check_offsets(microbatch.sample_ids, inputs, microbatch.offsets, "input tokens")
     check_offsets(microbatch.sample_ids, targets, microbatch.target_offsets, "target tokens")
-
-
-def _check_sides(row: int, samples: list[Sample], microbatch: MicroBatch) -> None:
-    inputs = [_input_positions(sample, microbatch) for sample in samples]
-    targets = [sample.target_tokens for sample in samples]
-    for side, needed, held in (
-        ("input", sum(inputs), microbatch.row_tokens),
-        ("target", sum(targets), microbatch.target_tokens),
-    ):
-        if needed > held:
-            raise ValueError(
-                f"row {row} holds {held} {side} tokens, but its samples "
-                f"{[sample.sample_id for sample in samples]} have {needed}"
-            )

@@ -1,8 +1,8 @@
 """Layer of a transformer: attention and feed-forward blocks, whichever a family chooses."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -15,15 +15,6 @@ from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, ResidualStream, RowLinear
 from dynapipe_hpc.models.sharding.shards import Shards
-
-
-class Visible(Protocol):
-    """Tokens that tokens of a layer see, in the form that its attention takes."""
-
-    @property
-    def biases(self) -> Sequence[Tensor | None]:
-        """Tensors that are added to scores and have gradients."""
-        ...
 
 
 class TransformerLayer(nn.Module):
@@ -55,10 +46,13 @@ class TransformerLayer(nn.Module):
         hidden: Tensor,
         stream: ResidualStream,
         recompute: Recompute = Recompute.NONE,
-        context: Visible = WHOLE_ROWS,
+        context: Any = WHOLE_ROWS,
         *sources: Tensor,
     ) -> Tensor:
         """Maps a tensor of the stream to another one.
+
+        `context`: Tokens that tokens see, as the attention takes them; its `biases` are tensors
+        that are added to scores and have gradients.
 
         Backward recomputes the layer from its input (full), or its attention, projections
         and norm included (selective): where attention is fused, nothing that grows with the

@@ -242,7 +242,9 @@ class T5Stage(StageOfFamily):
         encoder, decoder = [i for i in layers if i < n], [i - n for i in layers if i >= n]
         has_tied_head = self.is_last and shape.tied_head
         holds_embedding = self.is_first or self._begins_decoder or has_tied_head
-        self.embedding = _embedding(shape, shards) if holds_embedding else None
+        self.embedding = None
+        if holds_embedding:
+            self.embedding = TokenEmbedding(shape.vocab_size, shape.hidden_size, shards)
         self.encoder_bias = RelativeBias(shape, shards, causal=False) if encoder else None
         self.encoder = nn.ModuleDict({str(i): encoder_layer(shape, shards) for i in encoder})
         self.encoder_norm = norm_of(shape) if n - 1 in layers else None
@@ -256,7 +258,23 @@ class T5Stage(StageOfFamily):
         self.decoder_input, self.decoder_output = Dropout(), Dropout()
 
     def deviation(self, shape: ModelShape) -> Deviation:
-        return _deviation(shape)
+        """Standard deviations of initial weights: 1 for vectors of tokens, else 1 / sqrt(inputs).
+
+        Those of queries are smaller by the square root of the head size, as scores are not divided
+        by it.
+        """
+
+        def deviation_of(name: str, size: torch.Size) -> float:
+            if name == EMBEDDING_WEIGHT:
+                return 1.0
+            if name in (ENCODER_BIAS, DECODER_BIAS):
+                return 1 / math.sqrt(shape.hidden_size)
+            n_inputs = size[1]
+            if name.endswith("query.weight"):
+                n_inputs *= shape.attention_size // shape.n_heads
+            return 1 / math.sqrt(n_inputs)
+
+        return deviation_of
 
     def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> EncoderDecoderBatch:
         targets = self._begins_decoder or self.is_last
@@ -345,30 +363,6 @@ def _received(
     if n_others == 0:
         return activation, None
     return activation.narrow(dimension, 0, n_own), activation.narrow(dimension, n_own, n_others)
-
-
-def _embedding(shape: ModelShape, shards: Shards) -> TokenEmbedding:
-    return TokenEmbedding(shape.vocab_size, shape.hidden_size, shards)
-
-
-def _deviation(shape: ModelShape) -> Deviation:
-    """Standard deviations of initial weights: 1 for vectors of tokens, else 1 / sqrt(inputs).
-
-    Those of queries are smaller by the square root of the head size, as scores are not divided by
-    it.
-    """
-
-    def deviation_of(name: str, size: torch.Size) -> float:
-        if name == EMBEDDING_WEIGHT:
-            return 1.0
-        if name in (ENCODER_BIAS, DECODER_BIAS):
-            return 1 / math.sqrt(shape.hidden_size)
-        n_inputs = size[1]
-        if name.endswith("query.weight"):
-            n_inputs *= shape.attention_size // shape.n_heads
-        return 1 / math.sqrt(n_inputs)
-
-    return deviation_of
 
 
 STAGE = T5Stage

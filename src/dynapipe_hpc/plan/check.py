@@ -195,7 +195,6 @@ def _check_pipeline(pipeline: Sequence[RankPlan]) -> None:
                 f"replica {plan.replica} but differ in micro-batches, hidden size or the number of "
                 "shards that divide tokens"
             )
-        _check_account(plan)
     earlier = _earlier_slices(first)
     fault = _kernels.check_pipeline(
         [plan.instructions.table for plan in pipeline],
@@ -252,13 +251,3 @@ def _check_samples(pipelines: Sequence[Sequence[RankPlan]]) -> None:
 
 def _is_slice(microbatch: MicroBatch) -> bool:
     return isinstance(microbatch, PackedRow) and microbatch.slice is not None
-
-
-def _check_account(plan: RankPlan) -> None:
-    n = len(plan.microbatches)
-    n_accounted = [len(column) for column in plan.memory.sizes]
-    if any(n_column != n for n_column in n_accounted):
-        raise PlanError(
-            f"iteration {plan.iteration}: rank {plan.rank} accounts for the memory of "
-            f"{n_accounted} micro-batches, but has {n}"
-        )

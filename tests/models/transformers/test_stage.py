@@ -240,12 +240,6 @@ def test_gradients_of_all_linear_maps_wait_and_no_others(
         assert found == expected
 
 
-def test_selective_recomputation_is_refused(models: Path) -> None:
-    first, _ = stages(models / "llama")
-    with pytest.raises(ValueError, match="recomputed whole or not at all"):
-        first.run(None, first.collate(padded(SAMPLES), TOKENS), Recompute.SELECTIVE)
-
-
 def test_full_recomputation_keeps_the_inputs_of_layers_only(models: Path) -> None:
     first, _ = stages(models / "llama")
     kept = {}

@@ -1,8 +1,6 @@
 """Which part of a weight a shard holds."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -51,21 +49,13 @@ class Split:
 WHOLE = Split(dimension=0, n_blocks=1, shard=0, n_shards=1)
 
 
-@runtime_checkable
-class HasSplits(Protocol):
-    """A module that holds shards of its weights."""
-
-    @property
-    def splits(self) -> Mapping[str, Split]:
-        """Splits of the weights by name within the module, without those that are whole."""
-        ...
-
-
 def splits_of(module: nn.Module) -> dict[str, Split]:
-    """Splits of the weights of a module and of those in it, by name, without whole ones."""
+    """Splits of the weights of a module and of those in it, by name, without whole ones.
+
+    A module that holds shards has `splits`, by the names of weights in it.
+    """
     return {
         f"{path}.{name}" if path else name: split
         for path, inner in module.named_modules()
-        if isinstance(inner, HasSplits)
-        for name, split in inner.splits.items()
+        for name, split in getattr(inner, "splits", {}).items()
     }

@@ -457,9 +457,3 @@ def is_plain(alone: Any) -> bool:
     with torch.no_grad():
         found = probe(inputs_embeds=values).logits
     return torch.equal(found, values)
-
-
-def token_chunks(n_tokens: int, n_at_once: int) -> Iterator[slice]:
-    """Slices of tokens, each of at most so many."""
-    for start in range(0, n_tokens, n_at_once):
-        yield slice(start, min(start + n_at_once, n_tokens))

@@ -6,8 +6,7 @@ between devices: a function that keeps what fused kernels keep stands in for it.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -147,12 +146,6 @@ class _Calls:
         masks = [_mask(size.tokens, window, query) for size in groups.sizes]
         return attention_in_groups(query, key, value, groups, biases=masks, attend=_fused)
 
-    @contextmanager
-    def standing_in(self) -> Iterator[None]:
-        """Block in which they are called."""
-        with attention_replaced(self.attend), _ExpertProducts(self):
-            yield
-
 
 def _mask(n_tokens: int, window: int | None, like: Tensor) -> Tensor | None:
     return None if window is None else visible_bias(n_tokens, n_tokens, window, like)
@@ -232,7 +225,12 @@ def _run(
     calls = _Calls(batch.context.documents, rows.has_flash, shape.max_tokens)
     try:
         stage = TransformersStage(model, layers, first=False, last=last, dtype=dtype, device=META)
-        with FlopCounterMode(display=False) as counted, LiveMemory() as live, calls.standing_in():
+        with (
+            FlopCounterMode(display=False) as counted,
+            LiveMemory() as live,
+            attention_replaced(calls.attend),
+            _ExpertProducts(calls),
+        ):
             output = stage.run(hidden, batch, Recompute.NONE)
     except RuntimeError as error:
         raise InputError(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, assert_never
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +39,6 @@ from dynapipe_hpc.models.transformers.model import (
     keeping_float64,
     layer_kinds,
     materialize,
-    token_chunks,
 )
 
 
@@ -177,7 +176,8 @@ class TransformersStage(StageOfFamily):
                 return result
 
             if current.probed is None:
-                hidden = _run(alone, hidden, current.recompute)
+                is_again = current.recompute is Recompute.FULL  # or nothing of it is
+                hidden = recomputed(alone, hidden) if is_again else alone(hidden)
             else:
                 reached = reached_attention(partial(alone, hidden))
                 check_attention(self._model[0], index, reached, current.probed)
@@ -185,19 +185,6 @@ class TransformersStage(StageOfFamily):
         if is_end:
             raise _StageEnd(hidden)
         return hidden
-
-
-def _run(function: Any, hidden: Tensor, recompute: Recompute) -> Tensor:
-    match recompute:
-        case Recompute.NONE:
-            output: Tensor = function(hidden)
-            return output
-        case Recompute.FULL:
-            return recomputed(function, hidden)
-        case Recompute.SELECTIVE:
-            raise ValueError("layers of transformers are recomputed whole or not at all")
-        case _:
-            assert_never(recompute)
 
 
 @contextmanager
@@ -243,10 +230,8 @@ class _Head:
             return linear_cross_entropy(hidden, self._vectors.weight, labels, self._vocabulary)
         keep_logits(lambda: self._logits(hidden))
         flat, ids = hidden.flatten(0, -2), labels.flatten()
-        losses = [
-            recomputed(partial(self._losses, ids[part]), flat[part])
-            for part in token_chunks(len(ids), self._n_at_once)
-        ]
+        chunks = zip(*(torch.split(each, self._n_at_once) for each in (ids, flat)), strict=True)
+        losses = [recomputed(partial(self._losses, of_chunk), part) for of_chunk, part in chunks]
         return torch.cat(losses).view_as(labels)
 
     def _losses(self, ids: Tensor, hidden: Tensor) -> Tensor:
