@@ -23,8 +23,9 @@ from dynapipe_hpc.architecture.decoder import DecoderShape
 from dynapipe_hpc.architecture.rope_scaling import LinearScaling, YarnScaling
 from dynapipe_hpc.data.microbatch import DenseRows, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.attention_context import AttentionContext
-from dynapipe_hpc.models.decoder import DecoderStage
+from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
+from dynapipe_hpc.models.collate import TokenBatch
+from dynapipe_hpc.models.decoder import DecoderBatch, DecoderStage
 from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.rotary import Angles
 
@@ -194,8 +195,10 @@ def test_a_stage_may_hold_an_end_of_the_model_alone() -> None:
     embedding = DecoderStage(SHAPE, range(0), first=True, last=False)
     head = DecoderStage(SHAPE, range(0), first=False, last=True)
     tokens = torch.zeros(2, 3, dtype=torch.int64)
-    assert embedding(tokens).shape == (2, 3, SHAPE.hidden_size)
-    assert head(embedding(tokens), tokens).shape == (2, 3)
+    batch = DecoderBatch((2, 3), WHOLE_ROWS, TokenBatch(tokens, tokens, tokens, tokens))
+    hidden = embedding.run(None, batch, Recompute.NONE)
+    assert hidden.shape == (2, 3, SHAPE.hidden_size)
+    assert head.run(hidden, batch, Recompute.NONE).shape == (2, 3)
 
 
 def test_positions_begin_anew_in_every_document() -> None:

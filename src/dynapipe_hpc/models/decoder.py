@@ -9,7 +9,7 @@ from torch.nn import functional
 from dynapipe_hpc.architecture.decoder import DecoderShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute, tokens_held
-from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
+from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.collate import IterationTokens, TokenBatch, collate, dropout_keys
 from dynapipe_hpc.models.documents import OnDevice
 from dynapipe_hpc.models.dropout import Dropout
@@ -118,9 +118,7 @@ class Embedding(nn.Module):
         self.positions = nn.Embedding(n_positions, width) if n_positions else None
         self.dropout = Dropout()
 
-    def forward(
-        self, tokens: Tensor, stream: ResidualStream, context: AttentionContext = WHOLE_ROWS
-    ) -> Tensor:
+    def forward(self, tokens: Tensor, stream: ResidualStream, context: AttentionContext) -> Tensor:
         """Maps token ids (rows, tokens) to a tensor of the stream."""
         embedded: Tensor = self.tokens(tokens, stream)
         if self.positions is not None:
@@ -177,49 +175,23 @@ class DecoderStage(StageOfFamily):
         return DecoderBatch(size, AttentionContext.from_microbatch(microbatch), read, keys)
 
     def run(self, activation: Tensor | None, batch: DecoderBatch, recompute: Recompute) -> Tensor:
-        tokens = batch.tokens
-        labels = None if tokens is None else tokens.labels
-        inputs = tokens.tokens if tokens is not None and activation is None else activation
-        if inputs is None:
+        tokens, context = batch.tokens, batch.context
+        stream = residual_stream(self._shards, *batch.size, batch.keys)
+        hidden = activation
+        if self.is_first and self.embedding is not None and tokens is not None:
+            hidden = self.embedding(tokens.tokens, stream, context)
+        if hidden is None:
             raise ValueError("neither an activation was received nor tokens loaded")
-        return self.forward(
-            inputs, labels, recompute, batch.context, size=batch.size, keys=batch.keys
-        )
-
-    def forward(
-        self,
-        inputs: Tensor,
-        labels: Tensor | None = None,
-        recompute: Recompute = Recompute.NONE,
-        context: AttentionContext = WHOLE_ROWS,
-        *,
-        size: tuple[int, int] | None = None,
-        keys: Tensor | None = None,
-    ) -> Tensor:
-        """Runs the stage.
-
-        `inputs`: Token ids (rows, tokens) on the first stage, elsewhere the activation of the
-        previous stage, in the form in which shards hold the residual stream. `labels`: Token ids to
-        predict, (rows, tokens); the last stage needs them. `context`: Documents of a packed row,
-        each with positions and attention of its own; or positions of and attention over whole rows.
-        `size`: Numbers of rows and of tokens per row; None for those of `inputs`. `keys`: Keys of
-        tokens for dropout, (rows, tokens); None to drop nothing. Returns the activation, in the
-        same form; on the last stage the losses of predictions, (rows, tokens).
-        """
-        size = size or (inputs.shape[0], inputs.shape[1])
-        stream = residual_stream(self._shards, *size, keys)
-        embed = self.embedding if self.is_first else None
-        hidden = inputs if embed is None else embed(inputs, stream, context)
         if self._is_rotary:
-            context = self._with_angles(context, size[1], hidden)
+            context = self._with_angles(context, batch.size[1], hidden)
         for index, layer in enumerate(self.layers.values()):
             hidden = layer(hidden, stream, recompute, context.in_layer(index))
         if self.head is None:
             return hidden
-        if labels is None:
+        if tokens is None:
             raise ValueError("the last stage computes losses and needs labels")
         vectors = None if self.embedding is None else self.embedding.tokens.weight
-        losses: Tensor = self.head(hidden, stream, labels, vectors)
+        losses: Tensor = self.head(hidden, stream, tokens.labels, vectors)
         return losses
 
     def _keys(self, microbatch: MicroBatch, tokens: IterationTokens) -> Tensor | None:

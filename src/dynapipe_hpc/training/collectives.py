@@ -20,32 +20,16 @@ class Collectives(Shards, Protocol):
     and consist of one equal share per replica.
 
     Contract: all ranks of a group get bitwise equal results.
+
+    `replica`, `stage`: Those that this rank belongs to. `sums_beside_work`: Whether sums that were
+    started overlap with the rank's computation.
     """
 
-    @property
-    def replica(self) -> int:
-        """The replica that this rank belongs to."""
-        ...
-
-    @property
-    def stage(self) -> int:
-        """The stage that this rank belongs to."""
-        ...
-
-    @property
-    def n_stages(self) -> int:
-        """Number of stages of a replica."""
-        ...
-
-    @property
-    def n_replicas(self) -> int:
-        """Number of replicas."""
-        ...
-
-    @property
-    def sums_beside_work(self) -> bool:
-        """Whether sums that were started overlap with the rank's computation."""
-        ...
+    replica: int
+    stage: int
+    n_stages: int
+    n_replicas: int
+    sums_beside_work: bool
 
     def sum_over_replicas(self, values: Tensor) -> None:
         """All-reduce: replaces `values` with their sum over replicas."""

@@ -115,16 +115,13 @@ class LossScale:
         elif self.n_skipped < self._may_skip:
             self.n_skipped += 1
         else:
+            after = f", after {self.n_skipped} skipped updates" if self.n_skipped else ""
             raise DivergedError(
-                f"the gradient's norm is {norm} in step {step}{self._after}: training diverged; "
+                f"the gradient's norm is {norm} in step {step}{after}: training diverged; "
                 "lower training.learning_rate or raise training.warmup_iterations; if single "
                 "batches are the cause, set training.max_skipped_updates to "
                 f"more than {self._may_skip}"
             )
-
-    @property
-    def _after(self) -> str:
-        return f", after {self.n_skipped} skipped updates" if self.n_skipped else ""
 
     def count_step(self) -> None:
         """Counts a successful step; after many of them the scale may grow."""
@@ -205,11 +202,6 @@ class AdamW:
     @n_updates.setter
     def n_updates(self, value: int) -> None:
         self._n_updates.fill_(value)
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """Weights and moments, each of shape (n,)."""
-        return list(self._state)
 
     @cached_property
     def _state(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -324,7 +316,8 @@ class Optimizer:
     @property
     def kept_bytes(self) -> int:
         """Size of weights, frozen or not, gradients and state on this rank, in bytes."""
-        kept = [self.parameters.weights, self.parameters.gradients, *self._adamw.tensors]
+        state = [each.values for each in self.state().values()]
+        kept = [self.parameters.weights, self.parameters.gradients, *state]
         of_own = {t.untyped_storage().data_ptr(): t.nbytes for t in reversed(kept)}
         return sum(of_own.values()) + self._copies.kept_bytes + self._frozen_bytes
 

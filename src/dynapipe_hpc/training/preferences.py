@@ -6,7 +6,7 @@ arXiv:2310.12036, equation 17.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,63 +48,49 @@ class PreferenceNumbers(NamedTuple):
         return torch.stack([column.sum() for column in columns])
 
 
-class PairLosses(NamedTuple):
-    """Losses of preference pairs, and the number of these pairs.
+def pair_losses(
+    log_probs: Tensor, references: Tensor, lengths: Tensor, config: PreferenceLossConfig
+) -> tuple[Tensor, Tensor]:
+    """Losses of preference pairs, shape (n_pairs,), and their `PreferenceNumbers` as a tensor.
 
-    `losses`: Loss of each pair, shape (n_pairs,). `numbers`: `PreferenceNumbers` as a tensor,
-    without a gradient.
+    `log_probs`: Log-probabilities of chosen and rejected answers, shape (n_pairs, 2). `lengths`:
+    Number of tokens of the answers, of the same shape.
     """
-
-    losses: Tensor
-    numbers: Tensor
-
-    @classmethod
-    def from_log_probs(
-        cls, log_probs: Tensor, references: Tensor, lengths: Tensor, config: PreferenceLossConfig
-    ) -> Self:
-        """Losses from log-probabilities.
-
-        `log_probs`: Log-probabilities of chosen and rejected answers, shape (n_pairs, 2).
-        `lengths`: Number of tokens of the answers, of the same shape.
-        """
-        ratios = log_probs - references
-        compared = ratios / lengths if config.per_token else ratios
-        margins = compared[:, 0] - compared[:, 1]
-        if config.objective == "ipo":
-            losses = (margins - 1 / (2 * config.beta)).square()
-        else:
-            smoothing = config.label_smoothing
-            losses = -(1 - smoothing) * logsigmoid(config.beta * margins)
-            if smoothing:
-                losses = losses - smoothing * logsigmoid(-config.beta * margins)
-        if config.sft_weight:
-            losses = losses - config.sft_weight * log_probs[:, 0] / lengths[:, 0]
-        with torch.no_grad():
-            numbers = PreferenceNumbers.from_pairs(log_probs, ratios, config.beta)
-        return cls(losses, numbers)
+    ratios = log_probs - references
+    compared = ratios / lengths if config.per_token else ratios
+    margins = compared[:, 0] - compared[:, 1]
+    if config.objective == "ipo":
+        losses = (margins - 1 / (2 * config.beta)).square()
+    else:
+        smoothing = config.label_smoothing
+        losses = -(1 - smoothing) * logsigmoid(config.beta * margins)
+        if smoothing:
+            losses = losses - smoothing * logsigmoid(-config.beta * margins)
+    if config.sft_weight:
+        losses = losses - config.sft_weight * log_probs[:, 0] / lengths[:, 0]
+    with torch.no_grad():
+        return losses, PreferenceNumbers.from_pairs(log_probs, ratios, config.beta)
 
 
 class PreferenceLoss:
-    """Weighted sum of the losses of preference pairs, which is trained; see `PairLosses`."""
+    """Weighted sum of the losses of preference pairs, which is trained; see `pair_losses`."""
 
-    def __init__(self, config: PreferenceLossConfig, references: Tensor) -> None:
-        """Compares with a reference."""
-        self._config, self._references = config, references
-        self._numbers = references.new_zeros(len(PreferenceNumbers._fields))
-
-    @classmethod
-    def from_table(
-        cls, config: PreferenceLossConfig, references: FloatArray, device: torch.device
-    ) -> Self:
-        """The loss with a reference that is on the host, shape (n_samples, 2)."""
-        return cls(config, torch.tensor(references, device=device))
+    def __init__(
+        self,
+        config: PreferenceLossConfig,
+        references: Tensor | FloatArray,
+        device: torch.device | None = None,
+    ) -> None:
+        """Compares with a reference, shape (n_samples, 2)."""
+        self._config, self._references = config, torch.as_tensor(references, device=device)
+        self._numbers = self._references.new_zeros(len(PreferenceNumbers._fields))
 
     def loss(self, token_losses: Tensor, tokens: TokenBatch) -> Tensor:
         """A scalar, in float64."""
         pairs = pairs_of(tokens)
         log_probs, lengths = answer_sums(token_losses, tokens, pairs)
         references = self._references.index_select(0, pairs.sample_ids)
-        losses, numbers = PairLosses.from_log_probs(log_probs, references, lengths, self._config)
+        losses, numbers = pair_losses(log_probs, references, lengths, self._config)
         self._numbers += numbers
         return (losses * pairs.weights).sum()
 
@@ -131,8 +117,8 @@ def losses_of_tables(
     lengths: Sequence[tuple[int, int]],
     config: PreferenceLossConfig,
 ) -> tuple[FloatArray, PreferenceNumbers]:
-    """Losses of evaluated pairs, and the number of pairs; see `PairLosses.from_log_probs`."""
-    losses, numbers = PairLosses.from_log_probs(
+    """Losses of evaluated pairs, and the number of pairs; see `pair_losses`."""
+    losses, numbers = pair_losses(
         torch.tensor(log_probs),
         torch.tensor(references),
         torch.tensor(lengths, dtype=torch.float64),

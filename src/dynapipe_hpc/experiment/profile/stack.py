@@ -55,20 +55,10 @@ class AgreeingShards:
 
     def __init__(self, shards: Shards, device: torch.device) -> None:
         self._shards = shards
+        self.shard, self.n_shards = shards.shard, shards.n_shards
+        self.sequence_parallel = shards.sequence_parallel
         self._n_failed = torch.zeros(1, device=device)
         self._is_agreeing = False
-
-    @property
-    def shard(self) -> int:
-        return self._shards.shard
-
-    @property
-    def n_shards(self) -> int:
-        return self._shards.n_shards
-
-    @property
-    def sequence_parallel(self) -> bool:
-        return self._shards.sequence_parallel
 
     def sum_over_shards(self, values: Tensor) -> Tensor:
         self._check_room(values, n_tensors=1)

@@ -97,7 +97,7 @@ def train_preferences(rank: Rank, experiment: Experiment, run: OpenRun) -> Float
         tables.append(table)
     config = experiment.config.training.preference_loss
     assert config is not None  # noqa: S101 - types
-    rank.stage.train_preferences(PreferenceLoss.from_table(config, tables[0], rank.device))
+    rank.stage.train_preferences(PreferenceLoss(config, tables[0], rank.device))
     return tables[-1]  # which is that of the dataset that is trained on, if there is no other
 
 

@@ -10,22 +10,14 @@ class Shards(Protocol):
     """The ranks over which every layer of a stage is cut, seen from one of them.
 
     Contract: all shards call alike, in the same order, and get the same bits.
+
+    `shard`: The one that this rank holds. `sequence_parallel`: Whether shards divide the tokens of
+    the residual stream among them.
     """
 
-    @property
-    def shard(self) -> int:
-        """The shard that this rank holds."""
-        ...
-
-    @property
-    def n_shards(self) -> int:
-        """Number of shards of a stage."""
-        ...
-
-    @property
-    def sequence_parallel(self) -> bool:
-        """Whether shards divide the tokens of the residual stream among them."""
-        ...
+    shard: int
+    n_shards: int
+    sequence_parallel: bool
 
     def sum_over_shards(self, values: Tensor) -> Tensor:
         """The sum of a tensor over shards (all-reduce).

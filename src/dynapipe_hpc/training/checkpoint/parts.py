@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -134,9 +134,13 @@ class CheckpointReader:
         """
         of_rank: dict[int, list[_Piece]] = {}
         for part in parts:
+            held = Box(tuple(part.offsets), tuple(part.values.shape))
             stored = _stored(self._tensors, part, converting=converting)
-            for rank, piece in _pieces(part, stored):
-                of_rank.setdefault(rank, []).append(piece)
+            for rank, tensor in stored.items():
+                for block in tensor.blocks:
+                    if box := common(held, block.box):
+                        piece = _Piece(part, DTYPES[tensor.dtype], block, box)
+                        of_rank.setdefault(rank, []).append(piece)
         for rank, pieces in of_rank.items():
             path = data_path(self._folder, rank)
             size = path.stat().st_size
@@ -158,8 +162,7 @@ class CheckpointReader:
         return values
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Piece:
+class _Piece(NamedTuple):
     """Overlap of a part and a stored block."""
 
     part: StatePart
@@ -193,14 +196,6 @@ def _stored(
     return by_rank
 
 
-def _pieces(part: StatePart, by_rank: Mapping[int, StoredTensor]) -> Iterator[tuple[int, _Piece]]:
-    box = Box(tuple(part.offsets), tuple(part.values.shape))
-    for rank, stored in by_rank.items():
-        for block in stored.blocks:
-            if piece := common(box, block.box):
-                yield rank, _Piece(part, DTYPES[stored.dtype], block, piece)
-
-
 def _within(values: Tensor, offsets: Sequence[int], box: Box) -> Tensor:
     """A box of a tensor, of which `values` begin at `offsets`; a view."""
     for dimension, (start, size) in enumerate(zip(box.offsets, box.sizes, strict=True)):
@@ -223,7 +218,9 @@ def write_parts(folder: Path, rank: int, parts: Iterable[StatePart]) -> str:
             summing = checksums.submit(of_data.update, data)
             file.write(data)
             summing.result()
-            tensor = tensors.setdefault(part.name, _without_blocks(part))
+            dtype = str(part.values.dtype).removeprefix("torch.")
+            without_blocks = {"dtype": dtype, "shape": list(part.tensor_shape), "blocks": []}
+            tensor = tensors.setdefault(part.name, without_blocks)
             tensor["blocks"].append([list(part.offsets), list(part.values.shape), start])
             start += len(data)
         file.flush()
@@ -233,11 +230,6 @@ def write_parts(folder: Path, rank: int, parts: Iterable[StatePart]) -> str:
 
 def _bytes_of(values: Tensor) -> memoryview:
     return values.contiguous().view(-1).view(torch.uint8).numpy().data
-
-
-def _without_blocks(part: StatePart) -> dict[str, Any]:
-    dtype = str(part.values.dtype).removeprefix("torch.")
-    return {"dtype": dtype, "shape": list(part.tensor_shape), "blocks": []}
 
 
 class TrainingState:
@@ -276,7 +268,7 @@ class TrainingState:
         """Copies this rank's contribution to host memory. The next snapshot overwrites this one."""
         contribution = self._contribution()
         if not self._parts:
-            self._copy = _like(contribution)
+            self._copy = {k: Segment(s.start, _room(s.values)) for k, s in contribution.items()}
             self._parts = parts_of(self._own_views, self._copy)
         for kind, segment in contribution.items():
             self._copy[kind].values.copy_(segment.values)
@@ -303,10 +295,6 @@ def _share_of(segment: Segment, share: range) -> Segment:
     """The part of a segment that is a share; all of the share is in the segment."""
     start, stop = share.start - segment.start, share.stop - segment.start
     return Segment(share.start, segment.values[start:stop])
-
-
-def _like(state: FlatState) -> FlatState:
-    return {kind: Segment(each.start, _room(each.values)) for kind, each in state.items()}
 
 
 def _room(values: torch.Tensor) -> torch.Tensor:

@@ -171,8 +171,8 @@ def rope_values(settings: Settings) -> Values:
             more: Values = {}
         case "llama3":
             more = {
-                "low_freq_factor": _number(complete, "low_freq_factor"),
-                "high_freq_factor": _number(complete, "high_freq_factor"),
+                "low_freq_factor": complete.number("low_freq_factor"),
+                "high_freq_factor": complete.number("high_freq_factor"),
                 "original_max_tokens": _original_max_tokens(settings, complete),
             }
         case "yarn":
@@ -185,19 +185,19 @@ def rope_values(settings: Settings) -> Values:
             }
         case _:
             return theta
-    known = {"kind": complete.get("rope_type"), "factor": _number(complete, "factor")}
+    known = {"kind": complete.get("rope_type"), "factor": complete.number("factor")}
     return {**theta, "rope_scaling": {**known, **more}}
 
 
 def _attention_factor(complete: Settings) -> float | None:
     """Factor of turned queries and keys; None if that of YaRN follows from the divisor alone."""
     if complete.get("attention_factor") is not None:
-        return _number(complete, "attention_factor")
+        return complete.number("attention_factor")
     names = ("mscale", "mscale_all_dim")
     if any(complete.get(name) is None for name in names):
         return None
-    factor = _number(complete, "factor")
-    scale, common = (mean_scale(factor, _number(complete, name)) for name in names)
+    factor = complete.number("factor")
+    scale, common = (mean_scale(factor, complete.number(name)) for name in names)
     return scale / common
 
 
@@ -232,10 +232,6 @@ def longest_seen(settings: Settings) -> int:
     ):
         return LONGEST
     return settings.integer("sliding_window")
-
-
-def _number(settings: Settings, name: str) -> float:
-    return settings.number(name, 0.0)
 
 
 _LLAMA_SIZES = {

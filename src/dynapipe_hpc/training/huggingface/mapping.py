@@ -52,7 +52,7 @@ class Settings:
             raise InputError(f"{self.path}: '{name}' is {quoted(value)}, not a positive integer")
         return value
 
-    def number(self, name: str, default: float) -> float:
+    def number(self, name: str, default: float = 0.0) -> float:
         """Number that must be positive."""
         value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:

@@ -77,18 +77,13 @@ def load_model(origin: Origin) -> StageOfFamily:
 def read_part(tensors: ModelTensors, part: StatePart) -> None:
     """Overwrites a block of a weight with what the tensors of a folder hold."""
     tensor_map = tensors.maps[part.name]
-    if tensor_map.is_stack:
-        _read_stack(tensors, part, tensor_map)
+    if not tensor_map.is_stack:
+        _read_block(tensors, part, tensor_map)
         return
-    _read_block(tensors, part, tensor_map)
-
-
-def _read_stack(tensors: ModelTensors, part: StatePart, tensor_map: TensorMap) -> None:
     (first, row, *others), n_rows = part.offsets, tensor_map.shape[1]
-    matrix = tensor_map.as_matrix
     for i, values in enumerate(part.values, first):
         offsets = torch.Size([i * n_rows + row, *others])
-        _read_block(tensors, replace(part, offsets=offsets, values=values), matrix)
+        _read_block(tensors, replace(part, offsets=offsets, values=values), tensor_map.as_matrix)
 
 
 def _read_block(tensors: ModelTensors, part: StatePart, tensor_map: TensorMap) -> None:
