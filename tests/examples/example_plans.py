@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import numpy as np
 from hypothesis import strategies as st
+from tests.examples.plan_tables import rows_of, spans_of
 from tests.examples.plan_text import parse_grid
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows, Slice
 from dynapipe_hpc.plan.instruction import Instruction
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.memory import peak_bytes
-from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
@@ -36,7 +36,7 @@ def microbatches_of(n: int, groups: Groups = ()) -> tuple[MicroBatch, ...]:
 
 
 def plans_of(
-    instructions: Iterable[Sequence[Instruction]], n_microbatches: int, groups: Groups = ()
+    instructions: Iterable[Iterable[Instruction]], n_microbatches: int, groups: Groups = ()
 ) -> list[RankPlan]:
     """The plans of one replica; micro-batch i stores 10 + i bytes."""
     stored = tuple(10 + i for i in range(n_microbatches))
@@ -49,11 +49,9 @@ def plans_of(
             stage=stage,
             hidden_size=4,
             microbatches=microbatches_of(n_microbatches, groups),
-            instructions=row
-            if isinstance(row, InstructionRows)
-            else InstructionRows.from_instructions(row),
+            instructions=row if isinstance(row, InstructionRows) else rows_of(row),
             memory=MemoryPlan(AMPLE, 100, stored, ones, ones),
-            prediction=Prediction(1.0, PassSpans.from_times([])),
+            prediction=Prediction(1.0, spans_of([])),
         )
         for stage, row in enumerate(instructions)
     ]

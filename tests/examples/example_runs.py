@@ -4,12 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.examples.plan_tables import rows_of, spans_of
 from tests.examples.plan_text import parse_grid
 
 from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.executor.trace import IterationTrace
-from dynapipe_hpc.plan.instruction_rows import InstructionRows
-from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
@@ -32,9 +31,9 @@ def example_plans(iteration: int = 0) -> list[RankPlan]:
             stage=rank,
             hidden_size=8,
             microbatches=(PaddedRows((4, 2, 7), 16),),
-            instructions=InstructionRows.from_instructions(instructions),
+            instructions=rows_of(instructions),
             memory=MemoryPlan(10**6, 0, (10,), (1,), (1,)),
-            prediction=Prediction(PREDICTED_MS, PassSpans.from_times(PASSES_MS[rank])),
+            prediction=Prediction(PREDICTED_MS, spans_of(PASSES_MS[rank])),
         )
         for rank, instructions in parse_grid(GRID).items()
     ]

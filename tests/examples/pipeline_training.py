@@ -26,6 +26,7 @@ from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.models.sharding.split import Split
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import StepOptimizer
+from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.preferences import PreferenceLoss
@@ -119,7 +120,9 @@ def _joined(
 def without_update(plans: Sequence[RankPlan]) -> list[RankPlan]:
     """The update would clear the gradients."""
     assert all(isinstance(plan.instructions[-1], StepOptimizer) for plan in plans)
-    return [replace(plan, instructions=plan.instructions[:-1]) for plan in plans]
+    return [
+        replace(plan, instructions=InstructionRows(plan.instructions.table[:-1])) for plan in plans
+    ]
 
 
 def gradients(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.examples.linear_stage import Array, LinearStage
 from tests.examples.local_ranks import LocalNetwork, LocalTransport, LocalWorld
+from tests.examples.plan_tables import rows_of
 from tests.examples.planned_iteration import planned_iteration
 
 from dynapipe_hpc.architecture.decoder import GptShape
@@ -19,7 +20,6 @@ from dynapipe_hpc.plan.instruction import (
     BackwardWeight,
     StartReceive,
 )
-from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
 MICROBATCHES = [PaddedRows((i, 10 * i), 3) for i in range(1, 6)]
@@ -200,7 +200,7 @@ def test_the_last_backward_pass_is_that_of_weights_where_passes_are_split() -> N
     split = [BackwardInput(s.microbatch) if isinstance(s, Backward) else s for s in before]
     # The last micro-batch is not the last whose weights get their gradients.
     later = [BackwardWeight(i) for i in (0, 1, 4, 3, 2)]
-    rows = InstructionRows.from_instructions([*split, *later, reduce, step])
+    rows = rows_of([*split, *later, reduce, step])
     trace = launch_plan(replace(plan, instructions=rows), stage, alone()).finish()
     assert stage.calls[:3] == ["load 0", "forward 0 to split", "backward 0"]
     assert stage.calls[-9:] == [

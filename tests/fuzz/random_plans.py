@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 from tests.examples.example_plans import Groups, StagePass, inputs_of, plans_of, with_tight_memory
+from tests.examples.plan_tables import rows_of
 
 from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch
 from dynapipe_hpc.plan.instruction import (
@@ -23,7 +24,6 @@ from dynapipe_hpc.plan.instruction import (
     WaitReceive,
     WaitSend,
 )
-from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan
 from dynapipe_hpc.planner.make_plans import place_transfers
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
@@ -140,9 +140,7 @@ def changed(draw: random.Random, plans: list[RankPlan]) -> tuple[str, list[RankP
             instructions = list(plan.instructions)
             if instructions:
                 CHANGES[name](draw, instructions)
-            plans[stage] = replace(
-                plan, instructions=InstructionRows.from_instructions(instructions)
-            )
+            plans[stage] = replace(plan, instructions=rows_of(instructions))
     return name, plans
 
 

@@ -390,7 +390,7 @@ PLAN = (
            "all sends share a buffer", TRANSPORT),
     Mutant("executor/transport/torch_distributed.py", "        self._slots.clear()\n", "",
            "receive buffers only grow", BUFFERS),
-    Mutant("executor/run.py", "        self.transport.clear()\n", "",
+    Mutant("executor/run.py", "        self._transport.clear()\n", "",
            "buffers stay from plan to plan", BUFFERS),
     Mutant("executor/transport/torch_distributed.py", "for payload, group in self._groups.items():",
            "for payload, group in list(self._groups.items())[:1]:",

@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples.plan_tables import rows_of, spans_of
 from tests.examples.plan_text import parse_grid
 from tests.fuzz.random_plans import random_replicas
 
@@ -23,8 +24,6 @@ from dynapipe_hpc.data.microbatch import (
 from dynapipe_hpc.plan.codec import VERSION, decode, encode_plans, plans_hash
 from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction import Instruction
-from dynapipe_hpc.plan.instruction_rows import InstructionRows
-from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 
 PLAN = RankPlan(
@@ -46,7 +45,7 @@ PLAN = RankPlan(
             target_offsets=(0, 7, 8),
         ),
     ),
-    instructions=InstructionRows.from_instructions(
+    instructions=rows_of(
         parse_grid(
             "rank 3 | a0<2@0 L0 a0<! F0 a0>4 a1<2@1 L1 a1<! F1 a1>4 g0<4@2 g0<! a0>! B0 g0>2"
             " g1<4@0 g1<! a1>! I1 g1>2 g0>! g1>! W1 reduce step"
@@ -54,7 +53,7 @@ PLAN = RankPlan(
     ),
     memory=MemoryPlan(2**36, 2**35, (2**33, 7, 6, 5), (1, 0, 0, 0), (2, 3, 4, 5)),
     prediction=Prediction(
-        12.5, PassSpans.from_times([(0.0, 1.25), (1.25, 3.0), (3.0, 7.0), (7.0, 0.1 + 12.0)])
+        12.5, spans_of([(0.0, 1.25), (1.25, 3.0), (3.0, 7.0), (7.0, 0.1 + 12.0)])
     ),
     boundaries=(Boundary.ROWS, Boundary.PAIR),
     n_stream_shards=4,

@@ -6,12 +6,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from tests.examples.example_runs import example_plans, example_traces
+from tests.examples.plan_tables import rows_of, spans_of
 from tests.examples.plan_text import parse_grid
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.explain.show_plan import what_sets_the_time
-from dynapipe_hpc.plan.instruction_rows import InstructionRows
-from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import Prediction
 from dynapipe_hpc.report.plan_page import plan_page
 from dynapipe_hpc.report.timeline import (
@@ -44,8 +43,8 @@ def test_halves_of_backward_passes_have_letters_of_their_own() -> None:
     passes_ms = ((0.0, 10.0), (10.0, 20.0), (40.0, 65.0))
     split = replace(
         plan,
-        instructions=InstructionRows.from_instructions(steps),
-        prediction=Prediction(65.0, PassSpans.from_times(passes_ms)),
+        instructions=rows_of(steps),
+        prediction=Prediction(65.0, spans_of(passes_ms)),
     )
     _, legend, strip, _ = plan_strip([split])
     assert "A-J" in legend
@@ -99,7 +98,7 @@ def test_a_short_plan_has_an_axis_too() -> None:
     short = [
         replace(
             plan,
-            prediction=Prediction(0.65, PassSpans.from_times((a / 100, b / 100) for a, b in times)),
+            prediction=Prediction(0.65, spans_of((a / 100, b / 100) for a, b in times)),
         )
         for plan, times in zip(
             example_plans(), (((0, 10), (41, 60)), ((11, 21), (21, 40))), strict=True

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from tests.examples.example_runs import example_plans, example_traces
+from tests.examples.plan_tables import rows_of, spans_of
 
 from dynapipe_hpc.plan.instruction import (
     BackwardInput,
@@ -11,8 +12,6 @@ from dynapipe_hpc.plan.instruction import (
     Instruction,
     StepOptimizer,
 )
-from dynapipe_hpc.plan.instruction_rows import InstructionRows
-from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction
 from dynapipe_hpc.report.timeline import BarKind, timeline_of
 
@@ -36,9 +35,9 @@ def test_activations_are_kept_from_a_forward_pass_to_the_last_of_its_backward_pa
     plan = replace(
         plan,
         microbatches=plan.microbatches * 2,
-        instructions=InstructionRows.from_instructions(steps),
+        instructions=rows_of(steps),
         memory=MemoryPlan(100, 0, (10, 7), (0, 0), (0, 0)),
-        prediction=Prediction(9.0, PassSpans.from_times([(0.0, 1.0)] * 6)),
+        prediction=Prediction(9.0, spans_of([(0.0, 1.0)] * 6)),
     )
     trace = replace(example_traces()[1], start_ms=(0.0,) * 7, end_ms=(0.0,) * 7)
     timeline = timeline_of([plan], [trace])

@@ -1,7 +1,7 @@
 """Execution of a rank's plan."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Generic, Protocol, assert_never
 
 from dynapipe_hpc.data.errors import InputError, RunError
@@ -42,93 +42,70 @@ class ExecutionError(RuntimeError):
     """An instruction of a plan failed unexpectedly; the message names it, the cause is chained."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LaunchedPlan:
-    """Handle of a plan that the host has executed and that the device may still be executing."""
+class LaunchedPlan(Generic[Tensor]):
+    """Handle of a plan that the host has executed and that the device may still be executing.
 
-    plan: RankPlan
-    stage: Stage[Any]
-    transport: Transport[Any]
-    clock: Clock[Any]
-    origin: Any
-    starts: Sequence[Any]
-    ends: Sequence[Any]
+    Until then it holds the tensors received but not used, or produced but not sent.
+    """
+
+    def __init__(
+        self, plan: RankPlan, stage: Stage[Tensor], transport: Transport[Tensor], clock: Clock[Any]
+    ) -> None:
+        self._plan, self._stage, self._transport, self._clock = plan, stage, transport, clock
+        self._splits_backward = plan.splits_backward
+        self._n_unfinished = len(plan.microbatches)  # whose last backward pass has not begun
+        self._inbox: dict[tuple[Payload, int], Tensor] = {}
+        self._outbox: dict[tuple[Payload, int], Tensor] = {}
+        self._starts: list[Any] = []
+        self._ends: list[Any] = []
+
+    def launch(self, progress: Progress | None) -> None:
+        """Executes the plan; see `launch_plan`."""
+        plan, clock = self._plan, self._clock
+        self._origin = clock.now()
+        # On a device, moments are events in its queue: reading the clock waits for nothing.
+        for index, instruction in enumerate(plan.instructions):
+            self._starts.append(clock.now())
+            if progress is not None:
+                progress.reach(index, self._starts[-1])
+            try:
+                self._execute(instruction)
+            except (RunError, InputError) as error:
+                raise RunError(f"{describe_step(plan, index)}: {error}") from error
+            except Exception as error:
+                cause = f"{type(error).__name__}: {error}"
+                raise ExecutionError(f"{describe_step(plan, index)}: {cause}") from error
+            self._ends.append(clock.now())
+        if progress is not None:
+            progress.reach(len(plan.instructions), self._ends[-1])
 
     @property
     def is_busy(self) -> bool:
         """Whether the device has not finished yet; does not wait for it."""
-        return not self.clock.has_passed(self.ends[-1])
+        return not self._clock.has_passed(self._ends[-1])
 
     def finish(self) -> IterationTrace:
         """Frees buffers and waits for the device; to be called once."""
-        plan = self.plan
+        plan = self._plan
         # Before the stage starts its next account of memory, in which they are allocated again.
-        self.transport.clear()
+        self._transport.clear()
         try:
-            report = self.stage.finish_iteration()
+            report = self._stage.finish_iteration()
         except RunError as error:
             # An error of the last instruction, the update, is known when the device has done it.
             raise RunError(f"{describe_step(plan, len(plan.instructions) - 1)}: {error}") from error
         return IterationTrace(
             iteration=plan.iteration,
             rank=plan.rank,
-            start_ms=self._since_start(self.starts),
-            end_ms=self._since_start(self.ends),
+            start_ms=self._since_start(self._starts),
+            end_ms=self._since_start(self._ends),
             **asdict(report),
         )
 
     def _since_start(self, moments: Sequence[Any]) -> tuple[float, ...]:
-        return tuple(self.clock.ms_between(self.origin, moment) for moment in moments)
+        return tuple(self._clock.ms_between(self._origin, moment) for moment in moments)
 
-
-def launch_plan(
-    plan: RankPlan,
-    stage: Stage[Tensor],
-    transport: Transport[Tensor],
-    clock: Clock[Any] = HOST_CLOCK,
-    *,
-    progress: Progress | None = None,
-) -> LaunchedPlan:
-    """Executes a plan, instruction by instruction, without waiting for the device.
-
-    `clock`: Clock that is read around every instruction and evaluated after the iteration. Raises
-    `RunError`: An instruction found a reason to end the run. Raises `ExecutionError`: An
-    instruction failed in another way.
-    """
-    run = _PlanRun(plan, stage, transport)
-    starts, ends = [], []
-    origin = clock.now()
-    # On a device, moments are events in its queue: reading the clock waits for nothing.
-    for index, instruction in enumerate(plan.instructions):
-        starts.append(clock.now())
-        if progress is not None:
-            progress.reach(index, starts[-1])
-        try:
-            run.execute(instruction)
-        except (RunError, InputError) as error:
-            raise RunError(f"{describe_step(plan, index)}: {error}") from error
-        except Exception as error:
-            cause = f"{type(error).__name__}: {error}"
-            raise ExecutionError(f"{describe_step(plan, index)}: {cause}") from error
-        ends.append(clock.now())
-    if progress is not None:
-        progress.reach(len(plan.instructions), ends[-1])
-    return LaunchedPlan(plan, stage, transport, clock, origin, starts, ends)
-
-
-class _PlanRun(Generic[Tensor]):
-    """State of a plan in execution: tensors received but not used, or produced but not sent."""
-
-    def __init__(self, plan: RankPlan, stage: Stage[Tensor], transport: Transport[Tensor]) -> None:
-        self._plan = plan
-        self._stage = stage
-        self._transport = transport
-        self._splits_backward = plan.splits_backward
-        self._n_unfinished = len(plan.microbatches)  # whose last backward pass has not begun
-        self._inbox: dict[tuple[Payload, int], Tensor] = {}
-        self._outbox: dict[tuple[Payload, int], Tensor] = {}
-
-    def execute(self, instruction: Instruction) -> None:
+    def _execute(self, instruction: Instruction) -> None:
         """Executes one instruction; its class defines its meaning."""
         match instruction:
             case Load(i):
@@ -176,3 +153,22 @@ class _PlanRun(Generic[Tensor]):
     def _put(self, payload: Payload, microbatch: int, tensor: Tensor | None) -> None:
         if tensor is not None:
             self._outbox[payload, microbatch] = tensor
+
+
+def launch_plan(
+    plan: RankPlan,
+    stage: Stage[Tensor],
+    transport: Transport[Tensor],
+    clock: Clock[Any] = HOST_CLOCK,
+    *,
+    progress: Progress | None = None,
+) -> LaunchedPlan[Tensor]:
+    """Executes a plan, instruction by instruction, without waiting for the device.
+
+    `clock`: Clock that is read around every instruction and evaluated after the iteration. Raises
+    `RunError`: An instruction found a reason to end the run. Raises `ExecutionError`: An
+    instruction failed in another way.
+    """
+    launched = LaunchedPlan(plan, stage, transport, clock)
+    launched.launch(progress)
+    return launched

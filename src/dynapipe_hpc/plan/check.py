@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import NamedTuple, assert_never
 
 import numpy as np
@@ -18,16 +18,17 @@ from dynapipe_hpc.plan.text import rank_lines, symbol
 _AROUND = 6
 
 
-def excerpt(instructions: Sequence[Instruction], index: int) -> str:
+def excerpt(instructions: Iterable[Instruction], index: int) -> str:
     """The instructions around an index, as text with brackets around the one at that index.
 
     An index after the last instruction shows the end, with empty brackets.
     """
     first, end = max(index - _AROUND, 0), index + _AROUND + 1
-    symbols = [symbol(instruction) for instruction in instructions[first:end]] + [""]
+    shown = list(islice(instructions, first, end + 1))
+    symbols = [*map(symbol, shown[: end - first]), ""]
     symbols[index - first] = f"[{symbols[index - first]}]"
     before = ["..."] if first > 0 else []
-    after = ["..."] if end < len(instructions) else []
+    after = ["..."] if len(shown) > end - first else []
     return " ".join([*before, *filter(None, symbols), *after])
 
 

@@ -1,13 +1,11 @@
 """Instructions as rows of integers of equal width."""
 
-import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Self, overload
+from collections.abc import Callable, Iterator, Sequence
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction import (
     Backward,
     BackwardInput,
@@ -26,11 +24,10 @@ from dynapipe_hpc.plan.instruction import (
 
 RowTable = npt.NDArray[np.uint32]
 COLUMNS = 5  # kind, micro-batch, payload, peer, slot
-_ROW = struct.Struct(f"<{COLUMNS}I")
 _STORED = np.dtype("<u4")
 
 # The number of a kind is its index here; its fields fill the first of the remaining columns.
-_KINDS: tuple[type[Instruction], ...] = (
+KINDS: tuple[type[Instruction], ...] = (
     Load,
     Forward,
     Backward,
@@ -43,20 +40,19 @@ _KINDS: tuple[type[Instruction], ...] = (
     BackwardInput,
     BackwardWeight,
 )
-_FIELDS = {kind: (number, kind.__match_args__) for number, kind in enumerate(_KINDS)}
-_FORWARD = _FIELDS[Forward][0]
+_FORWARD = KINDS.index(Forward)
 _OF_GRADIENTS = [
-    _FIELDS[kind][0]
+    KINDS.index(kind)
     for kind in (Backward, BackwardInput, BackwardWeight, ReduceGradients, StepOptimizer)
 ]
-_PASSES = [_FIELDS[kind][0] for kind in (Forward, Backward, BackwardInput, BackwardWeight)]
+_PASSES = [KINDS.index(kind) for kind in (Forward, Backward, BackwardInput, BackwardWeight)]
 _MAKERS: tuple[tuple[Callable[..., Instruction], int], ...] = tuple(
-    (kind, len(kind.__match_args__)) for kind in _KINDS
+    (kind, len(kind.__match_args__)) for kind in KINDS
 )
 _PAYLOADS = tuple(Payload)
 
 
-class InstructionRows(Sequence[Instruction]):
+class InstructionRows:
     """Instructions in order, stored as integers; a row is turned into a value when it is read.
 
     The planner's kernels write and check rows, and plans store them; only the executor and
@@ -73,18 +69,9 @@ class InstructionRows(Sequence[Instruction]):
         self.table.flags.writeable = False
 
     @classmethod
-    def from_instructions(cls, instructions: Iterable[Instruction]) -> Self:
-        """Encodes instructions as rows; raises `PlanFormatError`."""
-        try:
-            packed = b"".join(map(_pack, instructions))
-        except struct.error as error:
-            raise PlanFormatError(f"cannot encode an instruction: {error}") from error
-        return cls(_table(packed))
-
-    @classmethod
     def unpack(cls, data: memoryview) -> Self:
         """Decodes the rows that `pack` turned into these bytes."""
-        return cls(_table(data))
+        return cls(np.frombuffer(data, _STORED).reshape(-1, COLUMNS).astype(np.uint32))
 
     @property
     def are_forward_only(self) -> bool:
@@ -104,13 +91,7 @@ class InstructionRows(Sequence[Instruction]):
     def __len__(self) -> int:
         return len(self.table)
 
-    @overload
-    def __getitem__(self, index: int) -> Instruction: ...
-    @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    def __getitem__(self, index: int | slice) -> "Instruction | InstructionRows":
-        if isinstance(index, slice):
-            return type(self)(np.ascontiguousarray(self.table[index]))
+    def __getitem__(self, index: int) -> Instruction:
         return _instruction(self.table[index].tolist())
 
     def __iter__(self) -> Iterator[Instruction]:
@@ -123,19 +104,6 @@ class InstructionRows(Sequence[Instruction]):
     def __hash__(self) -> int:
         """Hash that is equal for equal instructions."""
         return hash(self.pack())
-
-    def __repr__(self) -> str:
-        return f"InstructionRows.from_instructions({list(self)})"
-
-
-def _pack(instruction: Instruction) -> bytes:
-    number, fields = _FIELDS[type(instruction)]
-    values = [getattr(instruction, field) for field in fields]
-    return _ROW.pack(number, *values, *[0] * (COLUMNS - 1 - len(values)))
-
-
-def _table(packed: bytes | memoryview) -> RowTable:
-    return np.frombuffer(packed, _STORED).reshape(-1, COLUMNS).astype(np.uint32)
 
 
 def _instruction(row: Sequence[int]) -> Instruction:

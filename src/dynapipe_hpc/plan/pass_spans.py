@@ -1,6 +1,6 @@
 """Start and end of passes as an array, as the simulation finds them and plans store them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Self
 
 import numpy as np
@@ -23,11 +23,6 @@ class PassSpans:
         """Takes a table of starts and ends."""
         self.table = table
         self.table.flags.writeable = False
-
-    @classmethod
-    def from_times(cls, times_ms: Iterable[tuple[float, float]]) -> Self:
-        """The table of (start, end) of every pass."""
-        return cls(np.array(list(times_ms), np.float64).reshape(-1, 2))
 
     @classmethod
     def unpack(cls, data: memoryview) -> Self:

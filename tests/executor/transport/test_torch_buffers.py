@@ -54,15 +54,20 @@ class SendingStage:
         pass
 
     def step_optimizer(self) -> None:
-        self.buffer_bytes = self._transport.buffer_bytes
+        self.buffer_bytes = buffer_bytes(self._transport)
 
     def finish_iteration(self) -> StageReport:
-        assert self._transport.buffer_bytes == 0
+        assert buffer_bytes(self._transport) == 0
         return StageReport(0.0, 0.0, 0.0, 0)
 
     def _made(self, index: int) -> Tensor:
         m = self._plan.microbatches[index]
         return torch.full((m.n_rows, m.row_tokens, SHAPE.hidden_size), float(index))
+
+
+def buffer_bytes(transport: TorchTransport) -> int:
+    buffers = (*transport._slots._held.values(), *transport._sent._held.values())
+    return sum(each.nbytes for each in buffers)
 
 
 def random_plans(seed: int) -> list[RankPlan]:

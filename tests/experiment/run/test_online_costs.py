@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.examples.example_runs import example_plans, example_traces
 from tests.examples.linear_cost import linear_cost
+from tests.examples.plan_tables import rows_of
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement
@@ -25,7 +26,6 @@ from dynapipe_hpc.plan.instruction import (
     Load,
     StepOptimizer,
 )
-from dynapipe_hpc.plan.instruction_rows import InstructionRows
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.pass_times import PassTimes, shape_of
@@ -182,7 +182,7 @@ def test_a_rank_without_peers_is_compared_with_itself_however_long_it_is_slow() 
 # A pass of 48 tokens through stage 1 takes (5 + 48 / 2) / 2 = 14.5 ms, half of a backward pass for
 # gradients of weights; with recomputation, a backward pass takes twice as long.
 COST = linear_cost(launch_ms=(10.0, 5.0), token_ms=(1.0, 0.5), recomputes=True)
-SPLIT = InstructionRows.from_instructions(
+SPLIT = rows_of(
     [
         Load(0),
         Forward(0),

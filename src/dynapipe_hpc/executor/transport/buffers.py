@@ -15,11 +15,6 @@ class Buffers:
         self._device = device
         self._held: dict[int, Tensor] = {}
 
-    @property
-    def n_bytes(self) -> int:
-        """Size of all buffers in bytes."""
-        return sum(buffer.nbytes for buffer in self._held.values())
-
     def take(self, number: int, shape: tuple[int, ...]) -> Tensor:
         """A contiguous tensor at the start of a buffer, which grows if it is too small."""
         n_numbers = math.prod(shape)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, distributed
@@ -116,16 +116,6 @@ def _own_group(
 _Key = tuple[int, Payload]
 
 
-class _Send(NamedTuple):
-    work: Work
-    buffer: int
-
-
-class _Receive(NamedTuple):
-    work: Work
-    tensor: Tensor
-
-
 class TorchTransport:
     """A rank's `Transport` over process groups of torch.distributed, one per payload.
 
@@ -147,15 +137,10 @@ class TorchTransport:
         self, groups: Mapping[Payload, ProcessGroup], device: torch.device, dtype: torch.dtype
     ) -> None:
         self._groups = groups
-        self._sends: dict[_Key, _Send] = {}
-        self._receives: dict[_Key, _Receive] = {}
+        self._sends: dict[_Key, tuple[Work, int]] = {}  # with the number of its buffer
+        self._receives: dict[_Key, tuple[Work, Tensor]] = {}
         self._slots = Buffers(dtype, device)
         self._sent = Buffers(dtype, device)
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Size of all buffers in bytes."""
-        return self._slots.n_bytes + self._sent.n_bytes
 
     def connect(self, peers: Iterable[int]) -> None:
         """Exchanges numbers with peers, because the first transfer of a pair is slow.
@@ -176,22 +161,20 @@ class TorchTransport:
         self.clear()
 
     def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
-        in_use = {send.buffer for send in self._sends.values()}
+        in_use = {buffer for _, buffer in self._sends.values()}
         number = next(n for n in count() if n not in in_use)
         copy = self._sent.take(number, tuple(tensor.shape)).copy_(tensor)
-        self._sends[microbatch, payload] = _Send(
-            self._groups[payload].send([copy], peer, 0), number
-        )
+        self._sends[microbatch, payload] = self._groups[payload].send([copy], peer, 0), number
 
     def wait_send(self, microbatch: int, payload: Payload) -> None:
-        _wait(self._sends.pop((microbatch, payload)).work)
+        _wait(self._sends.pop((microbatch, payload))[0])
 
     def start_receive(
         self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], *, slot: int
     ) -> None:
         tensor = self._slots.take(slot, shape)
         work = self._groups[payload].recv([tensor], peer, 0)
-        self._receives[microbatch, payload] = _Receive(work, tensor)
+        self._receives[microbatch, payload] = work, tensor
 
     def wait_receive(self, microbatch: int, payload: Payload) -> Tensor:
         """Waits; raises `TransportError` if the transfer failed, as when the peer is gone."""
