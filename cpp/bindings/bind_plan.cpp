@@ -33,10 +33,8 @@ Entries entries_of(const std::vector<dynapipe::Row>& rows) {
 std::vector<Entries> place(const Codes& order, const Doubles& end_ms, const Numbers& peers) {
     const std::span codes = arrays::entries_of(order);
     const auto last = std::max_element(codes.begin(), codes.end());
-    if (last == codes.end() || *last < 0) {
-        throw py::value_error("there must be a pass");
-    }
-    const auto n_microbatches = static_cast<std::size_t>(*last / dynapipe::kKinds) + 1;
+    const auto n_microbatches =
+        last == codes.end() ? 0 : static_cast<std::size_t>(*last / dynapipe::kKinds + 1);
     arrays::check_orders(order, {peers.size()}, n_microbatches, /*may_be_forward=*/true);
     arrays::check_shape(end_ms, "end_ms", arrays::shape_of(order));
     arrays::check_shape(peers, "peers", {order.shape(0)});
