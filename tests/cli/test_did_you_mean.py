@@ -7,7 +7,7 @@ import pytest
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.did_you_mean import OF_OTHER_TOOLS
-from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.experiment.config_keys import _names as known_keys
 
 

@@ -11,7 +11,7 @@ from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.open_lines import Lines, TextPart
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 

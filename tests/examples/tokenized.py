@@ -11,8 +11,8 @@ import numpy as np
 
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
-from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.token_block import TokenBlock
+from dynapipe_hpc.data.trained_tokens import Span
 
 Tokenized = tuple[Sequence[int], Sequence[int], str]
 

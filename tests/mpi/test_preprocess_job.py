@@ -17,7 +17,7 @@ from dynapipe_hpc.data.text import shard
 from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, PreprocessTotals, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 from dynapipe_hpc.experiment.preprocess import preprocess_job
 from dynapipe_hpc.experiment.preprocess.preprocess_job import Preprocessed, preprocess_together

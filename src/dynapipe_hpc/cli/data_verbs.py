@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from dynapipe_hpc.cli.verb import is_started_alone, number, option, output, say, switch, verb
 from dynapipe_hpc.data.atomic_write import check_output
 from dynapipe_hpc.data.errors import InputError, escaped, printable
-from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.record_fields import RecordFormat
 
 if TYPE_CHECKING:
     from dynapipe_hpc.data.text.preprocess import PreprocessTotals

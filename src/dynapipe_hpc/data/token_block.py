@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.data.spans import Span, Spans
+from dynapipe_hpc.data.trained_tokens import Span, Spans
 
 TokenArray = npt.NDArray[np.unsignedinteger]
 """Token ids, shape (n_tokens,), uint16 or uint32."""
@@ -80,7 +80,7 @@ class TokenBlock:
         )
         # HDF5 has no text that is not UTF-8.
         tasks = [task.encode(errors="backslashreplace") for *_, task in samples]
-        of_samples = Spans.from_samples(spans) if spans else Spans.none(len(samples))
+        of_samples = Spans.from_samples(spans or [()] * len(samples))
         crcs = _crcs(lengths, of_samples, tasks, tokens)
         return cls(
             tokens,

@@ -7,7 +7,7 @@ import pytest
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.demo.corpus import demo_chats, demo_preferences
-from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, sample_of
 
 

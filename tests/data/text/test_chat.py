@@ -16,17 +16,17 @@ from tokenizers.processors import TemplateProcessing
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile, verify_dataset
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
 from dynapipe_hpc.data.text.chat_turns import Turns, turn_samples
 from dynapipe_hpc.data.text.conversation import Conversation
 from dynapipe_hpc.data.text.open_lines import Lines, TextPart
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe, recipe_of
-from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.tokenize_lines import chat_sample, tokenize_lines
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, load_tokenizer
+from dynapipe_hpc.data.trained_tokens import Span
 
 Message = dict[str, Any]
 

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.examples.chats import CHATML, Record, chat, refusal, shown, tokenized
 
-from dynapipe_hpc.data.text.record_fields import REFUSED
-from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.record_fields import REFUSED, RecordFormat
 
 README = Path(__file__).parents[3] / "data" / "README.md"
 ROW = re.compile(r"^\| (record|message) \| (.+?) \| .+? \| (refused: )?(.+?) \|$", re.MULTILINE)

@@ -12,7 +12,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import format_of_sources, recipe_of
-from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, sample_of
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 

@@ -16,7 +16,7 @@ from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.open_lines import Lines, TextPart
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources
-from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields
 from dynapipe_hpc.data.text.show_samples import show_samples
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
@@ -252,13 +252,13 @@ def test_answers_that_do_not_go_on_from_their_prompt_are_refused() -> None:
             {"instruction": "p", "completions": [{"response": "a", "overall_score": math.nan}] * 2},
             TEXTS,
             None,
-            r"'completions\[0\].overall_score' is nan, which is no rating",
+            r"'completions\[0\].overall_score' is nan, not a number",
         ),
         (
             {"instruction": "p", "completions": [{"response": "a"}, {"response": "b"}]},
             TEXTS,
             None,
-            r"'completions\[0\].overall_score' is null, not a number",
+            r"'completions\[0\].overall_score' is None, not a number",
         ),
         ({"prompt": "p", **BOTH}, CHATS, None, "messages need a chat template"),
         ({"prompt": "p", "completions": []}, CHATS, CHATML, "field 'chosen' is missing"),

@@ -14,7 +14,7 @@ from tests.examples.tokenized import sides_of
 from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.open_lines import Lines, TextPart
 from dynapipe_hpc.data.text.recipe import Recipe, recipe_of
-from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import load_tokenizer

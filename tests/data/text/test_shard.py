@@ -12,7 +12,7 @@ from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.open_lines import TextPart
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PairFields
 from dynapipe_hpc.data.text.shard import (
     MIN_PART_BYTES,

@@ -20,7 +20,7 @@ from dynapipe_hpc.data.dataset.dataset_file import verify_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess, total_bytes
 from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources
-from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields
 from dynapipe_hpc.data.text.shard import MIN_PART_BYTES, lay_out_shards
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, check_first_line
 
 TABLES = {

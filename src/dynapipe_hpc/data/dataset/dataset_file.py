@@ -21,9 +21,9 @@ from dynapipe_hpc.data.dataset.dataset_header import (
 )
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input, why_unreadable
-from dynapipe_hpc.data.spans import Spans
 from dynapipe_hpc.data.stored_file import StoredAttributes, has_format, stored_array, stored_in
 from dynapipe_hpc.data.token_block import LENGTHS, PARTS, TokenArray, crc_of, token_type
+from dynapipe_hpc.data.trained_tokens import Spans
 
 AGAIN = "make it again with dynapipe-hpc preprocess"
 DATASET = FileKind("a dataset", lambda path: has_format(path, FORMAT))

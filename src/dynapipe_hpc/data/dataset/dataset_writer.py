@@ -24,8 +24,8 @@ from dynapipe_hpc.data.dataset.dataset_header import (
 )
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input
-from dynapipe_hpc.data.spans import Spans
 from dynapipe_hpc.data.token_block import TokenBlock
+from dynapipe_hpc.data.trained_tokens import Spans
 
 
 def join_datasets(output: Path, header: DatasetHeader, parts: Sequence[Path]) -> int:

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.spans import Spans
 from dynapipe_hpc.data.token_block import TokenArray
+from dynapipe_hpc.data.trained_tokens import Spans
 
 
 class JoinedDatasets:

@@ -11,9 +11,8 @@ import numpy.typing as npt
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.data.spans import Spans
 from dynapipe_hpc.data.token_block import TokenArray
-from dynapipe_hpc.data.trained_tokens import TARGETS, AllTokens, MarkedTokens, TrainedTokens
+from dynapipe_hpc.data.trained_tokens import TARGETS, AllTokens, MarkedTokens, Spans, TrainedTokens
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
     from dynapipe_hpc.data.dataset.dataset_file import DatasetFile

@@ -12,9 +12,9 @@ from jinja2.parser import Parser
 
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.extras import optional_packages
-from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.text.conversation import Conversation
 from dynapipe_hpc.data.text.messages import ASSISTANT, REASONING, Arguments, Fields, Parts
+from dynapipe_hpc.data.trained_tokens import Span
 
 
 class _Generation(Extension):

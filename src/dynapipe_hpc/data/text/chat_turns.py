@@ -5,10 +5,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.text.chat_template import ChatText, RefusalError, Rendered
 from dynapipe_hpc.data.text.conversation import Conversation, n_shared
 from dynapipe_hpc.data.text.messages import ASSISTANT
+from dynapipe_hpc.data.trained_tokens import Span
 
 _PROBE = "\ue000"
 """A character of private use, which stands for any answer."""

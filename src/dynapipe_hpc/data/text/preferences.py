@@ -222,16 +222,15 @@ def _best_and_worst(completions: object) -> tuple[str, str]:
     rated: list[tuple[float, str]] = []
     for k, each in enumerate(completions):
         place = f"{COMPLETIONS}[{k}]"
-        score = each.get(_SCORE) if isinstance(each, dict) else None
-        text = each.get(_RESPONSE) if isinstance(each, dict) else None
-        if isinstance(score, bool) or not isinstance(score, int | float):
-            raise InputError(f"field '{place}.{_SCORE}' is {kind_of(score)}, not a number")
-        if not math.isfinite(score):
-            raise InputError(f"field '{place}.{_SCORE}' is {score}, which is no rating")
+        answer: Fields = each if isinstance(each, dict) else {}
+        score: Any = answer.get(_SCORE)
+        text = answer.get(_RESPONSE)
+        if type(score) not in (int, float) or not abs(score) < math.inf:
+            raise InputError(f"field '{place}.{_SCORE}' is {quoted(score)}, not a number")
         if not isinstance(text, str):
             raise InputError(f"field '{place}.{_RESPONSE}' is {kind_of(text)}, not a string")
         check_text(f"{place}.{_RESPONSE}", text)
-        rated.append((float(score), text))
+        rated.append((score, text))
     best, worst = max(rated, key=lambda r: r[0]), min(rated, key=lambda r: r[0])
     if best[0] == worst[0]:
         raise InputError(f"field '{COMPLETIONS}' rates all answers alike: nothing to prefer")

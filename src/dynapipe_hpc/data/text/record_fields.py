@@ -1,7 +1,8 @@
-"""Fields of records: those that are refused, checked texts, and words for what values are."""
+"""Formats of records, fields that are refused, checked texts, and words for what values are."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping
+from enum import StrEnum
 from itertools import islice
 from typing import Any
 
@@ -9,6 +10,38 @@ from dynapipe_hpc.data.errors import InputError, quoted
 
 MAX_NAMES = 8
 """Names of fields or roles that a message lists."""
+
+
+class RecordFormat(StrEnum):
+    """Shape of the records of a source.
+
+    Attributes:
+        PAIRS: An input and a target, in fields of any name.
+        ALPACA: `instruction`, `input` (may be missing or empty) and `output`.
+        MESSAGES: A conversation: `messages` of `role` and `content` (OpenAI), or `conversations` of
+            `from` and `value` (ShareGPT), or `prompt` and `completion` of messages (TRL).
+        TEXT: `text`, all of which is the target.
+        PREFERENCES: Two answers to one prompt, as texts: `chosen`, `rejected` and `prompt`, see
+            `text_preference`.
+        CHAT_PREFERENCES: The same as messages, see `chat_preference`.
+    """
+
+    PAIRS = "pairs"
+    ALPACA = "alpaca"
+    MESSAGES = "messages"
+    TEXT = "text"
+    PREFERENCES = "preferences"
+    CHAT_PREFERENCES = "chat_preferences"
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether the records are preference pairs."""
+        return self in (RecordFormat.PREFERENCES, RecordFormat.CHAT_PREFERENCES)
+
+    @property
+    def needs_template(self) -> bool:
+        """Whether the records are messages, which a chat template renders."""
+        return self in (RecordFormat.MESSAGES, RecordFormat.CHAT_PREFERENCES)
 
 
 _PAIR = "answers of preference pairs; --format preferences or chat_preferences takes both"

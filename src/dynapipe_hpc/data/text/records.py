@@ -24,8 +24,13 @@ from dynapipe_hpc.data.text.preferences import (
     text_preference,
     with_usual_names,
 )
-from dynapipe_hpc.data.text.record_fields import check_fields, instruction_of, listed, text_of
-from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.record_fields import (
+    RecordFormat,
+    check_fields,
+    instruction_of,
+    listed,
+    text_of,
+)
 
 DEFAULT_TASK = "default"
 

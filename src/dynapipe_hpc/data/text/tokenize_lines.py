@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
 from dynapipe_hpc.data.text.chat_turns import TurnSamples, start_of_turn, turn_samples
 from dynapipe_hpc.data.text.conversation import (
@@ -18,11 +17,11 @@ from dynapipe_hpc.data.text.conversation import (
 )
 from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, MAX_LINE_BYTES, Lines, TextPart
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.record_fields import kind_of, texts_in
-from dynapipe_hpc.data.text.record_format import RecordFormat
+from dynapipe_hpc.data.text.record_fields import RecordFormat, kind_of, texts_in
 from dynapipe_hpc.data.text.records import FormatError, check_first_line, sample_of, task_of
 from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer, encode_answers
 from dynapipe_hpc.data.token_block import TokenBlock
+from dynapipe_hpc.data.trained_tokens import Span
 
 
 class TokenSample(NamedTuple):

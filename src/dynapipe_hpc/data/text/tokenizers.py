@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import tokenizers
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.spans import Span
 from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, explained
 from dynapipe_hpc.data.text.vocabulary import BYTES_SHA256
+from dynapipe_hpc.data.trained_tokens import Span
 
 END_TOKENS = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[SEP]")
 """Well-known names of the end-of-sequence token, most likely first."""
