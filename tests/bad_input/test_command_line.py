@@ -45,7 +45,7 @@ def test_misuse_is_explained(
 
 
 REFUSED: list[tuple[tuple[str, ...], str]] = [
-    ((*PREPROCESS, "--workers", "-1"), "--workers -1: must be >= 0"),
+    ((*PREPROCESS, "--workers", "-1"), "--workers -1: must be at least 0"),
     (("preprocess", "none.jsonl", "out.h5"), "none.jsonl: .*[Nn]o such file"),
     (("preprocess", "in.jsonl", "in.jsonl"), "in.jsonl: is both an input and the output"),
     (("preprocess", "in.jsonl", "./in.jsonl", "--force"), "in.jsonl: is both an input"),

@@ -75,10 +75,10 @@ if TYPE_CHECKING:
     ),
     switch("--skip-bad", "leave bad lines out"),
     switch("--force", "replace OUT.h5 if it is a dataset"),
-    option(
+    number(
         "--workers N",
-        "number of processes per rank that tokenize; default: one per core",
-        int,
+        "number of processes per rank that tokenize; default: 0, which means one per core",
+        0,
         default=0,
     ),
     examples=[
@@ -266,12 +266,12 @@ def _check_for_files_only(arguments: argparse.Namespace) -> None:
     "make a corpus of instruction tasks to try everything with",
     "Writes JSON lines of small tasks whose lengths are as uneven as in real data.",
     option("output OUT.jsonl"),
-    option("--samples N", "samples to make (default 10000)", int, default=10_000),
+    number("--samples N", "samples to make (default 10000)", 1, default=10_000),
     option("--seed S", "random seed of the samples (default 0)", int, default=0),
-    option(
+    number(
         "--max-bytes B",
         "longest sample in bytes (default 8192); no effect with --chat or --preferences",
-        int,
+        256,
         default=8192,
     ),
     switch("--chat", "make conversations (lists of messages) instead", group="kinds"),
@@ -288,7 +288,7 @@ def _check_for_files_only(arguments: argparse.Namespace) -> None:
     ],
 )
 def demo_corpus(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.data.demo.corpus import DEMO_CORPUS, write_demo_corpus
+    from dynapipe_hpc.data.demo import corpus
 
     if arguments.model:
         from dynapipe_hpc.job.starter_files import home_of_starter_files
@@ -297,15 +297,15 @@ def demo_corpus(arguments: argparse.Namespace) -> int:
         tokenizer = home_of_starter_files() / "configs" / "demo_finetune" / "tokenizer"
         write_demo_model(arguments.model, tokenizer)
         say(f"{arguments.model}: a Llama of a million random weights")
-    check_output(arguments.output, [], DEMO_CORPUS, arguments.force)
-    write_demo_corpus(
-        arguments.output,
-        arguments.samples,
-        arguments.seed,
-        arguments.max_bytes,
-        chat=arguments.chat,
-        preferences=arguments.preferences,
-    )
+    check_output(arguments.output, [], corpus.DEMO_CORPUS, arguments.force)
+    n_samples, seed = arguments.samples, arguments.seed
+    if arguments.chat:
+        samples = corpus.demo_chats(n_samples, seed)
+    elif arguments.preferences:
+        samples = corpus.demo_preferences(n_samples, seed)
+    else:
+        samples = corpus.demo_samples(n_samples, seed, arguments.max_bytes)
+    corpus.write_demo_corpus(arguments.output, samples)
     say(f"{arguments.output}: {arguments.samples:,} samples")
     return 0
 

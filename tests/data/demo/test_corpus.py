@@ -2,20 +2,12 @@
 
 import hashlib
 import json
-from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 
-from dynapipe_hpc.data.demo.corpus import (
-    FAMILIES,
-    SLACK_BYTES,
-    Family,
-    demo_samples,
-    write_demo_corpus,
-)
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.demo.corpus import FAMILIES, SLACK_BYTES, Family, demo_samples
 
 # Enough for the last percentile to be within a third, three standard errors.
 N_SAMPLES = 40_000
@@ -53,15 +45,3 @@ def test_a_family_aims_well(family: Family) -> None:
     missed = [len(i) + len(t) + 1 - n for n in lengths for i, t in [family.make(rng, n)]]
     assert abs(np.mean(missed)) < 6
     assert max(missed) < SLACK_BYTES
-
-
-@pytest.mark.parametrize(
-    ("n_samples", "max_bytes", "message"),
-    [
-        (0, 512, "--samples 0: must be at least 1"),
-        (1, 255, "--max-bytes 255: must be at least 256"),
-    ],
-)
-def test_limits_are_named(tmp_path: Path, n_samples: int, max_bytes: int, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        write_demo_corpus(tmp_path / "d.jsonl", n_samples, 0, max_bytes)

@@ -9,7 +9,6 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from dynapipe_hpc.data.atomic_write import FileKind, atomic_write
-from dynapipe_hpc.data.errors import InputError
 
 NAMES = (
     "Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ivo", "Jun",
@@ -186,7 +185,6 @@ def demo_preferences(n_samples: int, seed: int) -> Iterator[dict[str, Any]]:
 LENGTHS = ((0.974, 105.0, 0.8), (0.026, 620.0, 1.0))
 # A family misses the length it aims at by no more than this.
 SLACK_BYTES = 64
-MIN_MAX_BYTES = 256
 
 
 class Family(NamedTuple):
@@ -233,7 +231,7 @@ def _is_demo_corpus(path: Path) -> bool:
 DEMO_CORPUS = FileKind("a demo corpus", _is_demo_corpus)
 
 
-def demo_samples(n_samples: int, seed: int, max_bytes: int) -> Iterator[dict[str, str]]:
+def demo_samples(n_samples: int, seed: int, max_bytes: int) -> Iterator[dict[str, Any]]:
     """Makes samples with `inputs`, `targets` and `task`.
 
     Sample i depends on i, `seed` and `max_bytes` alone. Input and target have, with the end of
@@ -247,30 +245,9 @@ def demo_samples(n_samples: int, seed: int, max_bytes: int) -> Iterator[dict[str
         yield {"inputs": inputs, "targets": targets, "task": family.name}
 
 
-def write_demo_corpus(
-    path: Path,
-    n_samples: int,
-    seed: int,
-    max_bytes: int,
-    *,
-    chat: bool = False,
-    preferences: bool = False,
-) -> None:
-    """Writes samples as JSONL, or conversations, or such with two last answers, all of them short.
-
-    `path`: The file, replaced if it exists; it appears when it is complete. `max_bytes`: Longest
-    sample, in bytes of input, target and end of sequence.
-    """
-    if n_samples < 1:
-        raise InputError(f"--samples {n_samples}: must be at least 1")
-    if max_bytes < MIN_MAX_BYTES:
-        raise InputError(f"--max-bytes {max_bytes}: must be at least {MIN_MAX_BYTES}")
+def write_demo_corpus(path: Path, samples: Iterable[object]) -> None:
+    """Writes samples as JSONL; the file appears, or is replaced, when it is complete."""
     with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        samples: Iterable[object] = demo_samples(n_samples, seed, max_bytes)
-        if chat:
-            samples = demo_chats(n_samples, seed)
-        if preferences:
-            samples = demo_preferences(n_samples, seed)
         for sample in samples:
             file.write(json.dumps(sample) + "\n")
 

@@ -36,11 +36,6 @@ class PreprocessOptions:
     force: bool = False
     n_workers: int = 0
 
-    def __post_init__(self) -> None:
-        """Checks the number of worker processes."""
-        if self.n_workers < 0:
-            raise InputError(f"--workers {self.n_workers}: must be >= 0 (0 means one per core)")
-
 
 @dataclass(slots=True)
 class PreprocessTotals:

@@ -63,6 +63,8 @@ def formats_of_record(record: object, fields: PairFields) -> list[RecordFormat]:
 
 def sample_of(record: Record, record_format: RecordFormat, fields: PairFields) -> Content:
     """Takes of a record what is trained."""
+    if record_format in (RecordFormat.MESSAGES, RecordFormat.PAIRS, RecordFormat.ALPACA):
+        check_fields(record, "record")
     return READERS[record_format](record, fields)
 
 
@@ -88,7 +90,6 @@ def _message_fields(record: Record, fields: PairFields) -> PairFields | None:
 
 
 def _conversation(record: Record, fields: PairFields) -> tuple[Conversation]:
-    check_fields(record, "record")
     prompt = _message_fields(record, fields) or PAIR_FIELDS
     if fields not in (PAIR_FIELDS, prompt):
         raise InputError(
@@ -99,7 +100,6 @@ def _conversation(record: Record, fields: PairFields) -> tuple[Conversation]:
 
 
 def _pair(record: Record, fields: PairFields) -> Texts:
-    check_fields(record, "record")
     if _has_prompt(record, fields):
         fields = PROMPT_FIELDS
     for name in (fields.inputs, fields.targets):
@@ -110,11 +110,6 @@ def _pair(record: Record, fields: PairFields) -> Texts:
                 "'chosen' and 'rejected'"
             )
     return _texts(text_of(record, fields.inputs), record, fields.targets)
-
-
-def _alpaca(record: Record, _: PairFields) -> Texts:
-    check_fields(record, "record")
-    return _texts(instruction_of(record), record, "output")
 
 
 def _texts(prompt: str, record: Record, target: str) -> Texts:
@@ -142,7 +137,7 @@ READERS: Mapping[RecordFormat, Callable[[Record, PairFields], Content]] = {
     RecordFormat.PREFERENCES: lambda record, _: text_preference(with_usual_names(record)),
     RecordFormat.MESSAGES: _conversation,
     RecordFormat.PAIRS: _pair,
-    RecordFormat.ALPACA: _alpaca,
+    RecordFormat.ALPACA: lambda record, _: _texts(instruction_of(record), record, "output"),
     RecordFormat.TEXT: lambda record, _: _texts("", record, "text"),
 }
 

@@ -256,11 +256,8 @@ def _bytes(
     if special_tokens:
         raise InputError("--special-tokens: the byte tokenizer has none; leave it out")
     for option, token in (("--start", start_token), ("--inputs-end", input_end_token)):
-        if token not in (None, NO_TOKEN):
-            raise InputError(
-                f"{option} {token}: the byte tokenizer has no such token; leave it out, or write "
-                f"{NO_TOKEN}"
-            )
+        if token is not None:
+            _id_of({}, "the byte tokenizer", option, token)
     return ByteTokenizer(start_id=None) if start_token == NO_TOKEN else ByteTokenizer()
 
 
