@@ -123,8 +123,6 @@ AnyRopeScaling = Annotated[RopeScaling, Field(discriminator="kind")]
 """The [model.rope_scaling] table, whose key `kind` tells the kinds apart."""
 
 
-KEYS = ("rope_parameters", "rope_scaling")
-"""Settings that tell rotary positions, in files of version 5, and of 4."""
 LONG = ("longrope", "su")
 """Names of the type that has short and long factors, now and in the oldest files."""
 DYNAMIC = "dynamic"
@@ -132,7 +130,7 @@ DYNAMIC = "dynamic"
 
 def rotation_tables(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Tables of `config.json` on rotary positions; one per kind of layers if kinds differ."""
-    for key in KEYS:
+    for key in ("rope_parameters", "rope_scaling"):  # in files of version 5, and of 4
         table = values.get(key)
         for each in [table, *table.values()] if isinstance(table, dict) else []:
             if isinstance(each, dict):

@@ -135,9 +135,6 @@ def _transfers_with(peer: int, plan: RankPlan) -> list[StartSend | StartReceive]
     return [start for start in starts if start.peer == peer]
 
 
-__all__ = ["PlanError", "check_plans"]
-
-
 def check_plans(plans: Sequence[RankPlan]) -> None:
     """Checks that the plans of all ranks, executed together, terminate and compute the iteration.
 

@@ -27,8 +27,6 @@ from dynapipe_hpc.plan.instruction_rows import COLUMNS, InstructionRows
 from dynapipe_hpc.plan.pass_spans import PassSpans
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 
-__all__ = ["VERSION", "PlanFormatError", "decode", "encode_plans", "plans_hash"]
-
 VERSION = 7
 _MAGIC = b"DYNAPLAN"
 _HEADER = struct.Struct("<8sI8s")  # magic word, version, checksum of all that follows

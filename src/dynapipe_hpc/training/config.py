@@ -1,6 +1,6 @@
 """The [training] table: how weights are trained."""
 
-from typing import Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -13,6 +13,7 @@ Schedule = Literal["cosine", "linear", "constant"]
 MAX_ITERATIONS = 10**7
 LENGTHS = ("iterations", "epochs", "tokens")
 """Keys of which exactly one says how long training takes."""
+_Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class PreferenceLossConfig(NamedTuple):
@@ -108,7 +109,7 @@ class TrainingConfig(ConfigTable):
     min_learning_rate_ratio: float = Field(default=0.1, ge=0, le=1)
     weight_decay: float = Field(default=0.1, ge=0)
     decay: Literal["matrices", "all"] = "matrices"
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[_Beta, _Beta] = (0.9, 0.95)
     clip_norm: float = Field(default=1.0, ge=0)
     max_skipped_updates: int = Field(default=0, ge=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -194,10 +195,4 @@ class TrainingConfig(ConfigTable):
                 f"preferences.label_smoothing ({self.preferences.label_smoothing}) has no effect "
                 'on objective = "ipo"; set objective to "dpo", or remove it'
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_betas_below_one(self) -> Self:
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas must be >= 0 and < 1, got {list(self.betas)}")
         return self

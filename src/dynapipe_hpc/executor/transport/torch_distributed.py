@@ -68,8 +68,18 @@ def open_groups(
     )
 
     def own_group(part_of: Callable[[int], int], *, transfers: bool = False) -> ProcessGroup | None:
+        """The group of this rank's part; None if parts, equally large, have one member."""
+        members = [each for each in range(cluster.n_ranks) if part_of(each) == part_of(rank)]
+        if len(members) == 1:
+            return None
         options = _transfer_options(backend, timeout) if transfers else None
-        return _own_group(cluster, rank, part_of, timeout, options=options)
+        # Without local synchronization, every rank would have to create the groups of all parts.
+        group = distributed.new_group(
+            members, timeout=timeout, pg_options=options, use_local_synchronization=True
+        )
+        if not isinstance(group, ProcessGroup):
+            raise TypeError(f"torch left rank {rank} out of its own group")
+        return group
 
     pairs = {payload: own_group(cluster.shard_of, transfers=True) for payload in Payload}
     return TorchGroups(
@@ -95,22 +105,6 @@ def _transfer_options(backend: Backend, timeout: timedelta) -> Any:
     options._timeout = timeout  # torch warns if it differs from that of the group
     options.config.max_ctas = TRANSFER_CTAS
     return options
-
-
-def _own_group(
-    cluster: Cluster, rank: int, part_of: Callable[[int], int], timeout: timedelta, *, options: Any
-) -> ProcessGroup | None:
-    """The group of this rank's part; None if parts, which are equally large, have one member."""
-    members = [each for each in range(cluster.n_ranks) if part_of(each) == part_of(rank)]
-    if len(members) == 1:
-        return None
-    # Without local synchronization, every rank would have to create the groups of all parts.
-    own_group = distributed.new_group(
-        members, timeout=timeout, pg_options=options, use_local_synchronization=True
-    )
-    if not isinstance(own_group, ProcessGroup):
-        raise TypeError(f"torch left rank {rank} out of its own group")
-    return own_group
 
 
 _Key = tuple[int, Payload]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -56,11 +56,6 @@ class BuiltModel:
     last_modules: list[nn.Module]
     returns_tuples: bool
 
-    @property
-    def embedding(self) -> nn.Module:
-        module: nn.Module = self.whole.get_input_embeddings()
-        return module
-
     def hold(self, kept: range, *, embedding: bool, head: bool) -> None:
         """Removes all other layers, and embedding or norm and head where they are not held.
 
@@ -68,7 +63,7 @@ class BuiltModel:
         """
         held = {str(i): self.layers[i] for i in kept}
         setattr(self.decoder, self.layers_name, nn.ModuleDict(held))
-        removed = [] if embedding else [self.embedding]
+        removed = [] if embedding else [self.whole.get_input_embeddings()]
         removed += [] if head else [*self.last_modules, self.whole.lm_head]
         for parent in list(self.whole.modules()):
             for name, child in list(parent.named_children()):
@@ -214,12 +209,12 @@ def _parts(model: Any, shape: TransformersShape, *, calls_sdpa: bool) -> BuiltMo
     if problem:
         raise InputError(f"{name} of transformers cannot be trained: {problem}")
     layers_name, layers = lists[0][0], list(lists[0][1])
-    around = _run_without_layers(
+    first, last, returns_tuples = _run_without_layers(
         model, decoder, layers, layers_name=layers_name, width=shape.hidden_size
     )
-    if around.first:
+    if first:
         raise InputError(
-            f"{name} of transformers cannot be trained: {', '.join(around.first)} runs before its "
+            f"{name} of transformers cannot be trained: {', '.join(first)} runs before its "
             "layers and has weights, which every stage would need"
         )
     return BuiltModel(
@@ -228,22 +223,15 @@ def _parts(model: Any, shape: TransformersShape, *, calls_sdpa: bool) -> BuiltMo
         layers_name,
         layers,
         calls_sdpa=calls_sdpa,
-        last_modules=[decoder.get_submodule(each) for each in around.last],
-        returns_tuples=around.returns_tuples,
+        last_modules=[decoder.get_submodule(each) for each in last],
+        returns_tuples=returns_tuples,
     )
-
-
-class _Around(NamedTuple):
-    """Names of modules with weights that run around layers, and the form of their results."""
-
-    first: list[str]
-    last: list[str]
-    returns_tuples: bool
 
 
 def _run_without_layers(
     model: Any, decoder: Any, layers: list[nn.Module], *, layers_name: str, width: int
-) -> _Around:
+) -> tuple[list[str], list[str], bool]:
+    """Modules with weights before layers, and behind; whether layers' results are tuples."""
     order: list[str | int] = []
 
     def passed(index: int, hidden: Tensor, *_: Any, **__: Any) -> Tensor:
@@ -291,7 +279,7 @@ def _run_without_layers(
         hook.remove()
     end = order.index(len(layers) - 1)
     first, last = ([n for n in part if isinstance(n, str)] for part in (order[:end], order[end:]))
-    return _Around(first, last, returns_tuples)
+    return first, last, returns_tuples
 
 
 def unknown_kinds(config: Any) -> set[str]:

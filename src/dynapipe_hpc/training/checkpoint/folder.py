@@ -151,6 +151,17 @@ class Description:
         )
 
 
+def check_room(folder: Path, n_bytes: int) -> None:
+    """Checks that the file system of a folder has room for a checkpoint of `n_bytes`."""
+    with writing(folder):
+        n_free = shutil.disk_usage(folder).free
+    if n_bytes > n_free:
+        raise RunError(
+            f"{folder}: a checkpoint needs {n_bytes:,} bytes, but only {n_free:,} are free; "
+            "free some space or name another folder"
+        )
+
+
 COMPLETE = re.compile(r"\d{6,}")
 REMOVED = ".removed.partial"
 LEFT = re.compile(r"\.\d{6,}(\.removed)?\.partial")
@@ -224,12 +235,7 @@ class CheckpointFolder:
         """Checks that the file system has room for a checkpoint of `n_bytes`."""
         with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            n_free = shutil.disk_usage(self.path).free
-        if n_bytes > n_free:
-            raise RunError(
-                f"{self.path}: a checkpoint needs {n_bytes:,} bytes, but only {n_free:,} are free; "
-                "free some space or name another run folder"
-            )
+        check_room(self.path, n_bytes)
 
     def _entries(self) -> list[Path]:
         if not os.path.exists(self.path):  # noqa: PTH110 - False if a parent may not be read

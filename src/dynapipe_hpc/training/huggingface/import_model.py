@@ -1,14 +1,13 @@
 """Import of a Hugging Face model: its weights as a checkpoint after no iterations."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from dynapipe_hpc.data.atomic_write import new_folder, writing
-from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.training.checkpoint.folder import Description
+from dynapipe_hpc.data.atomic_write import new_folder
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.training.checkpoint.folder import Description, check_room
 from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.huggingface.origin import FACT, Origin, find_origin
@@ -31,7 +30,8 @@ def import_model(source: Path, output: Path) -> Origin:
     check_copies(tensors)
     facts = {f"{FACT}{k}": v for k, v in origin.shape.sizes.items()}
     with new_folder(output) as partial:
-        _check_room(partial, tensors)
+        files = {each.file for each in tensors.tensors.values()}
+        check_room(partial, sum(file.stat().st_size for file in files))
         copy_small_files(source, partial / CARRIED)
         checksum = write_parts(partial, 0, _parts(tensors))
         Description(0, NOTHING_DONE, facts, (checksum,)).write(partial)
@@ -50,14 +50,3 @@ def _parts(tensors: ModelTensors) -> Iterator[StatePart]:
         for start, stop in row_blocks(tensor_map, 0, tensor_map.shape[0]):
             values = read_rows(tensors, name, start, stop)
             yield StatePart(f"weight/{name}", shape, torch.Size([start, *others]), values)
-
-
-def _check_room(folder: Path, tensors: ModelTensors) -> None:
-    n_bytes = sum(file.stat().st_size for file in {t.file for t in tensors.tensors.values()})
-    with writing(folder):
-        n_free = shutil.disk_usage(folder).free
-    if n_bytes > n_free:
-        raise RunError(
-            f"{folder}: needs {n_bytes:,} bytes, but only {n_free:,} are free; free some space or "
-            "name another output"
-        )
