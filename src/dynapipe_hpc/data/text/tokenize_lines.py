@@ -200,6 +200,7 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
     notes: Counter[str] = Counter()
     end_ids: set[int] = set()
     n_records = 0
+    names = () if recipe.tokenizer.special_tokens else recipe.tokenizer.special_texts
     for text, made in zip(texts, _tokenized(texts, recipe), strict=True):
         if isinstance(made, InputError):
             leave_out(text.number, made)
@@ -210,10 +211,8 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             notes.update(text.content.notes)
             for rendered in text.content.samples:
                 end_ids |= turn_end_ids(rendered, recipe.tokenizer)
-        elif not recipe.tokenizer.special_tokens and any(
-            token in each
-            for each in (text.content.prompt, *text.content.answers)
-            for token in recipe.tokenizer.special_texts
+        elif names and any(
+            name in each for each in (text.content.prompt, *text.content.answers) for name in names
         ):
             notes[_SPELLED] += 1
     bad.sort(key=lambda line: line.number)
@@ -252,9 +251,10 @@ def _rendered(
 
 def _tokenized(texts: Sequence[_Text], recipe: Recipe) -> Iterator[list[TokenSample] | InputError]:
     """Samples of all texts, in order; of one that has a bad sample, the reason."""
+    has_pairs = recipe.format.has_pairs
     for marked in _marked([text.content for text in texts], recipe.tokenizer):
         try:
-            yield _samples(marked, recipe)
+            yield _samples(marked, recipe, has_pairs=has_pairs)
         except InputError as error:
             yield error
 
@@ -274,9 +274,9 @@ def _marked(
             yield [next(marked) for _ in each.samples]
 
 
-def _samples(marked: Sequence[Marked], recipe: Recipe) -> list[TokenSample]:
+def _samples(marked: Sequence[Marked], recipe: Recipe, *, has_pairs: bool) -> list[TokenSample]:
     tokenizer = recipe.tokenizer
-    if recipe.format.has_pairs:
+    if has_pairs:
         chosen, rejected = ((ids, start) for ids, [(start, _)] in marked)
         return [pair_sample(chosen, rejected, tokenizer)]
     if recipe.template is None:
