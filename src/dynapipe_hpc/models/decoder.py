@@ -168,8 +168,7 @@ class DecoderStage(StageOfFamily):
         return gpt_deviation(shape.n_layers)
 
     def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> DecoderBatch:
-        reads = self.is_first or self.is_last
-        read = collate(microbatch, tokens) if reads else None
+        read = collate(microbatch, tokens) if self.is_first or self.is_last else None
         size = (microbatch.n_rows, microbatch.row_tokens)
         keys = self._keys(microbatch, tokens) if self.drops else None
         return DecoderBatch(size, AttentionContext.from_microbatch(microbatch), read, keys)

@@ -297,12 +297,6 @@ class T5Stage(StageOfFamily):
         n_rows, n_tokens = tokens.shape
         return residual_stream(self._shards, n_rows, n_tokens, keys)
 
-    @property
-    def _vectors(self) -> TokenEmbedding:
-        if self.embedding is None:
-            raise ValueError("the stage holds no embedding")
-        return self.embedding
-
     def _encoded(
         self,
         received: Tensor | None,
@@ -313,7 +307,8 @@ class T5Stage(StageOfFamily):
         """The encoder's activation, or its output; of the stream."""
         hidden = received
         if hidden is None:
-            hidden = self.encoder_input(self._vectors(batch.inputs, stream), stream.own_keys)
+            assert self.embedding is not None  # noqa: S101 - types
+            hidden = self.encoder_input(self.embedding(batch.inputs, stream), stream.own_keys)
         if self.encoder_bias is not None:
             masks = AttentionMasks.from_inputs(batch, self.encoder_bias, hidden.dtype)
             for layer in self.encoder.values():
@@ -336,7 +331,8 @@ class T5Stage(StageOfFamily):
         stream = self._stream(tokens, batch.keys and batch.keys[1])
         hidden = received
         if hidden is None:
-            hidden = self.decoder_input(self._vectors(tokens, stream), stream.own_keys)
+            assert self.embedding is not None  # noqa: S101 - types
+            hidden = self.decoder_input(self.embedding(tokens, stream), stream.own_keys)
         if self.decoder_bias is not None:
             masks = AttentionMasks.from_targets(batch, self.decoder_bias)
             both_masks = BothMasks(masks, AttentionMasks.from_pairs(batch, hidden.dtype))

@@ -150,9 +150,12 @@ class ModuleStage:
         """
         batch, recompute = self._loaded.pop(index), self._recompute.pop(index)
         if self._evaluated is not None:
-            output = self._evaluate(activation, batch, self._evaluated)
+            output = self._run(activation, batch, Recompute.NONE)
             self._sliced.forget_if_read(index)
-            return output
+            if not self._module.is_last:
+                return output
+            self._evaluated += output
+            return None
         if activation is not None:
             activation = activation.detach().requires_grad_()
             self._memory.keep(index, activation)
@@ -167,13 +170,6 @@ class ModuleStage:
         if not self._module.is_last:
             return output.detach()
         self._loss += output.detach()
-        return None
-
-    def _evaluate(self, activation: Tensor | None, batch: Any, evaluated: Tensor) -> Tensor | None:
-        output = self._run(activation, batch, Recompute.NONE)
-        if not self._module.is_last:
-            return output
-        evaluated += output
         return None
 
     def _run(self, activation: Tensor | None, batch: Any, recompute: Recompute) -> Tensor:
