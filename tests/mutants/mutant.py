@@ -1,5 +1,6 @@
 """A change to the source that some test must notice."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,3 +57,14 @@ class Mutant:
     def __str__(self) -> str:
         """File and mistake."""
         return f"{self.file}: {self.why}"
+
+
+def of(file: str, tests: str, *changes: tuple[str, ...]) -> Iterator[Mutant]:
+    """Mutants of a source file that a file of tests notices.
+
+    Every change is the old text, the new one, the mistake, and names of tests, without `test_`, of
+    which one must fail; where none is named, any.
+    """
+    for old, new, why, *names in changes:
+        named = tuple(f"{tests}::test_{name}" for name in names)
+        yield Mutant(file, old, new, why, named or (tests,))
