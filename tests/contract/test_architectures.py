@@ -206,13 +206,13 @@ MODULES: dict[str, dict[str, Module]] = {
         LAYER: Module(decoder.layer_of, run_layer, (1, 1), 1),
         EMBEDDING: Module(
             lambda shape, shards: Embedding(shape, shards, shape.max_tokens),
-            lambda m, r, _: m(r.tokens, r.input_stream),
+            lambda m, r, _: m(r.tokens, r.input_stream, r.context),
         ),
         HEAD: DECODER_HEAD,
     },
     "llama": {
         LAYER: Module(decoder.layer_of, run_layer, (1, 1), 1),
-        EMBEDDING: Module(Embedding, lambda m, r, _: m(r.tokens, r.input_stream)),
+        EMBEDDING: Module(Embedding, lambda m, r, _: m(r.tokens, r.input_stream, r.context)),
         HEAD: DECODER_HEAD,
     },
     "t5": {

@@ -39,7 +39,7 @@ MISTAKES = (
         "2 stages", "race",
     ),
     Mistake(
-        Mutant(TRANSPORT, "in_use = {send.buffer for send in self._sends.values()}",
+        Mutant(TRANSPORT, "in_use = {buffer for _, buffer in self._sends.values()}",
                "in_use: set[int] = set()", "a buffer is overwritten while it is sent", ()),
         "2 stages", "race",
     ),

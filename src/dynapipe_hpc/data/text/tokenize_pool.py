@@ -39,9 +39,9 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
     context.set_forkserver_preload([__name__, *renders])
     others = active_children()
     executor = ProcessPoolExecutor(n_workers, context, _prepare, (recipe,))
-    with _undisturbed(), _socket_in_short_folder():
-        executor.submit(int)  # starts a worker, and the process that all are forked from
     try:
+        with _undisturbed(), _socket_in_short_folder():
+            executor.submit(int)  # starts a worker, and the process that all are forked from
         yield lambda blocks: _by_workers(blocks, executor, most_waiting=2 * n_workers)
     except BrokenProcessPool:
         # The executor sends the others SIGTERM, which is blocked in them, and waits for their end.
