@@ -273,7 +273,7 @@ PLAN = (
          "one side leaves where the decoder begins",
          "three_steps_of_the_optimizer_give_the_unsplit_weights[t5, 3 stages x 1 replicas x 2 "
          "shards]")),
-    *of("plan/rank_plan.py", "tests/plan/test_check.py",
+    *of("plan/rank_plan.py", "tests/plan/test_codec.py",
         ("return (self.limit, self.static)", "return (self.limit, 0)", "weights take no memory")),
     *of("plan/rank_plan.py", "tests/plan/test_memory.py",
         ("self.forward_transient, self.backward_transient)",

@@ -40,6 +40,11 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+def test_every_rank_is_named_once(tmp_path: Path) -> None:
+    named = [(e["pid"], e.get("tid"), e["name"]) for e in events(tmp_path) if e["ph"] == "M"]
+    assert 0 < len(named) == len(set(named))
+
+
 def test_arrows_lead_from_sends_to_the_receives_that_wait_for_them(tmp_path: Path) -> None:
     """Of both iterations, a0 from rank 0 to rank 1 and g0 back; both ranks begin each at 0."""
     by_id = defaultdict(list)
