@@ -23,7 +23,6 @@ using arrays::Doubles;
 using dynapipe::Link;
 using dynapipe::Misfit;
 using dynapipe::Timeline;
-using windows::Counts;
 
 /// Kernels compare times, which they could not if one were NaN.
 Link link_of(double latency_ms, double bytes_per_ms, bool full_duplex) {
@@ -49,7 +48,7 @@ py::array_t<dynapipe::PassCode> cyclic_schedule(const arrays::HeldTable& table,
 py::array_t<dynapipe::PassCode> list_schedule(const arrays::HeldTable& table,
                                               const Doubles& limit_bytes, const Link& link,
                                               bool split_backward,
-                                              const std::optional<Counts>& later_slices,
+                                              const std::optional<windows::Counts>& later_slices,
                                               const std::optional<Doubles>& reduce_ms) {
     const dynapipe::StageCosts& costs = table.costs();
     const auto limits = arrays::limits_of(limit_bytes, costs.n_stages);
