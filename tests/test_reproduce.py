@@ -212,7 +212,7 @@ def test_every_method_can_be_configured(family: str) -> None:
             found = methods_of(study)
             assert [method.method for method in found] == [method["name"] for method in compared]
             assert {m.cluster.n_ranks for m in found} == {n_gpus}
-            [layers] = {m.of(study).model.layers_per_stage for m in found}
+            [layers] = {m.applied_to(study).model.layers_per_stage for m in found}
             assert sum(layers or ()) == settings.N_LAYERS[family][n_gpus]
 
 

@@ -47,7 +47,7 @@ def make_corpus(folder: Path) -> Path:
 
 
 def usable_bytes() -> int:
-    """Of the device, what is left for a job."""
+    """Memory of the device that is left for a job."""
     free, _ = torch.cuda.mem_get_info()
     return int(MEMORY_SHARE * free)
 

@@ -56,7 +56,7 @@ PLAN = (
         ("cluster.n_shards <= most_shards", "True", "shards are spread over nodes"),
         ("for each in best[:n_best]]", "for each in best]", "all points of a grid are run",
          "the_best_points_become_configurations_for_a_job_array"),
-        ("each.variant.of(config)", "config", "runs are not the points of the grid",
+        ("each.variant.applied_to(config)", "config", "runs are not the points of the grid",
          "the_best_points_become_configurations_for_a_job_array")),
     *of("experiment/study/predict.py", "tests/experiment/study/test_simulate.py",
         ("float(best.iteration_ms)", "float(best.makespan_ms)", "simulations leave the update out",

@@ -70,7 +70,7 @@ class LiveAllocations(AllocatedMemory):
         return torch.cuda.memory_allocated(self._device) - self._before
 
     def restart(self) -> None:
-        """Starts a new peak at the memory allocated now; the account goes on."""
+        """Starts a new peak at the current memory."""
         torch.cuda.reset_peak_memory_stats(self._device)
 
 

@@ -62,7 +62,7 @@ def test_a_prediction_is_that_of_the_planner_of_the_variant(config: ExperimentCo
     cluster = config.cluster.model_copy(update={"n_stages": 2, "n_replicas": 2})
     variant = Variant("token_budget", config.planner, cluster)
     (prediction,) = [p for p in found if p.variant == variant]
-    experiment = Experiment(variant.of(config)).open()
+    experiment = Experiment(variant.applied_to(config)).open()
     batches = [experiment.sampler.iteration(k) for k in range(2)]
     plans = [experiment.planner.make_plans(k, batch) for k, batch in enumerate(batches)]
     total_ms = sum(each[0].prediction.iteration_ms for each in plans)

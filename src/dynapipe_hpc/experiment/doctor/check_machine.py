@@ -190,9 +190,9 @@ def _memory(case: Case, host: str, n_ranks: int) -> Finding:
     on_gpus = case.config and isinstance(torch, ModuleType) and torch.uses_gpus(case.config)
     if case.config is None or on_gpus:
         return Finding(subject, text)
-    each = case.config.cluster.device_memory_bytes
-    text += f", which may use {each / _GB:.1f} GB each (cluster.device_memory_bytes)"
-    if n_ranks * each <= usable:
+    rank_bytes = case.config.cluster.device_memory_bytes
+    text += f", which may use {rank_bytes / _GB:.1f} GB each (cluster.device_memory_bytes)"
+    if n_ranks * rank_bytes <= usable:
         return Finding(subject, text)
     lower = f"{text}: more than the host has; lower it to {usable // n_ranks:,} or use more hosts"
     return Finding(subject, lower, Level.PROBLEM)

@@ -54,7 +54,7 @@ class Variant:
         setting = getattr(self.batch, "setting", None)
         return setting if isinstance(setting, int) else None
 
-    def of(self, config: ExperimentConfig) -> ExperimentConfig:
+    def applied_to(self, config: ExperimentConfig) -> ExperimentConfig:
         """The experiment with these two tables; other numbers of stages place layers anew."""
         tables = config.model_dump(exclude_none=True, exclude={"study"})
         tables["planner"] = self.planner.model_dump(exclude_none=True)
@@ -94,8 +94,8 @@ def variants(config: ExperimentConfig) -> Iterator[Variant]:
     for cluster, (method, batch) in product(divisions(config.cluster), methods.items()):
         planner = config.planner.model_copy(update={"batch": batch})
         for zero_stage in (0, 1) if cluster.n_replicas > 1 else (0,):
-            each = cluster.model_copy(update={"zero_stage": zero_stage})
-            yield Variant(method, planner, each)
+            sharded = cluster.model_copy(update={"zero_stage": zero_stage})
+            yield Variant(method, planner, sharded)
 
 
 def divisions(cluster: Cluster) -> Iterator[Cluster]:
@@ -341,7 +341,7 @@ def _is_alike(one: Variant, two: Variant) -> bool:
 def _predict(
     files: Experiment, variant: Variant, batches: Sequence[Sequence[Sample]]
 ) -> VariantPrediction:
-    of_variant = files.variant(variant.of(files.config))
+    of_variant = files.variant(variant.applied_to(files.config))
     placement = of_variant.placement
     planner = of_variant.planner_of(placement)
     records = (
@@ -421,7 +421,7 @@ def write_runs(
     names = [f"{number}.toml" for number in range(1, len(chosen) + 1)]
     with new_folder(folder) as temporary:
         for name, each in zip(names, chosen, strict=True):
-            text = to_toml(each.variant.of(config), each.placement)
+            text = to_toml(each.variant.applied_to(config), each.placement)
             (temporary / name).write_text(f"# {each.variant.method}\n{text}", encoding="utf-8")
         lines = "".join(f"{folder / name}\n" for name in names)
         (temporary / VARIANTS).write_text(lines, encoding="utf-8")
@@ -437,7 +437,7 @@ def _csv(rows: Sequence[Sequence[str | float]]) -> str:
 def _cells(outcome: Outcome) -> tuple[str | float, ...]:
     variant = outcome.variant
     cluster = variant.cluster
-    given = (
+    columns = (
         variant.method,
         cluster.n_replicas,
         cluster.n_stages,
@@ -449,9 +449,9 @@ def _cells(outcome: Outcome) -> tuple[str | float, ...]:
     if isinstance(outcome, VariantPrediction):
         layers = " ".join(map(str, outcome.placement.layers_per_stage))
         numbers = (outcome.tokens_per_s, outcome.iteration_ms, outcome.real_share)
-        return (*given, layers, *numbers, "prediction", "")
+        return (*columns, layers, *numbers, "prediction", "")
     kind = type(outcome).__name__.lower()
-    return (*given, "", "", "", "", kind, " ".join(outcome.reason.split()))
+    return (*columns, "", "", "", "", kind, " ".join(outcome.reason.split()))
 
 
 def _holds_a_grid(path: Path) -> bool:

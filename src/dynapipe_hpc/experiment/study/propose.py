@@ -175,7 +175,7 @@ def _tried(files: Experiment, whole: Cluster) -> tuple[list[tuple[Cluster, float
     for cluster in map(_with_zero, divisions(whole)):
         try:
             variant = Variant("dynamic", planner, cluster)
-            experiment = files.variant(variant.of(files.config)).open()
+            experiment = files.variant(variant.applied_to(files.config)).open()
             samples, longest = experiment.sampler.iteration(0), _longest(files.used)
             if all(sample.sample_id != longest.sample_id for sample in samples):
                 samples = [*samples, longest]

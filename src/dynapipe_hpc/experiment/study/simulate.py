@@ -66,7 +66,7 @@ def simulate(
     keep_freed_memory()
     with ranks.fail_together():
         methods = methods_of(files.config)
-        variants = {each.method: files.variant(each.of(files.config)) for each in methods}
+        variants = {each.method: files.variant(each.applied_to(files.config)) for each in methods}
     with locked(ranks, output) as lock:
         folder = SimulationFolder(output)
         done: dict[tuple[str, int], Planned] = {}

@@ -66,10 +66,10 @@ class BestOfSearch:
                 slices=self.slices if self._may_be_adaptive else "off",
             )
         )
-        found = self._found_plans(tables)
+        plans_of_tables = self._found_plans(tables)
         scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
         tried: list[Candidate | Infeasible] = []
-        for table, plans in zip(tables, found, strict=True):
+        for table, plans in zip(tables, plans_of_tables, strict=True):
             tried += self._scheduled(table, plans, scheduler)
         return Choice(tuple(tried))
 
