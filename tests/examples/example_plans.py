@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 from tests.examples.plan_tables import rows_of, spans_of
 from tests.examples.plan_text import parse_grid
+from tests.examples.schedule_text import schedule_of
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows, Slice
 from dynapipe_hpc.plan.instruction import Instruction
@@ -90,7 +91,7 @@ def drawn_schedules(
         ready = [p for p in open_ if all(q in done for q in inputs_of(*p, n_stages, groups))]
         done.append(draw(st.sampled_from(ready)))
         open_.remove(done[-1])
-    return Schedule.from_passes([p for at, p in done if at == s] for s in range(n_stages))
+    return schedule_of([p for at, p in done if at == s] for s in range(n_stages))
 
 
 _DURATIONS_MS = np.array([1.0, 2.0, 7.5])

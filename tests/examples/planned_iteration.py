@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from tests.examples.equal_shares import equal_shares
 from tests.examples.linear_cost import linear_cost
+from tests.examples.schedule_text import schedule_of
 from tests.examples.stage_costs import with_columns
 from tests.oracles.list_schedule import LightestFirst
 
@@ -31,7 +32,7 @@ def weights_last(costs: StageCosts, limit: FloatArray, link: Link = INSTANT, /) 
     """1F1B whose weights get all their gradients at the end, the latest micro-batch's first."""
     whole = one_f_one_b(costs, limit, link).passes
     later = tuple(Pass(PassKind.WEIGHT, i) for i in reversed(range(costs.n_microbatches)))
-    return Schedule.from_passes(passes + later for passes in whole)
+    return schedule_of(passes + later for passes in whole)
 
 
 def overtaking(costs: StageCosts, _limit: FloatArray, link: Link = INSTANT, /) -> Schedule:

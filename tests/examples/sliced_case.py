@@ -9,6 +9,7 @@ from itertools import accumulate, cycle, pairwise
 from tests.examples.example_plans import Groups, StagePass, inputs_of
 from tests.examples.pipeline_training import train
 from tests.examples.planned_iteration import plans_by_rules
+from tests.examples.schedule_text import schedule_of
 from tests.examples.training_case import Outcome, Rank, random_split
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
@@ -108,7 +109,7 @@ def any_order(microbatches: Sequence[MicroBatch], seed: int, *, splits: bool) ->
             ready = [each for each, inputs in waiting.items() if done.keys() >= {*inputs}]
             done[draw.choice(ready)] = None
             del waiting[next(reversed(done))]
-        return Schedule.from_passes([p for at, p in done if at == s] for s in range(n_stages))
+        return schedule_of([p for at, p in done if at == s] for s in range(n_stages))
 
     return rule
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from tests.examples.example_plans import Groups, StagePass, inputs_of, plans_of, with_tight_memory
 from tests.examples.plan_tables import rows_of
+from tests.examples.schedule_text import schedule_of
 
 from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch
 from dynapipe_hpc.plan.instruction import (
@@ -123,7 +124,7 @@ def _random_schedule(
     nothing, per_stage = np.full(end_ms.shape, np.nan), np.zeros(n_stages)
     makespan_ms = float(end_ms.max(initial=0.0))
     timeline = Timeline(nothing, end_ms, nothing, nothing, per_stage, per_stage, makespan_ms)
-    return Schedule.from_passes(passes), timeline
+    return schedule_of(passes), timeline
 
 
 def changed(draw: random.Random, plans: list[RankPlan]) -> tuple[str, list[RankPlan]]:

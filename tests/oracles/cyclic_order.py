@@ -1,5 +1,7 @@
 """The paper's algorithm 1 as it is printed: lists of ready passes, and a cycle over the stages."""
 
+from tests.examples.schedule_text import schedule_of
+
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 
@@ -28,7 +30,7 @@ def cyclic_order(costs: StageCosts, limit_bytes: FloatArray) -> Schedule:
                 unlocked.append((forward[j + 1] if j + 1 < n else backward[j], i))
         for ready, i in unlocked:
             ready.append(i)
-    return Schedule.from_passes(orders)
+    return schedule_of(orders)
 
 
 def _fits(costs: StageCosts, stage: int, kept: list[int], limit: float) -> bool:

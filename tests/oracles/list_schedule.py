@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 import numpy as np
+from tests.examples.schedule_text import schedule_of
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind
 
 
 class ListSchedule:
@@ -42,7 +43,7 @@ class ListSchedule:
             moments = [*self.busy_until_ms, *self.arrival_ms.values()]
             now_ms = min((m for m in moments if m > now_ms), default=now_ms)
         self.makespan_ms = max(self.busy_until_ms)
-        self.schedule = Schedule.from_passes(self.done)
+        self.schedule = schedule_of(self.done)
 
     def reduced_ms(self, reduce_ms: FloatArray) -> float:
         """Time at which all gradients are reduced, each stage's so long after its last pass."""

@@ -1,10 +1,9 @@
 """Schedules (the order of passes on every stage), and the rules that make them."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -65,13 +64,6 @@ class Schedule:
     """
 
     codes: CodeArray
-
-    @classmethod
-    def from_passes(cls, passes: Iterable[Iterable[Pass]]) -> Self:
-        """The schedule with these passes on every stage."""
-        n_kinds = len(PassKind)
-        codes = [[n_kinds * p.microbatch + p.kind for p in row] for row in passes]
-        return cls(np.array(codes, np.int32))
 
     def __eq__(self, other: object) -> bool:
         """Whether all stages have the same passes in the same order."""
