@@ -61,7 +61,8 @@ def test_a_stopped_rank_is_found_by_the_watchdogs(folder: Path, tmp_path: Path) 
     assert "next: a process was suspended" in explained
     hangs = re.findall(r"^rank (\d) on \S+ at iteration \d+, .*:$", explained, re.MULTILINE)
     assert hangs == ["0", "1", "2"]
-    assert "in launch_plan" in explained  # of their stacks
+    # Their stacks; where they wait depends on where the other was stopped.
+    assert re.search("in (launch_plan|_reduced)$", explained, re.MULTILINE)
     assert not any(line.startswith("no answer") for line in table)
 
 
