@@ -49,3 +49,32 @@ def test_an_error_in_a_thread_ends_all_ranks() -> None:
     assert job.returncode == 1
     assert "rank 1 on " in err
     assert "ends the job: the disk is gone" in err
+
+
+A_RANK_FAILS_AFTER_THE_RUN = """
+import sys
+from pathlib import Path
+from dynapipe_hpc.experiment.run.explain_run import recorder_of
+from dynapipe_hpc.job.job import open_job
+from dynapipe_hpc.job.ranks import JobOutcome
+
+folder = Path(sys.argv[1])
+with open_job() as job:
+    with job.ending.recorded(recorder_of(folder), folder / "ended.json"):
+        pass
+    job.ending.record(JobOutcome.COMPLETED, 0, "all iterations are done")
+    raise OSError("the model cannot be written")
+"""
+
+
+def test_an_error_after_the_end_of_a_run_is_told(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", A_RANK_FAILS_AFTER_THE_RUN, str(tmp_path)],
+        env={**os.environ, **ROOT, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert "ends the job: the model cannot be written" in ended.stderr

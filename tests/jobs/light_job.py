@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.jobs.tiny_experiment import tiny_experiment
 
+from dynapipe_hpc.experiment.run.explain_run import recorder_of
 from dynapipe_hpc.experiment.watch.rank_status import Phase
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
 from dynapipe_hpc.job.job import open_job
@@ -28,10 +29,9 @@ def main() -> None:
         config = tiny_experiment(n_stages=2, n_replicas=job.size // 2)
         executor = config.executor.model_copy(update={"timeout_s": LIMIT_S})
         folder = Path(sys.argv[2])
-        job.ending.claims = folder / "ended.json"
         watchdog = Watchdog(job, config.model_copy(update={"executor": executor}), folder)
         job.barrier()
-        with watchdog:
+        with job.ending.recorded(recorder_of(folder), folder / "ended.json"), watchdog:
             watchdog.position.enter(Phase.COMPARES_PLANS, 7)
             if job.rank == missing:
                 watchdog.position.enter(Phase.STARTS, 7)

@@ -41,7 +41,17 @@ class Ending:
     def __init__(self) -> None:
         self._lock = Lock()
         self.recorder: Recorder | None = None
-        self.claims: Path | None = None  # the record of the end, which is not there yet
+        self._claimed: Path | None = None  # the record of the end, which is not there yet
+
+    @contextmanager
+    def recorded(self, recorder: Recorder, record: Path) -> Iterator[None]:
+        """Until the block ends well, the rank that creates the record of the end may speak.
+
+        Then the job itself writes the record, and whoever fails later speaks as outside of a run.
+        """
+        self.recorder, self._claimed = recorder, record
+        yield
+        self._claimed = None
 
     def end(self, error: BaseException) -> NoReturn:
         """Prints the error and ends all ranks; if another rank already does so, waits for that."""
@@ -98,23 +108,23 @@ class Ending:
         """Whether this call is the first on any rank, so that it may print why the job ends."""
         if not self._lock.acquire(blocking=False):
             return False
-        if self.claims is None:
+        record = self._claimed
+        if record is None:
             if MPI.COMM_WORLD.Get_rank():
                 time.sleep(_UNTIL_SAID_S)
             return True
         answers: list[bool] = []
         # In a thread, because the file system may be what hangs.
-        asking = Thread(target=lambda: answers.append(_creates(self.claims)), daemon=True)
+        asking = Thread(target=lambda: answers.append(_creates(record)), daemon=True)
         asking.start()
         asking.join(_MAX_ASK_S)
         return answers != [False]
 
 
-def _creates(record: Path | None) -> bool:
+def _creates(record: Path) -> bool:
     """Whether there was no such file; also true where the file system fails."""
     try:
-        if record is not None:
-            record.touch(exist_ok=False)
+        record.touch(exist_ok=False)
     except FileExistsError:
         return False
     except OSError:

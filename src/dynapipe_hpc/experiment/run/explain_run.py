@@ -48,10 +48,13 @@ class EndRecord:
     def read(cls, folder: Path) -> "EndRecord | None":
         """The record of a run folder; None if no rank could write one."""
         path = folder / ENDED
-        if not path.exists() or not path.stat().st_size:  # a rank that was killed claimed it
+        if not path.exists():
             return None
         try:
-            ended = TypeAdapter(EndRecord).validate_json(read_input(path, _MAX_BYTES))
+            content = read_input(path, _MAX_BYTES)
+            if not content:  # of a rank that was killed before it could write
+                return None
+            ended = TypeAdapter(EndRecord).validate_json(content)
             _ = ended.time_utc  # raises ValueError if it is no time, and OverflowError
         except (ValueError, OverflowError) as error:
             raise InputError(

@@ -150,10 +150,10 @@ class OpenRun:
                 )
                 write_mixture(self.output, experiment.mixture)
                 shutil.rmtree(self.output / HANG, ignore_errors=True)
-        # From here on there is a folder in which to record how the run ends.
-        job.ending.recorder, job.ending.claims = recorder_of(self.output), self.output / ENDED
         try:
-            yield
+            # From here on there is a folder in which to record how the run ends.
+            with job.ending.recorded(recorder_of(self.output), self.output / ENDED):
+                yield
         finally:
             if self.log:
                 self.log.close()
