@@ -118,6 +118,7 @@ def _plugins() -> list[Path]:
 def check_access(case: Case) -> Iterator[Finding]:
     """Sends a plan to every rank through a plan store, as runs do (collective)."""
     job, host = case.job, case.on_host.broadcast(case.job.rank)
+    failure = ""
     try:
         store = MpiPlanStore(job.comm, 1, _PLAN_BYTES, host=host)
         if job.rank == store.planner_of(0):
@@ -125,9 +126,12 @@ def check_access(case: Case) -> Iterator[Finding]:
                 store.put(0, rank, _plan_of(rank), _TIMEOUT_S)
         is_right = store.take(0, job.rank, _TIMEOUT_S) == _plan_of(job.rank)
     except RunError as error:
-        yield Finding("plan store", str(error), Level.PROBLEM)
+        failure = str(error)
+    failed = any(job.all_gather_int(bool(failure)))
+    if failure:
+        yield Finding("plan store", failure, Level.PROBLEM)
+    if failed:
         return
-    job.barrier()
     store.close()
     how = str(store.progress).removeprefix("plan store: ")
     if is_right:
@@ -149,11 +153,14 @@ def check_software(case: Case) -> Iterator[Finding]:
     """Versions, and the GPU of this rank; torch may be missing or broken."""
     yield Finding("dynapipe-hpc", f"{dynapipe_hpc.__version__}, Python {platform.python_version()}")
     torch = _torch()
+    # Devices are looked at by all ranks together, so by none if one cannot.
+    all_have_it = all(case.job.all_gather_int(isinstance(torch, ModuleType)))
     if isinstance(torch, str):
         yield Finding("torch", torch, Level.PROBLEM)
         return
     yield Finding("torch", f"{metadata.version('torch')}; for its build and drivers: {_MORE}")
-    yield from torch.check_devices(case)
+    if all_have_it:
+        yield from torch.check_devices(case)
 
 
 def circumstances_here(config: ExperimentConfig, n_ranks: int) -> Mapping[str, str]:
