@@ -110,7 +110,8 @@ def test_pairs_are_refused_by_the_same_names_and_text_by_none() -> None:
     pair = {"inputs": "a", "targets": "b"}
     words = "field 'chosen' is not used (answers of preference pairs; --format preferences or"
     assert words in refusal({**pair, "chosen": "b"}, record_format=RecordFormat.PAIRS)
-    made = tokenized([{"text": "a", "images": ["x"]}], record_format=RecordFormat.TEXT)
+    page = {"text": "a", "images": ["x"], "history": "created 2001", "tools": "hammer", "system": 5}
+    made = tokenized([page], record_format=RecordFormat.TEXT)
     assert made.n_records == 1
 
 

@@ -113,9 +113,13 @@ def _pair(record: Record, fields: PairFields) -> Texts:
 
 
 def _texts(prompt: str, record: Record, target: str) -> Texts:
-    if not (answer := text_of(record, target)):
-        raise InputError(f"field '{target}' is empty, so there is nothing to learn")
-    return Texts(prompt, (answer,), context_of(record))
+    return Texts(prompt, (_answer(record, target),), context_of(record))
+
+
+def _answer(record: Record, name: str) -> str:
+    if not (answer := text_of(record, name)):
+        raise InputError(f"field '{name}' is empty, so there is nothing to learn")
+    return answer
 
 
 SURE: Mapping[RecordFormat, Callable[[Record, PairFields], bool]] = {
@@ -138,7 +142,8 @@ READERS: Mapping[RecordFormat, Callable[[Record, PairFields], Content]] = {
     RecordFormat.MESSAGES: _conversation,
     RecordFormat.PAIRS: _pair,
     RecordFormat.ALPACA: lambda record, _: _texts(instruction_of(record), record, "output"),
-    RecordFormat.TEXT: lambda record, _: _texts("", record, "text"),
+    # Plain text has no conversation around it, whatever other fields are named.
+    RecordFormat.TEXT: lambda record, _: Texts("", (_answer(record, "text"),), Conversation([])),
 }
 
 
