@@ -63,9 +63,9 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a newer version": (
         lambda folder: rewrite(
-            folder / ONLY / "checkpoint.json", lambda f: f.update(schema_version=2)
+            folder / ONLY / "checkpoint.json", lambda f: f.update(schema_version=3)
         ),
-        "of version 2, but this program reads 'dynapipe-hpc checkpoint' of version 1",
+        "of version 3, but this program reads 'dynapipe-hpc checkpoint' of version 2",
     ),
     "no folder of checkpoints": (
         no_folder,

@@ -113,7 +113,7 @@ def _checksum(fields: Fields) -> str:
     return checksum.hexdigest()
 
 
-NAME, KIND, VERSION = "checkpoint.json", "checkpoint", 1
+NAME, KIND, VERSION = "checkpoint.json", "checkpoint", 2
 
 Facts = Mapping[str, str | int | float | bool | None]
 
