@@ -9,7 +9,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.explain.describe_file import describe_file, describe_for, verify_file
+from dynapipe_hpc.experiment.explain.describe_file import verify_file
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
@@ -38,12 +38,3 @@ def test_a_cost_table_without_a_checksum_cannot_be_verified(tmp_path: Path) -> N
         del file.attrs["checksum"]
     with pytest.raises(InputError, match=r"x.h5: has no checksum, as tables of older versions"):
         verify_file(path)
-
-
-def test_an_interrupted_cost_table_says_how_to_go_on(tmp_path: Path) -> None:
-    path = tmp_path / "x.h5"
-    write_table(replace(linear_table(), layers={}), path)
-    told = "holds no layers yet, as its profile was interrupted; start the same 'dynapipe-hpc prof"
-    assert f"\n  {told}" in describe_file(path)
-    with pytest.raises(InputError, match=f"x.h5: {told}"):
-        describe_for(tiny_experiment().model_copy(update={"model": MODEL}), path)

@@ -33,7 +33,6 @@ from dynapipe_hpc.planner.cost.slice_memory import slice_memory
 from dynapipe_hpc.planner.cost.stage_grids import StageMeasurements
 from dynapipe_hpc.planner.cost.stage_parts import StageKinds, boundary_sizes, parts_of_stages
 from dynapipe_hpc.planner.cost.table.profile_table import (
-    UNFINISHED,
     LayerKey,
     LayerProfile,
     ProfileTable,
@@ -198,8 +197,6 @@ class _Selection(NamedTuple):
         return LayerKey(self.n_shards, mode.recompute.text, kind, mode.layout.text)
 
     def _layer(self, key: LayerKey) -> LayerProfile:
-        if not self.table.layers:
-            raise InputError(f"{self.config.path}: {UNFINISHED}")
         if key not in self.table.layers:
             known = "; ".join(str(known) for known in self.table.layers)
             raise InputError(

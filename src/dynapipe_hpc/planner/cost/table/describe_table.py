@@ -10,7 +10,6 @@ from dynapipe_hpc.planner.cost.monotone import make_monotone
 from dynapipe_hpc.planner.cost.table.profile_table import (
     QUANTITIES,
     SETTINGS,
-    UNFINISHED,
     LayerKey,
     LayerProfile,
     ProfileTable,
@@ -26,7 +25,7 @@ _SHOWN = (
 def describe_table(table: ProfileTable, path: Path) -> str:
     """Description of a table: model, machine, range, and how much noise made costs decrease."""
     model = ", ".join(f"{name} {value}" for name, value in table.model.items() if name != SETTINGS)
-    layers = [_describe(key, layer) for key, layer in table.layers.items()] or [f"  {UNFINISHED}"]
+    layers = [_describe(key, layer) for key, layer in table.layers.items()]
     return "\n".join([f"{path}: costs of {model}", *_circumstances(table), *layers, *_rest(table)])
 
 

@@ -23,11 +23,6 @@ QUANTITIES = (
 HALVES = ("input_ms", "weight_ms")
 """Times of the two passes that a split backward pass consists of."""
 PAIR_QUANTITIES = ("pair_ms", "near_pair_ms")
-UNFINISHED = (
-    "holds no layers yet, as its profile was interrupted; start the same 'dynapipe-hpc profile' "
-    "again, and it goes on"
-)
-
 CONFIG_CHECKSUM, SETTINGS = "config_checksum", "settings"
 """Checksum of the config.json of a decoder of `transformers`, and its text."""
 ModelFingerprint = Mapping[str, str | int]
