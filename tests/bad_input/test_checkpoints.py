@@ -61,7 +61,7 @@ CHANGES: list[tuple[str, Change, str]] = [
     *((name, be("[1]"), "is damaged: ") for name in (DESCRIPTION, INDEX)),
     *((name, be("{}"), "is damaged: 'checksum'") for name in (DESCRIPTION, INDEX)),
     (DESCRIPTION, in_json(lambda f: f.update(n_done=2)), "its checksum differs"),
-    (DESCRIPTION, in_json(lambda f: f.update(schema_version=2)), "its checksum differs"),
+    (DESCRIPTION, in_json(lambda f: f.update(schema_version=3)), "its checksum differs"),
     (DESCRIPTION, in_json(lambda f: f.pop("counters")), "its checksum differs"),
     (DESCRIPTION, in_json(lambda f: f.update(checksum=7)), "its checksum differs"),
     (INDEX, in_json(lambda f: f.update(tensors={})), "its checksum differs"),
