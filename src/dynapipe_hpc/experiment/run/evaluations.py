@@ -15,7 +15,6 @@ from dynapipe_hpc.experiment.reference_pass import ReferencePass, ids_of, refere
 from dynapipe_hpc.experiment.run.open_run import LossHistory, OpenRun
 from dynapipe_hpc.experiment.run.plans import check_same_plans
 from dynapipe_hpc.experiment.run.rank import Rank
-from dynapipe_hpc.experiment.run.resume import together
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.codec import decode, encode_plans, plans_hash
@@ -117,12 +116,14 @@ def find_reference(
     """
     job = rank.job
     file = reference.file
+    known = np.empty(0)
     with job.fail_together():
-        known = together(job, lambda: file.read() if job.is_first else np.empty(0))
-        missing = reference.missing(known)
-        if missing and not begins:
-            raise reference.lack_error()
-    if not missing:
+        if job.is_first:
+            known = file.read()
+            if not begins and reference.missing(known):
+                raise reference.lack_error()
+    known = job.broadcast(known)
+    if not (missing := reference.missing(known)):
         return known
     started_s = time.perf_counter()
     if job.is_first:

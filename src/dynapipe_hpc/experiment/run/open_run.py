@@ -16,7 +16,6 @@ from dynapipe_hpc.experiment.run.resume import (
     facts_of_run,
     facts_of_start,
     find_resume_point,
-    together,
 )
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run_lock import RunLock
@@ -108,20 +107,18 @@ class OpenRun:
         self.log: RunLog | None = None
         self._job, self._experiment = job, experiment
         with job.fail_together():
-            facts = together(job, lambda: facts_of_run(experiment))
-            self.point = find_resume_point(job, self.checkpoints, facts)
-            n_done = self.point.description.n_done if self.point else 0
-            self.history = together(job, lambda: self._read_history(n_done))
+            facts = facts_of_run(experiment)
+        self.point = find_resume_point(job, self.checkpoints, facts)
+        n_done = self.point.description.n_done if self.point else 0
+        history = None
+        with job.fail_together():
+            if config.evaluation and job.is_first:
+                history = LossHistory.read(output, config.evaluation, n_done)
+        self.history = job.broadcast(history)
         self.facts = facts_of_start(facts, self.point)
         if self.history and config.checkpoint.keep_best:
             self.checkpoints.best = self.history.best
         self.iterations = range(n_done, config.training.n_iterations)
-
-    def _read_history(self, n_done: int) -> LossHistory | None:
-        evaluation = self._experiment.config.evaluation
-        if evaluation is None or not self._job.is_first:
-            return None
-        return LossHistory.read(self.output, evaluation, n_done)
 
     @property
     def weights_hash(self) -> str:

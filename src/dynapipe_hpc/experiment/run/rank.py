@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -30,7 +29,7 @@ from dynapipe_hpc.experiment.rank.devices import (
 )
 from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, TakenPlan
 from dynapipe_hpc.experiment.run.plans import Plans, check_same_plans
-from dynapipe_hpc.experiment.run.resume import ResumePoint, check_share, together
+from dynapipe_hpc.experiment.run.resume import ResumePoint, check_share
 from dynapipe_hpc.experiment.watch.rank_status import HEAD_BYTES, Phase, Position, progress_of
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
 from dynapipe_hpc.job.job import Job
@@ -40,7 +39,8 @@ from dynapipe_hpc.plan.codec import plans_hash
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import symbol
-from dynapipe_hpc.training.checkpoint.parts import CheckpointReader, TrainingState
+from dynapipe_hpc.training.checkpoint.parts import CheckpointReader, StatePart, TrainingState
+from dynapipe_hpc.training.huggingface.origin import Origin
 from dynapipe_hpc.training.huggingface.read_weights import WEIGHT, open_weights
 from dynapipe_hpc.training.huggingface.token_ids import write_token_ids
 from dynapipe_hpc.training.module_stage import ModuleStage
@@ -104,59 +104,64 @@ class Rank:
     def start_at(self, point: ResumePoint | None, output: Path) -> None:
         """Restores a checkpoint, or begins with the weights of `model.init_from`; all together.
 
-        If a checkpoint or the model cannot be used, the first rank says why.
+        Every rank reads its own part only. If a checkpoint or the model cannot be used, the first
+        rank says why.
         """
         job, state, config = self.job, self.state, self._experiment.config
-        dataset = self._experiment.dataset
+        dataset, origin, counters = (
+            self._experiment.dataset,
+            self._experiment.origin,
+            state.counters,
+        )
+        line = ""
         with job.fail_together():
             if point:
                 reader = CheckpointReader(point.path, len(point.description.part_checksums))
-                together(job, partial(reader.fill, state.to_restore()))
-                state.resume(point.description.counters)
-            self._warm_start(output, resumed=point is not None)
+                reader.fill(state.to_restore())
+                counters = point.description.counters
+                parts = state.frozen()  # which checkpoints lack
+            else:
+                parts = state.frozen() + state.to_restore()
+            if origin and parts:
+                line = self._read_origin(origin, parts, output, resumed=point is not None)
             if job.is_first:
-                # After the warm start: ids are added to the files of a model that it copied.
+                # After the small files of the model, to which ids are added.
                 write_token_ids(output, config.model, dataset.start_id, dataset.end_ids)
+        if origin and origin.description and config.training.init_optimizer and not point:
+            counters = replace(counters, n_updates=origin.description.counters.n_updates)
+        if point or origin:
+            state.resume(counters)
+        if job.is_first and line:
+            print(escaped(line), flush=True)
 
-    def _warm_start(self, output: Path, *, resumed: bool) -> None:
-        """Every rank reads its own part only; of a resumed run, what its checkpoints lack.
+    def _read_origin(
+        self, origin: Origin, parts: list[StatePart], output: Path, *, resumed: bool
+    ) -> str:
+        """Reads parts of the model to begin with; returns a line about it, of a new run.
 
         The small files of Hugging Face that belong to the model are copied into the run folder,
         from where checkpoints take them.
         """
-        job, state, config = self.job, self.state, self._experiment.config
+        job, config = self.job, self._experiment.config
         with_optimizer = config.training.init_optimizer and not resumed
-        parts = state.frozen()
-        if not resumed:
-            parts += [p for p in state.to_restore() if with_optimizer or p.name.startswith(WEIGHT)]
-        origin = self._experiment.origin
-        if origin is None or (resumed and not parts):
-            return
+        parts = [each for each in parts if with_optimizer or each.name.startswith(WEIGHT)]
         if origin.description is not None:
-            together(job, partial(check_share, origin.folder, job))
-
-        def read() -> None:
-            weights = open_weights(origin, config.model, compares_copies=job.is_first)
-            if any(not p.name.startswith(WEIGHT) and not weights.has(p.name) for p in parts):
-                raise InputError(
-                    f"{origin.folder}: has no state of AdamW, as no import has; leave "
-                    "training.init_optimizer out"
-                )
-            if job.is_first and origin.small_files is not None:
-                copy_small_files(origin.small_files, output / CARRIED)
-            weights.read(parts)
-
-        together(job, read)
-        counters = state.counters
-        if with_optimizer and origin.description is not None:
-            counters = replace(counters, n_updates=origin.description.counters.n_updates)
-        state.resume(counters)
-        if job.is_first and not resumed:
-            also = " and the state of the optimizer" if with_optimizer else ""
-            rows, theirs = config.model.max_tokens, origin.shape.max_tokens
-            longer = f", with rows of up to {rows:,} tokens, not {theirs:,}" * (rows > theirs)
-            line = f"{output}: begins with the weights{also} of {origin}{longer}"
-            print(escaped(line), flush=True)
+            check_share(origin.folder, job)
+        weights = open_weights(origin, config.model, compares_copies=job.is_first)
+        if any(not p.name.startswith(WEIGHT) and not weights.has(p.name) for p in parts):
+            raise InputError(
+                f"{origin.folder}: has no state of AdamW, as no import has; leave "
+                "training.init_optimizer out"
+            )
+        if job.is_first and origin.small_files is not None:
+            copy_small_files(origin.small_files, output / CARRIED)
+        weights.read(parts)
+        if resumed:
+            return ""
+        also = " and the state of the optimizer" if with_optimizer else ""
+        rows, theirs = config.model.max_tokens, origin.shape.max_tokens
+        longer = f", with rows of up to {rows:,} tokens, not {theirs:,}" * (rows > theirs)
+        return f"{output}: begins with the weights{also} of {origin}{longer}"
 
     @contextmanager
     def watched(self, run: Path) -> Iterator[None]:

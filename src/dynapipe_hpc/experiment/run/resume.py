@@ -1,16 +1,13 @@
 """The point where a run continues: the newest undamaged checkpoint of its folder."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 from dynapipe_hpc.data.dataset.long_samples import are_long
-from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
@@ -26,7 +23,6 @@ from dynapipe_hpc.training.checkpoint.folder import (
 from dynapipe_hpc.training.checkpoint.part_files import check_part
 from dynapipe_hpc.training.huggingface.origin import HASH_FACT
 
-T = TypeVar("T")
 FIXED_TRAINING = ("objective", "seed", "dtype", "loss_weighting")
 _FREE_DATA = {"dataset", "mixture", "check_tokenizer"}
 
@@ -80,57 +76,42 @@ def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | N
     }
 
 
-def together(job: Job, look: Callable[[], T]) -> T:
-    """The first rank's result of `look`, on all ranks (all call it together).
-
-    Raises `InputError` or `RunError` or `OSError`: That of any rank, on all; damage only if there
-    is no other.
-    """
-    own_error: Exception | None = None
-    try:
-        result = look()
-    except (InputError, RunError, OSError) as error:
-        own_error = error
-    errors = [each for each in job.comm.allgather(own_error) if each is not None]
-    for worst in sorted(errors, key=lambda each: isinstance(each, DamagedError)):
-        raise worst
-    return job.broadcast(result)
-
-
 def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
     """The newest undamaged checkpoint; all ranks share the reading.
 
     `facts` must be the same, see `facts_of_run`. Unfinished checkpoints are removed, and damaged
     ones set aside if there is an undamaged one.
 
-    Raises `InputError` or `OSError`: The checkpoint belongs to another experiment, all are damaged,
-    or one cannot be read now or by this version; raised on all ranks.
+    Raises `SystemExit`: The checkpoint belongs to another experiment, all are damaged, or one
+    cannot be read now or by this version; the first rank has said so.
     """
     damaged: dict[Path, str] = {}
-
-    def clear() -> None:
+    with job.fail_together():
         for left in folder.clear() if job.is_first else ():
             print_error(f"{left}: incomplete checkpoint removed")
-
-    def set_aside() -> None:
-        for path, problem in damaged.items() if job.is_first else ():
-            print_error(f"{problem}; it is skipped, and kept as {folder.set_aside(path)}")
-
-    together(job, clear)
-    for path in together(job, folder.complete):
-        try:
-            description = together(job, partial(check_share, path, job))
-        except DamagedError as error:
-            damaged[path] = str(error)
+        complete = folder.complete()
+    for path in job.broadcast(complete):
+        damage = ""
+        with job.fail_together():
+            try:
+                description = check_share(path, job)
+            except DamagedError as error:
+                damage = str(error)
+        if damages := [each for each in job.comm.allgather(damage) if each]:
+            damaged[path] = damages[0]
             continue
-        check_facts(path, description.facts, facts)
-        together(job, set_aside)
+        with job.fail_together():
+            check_facts(path, description.facts, facts)
+            for other, problem in damaged.items() if job.is_first else ():
+                print_error(f"{problem}; it is skipped, and kept as {folder.set_aside(other)}")
         return ResumePoint(path, description)
-    if damaged:
-        raise InputError(
-            f"{folder.path}: all checkpoints are damaged ({len(damaged)}), for example "
-            f"{next(iter(damaged.values()))}; restore an undamaged one, or name another run folder"
-        )
+    with job.fail_together():
+        if damaged:
+            raise InputError(
+                f"{folder.path}: all checkpoints are damaged ({len(damaged)}), for example "
+                f"{next(iter(damaged.values()))}; restore an undamaged one, or name another run "
+                "folder"
+            )
     return None
 
 
