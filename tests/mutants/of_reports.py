@@ -3,9 +3,6 @@
 from tests.mutants.mutant import of
 
 REPORTS = (
-    *of("experiment/run/rank.py", "tests/experiment/run/test_instruction_ranges.py",
-        ("self._open.close()", "pass", "ranges of instructions do not end"),
-        ("if index == len(self._names):", "if True:", "profilers see no instructions")),
     *of("experiment/run/rank.py", "tests/experiment/run/test_quiet_period.py",
         ("        if plans.is_ahead:\n", "        if True:\n",
          "a planner waits for a rank that waits for its plan",
@@ -102,14 +99,11 @@ REPORTS = (
          "a_field_is_combined_as_its_type_says"),
         ("islice(sums, len(number))", "islice(sums, 1)", "only the first of several sums is read",
          "a_field_is_combined_as_its_type_says"),
-        ("range(result.trace_first, result.trace_last + 1)",
-         "range(result.trace_first, result.trace_last)",
+        ("return iteration + n\n", "return iteration + n - 1\n",
          "the last iteration of a request is not traced",
          "the_first_iterations_are_traced_and_those_of_a_request"),
         ("planning.trip.trip_ms if planning.trip else 0.0", "0.0", "the longest trip is not told",
          "numbers_have_the_sample_that_alone_lengthens_the_iteration"),
-        ("return max(first, iteration), last", "return first, last",
-         "iterations that are over are traced", "a_request_is_taken_once"),
         ("self._path.unlink()", "pass", "a request is taken again and again",
          "a_request_is_taken_once")),
     *of("report/records.py", "tests/experiment/run/test_iteration.py",

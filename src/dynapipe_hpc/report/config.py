@@ -13,8 +13,6 @@ class ReportConfig(ConfigTable):
             first on; 0 writes none.
         log_every: Number of iterations from one printed line to the next. The first and the last
             iteration after a start or restart are printed anyway, and those that skip their update.
-        ranges: Whether every instruction is marked as a range for the torch profiler, and on GPUs
-            also for Nsight Systems (NVTX). Takes a few microseconds per instruction.
         tensorboard: Whether to write curves for TensorBoard into the run folder, if it is
             installed.
         wandb: Project of Weights & Biases that gets the curves; None for none. They are in the run
@@ -25,7 +23,6 @@ class ReportConfig(ConfigTable):
 
     trace_iterations: int = Field(default=20, ge=0, le=10**7)
     log_every: int = Field(default=1, ge=1, le=10**7)
-    ranges: bool = False
     tensorboard: bool = True
     wandb: str | None = Field(default=None, min_length=1, max_length=128)
     mlflow: str | None = Field(default=None, min_length=1, max_length=128)

@@ -149,7 +149,7 @@ def test_a_quiet_period_begins_when_the_device_is_done(
         stage=None,
         clock=None,
         channels=SimpleNamespace(transport=None),
-        _progress_in=lambda _: None,
+        progress=None,
     )
     Rank._execute(rank, cast(Any, SimpleNamespace(iteration=0)), cast(Any, plans))
     note("end")

@@ -71,9 +71,7 @@ class ExecutedIteration:
 class IterationResult(IterationNumbers):
     """Numbers of an iteration, and requests; the type of each says how ranks combine it."""
 
-    # Iterations that a new request wants traced.
-    trace_first: Annotated[int, Over.MAX] = -1
-    trace_last: Annotated[int, Over.MAX] = -1
+    traced_until: Annotated[int, Over.MAX] = 0  # end of the iterations of a new request
     stop_signal: Annotated[int, Over.MAX] = 0
     pass_times: Annotated[tuple[float, ...], Over.SUM] = ()
 
@@ -154,63 +152,45 @@ def _fields_of(kind: type) -> list[_Field]:
 
 NAME = "trace.request"
 _MAX_BYTES = 64
-_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?|\+(\d{1,9})")
-NOTHING = (-1, -1)
 
 
 class Traces:
-    """Choice of the iterations that are traced: the first ones, and those of requests.
+    """Choice of the iterations that are traced: the first ones, and as many as requests say.
 
-    A request is a file of the run folder, which is removed when it has been read. It holds the
-    first and the last iteration, `120-130`, one iteration, `120`, or a number of iterations from
-    the current one on, `+10`.
+    A request is a file of the run folder with a number of iterations, from the current one on. It
+    is removed when it has been read.
     """
 
     def __init__(self, folder: Path, n_first: int, *, is_read: bool = True) -> None:
         """Looks into a run folder whenever `take` is called, on the rank that reads requests."""
         self._path = folder / NAME
         self._is_usable = is_read
-        self._n_first, self._requested = n_first, range(0)
+        self._until = n_first
 
-    def take(self, iteration: int) -> tuple[int, int]:
-        """The first and the last iteration that a new request names; `NOTHING` without one.
+    def take(self, iteration: int) -> int:
+        """The first iteration that a new request leaves out; 0 without one.
 
         A request that cannot be used is said, and does not end the run.
         """
         if not self._is_usable or not os.path.lexists(self._path):
-            return NOTHING
+            return 0
         try:
             text = read_input(self._path, _MAX_BYTES).decode(errors="replace").strip()
             if not text:  # created, but not yet written
-                return NOTHING
+                return 0
             self._path.unlink()
         except (InputError, OSError) as error:
             warn(f"{self._path}: {error}; requests are no longer looked for")
             self._is_usable = False
-            return NOTHING
-        try:
-            first, last = _parse(text, iteration)
-        except InputError as error:
-            warn(f"{self._path}: {error}")
-            return NOTHING
-        print_error(f"{NAME}: iterations {first} to {last} are traced")
-        return first, last
+            return 0
+        n = int(text) if re.fullmatch(r"\+?\d{1,8}", text) else 0
+        if not n:
+            warn(f"{self._path}: {quoted(text)} is no number of iterations; write how many, as 10")
+            return 0
+        print_error(f"{NAME}: iterations {iteration} to {iteration + n - 1} are traced")
+        return iteration + n
 
     def are_wanted(self, result: IterationResult) -> bool:
         """Whether an iteration is traced, which all ranks know from the combined result."""
-        if result.trace_last >= 0:
-            self._requested = range(result.trace_first, result.trace_last + 1)
-        return result.iteration < self._n_first or result.iteration in self._requested
-
-
-def _parse(text: str, iteration: int) -> tuple[int, int]:
-    match = _RANGE.fullmatch(text)
-    if match is None:
-        raise InputError(f"{quoted(text)} is no range; write 120-130, 120 or +10")
-    if match[3]:
-        first, last = iteration, iteration + int(match[3]) - 1
-    else:
-        first, last = int(match[1]), int(match[2] or match[1])
-    if last < max(first, iteration):
-        raise InputError(f"{quoted(text)} has no iteration from {iteration} on; write +10")
-    return max(first, iteration), last
+        self._until = max(self._until, result.traced_until)
+        return result.iteration < self._until

@@ -1,20 +1,17 @@
 """A rank of a run: its device, channels, stage and state, and the plans that it executes."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import torch
-from torch import cuda
-from torch.profiler import record_function
 
 from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
 from dynapipe_hpc.data.errors import InputError, RunError, escaped
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.executor.clock import HostClock
 from dynapipe_hpc.executor.run import Progress, launch_plan
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -38,7 +35,6 @@ from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.codec import plans_hash
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.plan.text import symbol
 from dynapipe_hpc.training.checkpoint.parts import CheckpointReader, StatePart, TrainingState
 from dynapipe_hpc.training.huggingface.origin import Origin
 from dynapipe_hpc.training.huggingface.read_weights import WEIGHT, open_weights
@@ -194,14 +190,9 @@ class Rank:
         launch_plan(plan, self.stage, transport, self.clock, progress=self.progress).finish()
 
     def _execute(self, plan: RankPlan, plans: Plans) -> IterationTrace:
+        transport = self.channels.transport
         plans.quiet_period.end()
-        launched = launch_plan(
-            plan,
-            self.stage,
-            self.channels.transport,
-            self.clock,
-            progress=self._progress_in(plan),
-        )
+        launched = launch_plan(plan, self.stage, transport, self.clock, progress=self.progress)
         if not launched.is_busy:
             plans.quiet_period.begin()
         if plan.iteration + 1 < plans.iterations.stop:
@@ -213,36 +204,6 @@ class Rank:
         else:
             plans.quiet_period.end()
         return trace
-
-    def _progress_in(self, plan: RankPlan) -> Progress:
-        if not self._experiment.config.report.ranges:
-            return self.progress
-        on_gpu = not isinstance(self.clock, HostClock)
-        return InstructionRanges(plan, self.progress, nvtx=on_gpu)
-
-
-class InstructionRanges:
-    """A `Progress` that opens a range per instruction, named as in plans and traces.
-
-    torch's profiler records it. On GPUs it is an NVTX range, too, which Nsight Systems shows above
-    the kernels that are launched in it.
-    """
-
-    def __init__(self, plan: RankPlan, progress: Progress, *, nvtx: bool) -> None:
-        """Marks the instructions of `plan` and tells `progress` of them; `nvtx` on GPUs."""
-        self._names = [symbol(instruction) for instruction in plan.instructions]
-        self._progress, self._nvtx = progress, nvtx
-        self._open = ExitStack()
-
-    def reach(self, index: int, before: object) -> None:
-        """Ends the range of the instruction before `index`, and begins that of `index`, if any."""
-        self._progress.reach(index, before)
-        self._open.close()
-        if index == len(self._names):
-            return
-        if self._nvtx:
-            self._open.enter_context(cuda.nvtx.range(self._names[index]))
-        self._open.enter_context(record_function(self._names[index]))
 
 
 MAX_SHAPES = 4

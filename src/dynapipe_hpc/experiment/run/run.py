@@ -146,11 +146,9 @@ def train(
             checkpoints.finish()
             with job.fail_together():
                 raise
-        trace_first, trace_last = traces.take(iteration)
         own_result = replace(
             IterationResult.from_rank(executed),
-            trace_first=trace_first,
-            trace_last=trace_last,
+            traced_until=traces.take(iteration),
             stop_signal=int(job.stop.asked),
             pass_times=plans.pass_times(executed),
         )
