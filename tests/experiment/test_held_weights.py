@@ -8,12 +8,13 @@ from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.rank.devices import build_module, build_optimizer, dtype_of
+from dynapipe_hpc.experiment.rank.devices import build_module, dtype_of
 from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.model_state import state_factor
 from dynapipe_hpc.training.flat_parameters import ALIGNMENT
+from dynapipe_hpc.training.optimizer import Optimizer
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "gpt": {},
@@ -45,7 +46,13 @@ def kept_bytes(config: ExperimentConfig) -> list[int]:
     def kept_on(rank: int) -> int:
         collectives = LocalCollectives(sums, rank)
         module = build_module(config, placement, config.cluster.stage_of(rank), collectives)
-        optimizer = build_optimizer(config, tied, module, collectives)
+        optimizer = Optimizer(
+            module,
+            config.training,
+            collectives,
+            shares_state=config.cluster.zero_stage == 1,
+            tied=tied,
+        )
         optimizer.step()
         return optimizer.kept_bytes
 

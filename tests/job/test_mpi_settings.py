@@ -7,11 +7,8 @@ from shutil import copy
 
 import pytest
 
-from dynapipe_hpc.job.mpi_settings import (
-    OF_LAUNCHER,
-    OF_RANKS,
-    open_mpi_settings,
-)
+from dynapipe_hpc.job.launch import read_started
+from dynapipe_hpc.job.mpi_settings import OF_LAUNCHER, OF_RANKS, mpi_settings
 
 LOAD_ANOTHER_MPI = """
 import ctypes, os, sys
@@ -63,7 +60,7 @@ def test_another_mpi_in_the_environment_is_not_taken_for_open_mpi(tmp_path: Path
 def test_settings_are_for_this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(FILES, raising=False)
     before = dict(os.environ)
-    with open_mpi_settings(is_own=True):
+    with mpi_settings(read_started({}, 1), os.environ, is_own=True):
         assert os.environ[FILES].endswith(f",{OF_RANKS}")
     assert dict(os.environ) == before
 
@@ -73,7 +70,7 @@ def test_a_home_is_there_where_the_environment_has_none(
     is_own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HOME")
-    with open_mpi_settings(is_own=is_own):
+    with mpi_settings(read_started({}, 1), os.environ, is_own=is_own):
         assert Path(os.environ["HOME"]).is_absolute()
     assert "HOME" not in os.environ
 

@@ -9,7 +9,7 @@ import pytest
 from tests.jobs.command_line import BIN, ROOT
 
 from dynapipe_hpc.job.launch import read_started
-from dynapipe_hpc.job.mpi_settings import prefer_loopback, shared_memory_only
+from dynapipe_hpc.job.mpi_settings import mpi_settings, prefer_loopback
 
 SAY_WHERE_IT_LISTENS = """
 import os
@@ -66,19 +66,17 @@ def test_processes_that_a_rank_starts_may_belong_to_other_jobs() -> None:
 @pytest.mark.parametrize(
     ("launched", "expected"),
     [
-        ({}, {"OMPI_MCA_btl": "self", "UCX_TLS": "tcp"}),
-        (
-            JOB | {"OMPI_COMM_WORLD_LOCAL_SIZE": "8"},
-            {"OMPI_MCA_btl": "self,vader", "UCX_TLS": "tcp"},
-        ),
-        (JOB | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, {"UCX_TLS": "tcp"}),
+        ({}, {"OMPI_MCA_btl": "self"}),
+        (JOB | {"OMPI_COMM_WORLD_LOCAL_SIZE": "8"}, {"OMPI_MCA_btl": "self,vader"}),
+        (JOB | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, {}),
     ],
 )
 def test_what_a_user_has_set_stays(launched: dict[str, str], expected: dict[str, str]) -> None:
-    environment = {"UCX_TLS": "tcp"}
-    with shared_memory_only(read_started(launched, 1), environment):
-        assert environment == expected
-    assert environment == {"UCX_TLS": "tcp"}
+    chosen = {"UCX_TLS": "tcp", "HOME": "/home/one"}
+    environment = dict(chosen)
+    with mpi_settings(read_started(launched, 1), environment, is_own=False):
+        assert environment == {**chosen, **expected}
+    assert environment == chosen
 
 
 def test_nccl_takes_the_loopback_interface_on_one_host_only() -> None:

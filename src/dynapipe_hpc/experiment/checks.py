@@ -79,6 +79,13 @@ def missing_rate(config: ExperimentConfig) -> str:
     )
 
 
+def cost_warnings(files: Experiment, here: Mapping[str, str] | None = None) -> list[str]:
+    """Warnings of `check_costs` and `missing_rate`; without `here`, of what is configured."""
+    config = files.config
+    warnings = check_costs(files.costs, here or configured(config)), missing_rate(config)
+    return [warning for warning in warnings if warning]
+
+
 def configured(config: ExperimentConfig) -> dict[str, str]:
     """Circumstances that the configuration decides, wherever it runs."""
     device = config.training.device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.transformers import TransformersShape
+from dynapipe_hpc.data.dataset.held_out import are_held_out, evaluated_samples, in_batches
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens, describe_long, used_of, used_tokens
 from dynapipe_hpc.data.dataset.mixture import Mixture, MixtureBatches
 from dynapipe_hpc.data.dataset.sampler import EpochBatches, TokenBudgetSampler
@@ -23,11 +25,7 @@ from dynapipe_hpc.data.multitask_lengths import MultitaskLengths, draw_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_dataset import check_dataset, describe_library
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.evaluation_samples import (
-    EvaluationSamples,
-    evaluation_samples,
-    without_held_out,
-)
+from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.corrected_cost import Corrections
@@ -48,6 +46,32 @@ N_PLACED = 3
 """Number of batches that are planned to compare placements."""
 MAX_COUNTED = 16
 """Iterations whose samples are counted, to estimate those of all."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EvaluationSamples:
+    """Samples of every evaluation of a run, in batches that are planned one by one."""
+
+    dataset: Dataset
+    batches: tuple[tuple[Sample, ...], ...]
+    n_available: int
+
+    @property
+    def samples(self) -> list[Sample]:
+        return [sample for batch in self.batches for sample in batch]
+
+    def describe(self, config: EvaluationConfig) -> str:
+        """Number of samples and tokens, where they come from, and when they are evaluated."""
+        samples = self.samples
+        tokens = sum(sample.tokens for sample in samples)
+        source = (
+            f"of '{config.dataset}'" if config.dataset else f"held out (share {config.held_out:g})"
+        )
+        between = f", every {config.every:,} iterations" if config.every else ""
+        return (
+            f"{len(samples):,} of {self.n_available:,} samples {source}, {tokens:,} tokens in "
+            f"{len(self.batches):,} batches, before the first iteration{between} and at the end"
+        )
 
 
 class Experiment:
@@ -121,7 +145,7 @@ class Experiment:
         """The used samples without those that are held out for evaluation."""
         if self.drawn:
             return self.used
-        return without_held_out(self.used, self.config.held_out, self.dataset)
+        return _without_held_out(self.used, self.config.held_out, self.dataset)
 
     @cached_property
     def mixture(self) -> Mixture | None:
@@ -172,9 +196,7 @@ class Experiment:
         if table is None:
             return None
         n_iterations = self.training.n_iterations
-        return evaluation_samples(
-            self.config, table, self.dataset, self.used, n_iterations=n_iterations
-        )
+        return _evaluated(self.config, table, self.dataset, self.used, n_iterations=n_iterations)
 
     def describe_evaluation(self) -> str:
         """The samples that are evaluated, and when."""
@@ -332,3 +354,61 @@ def _predicted_ms(planner: Planner, batches: Sequence[Sequence[Sample]]) -> floa
 def _given(training: TrainingConfig) -> str:
     [(name, value)] = [(n, v) for n in LENGTHS if (v := getattr(training, n)) is not None]
     return f"training.{name} = {value:,}"
+
+
+def _evaluated(
+    config: ExperimentConfig,
+    evaluation: EvaluationConfig,
+    dataset: Dataset,
+    used: UsedTokens,
+    *,
+    n_iterations: int,
+) -> EvaluationSamples:
+    if evaluation.held_out is not None:
+        ids = used.kept[are_held_out(used.kept, evaluation.held_out)]
+    else:
+        data = config.data.alone(str(evaluation.dataset))
+        dataset = _other_dataset(data.paths[0], dataset)
+        used = used_of(dataset, data)
+        ids = used.kept
+    n_replicas = config.cluster.n_replicas
+    if len(ids) < n_replicas:
+        raise InputError(
+            f"evaluation: there are {len(ids):,} samples for cluster.n_replicas = {n_replicas}, "
+            "each of which needs one; raise evaluation.held_out, or name a larger "
+            "evaluation.dataset"
+        )
+    most_tokens = evaluation.most_tokens(n_iterations, config.data.tokens_per_batch)
+    samples = evaluated_samples(
+        used, ids, np.asarray(dataset.task_ids), most_tokens=most_tokens, n_least=n_replicas
+    )
+    batches = in_batches(samples, config.data.tokens_per_batch, n_replicas)
+    return EvaluationSamples(dataset, tuple(map(tuple, batches)), len(ids))
+
+
+def _without_held_out(used: UsedTokens, held_out: float, dataset: Dataset) -> UsedTokens:
+    kept = used.kept[~are_held_out(used.kept, held_out)]
+    end = 0
+    for file in dataset.files:
+        start, end = end, end + file.n_samples
+        if not ((start <= kept) & (kept < end)).any():
+            raise InputError(
+                f"evaluation.held_out = {held_out}: leaves none of {file.n_samples:,} samples of "
+                f"'{file.path}' to train on; lower it"
+            )
+    return used._replace(kept=kept)
+
+
+def _other_dataset(path: str, trained: Dataset) -> Dataset:
+    from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+
+    dataset = DatasetFile(Path(path))
+    theirs, ours = dataset.header, trained.files[0].header
+    for what in ("tokenizer_sha256", "vocab_size", "eos_id", "start_id", "has_pairs"):
+        if getattr(theirs, what) != getattr(ours, what):
+            raise InputError(
+                f"evaluation.dataset = '{path}': has {what} = {getattr(theirs, what)} (tokenizer "
+                f"{theirs.tokenizer_name}), but what is trained on has {getattr(ours, what)} "
+                f"(tokenizer {ours.tokenizer_name}); make both in the same way"
+            )
+    return dataset

@@ -316,20 +316,17 @@ def open_job() -> Iterator[Job]:
     """
     job = Job(MPI.COMM_WORLD)
     job.stop.listen(job.ending)
-    _end_on_errors_of_threads(job)
+
+    def end(uncaught: threading.ExceptHookArgs) -> None:
+        job.ending.end(uncaught.exc_value or uncaught.exc_type())
+
+    threading.excepthook = end
     try:
         yield job
     except SystemExit:
         raise
     except BaseException as error:
         job.ending.end(error)
-
-
-def _end_on_errors_of_threads(job: Job) -> None:
-    def end(uncaught: threading.ExceptHookArgs) -> None:
-        job.ending.end(uncaught.exc_value or uncaught.exc_type())
-
-    threading.excepthook = end
 
 
 class _EndsEarly(Exception):  # noqa: N818 - not this rank's error

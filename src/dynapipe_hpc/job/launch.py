@@ -84,25 +84,17 @@ def device_index(local_rank: int, n_devices: int) -> int:
 def read_started(environment: Mapping[str, str], n_usable_cores: int) -> LaunchEnvironment:
     """Reads how a process was started; raises `InputError` of a number that is none."""
     launcher = next((each for each in LAUNCHERS if each.started(environment)), None)
-    rank, size, local_rank = (
-        (
-            read_number(environment, name)
-            for name in (launcher.rank, launcher.size, launcher.local_rank)
-        )
-        if launcher is not None
-        else (0, 1, 0)
-    )
+    names = (launcher.rank, launcher.size, launcher.local_rank) if launcher else ()
+    rank, size, local_rank = [read_number(environment, name) for name in names] or (0, 1, 0)
     interface = next((name for key, name in _INTERFACES.items() if environment.get(key)), None)
     return LaunchEnvironment(
-        launcher=launcher.name if launcher is not None else None,
+        launcher=launcher.name if launcher else None,
         interface=interface,
         rank=rank,
         size=size,
         local_rank=local_rank,
         is_on_one_host=(
-            environment.get(launcher.local_size) == str(size)
-            if launcher is not None
-            else interface is None
+            environment.get(launcher.local_size) == str(size) if launcher else interface is None
         ),
         devices=_devices(environment),
         # Without binding, only this variable tells how many cores a process may use.

@@ -94,21 +94,14 @@ def shortage(n_cores: int, threads: int) -> str | None:
     )
 
 
-def crowding(n_ranks: int, threads: int, n_cores: int) -> str | None:
-    """Warning about a host whose ranks compute on more threads than it has cores, or None."""
-    if n_ranks * threads <= n_cores:
-        return None
-    return (
-        f"{n_ranks} x {threads} threads (ranks x training.threads) share {n_cores} cores and will "
-        "slow each other down; use fewer ranks per host, or fewer threads"
-    )
-
-
 def crowded_hosts(job: Job, threads: int) -> list[str]:
-    """A warning per crowded host, on the first rank; called by all ranks together."""
+    """A warning per host with fewer cores than threads, on the first rank (collective)."""
     on_host = job.on_this_host()
-    cores = set[int]().union(*on_host.gather(os.sched_getaffinity(0)))
-    crowding_note = crowding(on_host.size, threads, len(cores)) if on_host.is_first else None
+    n_ranks, n_cores = on_host.size, len(set[int]().union(*on_host.gather(os.sched_getaffinity(0))))
+    is_crowded = on_host.is_first and n_ranks * threads > n_cores
     on_host.free()
-    answers: list[tuple[str, str | None]] = job.gather((platform.node(), crowding_note))
-    return [f"{host}: {text}" for host, text in answers if text is not None]
+    warning = (
+        f"{platform.node()}: {n_ranks} x {threads} threads (ranks x training.threads) share "
+        f"{n_cores} cores and will slow each other down; use fewer ranks per host, or fewer threads"
+    )
+    return [each for each in job.gather(warning * is_crowded) if each]

@@ -11,29 +11,6 @@ from dynapipe_hpc.job.launch import LaunchEnvironment
 Environment = MutableMapping[str, str]
 
 
-@contextmanager
-def shared_memory_only(started: LaunchEnvironment, environment: Environment) -> Iterator[None]:
-    """Lets MPI start without the network if the job runs on one host.
-
-    Otherwise ranks listen for connections, with Open MPI on all interfaces. A process alone does
-    without shared memory too: without a launcher nothing would remove the segment of 16.8 MB that
-    Open MPI leaves. Variables that users have set are kept, and the environment is restored, since
-    processes that this one starts may belong to other jobs.
-    """
-    settings = {
-        # The name of shared memory in Open MPI 3 and 4; 5 accepts it too, but `sm` is a stub there.
-        "OMPI_MCA_btl": "self,vader" if started.size > 1 else "self",
-        "UCX_TLS": "self,sm",  # MPICH, and Open MPI over UCX
-    }
-    added = settings.keys() - environment.keys() if started.is_on_one_host else set()
-    environment.update({name: settings[name] for name in added})
-    try:
-        yield
-    finally:
-        for name in added:
-            del environment[name]
-
-
 def prefer_loopback(started: LaunchEnvironment, environment: Environment) -> None:
     """Makes NCCL and gloo use the loopback interface if the job runs on one host."""
     if started.is_on_one_host:
@@ -74,27 +51,37 @@ def permission_for_root() -> str:
 
 
 @contextmanager
-def open_mpi_settings(*, is_own: bool) -> Iterator[None]:
-    """Sets environment variables for the block that starts MPI, and restores them after it.
+def mpi_settings(
+    started: LaunchEnvironment, environment: Environment, *, is_own: bool
+) -> Iterator[None]:
+    """Sets variables for the block that starts MPI, and removes them after it.
 
-    Open MPI does not start without HOME, which containers and services may lack. That of the
+    Those that users have set are kept, and processes that this one starts may be ranks of another
+    job. Open MPI does not start without HOME, which containers and services may lack. That of the
     virtual environment (`is_own`) would look where it was built, so it is told where it is, and
     reads the settings of this package after those of the user and the environment.
+
+    If the job runs on one host, MPI does without the network: otherwise ranks listen for
+    connections, with Open MPI on all interfaces. A process alone does without shared memory too:
+    without a launcher nothing would remove the segment of 16.8 MB that Open MPI leaves.
     """
-    home = _home()
-    variables = {"HOME": home}
+    variables = {"HOME": (home := _home())}
     if is_own:
         etc = Path(sys.prefix) / "etc" / OF_RANKS.name
         files = (Path(home) / ".openmpi" / "mca-params.conf", etc, OF_RANKS)
         variables["OPAL_PREFIX"] = sys.prefix
         variables["OMPI_MCA_mca_base_param_files"] = ",".join(map(str, files))
-    added = variables.keys() - os.environ.keys()
-    os.environ.update({name: variables[name] for name in added})
+    if started.is_on_one_host:
+        # The name of shared memory in Open MPI 3 and 4; 5 accepts it too, but `sm` is a stub there.
+        variables["OMPI_MCA_btl"] = "self,vader" if started.size > 1 else "self"
+        variables["UCX_TLS"] = "self,sm"  # MPICH, and Open MPI over UCX
+    added = variables.keys() - environment.keys()
+    environment.update({name: variables[name] for name in added})
     try:
         yield
     finally:
-        for name in added:  # processes that this one starts may be ranks of another job
-            del os.environ[name]
+        for name in added:
+            del environment[name]
 
 
 def _home() -> str:

@@ -14,12 +14,7 @@ import mpi4py
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.job.launch import check_interface, check_threads, check_world, read_started
-from dynapipe_hpc.job.mpi_settings import (
-    is_own_open_mpi,
-    open_mpi_settings,
-    prefer_loopback,
-    shared_memory_only,
-)
+from dynapipe_hpc.job.mpi_settings import is_own_open_mpi, mpi_settings, prefer_loopback
 from dynapipe_hpc.job.print_error import print_error
 
 __all__ = ["MPI", "STARTED"]
@@ -54,8 +49,7 @@ def _start() -> None:
     try:
         if not MPI.Is_initialized():
             check_interface(STARTED, version)
-            settings = open_mpi_settings(is_own=is_own_open_mpi())
-            with settings, shared_memory_only(STARTED, os.environ):
+            with mpi_settings(STARTED, os.environ, is_own=is_own_open_mpi()):
                 MPI.Init_thread(MPI.THREAD_MULTIPLE)
             _let_others_initialize(version)
         check_world(STARTED, MPI.COMM_WORLD.Get_size(), version)

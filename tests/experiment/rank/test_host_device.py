@@ -9,10 +9,9 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.devices import (
     HostDevice,
+    device_warnings,
     find_host_device,
     slices_obstacle,
-    slow_dtype,
-    slow_packed_rows,
 )
 
 CPU = HostDevice()
@@ -35,13 +34,13 @@ def packed(config: ExperimentConfig, dtype: str) -> ExperimentConfig:
 
 
 def warning_of(config: ExperimentConfig) -> str:
-    return slow_packed_rows(config, find_host_device(config))
+    return "\n".join(device_warnings(config, find_host_device(config)))
 
 
 @pytest.mark.usefixtures("old_gpu")
 def test_packed_rows_without_a_kernel_are_a_warning_where_there_are_gpus() -> None:
     config = packed(tiny_experiment(), "bfloat16")
-    assert slow_packed_rows(config, CPU) == ""
+    assert not list(device_warnings(config, CPU))
     assert warning_of(config) == (
         "flash attention for packed rows cannot run: it needs compute capability 8.0, and the GPU "
         "has 7.5; until then documents of like length are padded to rows of one length, and long "
@@ -52,7 +51,7 @@ def test_packed_rows_without_a_kernel_are_a_warning_where_there_are_gpus() -> No
 
 @pytest.mark.usefixtures("old_gpu")
 def test_rows_that_are_not_packed_need_no_kernel() -> None:
-    assert warning_of(tiny_experiment()) == ""
+    assert "packed" not in warning_of(tiny_experiment())
     assert warning_of(packed(tiny_t5_experiment(), "bfloat16")) == ""
 
 
@@ -78,7 +77,7 @@ def test_a_type_in_which_gpus_are_slow_is_a_warning_where_there_are_some(
     dtype: str, is_slow: bool
 ) -> None:
     config = packed(tiny_experiment(), dtype)
-    warning = slow_dtype(config, HostDevice("a GPU"))
+    warning = "".join(device_warnings(config, HostDevice("a GPU")))
     assert warning.startswith(f"training.dtype is {dtype}, in which a GPU") == is_slow
     assert warning.endswith("set it to 'bfloat16'") == is_slow
-    assert slow_dtype(config, CPU) == ""
+    assert not list(device_warnings(config, CPU))

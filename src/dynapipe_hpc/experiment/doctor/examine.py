@@ -13,7 +13,7 @@ from tempfile import mkdtemp
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError, escaped
-from dynapipe_hpc.experiment.checks import RUN_CHECKS, check_costs, describe_halves, missing_rate
+from dynapipe_hpc.experiment.checks import RUN_CHECKS, cost_warnings, describe_halves
 from dynapipe_hpc.experiment.doctor.check_machine import (
     check_access,
     check_host,
@@ -163,14 +163,11 @@ def check_config(case: Case) -> Iterator[Finding]:
 
 def _circumstances(files: Experiment, n_ranks: int) -> Iterator[Finding]:
     try:
-        warning = check_costs(files.costs, circumstances_here(files.config, n_ranks))
+        warnings = cost_warnings(files, circumstances_here(files.config, n_ranks))
     except InputError as error:
         yield Finding("costs", str(error), Level.PROBLEM)
         return
-    if warning:
-        yield Finding("circumstances", warning, Level.WARNING)
-    if warning := missing_rate(files.config):
-        yield Finding("rate of sums", warning, Level.WARNING)
+    yield from (Finding("predictions", warning, Level.WARNING) for warning in warnings)
 
 
 def _is_problem(finding: Finding) -> bool:

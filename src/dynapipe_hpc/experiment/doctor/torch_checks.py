@@ -9,10 +9,9 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level
 from dynapipe_hpc.experiment.rank.devices import (
     circumstances,
+    device_warnings,
     find_device,
     find_host_device,
-    slow_dtype,
-    slow_packed_rows,
 )
 from dynapipe_hpc.job.launch import device_index
 
@@ -49,6 +48,5 @@ def check_devices(case: Case) -> Iterator[Finding]:
     if case.config and case.config.training.device != "cpu":
         host = find_host_device(case.config)
         yield Finding("attention", host.attention)
-        for warning in (slow_dtype(case.config, host), slow_packed_rows(case.config, host)):
-            if warning:
-                yield Finding("speed", warning, Level.WARNING)
+        for warning in device_warnings(case.config, host):
+            yield Finding("speed", warning, Level.WARNING)

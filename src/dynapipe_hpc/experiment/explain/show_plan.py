@@ -13,7 +13,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute, tokens_held
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.checks import check_costs, configured, describe_halves, missing_rate
+from dynapipe_hpc.experiment.checks import cost_warnings, describe_halves
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.reference_pass import describe_reference
@@ -43,8 +43,7 @@ def plan_lengths(files: Experiment, lengths: Path, output: Path) -> Iterator[str
     a warning if the costs were measured elsewhere, and a line about each batch; an error names it.
     """
     check_output(output, [lengths], PLANS, force=True)  # they can be planned again
-    warnings = check_costs(files.costs, configured(files.config)), missing_rate(files.config)
-    yield from (f"warning: {warning}" for warning in warnings if warning)
+    yield from (f"warning: {warning}" for warning in cost_warnings(files))
     shape, multiple = files.config.model, files.config.planner.document_multiple
     batches = read_lengths(lengths, needs_targets=shape.has_target_rows)
     planner = files.planner_of(files.placement_for(batches))
@@ -165,7 +164,7 @@ def show_plan(
     for file in (svg, html):
         if file is not None:
             check_replaceable(file)
-    warnings = check_costs(experiment.costs, configured(config)), missing_rate(config)
+    warnings = cost_warnings(experiment)
     n_iterations = config.training.n_iterations
     if iteration >= n_iterations:
         raise InputError(
@@ -192,7 +191,7 @@ def show_plan(
     return "\n".join(
         [
             f"costs {planner.cost.describe()}",
-            *(f"warning: {warning}" for warning in warnings if warning),
+            *(f"warning: {warning}" for warning in warnings),
             f"layers per stage {', '.join(map(str, experiment.placement.layers_per_stage))}",
             *experiment.data_lines,
             *_reference(experiment),

@@ -43,7 +43,6 @@ from dynapipe_hpc.experiment.profile.stack import (
 from dynapipe_hpc.experiment.rank.channels import Channels, connect
 from dynapipe_hpc.experiment.rank.devices import (
     build_module,
-    build_optimizer,
     circumstances,
     clock_of,
     dtype_of,
@@ -373,7 +372,8 @@ def _optimizer(
     stage = config.cluster.stage_of(job.rank)
     with job.fail_together():
         module = build_module(config, any_placement(config), stage, collectives, device=device)
-    return build_optimizer(config, tied, module, collectives)
+    shares_state = config.cluster.zero_stage == 1
+    return Optimizer(module, config.training, collectives, shares_state=shares_state, tied=tied)
 
 
 def measure_link(

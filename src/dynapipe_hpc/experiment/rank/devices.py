@@ -2,17 +2,17 @@
 
 import hashlib
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.cuda_clock import CudaClock
-from dynapipe_hpc.experiment.checks import check_costs, configured, missing_rate
+from dynapipe_hpc.experiment.checks import configured, cost_warnings
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.job.job import Job
@@ -23,7 +23,6 @@ from dynapipe_hpc.job.world import STARTED
 from dynapipe_hpc.models.attention import kernels_of, packed_obstacle
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.shards import Shards
-from dynapipe_hpc.models.tied_weights import Tied
 from dynapipe_hpc.training.allocated_memory import (
     ADVISED_SHARE,
     MARGIN_BYTES,
@@ -31,8 +30,6 @@ from dynapipe_hpc.training.allocated_memory import (
     reserve,
     reserved_bytes,
 )
-from dynapipe_hpc.training.collectives import Collectives
-from dynapipe_hpc.training.optimizer import Optimizer
 
 CPU = torch.device("cpu")
 CONNECTIONS_BYTES = 2_000_000_000
@@ -173,26 +170,19 @@ def circumstances(config: ExperimentConfig, host: HostDevice, n_ranks: int) -> d
     )
 
 
-def slow_dtype(config: ExperimentConfig, host: HostDevice) -> str:
-    """A warning of a type in which GPUs are slow; empty if ranks compute on CPUs or in 16 bits."""
+def device_warnings(config: ExperimentConfig, host: HostDevice) -> Iterator[str]:
+    """Warnings of what is slow on GPUs: wide types, and packed rows without a kernel of theirs."""
     dtype = config.training.dtype
-    if dtype not in ("float32", "float64") or host.gpu_name is None:
-        return ""
-    return (
-        f"training.dtype is {dtype}, in which a GPU computes at a fraction of its speed and "
-        "activations take twice the memory or more; set it to 'bfloat16'"
-    )
-
-
-def slow_packed_rows(config: ExperimentConfig, host: HostDevice) -> str:
-    """A warning of packed rows without a kernel of their own on a GPU; empty if there are none."""
-    may_pack = config.planner.may_pack and not config.model.has_target_rows
-    if not may_pack or not host.packed_obstacle:
-        return ""
-    return (
-        f"flash attention for packed rows cannot run: {host.packed_obstacle}; until then documents "
-        "of like length are padded to rows of one length, and long samples run whole"
-    )
+    if dtype in ("float32", "float64") and host.gpu_name is not None:
+        yield (
+            f"training.dtype is {dtype}, in which a GPU computes at a fraction of its speed and "
+            "activations take twice the memory or more; set it to 'bfloat16'"
+        )
+    if host.packed_obstacle and config.planner.may_pack and not config.model.has_target_rows:
+        yield (
+            f"flash attention for packed rows cannot run: {host.packed_obstacle}; until then "
+            "documents of like length are padded to rows of one length, and long samples run whole"
+        )
 
 
 def slices_obstacle(config: ExperimentConfig, host: HostDevice) -> str:
@@ -229,26 +219,12 @@ def prepare_for_host(job: Job, experiment: Experiment) -> HostDevice:
             obstacle = slices_obstacle(config, host)
             check_pairs(config, host)
             here = circumstances(config, host, job.size)
-            for warning in (
-                check_costs(experiment.costs, here),
-                missing_rate(config),
-                slow_dtype(config, host),
-                slow_packed_rows(config, host),
-            ):
-                if warning:
-                    warn(warning)
+            for warning in (*cost_warnings(experiment, here), *device_warnings(config, host)):
+                warn(warning)
     # All ranks plan, so that all must know what the first one's GPU cannot run.
     if job.broadcast(obstacle):
         experiment.drop_slices()
     return host
-
-
-def build_optimizer(
-    config: ExperimentConfig, tied: Tied, module: nn.Module, collectives: Collectives
-) -> Optimizer:
-    """The optimizer of a stage's weights, together with the other ranks of `collectives`."""
-    shares_state = config.cluster.zero_stage == 1
-    return Optimizer(module, config.training, collectives, shares_state=shares_state, tied=tied)
 
 
 def build_module(

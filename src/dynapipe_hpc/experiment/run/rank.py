@@ -20,7 +20,6 @@ from dynapipe_hpc.experiment.rank.channels import connect
 from dynapipe_hpc.experiment.rank.devices import (
     RankDevice,
     build_module,
-    build_optimizer,
     clock_of,
     reserve_memory,
 )
@@ -40,6 +39,7 @@ from dynapipe_hpc.training.huggingface.origin import Origin
 from dynapipe_hpc.training.huggingface.read_weights import WEIGHT, open_weights
 from dynapipe_hpc.training.huggingface.token_ids import write_token_ids
 from dynapipe_hpc.training.module_stage import ModuleStage
+from dynapipe_hpc.training.optimizer import Optimizer
 from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 from dynapipe_hpc.training.token_loader import TokenLoader
 
@@ -65,7 +65,10 @@ class Rank:
             module = build_module(config, placement, stage_number, collectives, device=on.device)
         self._collate = module.collate
         self.loader = self.open_loader(experiment.dataset)
-        optimizer = build_optimizer(config, tied, module, collectives)
+        shares_state = config.cluster.zero_stage == 1
+        optimizer = Optimizer(
+            module, config.training, collectives, shares_state=shares_state, tied=tied
+        )
         self.state = TrainingState(module, optimizer, collectives)
         with job.fail_together():
             reserve_memory(on, config)

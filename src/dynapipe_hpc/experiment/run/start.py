@@ -33,15 +33,12 @@ def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experime
         experiment.placement = placement
     if job.is_first and config.training.iterations is None:
         print(f"iterations: {experiment.describe_iterations()}", flush=True)
-    _warn_of_cores(job, config.training.threads)
-    with job.fail_together():
-        _ = experiment.planner  # before there are threads
-        check_torch()
-    return experiment
-
-
-def _warn_of_cores(job: Job, threads: int) -> None:
+    threads = config.training.threads
     crowded, short = crowded_hosts(job, threads), shortage(STARTED.n_cores, threads)
     if job.is_first:
         for line in (*crowded, *([short] if short else ())):
             warn(line)
+    with job.fail_together():
+        _ = experiment.planner  # before there are threads
+        check_torch()
+    return experiment
