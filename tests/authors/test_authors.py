@@ -20,7 +20,7 @@ from tests.examples.published_plans import Published, published_plans
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.memory import peak_bytes
+from dynapipe_hpc.plan.rank_plan import peak_bytes
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.order import orders
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance_replicas

@@ -6,7 +6,7 @@ import numpy as np
 
 from dynapipe_hpc.plan.instruction import Instruction
 from dynapipe_hpc.plan.instruction_rows import COLUMNS, KINDS, InstructionRows
-from dynapipe_hpc.plan.pass_spans import PassSpans
+from dynapipe_hpc.plan.rank_plan import PassSpans
 
 
 def rows_of(instructions: Iterable[Instruction]) -> InstructionRows:

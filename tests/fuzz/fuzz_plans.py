@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from tests.fuzz.random_plans import changed, random_replicas
 from tests.oracles.execute_plans import evaluates, plans_execute
 
-from dynapipe_hpc.plan.check import check_plans
-from dynapipe_hpc.plan.codec import decode, encode_plans
-from dynapipe_hpc.plan.errors import PlanError, PlanFormatError
+from dynapipe_hpc.plan.check import PlanError, check_plans
+from dynapipe_hpc.plan.codec import PlanFormatError, decode, encode_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
 

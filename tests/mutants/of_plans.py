@@ -3,7 +3,7 @@
 from tests.mutants.mutant import of
 
 PLAN = (
-    *of("plan/pass_spans.py", "tests/plan/test_pass_spans.py",
+    *of("plan/rank_plan.py", "tests/plan/test_pass_spans.py",
         ("hash((self.table + 0.0).tobytes())", "hash(self.table.tobytes())",
          "equal times have different hashes"),
         ("self.table.flags.writeable = False", "", "times of a plan can be changed")),
@@ -283,7 +283,7 @@ PLAN = (
          "gradients have the shape of activations",
          "three_steps_of_the_optimizer_give_the_unsplit_weights[t5, 3 stages x 1 replicas x 2 "
          "shards]")),
-    *of("plan/memory.py", "tests/plan/test_memory.py",
+    *of("plan/rank_plan.py", "tests/plan/test_memory.py",
         ("static=0, forward_transient=none", "forward_transient=none",
          "static memory counts as activations")),
     *of("planner/cost/function_cost.py", "tests/planner/test_own_costs.py",

@@ -8,8 +8,7 @@ import pytest
 from tests.examples.example_plans import plans_of_grid
 
 from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows
-from dynapipe_hpc.plan.check import check_plans
-from dynapipe_hpc.plan.errors import PlanError
+from dynapipe_hpc.plan.check import PlanError, check_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
 RIGHT = """

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.examples.example_plans import plans_of_grid
 
-from dynapipe_hpc.plan.check import check_plans
-from dynapipe_hpc.plan.errors import PlanError
+from dynapipe_hpc.plan.check import PlanError, check_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
 RIGHT = (

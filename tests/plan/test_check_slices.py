@@ -8,8 +8,7 @@ import pytest
 from tests.examples.example_plans import Groups, microbatches_of, plans_of_grid
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows, Slice
-from dynapipe_hpc.plan.check import check_plans
-from dynapipe_hpc.plan.errors import PlanError
+from dynapipe_hpc.plan.check import PlanError, check_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan
 
 ONE_STAGE = "rank 0 | L0 L1 L2 {} reduce step"

@@ -21,8 +21,7 @@ from dynapipe_hpc.data.microbatch import (
     Recompute,
     Slice,
 )
-from dynapipe_hpc.plan.codec import VERSION, decode, encode_plans, plans_hash
-from dynapipe_hpc.plan.errors import PlanFormatError
+from dynapipe_hpc.plan.codec import VERSION, PlanFormatError, decode, encode_plans, plans_hash
 from dynapipe_hpc.plan.instruction import Instruction
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.examples.example_plans import plans_of_grid
 
-from dynapipe_hpc.plan.memory import peak_bytes, stored_peak_bytes
-from dynapipe_hpc.plan.rank_plan import MemoryPlan
+from dynapipe_hpc.plan.rank_plan import MemoryPlan, peak_bytes, stored_peak_bytes
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.examples.linear_cost import linear_cost
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.plan.memory import peak_bytes
+from dynapipe_hpc.plan.rank_plan import peak_bytes
 from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.batch.config import DynamicConfig

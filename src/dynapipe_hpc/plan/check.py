@@ -10,12 +10,15 @@ import numpy as np
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Slice
-from dynapipe_hpc.plan.errors import PlanError
 from dynapipe_hpc.plan.instruction import Instruction, StartReceive, StartSend
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import rank_lines, symbol
 
 _AROUND = 6
+
+
+class PlanError(ValueError):
+    """Plans would hang, run out of memory or compute something else if executed."""
 
 
 def excerpt(instructions: Iterable[Instruction], index: int) -> str:

@@ -12,6 +12,7 @@ from itertools import accumulate, chain, islice, pairwise
 from typing import assert_never
 
 from dynapipe_hpc.architecture.part import Boundary
+from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import (
     Branch,
     DenseRows,
@@ -22,10 +23,8 @@ from dynapipe_hpc.data.microbatch import (
     Recompute,
     Slice,
 )
-from dynapipe_hpc.plan.errors import PlanFormatError
 from dynapipe_hpc.plan.instruction_rows import COLUMNS, InstructionRows
-from dynapipe_hpc.plan.pass_spans import PassSpans
-from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
+from dynapipe_hpc.plan.rank_plan import MemoryPlan, PassSpans, Prediction, RankPlan
 
 VERSION = 7
 _MAGIC = b"DYNAPLAN"
@@ -37,6 +36,10 @@ _HASH_BYTES = 8
 _NO_BRANCH = Branch(0, 0)
 # Bytes per micro-batch, memory of a micro-batch, row, sample, packed sample, pass and instruction.
 _ENTRY_BYTES = (_MICROBATCH.size, 3 * 8, 4, 8, 4 * 4, 2 * 8, 4 * COLUMNS)
+
+
+class PlanFormatError(RunError):
+    """Bytes cannot be decoded into a plan, or a plan cannot be encoded as bytes."""
 
 
 def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:

@@ -102,7 +102,6 @@ class InstructionRows:
         return isinstance(other, InstructionRows) and np.array_equal(self.table, other.table)
 
     def __hash__(self) -> int:
-        """Hash that is equal for equal instructions."""
         return hash(self.pack())
 
 

@@ -1,12 +1,19 @@
 """The plan of one rank for one iteration, with its predicted time and memory."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
 
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc import _kernels
 from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.plan.instruction import BackwardWeight, Payload
 from dynapipe_hpc.plan.instruction_rows import InstructionRows
-from dynapipe_hpc.plan.pass_spans import PassSpans
+
+_STORED = np.dtype("<f8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,44 @@ class MemoryPlan:
     def sizes(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """Memory per micro-batch: stored, forward transient and backward transient."""
         return (self.stored, self.forward_transient, self.backward_transient)
+
+
+class PassSpans:
+    """Start and end in ms of passes in order; a pair is made when it is read.
+
+    Plans of large batches have millions of passes, and most pairs are only stored.
+
+    `table`: Start and end of every pass, shape (n_passes, 2), read-only.
+    """
+
+    __slots__ = ("table",)
+
+    def __init__(self, table: npt.NDArray[np.float64]) -> None:
+        """Takes a table of starts and ends."""
+        self.table = table
+        self.table.flags.writeable = False
+
+    @classmethod
+    def unpack(cls, data: memoryview) -> Self:
+        """Decodes the times that `pack` turned into these bytes."""
+        return cls(np.frombuffer(data, _STORED).reshape(-1, 2).astype(np.float64))
+
+    def pack(self) -> bytes:
+        """The times as bytes, little endian."""
+        return self.table.astype(_STORED, copy=False).tobytes()
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __iter__(self) -> Iterator[tuple[float, float]]:
+        """Start and end of the passes in order."""
+        return ((start_ms, end_ms) for start_ms, end_ms in self.table.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PassSpans) and np.array_equal(self.table, other.table)
+
+    def __hash__(self) -> int:
+        return hash((self.table + 0.0).tobytes())  # minus zero equals zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +137,26 @@ class RankPlan:
         """
         boundary = self.boundaries[payload]
         return boundary.shape(self.microbatches[microbatch], self.hidden_size, self.n_stream_shards)
+
+
+def peak_bytes(plan: RankPlan) -> int:
+    """Peak memory of a rank during its plan, in bytes.
+
+    The stored bytes of a micro-batch count from the start of its Forward to the end of its
+    Backward or BackwardWeight; transient bytes are added while a pass runs (see `MemoryPlan`).
+    """
+    return _kernels.peak_bytes(
+        plan.instructions.table,
+        np.array(plan.memory.bounds, np.int64),
+        np.array(plan.memory.sizes, np.int64),
+    )
+
+
+def stored_peak_bytes(plan: RankPlan) -> int:
+    """Peak sum of stored bytes, which can be counted while a plan runs.
+
+    It excludes static memory and transient bytes.
+    """
+    none = (0,) * len(plan.microbatches)
+    stored = replace(plan.memory, static=0, forward_transient=none, backward_transient=none)
+    return peak_bytes(replace(plan, memory=stored))

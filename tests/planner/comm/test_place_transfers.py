@@ -21,8 +21,7 @@ from tests.oracles.place_transfers import place_transfers as place_one_by_one
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Link
-from dynapipe_hpc.plan.memory import peak_bytes
-from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan
+from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan, peak_bytes
 from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES, name_of

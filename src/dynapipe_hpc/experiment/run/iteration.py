@@ -28,8 +28,7 @@ from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.print_error import print_error, warn
-from dynapipe_hpc.plan.memory import peak_bytes, stored_peak_bytes
-from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.plan.rank_plan import RankPlan, peak_bytes, stored_peak_bytes
 from dynapipe_hpc.report.records import IterationNumbers, Over
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.describe_step import peer_of, shape_of
 from dynapipe_hpc.executor.run import Progress
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.codec import decode
-from dynapipe_hpc.plan.errors import PlanFormatError
+from dynapipe_hpc.plan.codec import PlanFormatError, decode
 from dynapipe_hpc.plan.instruction import (
     Instruction,
     ReduceGradients,
