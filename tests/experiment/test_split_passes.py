@@ -10,10 +10,12 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.checks import describe_halves, kinds_with_halves
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.explain.describe_file import describe_file, describe_for
+from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.load import with_cost_table
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
-from dynapipe_hpc.planner.cost.table.profile_file import write_table
+from dynapipe_hpc.planner.cost.table.describe_table import describe_table
+from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, LayerProfile, ProfileTable
 
 COSTS = ProfiledConfig(path=Path("c.h5"), recompute=("none", "full"))
@@ -82,10 +84,11 @@ def test_estimates_say_so() -> None:
 def test_a_table_says_it_by_itself_and_for_an_experiment(tmp_path: Path, is_measured: bool) -> None:
     path = tmp_path / "c.h5"
     write_table(table_of(none=is_measured), path)
-    text = describe_file(path)
+    text = describe_table(read_table(path), path)
     assert ("ms, backward passes in halves, too; " in text) == is_measured
     assert ("\n  halves of backward passes: not measured" in text) != is_measured
-    suits = describe_for(SPLIT, path)
-    assert ("\nhalves of backward passes: measured" in suits) == is_measured
-    assert ("gradients of weights are estimated by FLOPs" in suits) != is_measured
-    assert "halves" not in describe_for(WHOLE, path)
+    costs = Experiment(with_cost_table(SPLIT, path)).costs
+    suits = describe_halves(costs, SPLIT)
+    assert (suits == "measured") == is_measured
+    assert suits.startswith("gradients of weights are estimated by FLOPs") != is_measured
+    assert not describe_halves(costs, WHOLE)

@@ -13,7 +13,6 @@ OPTIONAL = (
     "peft",
     "pyarrow",
     "zstandard",
-    "shtab",
     "tensorboard",
     "mlflow",
     "wandb",

@@ -60,7 +60,7 @@ def test_the_extra_that_a_message_names_brings_the_package(package: str) -> None
 
 @pytest.mark.parametrize("extra", ["train", "local"])
 def test_who_trains_needs_one_extra(extra: str) -> None:
-    others = {"pyarrow", "shtab", "transformers", "zstandard"}
+    others = {"pyarrow", "transformers", "zstandard"}
     assert brought_by(extra) >= set(EXTRA_OF) - others
 
 

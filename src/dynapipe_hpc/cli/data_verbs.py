@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from dynapipe_hpc.cli.verb import is_started_alone, number, option, output, say, switch, verb
 from dynapipe_hpc.data.atomic_write import check_output
-from dynapipe_hpc.data.errors import InputError, escaped, printable
+from dynapipe_hpc.data.errors import InputError, printable
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 
 if TYPE_CHECKING:
@@ -198,11 +198,9 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
 @verb(
     "show what is in a dataset, a cost table or the folder of a model",
     "Prints counts, length percentiles per task and a histogram of lengths of a dataset, or the "
-    "layers, ranges and link of a cost table. With --config, also the longest samples of a dataset "
-    "that fit in memory, per recompute mode, or whether a cost table fits the experiment. Of the "
-    "folder of a model, prints the families that can train it, or why none can.",
+    "layers, ranges and link of a cost table. Of the folder of a model, prints the families that "
+    "can train it, or why none can.",
     option("file PATH", "file, or folder of a model"),
-    option("--config CONFIG", "also show what fits this experiment (TOML)"),
     switch("--verify", "also read all samples or costs and compare them with their checksums"),
     number(
         "--show N",
@@ -217,7 +215,6 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
     ),
     examples=[
         "dynapipe-hpc inspect corpus.h5 --verify --show 3 --tokenizer tokenizer.json",
-        "dynapipe-hpc inspect corpus.h5 --config configs/tiny_cpu.toml",
         "dynapipe-hpc inspect models/gemma-2-2b",
     ],
 )
@@ -230,17 +227,24 @@ def inspect(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.tokenizer and not arguments.show:
         raise InputError("--tokenizer is used with --show only; add --show N, or leave it out")
-    from dynapipe_hpc.experiment.explain.describe_file import (
-        describe_file,
-        describe_for,
-        verify_file,
-    )
-    from dynapipe_hpc.experiment.load import load_config
+    from dynapipe_hpc.data.dataset import dataset_header
+    from dynapipe_hpc.data.dataset.dataset_file import verify_dataset
+    from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
+    from dynapipe_hpc.data.stored_file import format_of
+    from dynapipe_hpc.planner.cost.table import profile_file
+    from dynapipe_hpc.planner.cost.table.describe_table import describe_table
 
-    say(describe_file(arguments.file))
-    if arguments.config is not None:
-        described = describe_for(load_config(arguments.config), arguments.file)
-        print(f"\n{escaped(described)}")
+    stored, path = format_of(arguments.file), arguments.file
+    is_table = stored == profile_file.FORMAT
+    if is_table:
+        say(describe_table(profile_file.read_table(path), path))
+    elif stored == dataset_header.FORMAT:
+        say(describe_dataset(path))
+    else:
+        raise InputError(
+            f"{path}: neither a dataset nor a cost table; dynapipe-hpc preprocess makes the former "
+            "and dynapipe-hpc profile the latter"
+        )
     if arguments.show:
         from dynapipe_hpc.data.text.show_samples import show_samples
         from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
@@ -248,13 +252,15 @@ def inspect(arguments: argparse.Namespace) -> int:
         tokenizer = read_tokenizer(arguments.tokenizer)
         print(f"\n{show_samples(arguments.file, arguments.show, tokenizer)}")
     if arguments.verify:
-        print(f"\n{verify_file(arguments.file)}")
+        verify = profile_file.verify_table if is_table else verify_dataset
+        what = "checksum of the costs" if is_table else "sha256 of the samples"
+        print(f"\nverified, {what} {verify(path)}")
     return 0
 
 
 def _check_for_files_only(arguments: argparse.Namespace) -> None:
     """Refuses options that say nothing of the folder of a model."""
-    names = [f"--{n}" for n in ("config", "verify", "show", "tokenizer") if getattr(arguments, n)]
+    names = [f"--{n}" for n in ("verify", "show", "tokenizer") if getattr(arguments, n)]
     if names:
         raise InputError(
             f"{arguments.file}: is a folder, but {', '.join(names)} of inspect "

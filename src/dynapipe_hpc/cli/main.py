@@ -37,7 +37,6 @@ VERBS = (
     data_verbs.generate,
     data_verbs.demo_corpus,
     run_verbs.slurm_scripts,
-    run_verbs.completion,
 )
 
 
@@ -99,5 +98,4 @@ def make_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for verb in VERBS:
         verb.register(verbs)
-    parser.set_defaults(command=parser)  # for the verb that describes all of them
     return parser

@@ -220,23 +220,3 @@ def slurm_scripts(arguments: argparse.Namespace) -> int:
     names = copy_starter_files(arguments.folder)
     say(f"{arguments.folder}: {', '.join(names)}; slurm/README.md says how to submit")
     return 0
-
-
-@verb(
-    "print a script that completes commands in a shell",
-    "Prints a script that completes verbs, options and file names. Load it where your shell "
-    "starts: in bash with source, in zsh as the file _dynapipe-hpc in a folder of fpath.",
-    option("shell", "the shell", str, choices=("bash", "zsh")),
-    examples=["dynapipe-hpc completion bash", "dynapipe-hpc completion zsh"],
-)
-def completion(arguments: argparse.Namespace) -> int:
-    import shtab
-
-    command: argparse.ArgumentParser = arguments.command
-    (verbs,) = [a for a in command._actions if isinstance(a, argparse._SubParsersAction)]
-    for each in verbs.choices.values():
-        for action in each._actions:
-            if action.type is Path:
-                action.complete = shtab.FILE
-    print(shtab.complete(command, arguments.shell))
-    return 0

@@ -15,7 +15,6 @@ EXTRA_OF: Mapping[str, str] = {
     "matplotlib": "report",
     "mpi4py": "train",
     "safetensors": "train",
-    "shtab": "completion",
     "torch": "train",
 }
 """Smallest extra that brings a package; `train` brings all of training."""
