@@ -20,8 +20,8 @@ from pathlib import Path
 from cluster.facts import facts
 from cluster.one_sided import accesses, atomics
 from cluster.threads import collectives, threads
+from dynapipe_hpc.data.errors import print_error
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.print_error import print_error
 from dynapipe_hpc.job.world import MPI
 from growth.steps_of_a_rank import measure
 

@@ -11,8 +11,7 @@ from tests.examples.plan_text import parse_grid
 from tests.examples.schedule_text import schedule_of
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows, Slice
-from dynapipe_hpc.plan.instruction import Instruction
-from dynapipe_hpc.plan.instruction_rows import InstructionRows
+from dynapipe_hpc.plan.instruction import Instruction, InstructionRows
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan, peak_bytes
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline

@@ -25,8 +25,7 @@ from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.models.sharding.split import Split
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.instruction import StepOptimizer
-from dynapipe_hpc.plan.instruction_rows import InstructionRows
+from dynapipe_hpc.plan.instruction import InstructionRows, StepOptimizer
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.preferences import PreferenceLoss

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from dynapipe_hpc.plan.instruction import Instruction
-from dynapipe_hpc.plan.instruction_rows import COLUMNS, KINDS, InstructionRows
+from dynapipe_hpc.plan.instruction import COLUMNS, KINDS, Instruction, InstructionRows
 from dynapipe_hpc.plan.rank_plan import PassSpans
 
 

@@ -11,8 +11,8 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.checks import check_run
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.explain.show_plan import show_plan
 from dynapipe_hpc.experiment.run.resume import facts_of_run
+from dynapipe_hpc.experiment.show_plan import show_plan
 
 LENGTHS = {"short": [3, 4, 5, 2, 3, 4, 6, 3] * 5, "long": [20, 25, 31, 18, 40, 22] * 2}
 """Tokens of the samples of each dataset; those of 40 tokens are left out."""

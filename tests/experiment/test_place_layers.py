@@ -11,8 +11,8 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.explain.show_plan import show_plan
 from dynapipe_hpc.experiment.load import load_config, to_toml
+from dynapipe_hpc.experiment.show_plan import show_plan
 from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
 from dynapipe_hpc.planner.placement.placements import placements
 

@@ -15,7 +15,6 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.explain.show_plan import show_plan
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.reference_pass import (
     MAX_PLANNED,
@@ -23,6 +22,7 @@ from dynapipe_hpc.experiment.reference_pass import (
     describe_reference,
     reference_passes,
 )
+from dynapipe_hpc.experiment.show_plan import show_plan
 from dynapipe_hpc.training.huggingface.origin import find_origin
 
 Output = pytest.CaptureFixture[str]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dynapipe_hpc.job.print_error import print_error, warn
+from dynapipe_hpc.data.errors import print_error, warn
 
 
 def test_a_message_says_who_speaks_and_steers_no_terminal(

@@ -6,8 +6,8 @@ mpiexec -n N python -m tests.jobs.interrupted_job
 import time
 from unittest.mock import patch
 
+from dynapipe_hpc.data.errors import print_error
 from dynapipe_hpc.job.job import open_job
-from dynapipe_hpc.job.print_error import print_error
 
 
 def main() -> None:

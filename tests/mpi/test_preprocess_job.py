@@ -19,8 +19,8 @@ from dynapipe_hpc.data.text.preprocess import PreprocessOptions, PreprocessTotal
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
-from dynapipe_hpc.experiment.preprocess import preprocess_job
-from dynapipe_hpc.experiment.preprocess.preprocess_job import Preprocessed, preprocess_together
+from dynapipe_hpc.experiment import preprocess_job
+from dynapipe_hpc.experiment.preprocess_job import Preprocessed, preprocess_together
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.slurm import STOPPED
 

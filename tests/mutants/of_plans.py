@@ -458,7 +458,7 @@ PLAN = (
         ("padded(one * side.max(), planner.document_multiple)", "one * side.max()",
          "the longest sample is shorter than its row",
          "the_longest_sample_is_as_long_as_rows_of_plans_are")),
-    *of("experiment/explain/show_plan.py", "tests/cli/test_plan_verb.py",
+    *of("experiment/show_plan.py", "tests/cli/test_plan_verb.py",
         ("shape, multiple)", "shape)", "lengths whose rows are longer than the model")),
     *of("experiment/profile/grid.py", "tests/experiment/profile/test_grid.py",
         ("TOKENS_OF_POINTS * config", "config", "filled rows lie beyond measured points"),

@@ -149,7 +149,7 @@ REPORTS = (
          "a tracker that failed is asked again and again"),
         ("self._waiting.put_nowait(", "self._waiting.put(", "training waits for a tracker",
          "training_does_not_wait_for_one_that_hangs")),
-    *of("experiment/explain/show_plan.py", "tests/report/test_plan_drawings.py",
+    *of("experiment/show_plan.py", "tests/report/test_plan_drawings.py",
         ("longest = max(held", "longest = min(held", "the shortest sample sets the time")),
     *of("job/job.py", "tests/experiment/run/test_explain_run.py",
         ("with suppress(InputError, RunError, OSError):", "if True:",

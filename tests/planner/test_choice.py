@@ -10,7 +10,7 @@ from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import PaddedRows
-from dynapipe_hpc.experiment.explain.show_plan import explain_choice
+from dynapipe_hpc.experiment.show_plan import explain_choice
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch

@@ -10,7 +10,7 @@ from tests.examples.plan_tables import rows_of, spans_of
 from tests.examples.plan_text import parse_grid
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.explain.show_plan import what_sets_the_time
+from dynapipe_hpc.experiment.show_plan import what_sets_the_time
 from dynapipe_hpc.plan.rank_plan import Prediction
 from dynapipe_hpc.report.plan_page import plan_page
 from dynapipe_hpc.report.timeline import (

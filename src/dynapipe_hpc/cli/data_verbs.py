@@ -117,7 +117,7 @@ def _run_alone(arguments: argparse.Namespace) -> int:
 def _run_together(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
     from dynapipe_hpc.data.text.preprocess import PreprocessOptions
-    from dynapipe_hpc.experiment.preprocess.preprocess_job import preprocess_together
+    from dynapipe_hpc.experiment.preprocess_job import preprocess_together
     from dynapipe_hpc.job.job import open_job
 
     start_s = time.perf_counter()

@@ -12,9 +12,8 @@ from dynapipe_hpc import __version__
 from dynapipe_hpc.cli import data_verbs, plan_verbs, run_verbs
 from dynapipe_hpc.cli.verb import HelpFormatter, epilog
 from dynapipe_hpc.data.did_you_mean import did_you_mean
-from dynapipe_hpc.data.errors import InputError, RunError, printable
+from dynapipe_hpc.data.errors import InputError, RunError, print_error, printable
 from dynapipe_hpc.data.extras import optional_packages
-from dynapipe_hpc.job.print_error import print_error
 
 VERBS = (
     run_verbs.doctor,

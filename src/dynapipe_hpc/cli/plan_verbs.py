@@ -200,7 +200,7 @@ _PROFILE = option(
     ],
 )
 def plan(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.experiment.explain.show_plan import plan_lengths, show_plan
+    from dynapipe_hpc.experiment.show_plan import plan_lengths, show_plan
 
     one = (arguments.explain, arguments.iteration, arguments.show, arguments.svg, arguments.html)
     if (arguments.lengths is None) != (arguments.json is None):

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dynapipe_hpc.data.errors import InputError, RunError, escaped
+from dynapipe_hpc.data.errors import InputError, RunError, escaped, print_error
 from dynapipe_hpc.job.launch import read_started
-from dynapipe_hpc.job.print_error import print_error
 
 if TYPE_CHECKING:
     from dynapipe_hpc.job.ranks import Ranks

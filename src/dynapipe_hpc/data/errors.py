@@ -1,4 +1,6 @@
-"""The two kinds of error that are reported to users without a traceback."""
+"""The two kinds of error that are reported to users without a traceback, and how they are told."""
+
+import sys
 
 MAX_MESSAGE_CHARACTERS = 1600
 _MAX_VALUE = 120
@@ -42,3 +44,14 @@ def quoted(value: object) -> str:
         return "a number of hundreds of digits"  # Python refuses to write thousands of them
     shown = repr(value)
     return shown if len(shown) <= _MAX_VALUE else f"{shown[:_MAX_VALUE]}{_CUT}"
+
+
+def print_error(message: str) -> None:
+    """Prints an escaped message with the package's name on standard error, unbuffered."""
+    sys.stderr.write(f"dynapipe-hpc: {printable(message)}\n")
+    sys.stderr.flush()
+
+
+def warn(message: str) -> None:
+    """Prints a warning as `print_error` does: the job continues, but not as it should."""
+    print_error(f"warning: {message}")

@@ -24,7 +24,7 @@ from dynapipe_hpc.data.text.tokenizers import load_tokenizer
 from dynapipe_hpc.experiment.checks import check_torch
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config
-from dynapipe_hpc.experiment.preprocess.preprocess_job import preprocess_together
+from dynapipe_hpc.experiment.preprocess_job import preprocess_together
 from dynapipe_hpc.experiment.run.start import start_experiment
 from dynapipe_hpc.experiment.study.predict import divisions
 from dynapipe_hpc.experiment.study.propose import Wish, propose, whole_cluster

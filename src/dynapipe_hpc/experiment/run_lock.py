@@ -18,9 +18,8 @@ from uuid import uuid4
 from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass as validated
 
-from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.data.errors import InputError, RunError, print_error
 from dynapipe_hpc.data.input_file import read_input
-from dynapipe_hpc.job.print_error import print_error
 from dynapipe_hpc.job.process import ProcessIdentity
 from dynapipe_hpc.job.ranks import Alone, Ranks
 from dynapipe_hpc.job.slurm import read_slurm_job

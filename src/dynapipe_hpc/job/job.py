@@ -16,8 +16,7 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from dynapipe_hpc.data.errors import InputError, RunError, escaped
-from dynapipe_hpc.job.print_error import print_error
+from dynapipe_hpc.data.errors import InputError, RunError, escaped, print_error
 from dynapipe_hpc.job.ranks import JobOutcome, Recorder
 from dynapipe_hpc.job.world import MPI
 

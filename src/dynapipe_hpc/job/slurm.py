@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from signal import Signals
 
-from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.errors import RunError, print_error
 from dynapipe_hpc.job.launch import read_number
-from dynapipe_hpc.job.print_error import print_error
 from dynapipe_hpc.job.ranks import Ranks
 
 ANSWER_WITHIN_S = 60

@@ -23,7 +23,7 @@ from dynapipe_hpc.data.microbatch import (
     Recompute,
     Slice,
 )
-from dynapipe_hpc.plan.instruction_rows import COLUMNS, InstructionRows
+from dynapipe_hpc.plan.instruction import COLUMNS, InstructionRows
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, PassSpans, Prediction, RankPlan
 
 VERSION = 7

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.plan.instruction import BackwardWeight, Payload
-from dynapipe_hpc.plan.instruction_rows import InstructionRows
+from dynapipe_hpc.plan.instruction import BackwardWeight, InstructionRows, Payload
 
 _STORED = np.dtype("<f8")
 

@@ -13,7 +13,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.instruction_rows import InstructionRows
+from dynapipe_hpc.plan.instruction import InstructionRows
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, PassSpans, Prediction, RankPlan
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.choose.choice import Choice

@@ -6,7 +6,7 @@ import pytest
 from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
-from dynapipe_hpc.experiment.explain.show_plan import explain_gain
+from dynapipe_hpc.experiment.show_plan import explain_gain
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice
 from dynapipe_hpc.planner.schedule.adaptive import adaptive

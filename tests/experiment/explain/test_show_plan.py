@@ -6,7 +6,7 @@ from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.explain.show_plan import show_plan
+from dynapipe_hpc.experiment.show_plan import show_plan
 from dynapipe_hpc.planner.baselines.config import NaivePaddingConfig
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.cost.config import ProfiledConfig

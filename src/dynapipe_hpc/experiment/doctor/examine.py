@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 
 import numpy as np
 
-from dynapipe_hpc.data.errors import InputError, escaped
+from dynapipe_hpc.data.errors import InputError, escaped, print_error
 from dynapipe_hpc.experiment.checks import RUN_CHECKS, cost_warnings, describe_halves
 from dynapipe_hpc.experiment.doctor.check_machine import (
     check_access,
@@ -26,7 +26,6 @@ from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level, lines, 
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.reference_pass import describe_reference
 from dynapipe_hpc.experiment.run_lock import writer_of
-from dynapipe_hpc.job.print_error import print_error
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.memory import activation_bytes, misfit_error
 from dynapipe_hpc.planner.batch.row_length import padded

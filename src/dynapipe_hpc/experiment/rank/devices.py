@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, warn
 from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.cuda_clock import CudaClock
 from dynapipe_hpc.experiment.checks import configured, cost_warnings
@@ -18,7 +18,6 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.launch import device_index
 from dynapipe_hpc.job.machine import machine_facts, usable_bytes
-from dynapipe_hpc.job.print_error import warn
 from dynapipe_hpc.job.world import STARTED
 from dynapipe_hpc.models.attention import kernels_of, packed_obstacle
 from dynapipe_hpc.models.family import StageOfFamily, family_of

@@ -7,10 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from statistics import median
 
-from dynapipe_hpc.data.errors import RunError, escaped
+from dynapipe_hpc.data.errors import RunError, escaped, warn
 from dynapipe_hpc.experiment.watch.rank_status import Phase, Position
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.print_error import warn
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder, Description, Facts
 from dynapipe_hpc.training.checkpoint.parts import StatePart, TrainingState, write_parts

@@ -21,13 +21,12 @@ from typing import (
 
 import numpy as np
 
-from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.errors import InputError, print_error, quoted, warn
 from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.print_error import print_error, warn
 from dynapipe_hpc.plan.rank_plan import RankPlan, peak_bytes, stored_peak_bytes
 from dynapipe_hpc.report.records import IterationNumbers, Over
 

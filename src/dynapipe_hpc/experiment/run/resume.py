@@ -7,12 +7,11 @@ import numpy as np
 
 from dynapipe_hpc.data.dataset.joined_datasets import Dataset
 from dynapipe_hpc.data.dataset.long_samples import are_long
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, print_error
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.print_error import print_error
 from dynapipe_hpc.training.checkpoint.folder import (
     CheckpointFolder,
     DamagedError,

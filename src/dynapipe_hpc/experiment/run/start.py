@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from dynapipe_hpc.data.errors import warn
 from dynapipe_hpc.experiment.checks import check_run, check_size, check_torch
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import crowded_hosts, shortage
-from dynapipe_hpc.job.print_error import warn
 from dynapipe_hpc.job.world import STARTED
 
 

@@ -11,9 +11,8 @@ from queue import Full, Queue
 from typing import NamedTuple
 from uuid import uuid4
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, warn
 from dynapipe_hpc.data.input_file import read_text
-from dynapipe_hpc.job.print_error import warn
 from dynapipe_hpc.report.config import ReportConfig
 from dynapipe_hpc.report.run_folder import write_atomically
 

@@ -1,1 +1,0 @@
-"""In: an experiment or a file. Out: a description in text; nothing runs."""

@@ -1,1 +1,0 @@
-"""In: a job and text. Out: a dataset."""
