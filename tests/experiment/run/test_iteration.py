@@ -14,11 +14,11 @@ from dynapipe_hpc.experiment.run.iteration import (
     NAME,
     ExecutedIteration,
     IterationResult,
+    PlanningFacts,
     TakenPlan,
     Traces,
     all_reduce_fields,
 )
-from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip
 from dynapipe_hpc.report.records import Over

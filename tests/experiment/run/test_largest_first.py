@@ -21,7 +21,7 @@ from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
-from dynapipe_hpc.experiment.run.plan_ahead import QuietPeriod
+from dynapipe_hpc.experiment.run.iteration import QuietPeriod
 from dynapipe_hpc.experiment.run.plans import Plans
 from dynapipe_hpc.experiment.run.rank import Rank, run_largest_first, runs_largest_first
 from dynapipe_hpc.job.job import Job

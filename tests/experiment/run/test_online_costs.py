@@ -15,9 +15,13 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout, PaddedRows, Recompute
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, TakenPlan
-from dynapipe_hpc.experiment.run.online_costs import OnlineCosts, SlowRanks, measured_passes
-from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts, StoppedError
+from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, PlanningFacts, TakenPlan
+from dynapipe_hpc.experiment.run.online_costs import (
+    OnlineCosts,
+    SlowRanks,
+    StoppedError,
+    measured_passes,
+)
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import (
     BackwardInput,

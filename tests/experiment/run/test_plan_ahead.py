@@ -2,8 +2,10 @@
 
 import platform
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
 from queue import Queue
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.examples.baselines import budget
@@ -11,56 +13,76 @@ from tests.examples.equal_shares import rows_only
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import linear_cost
 from tests.examples.local_plan_store import LocalPlanStore
+from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead, PlanningFacts
+from dynapipe_hpc.experiment.run.iteration import PlanningFacts, QuietPeriod
+from dynapipe_hpc.experiment.run.plans import Plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import decode
-from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=1_000_000)
 CHOOSER = Baseline(budget(256), [RULES["1f1b"]], linear_cost(), CLUSTER)
 PLANNER = Planner(CHOOSER, linear_cost(), CLUSTER, 8, rows_only(CLUSTER))
 
+Batch = Callable[[int], list[Sample]]
 
-Made = tuple[Sequence[RankPlan], PlanningFacts]
+
+def batch(_: int) -> list[Sample]:
+    return samples_of([10, 20, 30])
 
 
-def make_plans(iteration: int) -> Made:
-    return PLANNER.make_plans(iteration, samples_of([10, 20, 30])), PlanningFacts(
-        trip=LongestTrip(Sample(0, 9, 1), 7.0, 0.0)
+def planning(
+    store: LocalPlanStore, n_iterations: int, batch: Batch = batch, cluster: Cluster = CLUSTER
+) -> Plans:
+    """The plans of rank 0, which plans all iterations."""
+    config = tiny_experiment().model_copy(update={"cluster": cluster})
+    sampler = SimpleNamespace(iteration=batch)
+    return Plans(
+        cast(Any, SimpleNamespace(rank=0, size=cluster.n_ranks)),
+        cast(Any, SimpleNamespace(config=config, sampler=sampler, planner=PLANNER)),
+        range(n_iterations),
+        cast(Any, None),
+        store=store,
+        quiet_period=QuietPeriod(),
     )
 
 
+class OneRankPlans(LocalPlanStore):
+    """A store whose first rank plans all iterations."""
+
+    def planner_of(self, _: int) -> int:
+        return 0
+
+
 def test_every_rank_gets_every_plan_and_planning_time_is_known() -> None:
-    store = LocalPlanStore(capacity=2, plan_bytes=100_000, n_ranks=2)
-    with PlanAhead(make_plans, store, range(5), range(CLUSTER.n_ranks)) as planning:
+    store = OneRankPlans(capacity=2, plan_bytes=100_000, n_ranks=2)
+    with planning(store, 5) as plans:
         taken = [
             decode(store.take(k, rank, timeout_s=10))
             for k in range(5)
             for rank in range(CLUSTER.n_ranks)
         ]
     assert [(p.iteration, p.rank) for p in taken] == [(k, r) for k in range(5) for r in range(2)]
-    assert all(planning.take_facts(k).cpu_ms > 0 for k in range(5))
-    assert planning.take_facts(5) == PlanningFacts()  # of another rank
+    assert all(plans.take_facts(k).cpu_ms > 0 for k in range(5))
+    assert plans.take_facts(5) == PlanningFacts()  # of another rank
 
 
 def test_a_plan_is_made_once_for_all_the_shards_that_execute_it() -> None:
     made = []
 
-    def count(iteration: int) -> Made:
+    def count(iteration: int) -> list[Sample]:
         made.append(iteration)
-        return make_plans(iteration)
+        return batch(iteration)
 
     cluster = CLUSTER.model_copy(update={"n_shards": 3})
     ranks = range(cluster.n_ranks)
-    store = LocalPlanStore(capacity=2, plan_bytes=100_000, n_ranks=cluster.n_ranks)
-    with PlanAhead(count, store, range(2), [cluster.plan_of(rank) for rank in ranks]):
+    store = OneRankPlans(capacity=2, plan_bytes=100_000, n_ranks=cluster.n_ranks)
+    with planning(store, 2, count, cluster):
         taken = [[store.take(k, rank, timeout_s=10) for rank in ranks] for k in range(2)]
     assert made == [0, 1]
     for plans in taken:
@@ -69,38 +91,33 @@ def test_a_plan_is_made_once_for_all_the_shards_that_execute_it() -> None:
 
 
 def test_a_failure_arrives_in_place_of_the_plan() -> None:
-    def fail(iteration: int) -> Made:
+    def fail(iteration: int) -> list[Sample]:
         if iteration == 1:
             raise ValueError("sample 7 is too long")
-        return make_plans(iteration)
+        return batch(iteration)
 
-    store = LocalPlanStore(capacity=4, plan_bytes=100_000, n_ranks=2)
-    with PlanAhead(fail, store, range(3), range(CLUSTER.n_ranks)):
+    store = OneRankPlans(capacity=4, plan_bytes=100_000, n_ranks=2)
+    with planning(store, 3, fail):
         store.take(0, 0, timeout_s=10)
         with pytest.raises(PlannerFailedError, match=f"on {platform.node()}: sample 7 is too"):
             store.take(1, 0, timeout_s=10)
 
 
 def test_leaving_early_stops_a_planner_that_waits_for_room() -> None:
-    with PlanAhead(
-        make_plans,
-        LocalPlanStore(capacity=1, plan_bytes=100_000, n_ranks=2),
-        range(100),
-        range(CLUSTER.n_ranks),
-    ):
+    with planning(OneRankPlans(capacity=1, plan_bytes=100_000, n_ranks=2), 100):
         pass
     assert not [thread for thread in threading.enumerate() if thread.name == "planner"]
 
 
 def test_a_plan_that_the_store_refuses_reaches_every_rank_as_a_failure() -> None:
-    store = LocalPlanStore(capacity=2, plan_bytes=100, n_ranks=2)
-    with PlanAhead(make_plans, store, range(3), range(CLUSTER.n_ranks)):
+    store = OneRankPlans(capacity=2, plan_bytes=100, n_ranks=2)
+    with planning(store, 3):
         for rank in range(CLUSTER.n_ranks):
             with pytest.raises(PlannerFailedError, match=r"store\.plan_bytes"):
                 store.take(0, rank, timeout_s=10)
 
 
-class BreakingStore(LocalPlanStore):
+class BreakingStore(OneRankPlans):
     """Serves one rank of an iteration and not the other."""
 
     def put(self, iteration: int, rank: int, plan: bytes, timeout_s: float) -> None:
@@ -115,7 +132,7 @@ def test_a_failure_after_a_rank_was_served_ends_the_thread_as_an_uncaught_error(
     uncaught: Queue[threading.ExceptHookArgs] = Queue()
     monkeypatch.setattr(threading, "excepthook", uncaught.put)
     store = BreakingStore(capacity=2, plan_bytes=100_000, n_ranks=2)
-    with PlanAhead(make_plans, store, range(3), range(CLUSTER.n_ranks)):
+    with planning(store, 3):
         error = uncaught.get(timeout=10).exc_value
     assert isinstance(error, ConnectionError)
     assert store.plans_ahead(0) + store.plans_ahead(1) == 1

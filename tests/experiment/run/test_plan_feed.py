@@ -11,7 +11,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.run.plan_ahead import QuietPeriod
+from dynapipe_hpc.experiment.run.iteration import QuietPeriod
 from dynapipe_hpc.experiment.run.plans import Plans
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.codec import encode_plans

@@ -7,13 +7,14 @@ from typing import Any, cast
 
 import pytest
 from tests.examples.example_numbers import iteration_result
+from tests.examples.example_runs import example_plans
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.run import plan_ahead as module
+from dynapipe_hpc.experiment.run import iteration as module
 from dynapipe_hpc.experiment.run import rank as module_of_rank
-from dynapipe_hpc.experiment.run.plan_ahead import QuietPeriod
+from dynapipe_hpc.experiment.run.iteration import QuietPeriod
 from dynapipe_hpc.experiment.run.plans import Plans
 from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.experiment.run.run_log import RunLog
@@ -30,7 +31,7 @@ def has_ended(thread: Thread, within_s: float) -> bool:
 @pytest.fixture
 def long(monkeypatch: pytest.MonkeyPatch) -> QuietPeriod:
     """A quiet period that has begun, and does not end by itself."""
-    monkeypatch.setattr(module, "_MAX_S", 30.0)
+    monkeypatch.setattr(module, "_MAX_QUIET_S", 30.0)
     quiet_period = QuietPeriod()
     quiet_period.begin()
     return quiet_period
@@ -90,9 +91,9 @@ def plans_of(experiment: Experiment, quiet_period: QuietPeriod) -> Plans:
 def test_no_plan_is_begun_in_a_quiet_period(long: QuietPeriod) -> None:
     planned: list[str] = []
 
-    def write(iteration: int, _: object) -> list[object]:
+    def write(iteration: int, _: object) -> object:
         planned.append(f"written {iteration}")
-        return []
+        return example_plans(iteration)
 
     planner = SimpleNamespace(
         choose=lambda samples: planned.append(f"chosen for {samples}"),
@@ -101,7 +102,7 @@ def test_no_plan_is_begun_in_a_quiet_period(long: QuietPeriod) -> None:
     )
     experiment = SimpleNamespace(config=tiny_experiment(), sampler=Samples(), planner=planner)
     plans = plans_of(cast(Any, experiment), long)
-    making = Thread(target=plans._make, args=[7], daemon=True)
+    making = Thread(target=plans._plan, args=[7], daemon=True)
     making.start()
     assert not has_ended(making, 0.05)
     assert planned == []

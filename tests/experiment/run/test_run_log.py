@@ -15,8 +15,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.run.iteration import RankTrace
-from dynapipe_hpc.experiment.run.plan_ahead import QuietPeriod
+from dynapipe_hpc.experiment.run.iteration import QuietPeriod, RankTrace
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.plan.codec import encode_plans

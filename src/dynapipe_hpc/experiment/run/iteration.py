@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,15 +26,44 @@ from dynapipe_hpc.data.errors import InputError, print_error, quoted, warn
 from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.trace import IterationTrace
-from dynapipe_hpc.experiment.run.plan_ahead import PlanningFacts
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.rank_plan import RankPlan, peak_bytes, stored_peak_bytes
+from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip
 from dynapipe_hpc.report.records import IterationNumbers, Over
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Numbers = TypeVar("Numbers", bound="DataclassInstance")
+
+
+_MAX_QUIET_S = 0.05
+
+
+class QuietPeriod:
+    """Time from the last instruction of an iteration to the first of the next.
+
+    Ranks compare plans and add up numbers then, and each waits for the slowest. A plan that is
+    taken makes room for another, so that planning would begin just then, on every rank, and take
+    the core and the interpreter lock. Threads whose work can wait call `wait` before they begin it.
+    """
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._over.set()
+
+    def begin(self) -> None:
+        self._over.clear()
+
+    def end(self) -> None:
+        self._over.set()
+
+    def wait(self) -> None:
+        """Waits for the end of a quiet period, at most 50 ms.
+
+        One that is longer has an evaluation or a checkpoint in it, and threads may as well work.
+        """
+        self._over.wait(_MAX_QUIET_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +75,17 @@ class TakenPlan:
     samples: Sequence[Sample]
     waited_ms: float
     plans_ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningFacts:
+    """CPU time of planning an iteration, and the trip of its longest sample.
+
+    Another rank than the one that has planned it knows neither.
+    """
+
+    cpu_ms: float = 0.0
+    trip: LongestTrip | None = None
 
 
 RankTrace = tuple[bytes, IterationTrace]

@@ -10,7 +10,6 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.iteration import ExecutedIteration
-from dynapipe_hpc.experiment.run.plan_ahead import StoppedError
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import (
     Backward,
@@ -34,6 +33,10 @@ USUAL = 0.98
 """Share of the usual time that is left after another iteration: the last fifty count."""
 MIN_SEEN = 10
 """Number of iterations after which it is known what is usual."""
+
+
+class StoppedError(Exception):
+    """Planning is no longer needed."""
 
 
 class SlowRanks:

@@ -11,7 +11,7 @@ from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.explain_run import recorder_of
-from dynapipe_hpc.experiment.run.plan_ahead import QuietPeriod
+from dynapipe_hpc.experiment.run.iteration import QuietPeriod
 from dynapipe_hpc.experiment.run.resume import (
     facts_of_run,
     facts_of_start,

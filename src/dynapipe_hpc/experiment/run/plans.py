@@ -1,25 +1,34 @@
 """The plans of a run on a rank: made ahead, taken from the store, and the next prepared early."""
 
+import platform
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Self
+from typing import Self, TypeVar
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, TakenPlan
-from dynapipe_hpc.experiment.run.online_costs import OnlineCosts
-from dynapipe_hpc.experiment.run.plan_ahead import PlanAhead, PlanningFacts, QuietPeriod
+from dynapipe_hpc.experiment.run.iteration import (
+    ExecutedIteration,
+    PlanningFacts,
+    QuietPeriod,
+    TakenPlan,
+)
+from dynapipe_hpc.experiment.run.online_costs import OnlineCosts, StoppedError
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.plan.codec import decode
+from dynapipe_hpc.plan.codec import decode, encode_plans
 from dynapipe_hpc.plan.instruction import Load
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.mpi import MpiPlanStore
-from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore
+from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore, PlanStoreTimeoutError
 from dynapipe_hpc.training.token_loader import TokenLoader
+
+T = TypeVar("T")
+_POLL_S = 0.5
 
 
 class Plans:
@@ -27,6 +36,13 @@ class Plans:
 
     While the device is still busy with one iteration, the host prepares the next: it takes the plan
     if that is ready, and reads tokens. So the device does not wait for any of it.
+
+    The thread makes and encodes a plan once, and stores it for each of the ranks that execute it.
+    Only the store's capacity limits it: it blocks in `put` while the store is full. An iteration
+    that cannot be planned, or whose plans the store refuses, ends the planning: all ranks get the
+    reason in place of a plan. Once some ranks have received their plan, this is impossible, as they
+    would wait for the others while executing it; such an error leaves the thread uncaught, and
+    `open_job` ends the job.
     """
 
     def __init__(
@@ -51,22 +67,23 @@ class Plans:
         self._costs: OnlineCosts | None = None
         if config.planner.cost.online:
             self._costs = OnlineCosts(experiment, iterations.start, known_costs)
-        share = [k for k in iterations if store.planner_of(k) == job.rank]
-        plan_of_rank = [config.cluster.plan_of(rank) for rank in range(job.size)]
-        self._planning = PlanAhead(self._make, store, share, plan_of_rank)
-        self.take_facts = self._planning.take_facts
+        self._plan_of_rank = [config.cluster.plan_of(rank) for rank in range(job.size)]
+        self._facts: dict[int, PlanningFacts] = {}
         self._ahead: deque[Future[TakenPlan]] = deque()
         self._served: TakenPlan | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._plan_share, name="planner", daemon=True)
 
     def __enter__(self) -> Self:
-        self._planning.__enter__()
+        self._thread.start()
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         # The thread waits for costs, and writes into the store.
         if self._costs:
             self._costs.close()
-        self._planning.__exit__()
+        self._stopped.set()
+        self._thread.join()
         # Collective: after an error of one rank, others may never reach it.
         if error is None or issubclass(error, SystemExit):
             self._store.close()
@@ -132,15 +149,57 @@ class Plans:
         """State of the costs that iterations are planned by, for a checkpoint."""
         return self._costs.state if self._costs else ()
 
-    def _make(self, iteration: int) -> tuple[Sequence[RankPlan], PlanningFacts]:
+    def take_facts(self, iteration: int) -> PlanningFacts:
+        """Facts of planning an iteration, which is being executed; empty if another rank did.
+
+        The thread writes them before it stores the first plan, so they are complete by now.
+        """
+        return self._facts.pop(iteration, PlanningFacts())
+
+    def _plan_share(self) -> None:
+        with suppress(StoppedError):
+            for iteration in self.iterations:
+                if self._store.planner_of(iteration) == self._rank:
+                    self._plan_for_all(iteration)
+
+    def _plan_for_all(self, iteration: int) -> None:
+        ranks = range(len(self._plan_of_rank))
+        try:
+            plans = self._plan(iteration)
+            # The largest first: if the store refuses any plan, it is this one.
+            first, *others = sorted(ranks, key=lambda rank: -len(plans[rank]))
+            self._retry_until_room(self._store.put, iteration, first, plans[first])
+        except StoppedError:
+            raise
+        except Exception as error:  # executors must not wait for the plan, whatever the error
+            reason = f"{type(error).__name__} on {platform.node()}: {error}"
+            for rank in ranks:
+                self._retry_until_room(self._store.fail, iteration, rank, reason)
+            raise StoppedError from error
+        for rank in others:
+            self._retry_until_room(self._store.put, iteration, rank, plans[rank])
+
+    def _plan(self, iteration: int) -> list[bytes]:
+        """Encoded plans of an iteration, by rank of the job."""
+        started_s = time.thread_time()
         planner = self._experiment.planner
         if self._costs:
             planner = self._costs.planner(iteration)  # waits for earlier iterations
         self.quiet_period.wait()
         samples = self._experiment.sampler.iteration(iteration)
         choice = planner.choose(samples)
-        facts = PlanningFacts(trip=planner.longest_trip(choice, samples))
-        return planner.write(iteration, choice), facts
+        trip = planner.longest_trip(choice, samples)
+        plans = encode_plans(planner.write(iteration, choice))
+        self._facts[iteration] = PlanningFacts(1e3 * (time.thread_time() - started_s), trip)
+        return [plans[plan] for plan in self._plan_of_rank]
+
+    def _retry_until_room(
+        self, store: Callable[[int, int, T, float], None], iteration: int, rank: int, what: T
+    ) -> None:
+        while not self._stopped.is_set():
+            with suppress(PlanStoreTimeoutError):
+                return store(iteration, rank, what, _POLL_S)
+        raise StoppedError
 
     def _put_ahead(self, iteration: int, n_ready: int | None) -> bool:
         """Takes a plan before it is due, or the error in its place; whether it is a plan."""

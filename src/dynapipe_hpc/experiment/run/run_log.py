@@ -15,8 +15,7 @@ from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config, to_toml
-from dynapipe_hpc.experiment.run.iteration import RankTrace
-from dynapipe_hpc.experiment.run.plan_ahead import QuietPeriod
+from dynapipe_hpc.experiment.run.iteration import QuietPeriod, RankTrace
 from dynapipe_hpc.experiment.run.resume import n_repeatable
 from dynapipe_hpc.experiment.run.trackers import open_trackers
 from dynapipe_hpc.experiment.run_lock import RunLock
