@@ -87,14 +87,6 @@ def be_utf_16(path: Path) -> None:
     path.write_bytes(GOOD.decode().encode("utf-16"))
 
 
-def be_one_array(path: Path) -> None:
-    path.write_bytes(b"[\n" + GOOD.strip() + b",\n" + GOOD.strip() + b"\n]\n")
-
-
-def be_an_indented_array(path: Path) -> None:
-    path.write_bytes(b"\n  [\n" + GOOD.strip() + b"\n]\n")
-
-
 def be_an_indented_object(path: Path) -> None:
     path.write_bytes(b'{\n  "inputs": "a",\n  "targets": "b"\n}\n')
 
@@ -131,8 +123,6 @@ def be_the_disk(path: Path) -> None:
         (have_a_mark_in_between, "in.jsonl:2: not JSON"),
         (be_blank, "in.jsonl: no sample to write"),
         (be_utf_16, "in.jsonl:1: the file is UTF-16"),
-        (be_one_array, r"in.jsonl:1: the file begins a JSON array; .*: jq -c '\.\[\]' FILE.json"),
-        (be_an_indented_array, r"in.jsonl:2: the file begins a JSON array"),
         (
             be_an_indented_object,
             r"in.jsonl:1: the file begins a JSON object on several",

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @verb(
     "tokenize text into a dataset; alone, or with mpiexec or srun",
-    "Tokenizes records (JSON lines, plain or compressed; Parquet or Arrow tables; - for standard "
-    "input): pairs of an input and a target, Alpaca's instructions, conversations, preference "
-    "pairs or plain text; data/README.md describes them. With mpiexec or srun, the ranks share the "
-    "work, and the same command, started again, continues where it stopped.",
+    "Tokenizes records (JSON lines or arrays, plain or compressed; Parquet or Arrow tables; - for "
+    "standard input): pairs of an input and a target, Alpaca's instructions, conversations, "
+    "preference pairs or plain text; data/README.md describes them. With mpiexec or srun, the "
+    "ranks share the work, and the same command, started again, continues where it stopped.",
     option("sources IN", "files of records, or - for standard input", nargs="+"),
     option("output OUT.h5", "the dataset"),
     option(

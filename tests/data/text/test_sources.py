@@ -97,6 +97,10 @@ KINDS: dict[str, Callable[[Sequence[Record]], bytes]] = {
     "with a byte-order mark, packed": lambda records: gzip.compress(
         b"\xef\xbb\xbf\n" + as_text(records)
     ),
+    "array": lambda records: json.dumps(records).encode(),
+    "array, indented, packed": lambda records: gzip.compress(
+        b"\xef\xbb\xbf\r\n" + json.dumps(records, indent=4, ensure_ascii=False).encode()
+    ),
     "parquet": as_parquet,
     "arrow file": lambda records: as_arrow(records, "new_file"),
     "arrow stream": lambda records: as_arrow(records, "new_stream"),
@@ -120,6 +124,26 @@ def test_a_source_of_any_kind_gives_the_same_dataset(tmp_path: Path, kind: str) 
     expected = hash_of(tmp_path / "plain.h5", written(tmp_path, PAIRS))
     assert hash_of(tmp_path / "x.h5", source) == expected
     assert format_of_sources([source], PAIR_FIELDS) is RecordFormat.PAIRS
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b'[{"text": "a"}, {"text": "b"]', "x.json:2: not JSON, or neither"),
+        (b'[{"text": "a"} {"text": "b"}]', "x.json:1: not JSON, or neither"),
+        (b'[{"text": "a"}', "x.json:1: not JSON, or neither"),
+        (b'[{"text": "a"}]\n[{"text": "b"}]', "x.json:2: text comes after the JSON array"),
+        (b'[{"text": "\xff"}]', "x.json:1: not UTF-8"),
+        (b'[{"text": "a"}, "b"]', "x.json:2: not a JSON object but a string"),
+        (b"[" + 100_000 * b"[", "x.json:1: not JSON, or neither"),
+        (b"[]", "x.json: no sample to write"),
+    ],
+)
+def test_what_is_wrong_in_an_array_is_named(tmp_path: Path, text: bytes, words: str) -> None:
+    (tmp_path / "x.json").write_bytes(text)
+    recipe = Recipe(ByteTokenizer(), RecordFormat.TEXT)
+    with pytest.raises(InputError, match=words):
+        preprocess([tmp_path / "x.json"], tmp_path / "x.h5", recipe, ONE)
 
 
 @pytest.mark.parametrize("name", ["train.parquet", "train.jsonl", "train.csv"])
@@ -210,8 +234,9 @@ def test_sources_of_several_formats_are_refused(tmp_path: Path) -> None:
         hash_of(tmp_path / "x.h5", *sources)
 
 
-def test_ranks_read_compressed_text_as_one_part(tmp_path: Path) -> None:
-    (tmp_path / "a.gz").write_bytes(gzip.compress(b"x") + b"\0" * (2 * MIN_PART_BYTES))
+@pytest.mark.parametrize("start", [gzip.compress(b"x"), b"\n["])
+def test_ranks_read_what_has_no_lines_as_one_part(tmp_path: Path, start: bytes) -> None:
+    (tmp_path / "a.gz").write_bytes(start + b"\0" * (2 * MIN_PART_BYTES))
     shards = lay_out_shards([tmp_path / "a.gz"], Recipe(ByteTokenizer()), skip_bad=False)
     assert [(shard.part.start, shard.part.end) for shard in shards] == [(0, None)]
     with pytest.raises(InputError, match="standard input: ranks cannot share it; run dynapipe-hpc"):

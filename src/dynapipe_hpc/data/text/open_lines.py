@@ -1,7 +1,9 @@
-"""Lines of any source or a part of it: text, also compressed, standard input, rows of tables."""
+"""Lines of any source or a part of it: text, also compressed, arrays, tables, standard input."""
 
+import codecs
 import io
 import json
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +31,8 @@ _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _TABLES = (_PARQUET, _ARROW_FILE, _ARROW_STREAM)
 _GZIP_BITS = 31
 """Window bits by which zlib reads the format of gzip."""
-_PEEKED = 8
+_PEEKED = 1 << 10
+_FILLED = re.compile(r"\S|$")
 _PACKED_BYTES = 1 << 14
 _ROWS_AT_A_TIME = 256
 """A row takes much more memory as Python's objects than in a table."""
@@ -50,12 +53,13 @@ def open_lines(path: Path) -> Iterator["LineFile"]:
 
 
 def can_be_cut(path: Path) -> bool:
-    """Whether a regular file is plain text, of which several processes can each read a part.
+    """Whether a regular file is lines of text, of which several processes can each read a part.
 
     Raises `OSError`: The file cannot be read.
     """
     with path.open("rb") as file:
-        return not file.read(_PEEKED).startswith((_GZIP, *_ZSTD, *_TABLES))
+        start = file.read(_PEEKED)
+    return not start.startswith((_GZIP, *_ZSTD, *_TABLES)) and not _begins_array(start)
 
 
 def first_line(path: Path) -> bytes:
@@ -71,20 +75,64 @@ def first_line(path: Path) -> bytes:
 
 
 def _lines_of(path: Path, file: Any) -> Iterator["LineFile"]:
-    start = file.peek(_PEEKED)[:_PEEKED]
+    start = file.peek(_PEEKED)
     if start.startswith(_GZIP):
         new_frame = partial(zlib.decompressobj, _GZIP_BITS)
-        yield io.BufferedReader(_Frames(path, file, new_frame, zlib.error))
+        yield _text(path, io.BufferedReader(_Frames(path, file, new_frame, zlib.error)))
     elif start.startswith(_ZSTD):
         with optional_packages():
             import zstandard
         unpacker = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
         frames = _Frames(path, file, unpacker.decompressobj, zstandard.ZstdError)
-        yield io.BufferedReader(frames)
+        yield _text(path, io.BufferedReader(frames))
     elif start.startswith(_TABLES):
-        yield _Rows(_rows(path, file, start))
+        rows = map(_without_padding, _rows(path, file, start))
+        yield _Records(json.dumps(row, default=_no_text) for row in rows)
     else:
-        yield file
+        yield _text(path, file)
+
+
+def _text(path: Path, file: Any) -> "LineFile":
+    """The lines of a text, or the elements of an array."""
+    return _Records(_elements(path, file)) if _begins_array(file.peek(_PEEKED)) else file
+
+
+def _begins_array(start: bytes) -> bool:
+    return start.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"[")
+
+
+def _elements(path: Path, file: BinaryIO) -> Iterator[str]:
+    """Elements of a JSON array as they are written, without the array in memory."""
+    text, decode = codecs.getreader("utf-8-sig")(file), json.JSONDecoder().raw_decode
+    number = 1
+    try:
+        part = text.read(BLOCK_BYTES)
+        at = part.index("[") + 1
+        while not part.startswith("]", at := _next_filled(part, at)):
+            try:
+                end = decode(part, at)[1]
+            except (ValueError, RecursionError):
+                end = len(part)  # of an element that is not read to its end yet, or is no JSON
+            behind = _next_filled(part, end)
+            if part.startswith((",", "]"), behind):
+                yield part[at:end]
+                number += 1
+                at = behind + part.startswith(",", behind)
+            elif (n := len(part) - at) <= MAX_LINE_BYTES and (
+                more := text.read(max(BLOCK_BYTES, n))
+            ):
+                part, at = part[at:] + more, 0
+            else:
+                raise InputError(f"{path}:{number}: not JSON, or neither , nor ] comes after it")
+        if (part[at + 1 :] + text.read(BLOCK_BYTES)).strip():
+            raise InputError(f"{path}:{number}: text comes after the JSON array; remove it")
+    except UnicodeDecodeError:
+        raise InputError(f"{path}:{number}: not UTF-8; write the file as UTF-8") from None
+
+
+def _next_filled(text: str, start: int) -> int:
+    found = _FILLED.search(text, start)
+    return found.start() if found else len(text)
 
 
 class _Frames(io.RawIOBase):
@@ -129,19 +177,17 @@ class _Frames(io.RawIOBase):
         return InputError(f"{self._path}: cannot be unpacked: {reason}")
 
 
-class _Rows:
-    """Rows as lines of JSON."""
+class _Records:
+    """Records of a file without lines, as lines of JSON."""
 
-    def __init__(self, rows: Iterator[dict[str, Any]]) -> None:
-        self._rows = rows
+    def __init__(self, records: Iterator[str]) -> None:
+        self._records = records
 
     def readline(self, limit: int = -1, /) -> bytes:
-        """The next row, whatever the limit: it is in memory anyway."""
+        """The next record, whatever the limit: it is in memory anyway."""
         del limit
-        row = next(self._rows, None)
-        if row is None:
-            return b""
-        return json.dumps(_without_padding(row), default=_no_text).encode() + b"\n"
+        record = next(self._records, None)
+        return b"" if record is None else record.encode() + b"\n"
 
 
 def _no_text(value: object) -> dict[str, str]:
@@ -185,7 +231,7 @@ def _without_nulls(value: Any) -> Any:
             return value
 
 
-LineFile = io.BufferedReader | _Rows
+LineFile = io.BufferedReader | _Records
 """Lines as bytes, each with its end but perhaps the last."""
 
 

@@ -173,11 +173,6 @@ _SIGNATURES = {
     b"\xff\xfe": "is UTF-16 by its byte-order mark; write it as UTF-8 without one",
     b"\xfe\xff": "is UTF-16 by its byte-order mark; write it as UTF-8 without one",
 }
-_JSON = {
-    b"[": f"begins a JSON array; {_TEXT}: jq -c '.[]' FILE.json > FILE.jsonl",
-    b"{": f"begins a JSON object on several lines; {_TEXT}: jq -c . FILE.json > FILE.jsonl",
-}
-"""Files of JSON by their first line, or its start."""
 _NAMES = {
     RecordFormat.PAIRS: "inputs and targets",
     RecordFormat.ALPACA: "Alpaca's fields ('instruction', 'output')",
@@ -198,8 +193,11 @@ def check_first_line(path: Path, line: bytes, expected: RecordFormat, fields: Pa
         if line.startswith(signature):
             raise FormatError(f"the file {what}")
     text = line.strip()
-    if text.startswith(b"[") or text == b"{":
-        raise FormatError(f"the file {_JSON[text[:1]]}")
+    if text == b"{":
+        raise FormatError(
+            f"the file begins a JSON object on several lines; {_TEXT}: jq -c . FILE.json > "
+            "FILE.jsonl"
+        )
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
