@@ -280,12 +280,8 @@ def _check_for_files_only(arguments: argparse.Namespace) -> None:
         256,
         default=8192,
     ),
-    switch("--chat", "make conversations (lists of messages) instead", group="kinds"),
-    switch(
-        "--preferences",
-        "make conversations with a right and a wrong last answer instead",
-        group="kinds",
-    ),
+    switch("--chat", "make conversations (lists of messages) instead"),
+    switch("--preferences", "make conversations with a right and a wrong last answer instead"),
     option("--model FOLDER", "also write a small model with random weights, to tune on it"),
     switch("--force", "replace OUT.jsonl if it is a demo corpus"),
     examples=[
@@ -296,6 +292,8 @@ def _check_for_files_only(arguments: argparse.Namespace) -> None:
 def demo_corpus(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.data.demo import corpus
 
+    if arguments.chat and arguments.preferences:
+        raise InputError("--chat and --preferences are two kinds of samples; leave one out")
     if arguments.model:
         from dynapipe_hpc.job.starter_files import home_of_starter_files
         from dynapipe_hpc.training.huggingface.demo_model import write_demo_model

@@ -49,16 +49,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with optional_packages():
             return int(parsed.run(parsed))
     except InputError as error:
-        return _explain(str(error), 2)
+        code, message = 2, str(error)
     except RunError as error:
-        return _explain(str(error), 1)
+        code, message = 1, str(error)
     except KeyboardInterrupt:
-        return _explain("interrupted", 130)
+        code, message = 130, "interrupted"
     except BrokenPipeError:
         # The reader of our output has closed it (`| head`), but Python still flushes stdout at
         # exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    print_error(message)
+    return code
 
 
 class _Parser(argparse.ArgumentParser):
@@ -80,11 +82,6 @@ class _Parser(argparse.ArgumentParser):
             known = [each.strip("'") for each in choice[2].split(", ")]
             message += did_you_mean(choice[1], known)
         super().error(printable(message))
-
-
-def _explain(message: str, exit_code: int) -> int:
-    print_error(message)
-    return exit_code
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -55,14 +55,12 @@ def _folder(name: str) -> Path:
     option("model MODEL", "Hugging Face model"),
     option("sources CHATS", "files of text, as for preprocess; or one dataset", nargs="+"),
     output("FOLDER", "folder of all that is made", required=True),
-    option(
+    number(
         "--lora RANK",
         "train adapters of this rank (default 16) in place of all weights",
-        int,
+        1,
         nargs="?",
         const=16,
-        accepts=lambda rank: rank >= 1,
-        rule="must be at least 1",
     ),
     option("--epochs N", "how often every sample is trained on (default 3)", str),
     option(

@@ -25,7 +25,6 @@ class Argument(NamedTuple):
     settings: dict[str, Any]
     accepts: Callable[[Any], bool] = lambda _: True
     rule: str = ""
-    group: str = ""
 
 
 class Verb(NamedTuple):
@@ -43,15 +42,12 @@ class Verb(NamedTuple):
             description=self.description,
             epilog=epilog(*self.examples),
         )
-        groups: dict[str, argparse._MutuallyExclusiveGroup] = {}
         for each in self.arguments:
-            if each.group and each.group not in groups:
-                groups[each.group] = parser.add_mutually_exclusive_group()
-            groups.get(each.group, parser).add_argument(*each.flags, **each.settings)
+            parser.add_argument(*each.flags, **each.settings)
         parser.set_defaults(run=self.run)
 
     def run(self, arguments: argparse.Namespace) -> int:
-        for flags, _, accepts, rule, _ in self.arguments:
+        for flags, _, accepts, rule in self.arguments:
             value = getattr(arguments, flags[-1].lstrip("-").replace("-", "_"), None)
             if value is not None and not accepts(value):
                 raise InputError(f"{flags[-1]} {value}: {rule}")
@@ -107,8 +103,8 @@ def number(
     )
 
 
-def switch(flag: str, text: str, *, group: str = "") -> Argument:
-    return Argument([flag], {"action": "store_true", "help": text}, group=group)
+def switch(flag: str, text: str) -> Argument:
+    return Argument([flag], {"action": "store_true", "help": text})
 
 
 def epilog(*commands: str) -> str:

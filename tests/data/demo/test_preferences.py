@@ -31,6 +31,5 @@ def test_the_file_is_replaced_only_if_it_is_such_a_corpus(
     assert main([*words, "--force"]) == 0
     path.write_text('{"prompt": [], "chosen": [], "rejected": [], "task": "mine"}\n')
     assert main([*words, "--force"]) == 2
-    with pytest.raises(SystemExit):
-        main([*words, "--chat"])
-    assert "not allowed with argument" in capsys.readouterr().err
+    assert main([*words, "--chat"]) == 2
+    assert "--chat and --preferences are two kinds of samples" in capsys.readouterr().err

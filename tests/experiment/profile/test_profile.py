@@ -147,7 +147,8 @@ def test_static_memory_is_that_of_the_stages_weights_and_their_state(table: Prof
     )
     with tokens_on_disk([(16, 16)], CONFIG.model.vocab_size) as tokens:
         stacks = [StackShape(2, first=True), StackShape(2, last=True)]
-        weights = [Stack(CONFIG, stack, tokens).weight_bytes for stack in stacks]
+        built = [Stack(CONFIG, stack, tokens) for stack in stacks]
+        weights = [each._optimizer.parameters.weight_bytes for each in built]
     assert cost.static_bytes.tolist() == [4 * weight for weight in weights]
 
 

@@ -212,10 +212,6 @@ class Stack:
         )
         self._optimizer = Optimizer(self._module, config.training, SingleRankCollectives())
 
-    @property
-    def weight_bytes(self) -> int:
-        return self._optimizer.parameters.weight_bytes
-
     def times_ms(self, microbatch: MicroBatch) -> StackTimes:
         """Times the forward pass of a micro-batch, reading its tokens included, and the backward.
 
