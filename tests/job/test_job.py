@@ -54,13 +54,12 @@ def test_an_error_in_a_thread_ends_all_ranks() -> None:
 A_RANK_FAILS_AFTER_THE_RUN = """
 import sys
 from pathlib import Path
-from dynapipe_hpc.experiment.run.explain_run import recorder_of
 from dynapipe_hpc.job.job import open_job
 from dynapipe_hpc.job.ranks import JobOutcome
 
 folder = Path(sys.argv[1])
 with open_job() as job:
-    with job.ending.recorded(recorder_of(folder), folder / "ended.json"):
+    with job.ending.recorded(folder / "ended.json"):
         pass
     job.ending.record(JobOutcome.COMPLETED, 0, "all iterations are done")
     raise OSError("the model cannot be written")

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from tests.jobs.tiny_experiment import tiny_experiment
 
-from dynapipe_hpc.experiment.run.explain_run import recorder_of
 from dynapipe_hpc.experiment.watch.rank_status import Phase
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
 from dynapipe_hpc.job.job import open_job
@@ -31,7 +30,7 @@ def main() -> None:
         folder = Path(sys.argv[2])
         watchdog = Watchdog(job, config.model_copy(update={"executor": executor}), folder)
         job.barrier()
-        with job.ending.recorded(recorder_of(folder), folder / "ended.json"), watchdog:
+        with job.ending.recorded(folder / "ended.json"), watchdog:
             watchdog.position.enter(Phase.COMPARES_PLANS, 7)
             if job.rank == missing:
                 watchdog.position.enter(Phase.STARTS, 7)

@@ -7,7 +7,6 @@ import pytest
 from mpi4py import MPI
 from tests.examples.example_runs import example_plans
 
-from dynapipe_hpc.experiment.run.explain_run import recorder_of
 from dynapipe_hpc.experiment.watch.rank_status import Phase, Standing
 from dynapipe_hpc.experiment.watch.watchdog import HostPositions
 from dynapipe_hpc.job.job import Ending, Job
@@ -23,7 +22,7 @@ RANK, N_RANKS = WORLD.Get_rank(), WORLD.Get_size()
 def test_one_rank_may_say_why_the_job_ends(tmp_path: Path) -> None:
     ending = Ending()
     folder = WORLD.bcast(tmp_path)
-    with ending.recorded(recorder_of(folder), folder / "ended.json"):
+    with ending.recorded(folder / "ended.json"):
         claims = WORLD.allgather([ending.claim(), ending.claim()])
     assert sum(first for first, _ in claims) == 1
     assert not any(second for _, second in claims)

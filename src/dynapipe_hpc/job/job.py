@@ -1,6 +1,8 @@
 """The ranks of an MPI job: collectives, agreement on errors, and a common end."""
 
+import json
 import os
+import platform
 import signal
 import sys
 import threading
@@ -9,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from signal import Signals
 from threading import Lock, Thread
@@ -16,8 +19,9 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
+from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.errors import InputError, RunError, escaped, print_error
-from dynapipe_hpc.job.ranks import JobOutcome, Recorder
+from dynapipe_hpc.job.ranks import JobOutcome
 from dynapipe_hpc.job.world import MPI
 
 INTERRUPTED = 130  # as a shell says it: 128 + SIGINT
@@ -33,24 +37,23 @@ class Ending:
 
     A failure on one rank soon causes failures on others. In a run, the rank that creates the
     record of the end in its folder may print the message. If the file system does not answer, one
-    message too many is better than none. Elsewhere the first rank is given time to speak. The
-    `recorder` writes down how the job ends, besides the message.
+    message too many is better than none. Elsewhere the first rank is given time to speak.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self.recorder: Recorder | None = None
-        self._claimed: Path | None = None  # the record of the end, which is not there yet
+        self.file: Path | None = None  # in which is written how the job ends, besides the message
+        self._is_claimed_by_file = False
 
     @contextmanager
-    def recorded(self, recorder: Recorder, record: Path) -> Iterator[None]:
+    def recorded(self, file: Path) -> Iterator[None]:
         """Until the block ends well, the rank that creates the record of the end may speak.
 
         Then the job itself writes the record, and whoever fails later speaks as outside of a run.
         """
-        self.recorder, self._claimed = recorder, record
+        self.file, self._is_claimed_by_file = file, True
         yield
-        self._claimed = None
+        self._is_claimed_by_file = False
 
     def end(self, error: BaseException) -> NoReturn:
         """Prints the error and ends all ranks; if another rank already does so, waits for that."""
@@ -90,8 +93,8 @@ class Ending:
     def _start_to_record(self, how: JobOutcome, exit_code: int, message: str) -> Thread:
         def record() -> None:
             with suppress(InputError, RunError, OSError):
-                if self.recorder is not None:
-                    self.recorder(how, exit_code, message)
+                if self.file is not None:
+                    _write_end(self.file, how, exit_code, message)
 
         recording = Thread(target=record, name="record of the end", daemon=True)
         recording.start()
@@ -107,23 +110,32 @@ class Ending:
         """Whether this call is the first on any rank, so that it may print why the job ends."""
         if not self._lock.acquire(blocking=False):
             return False
-        record = self._claimed
-        if record is None:
+        file = self.file
+        if file is None or not self._is_claimed_by_file:
             if MPI.COMM_WORLD.Get_rank():
                 time.sleep(_UNTIL_SAID_S)
             return True
         answers: list[bool] = []
         # In a thread, because the file system may be what hangs.
-        asking = Thread(target=lambda: answers.append(_creates(record)), daemon=True)
+        asking = Thread(target=lambda: answers.append(_creates(file)), daemon=True)
         asking.start()
         asking.join(_MAX_ASK_S)
         return answers != [False]
 
 
-def _creates(record: Path) -> bool:
+def _write_end(file: Path, how: JobOutcome, exit_code: int, message: str) -> None:
+    now = datetime.now(UTC).astimezone().isoformat(timespec="milliseconds")
+    host = platform.node()
+    ended = {"how": how, "exit_code": exit_code, "message": message, "time": now, "host": host}
+    # The job ends now: nobody waits for the disk.
+    with atomic_write(file, lasting=False) as temporary:
+        temporary.write_text(json.dumps(ended) + "\n", encoding="utf-8")
+
+
+def _creates(file: Path) -> bool:
     """Whether there was no such file; also true where the file system fails."""
     try:
-        record.touch(exist_ok=False)
+        file.touch(exist_ok=False)
     except FileExistsError:
         return False
     except OSError:

@@ -1,6 +1,6 @@
 """The processes that share work, with MPI or without, and ways in which they end."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -38,7 +38,3 @@ class JobOutcome(StrEnum):
     STOPPED = "stopped"
     INTERRUPTED = "interrupted"
     FAILED = "failed"
-
-
-Recorder = Callable[[JobOutcome, int, str], None]
-"""Writes down how the job ends, with its exit code and a message."""

@@ -13,8 +13,9 @@ import pytest
 from tests.examples.example_runs import record, write_run
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.run.explain_run import EndRecord, explain_run, live_view, recorder_of
+from dynapipe_hpc.experiment.run.explain_run import EndRecord, explain_run, live_view
 from dynapipe_hpc.experiment.run_lock import LockHolder, RunLock, writer_of
+from dynapipe_hpc.job import job as module
 from dynapipe_hpc.job.job import Ending
 from dynapipe_hpc.job.ranks import JobOutcome
 from dynapipe_hpc.report.run_folder import RunFolder, iterations_file
@@ -44,7 +45,7 @@ def run(tmp_path: Path) -> Path:
 def ended(run: Path, how: JobOutcome, exit_code: int, message: str) -> list[str]:
     """The explanation after an end that was recorded."""
     ending = Ending()
-    ending.recorder = recorder_of(run)
+    ending.file = run / "ended.json"
     ending.record(how, exit_code, message)
     return explain_run(run).splitlines()
 
@@ -131,7 +132,7 @@ def test_a_run_that_ends_while_it_is_looked_at_was_not_killed(
 
     def look_after_the_end(folder: Path) -> LockHolder | None:
         ending = Ending()
-        ending.recorder = recorder_of(run)
+        ending.file = run / "ended.json"
         ending.record(JobOutcome.COMPLETED, 0, "all iterations are done")
         lock.release()
         return writer_of(folder)
@@ -154,15 +155,18 @@ def test_a_resumed_run_has_not_ended(run: Path) -> None:
 
 def test_a_disk_that_fails_does_not_keep_a_job_from_ending(tmp_path: Path) -> None:
     ending = Ending()
-    ending.recorder = recorder_of(tmp_path / "gone")
+    ending.file = tmp_path / "gone" / "ended.json"
     ending.record(JobOutcome.FAILED, 1, "the disk is gone")
     assert not (tmp_path / "gone").exists()
 
 
-def test_a_disk_that_hangs_does_not_keep_a_job_from_ending() -> None:
+def test_a_disk_that_hangs_does_not_keep_a_job_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hanging = threading.Event()
     ending = Ending()
-    ending.recorder = lambda *_: (hanging.wait(4), None)[1]
+    monkeypatch.setattr(module, "_write_end", lambda *_: hanging.wait(4))
+    ending.file = Path("ended.json")
     started_s = time.monotonic()
     ending.record(JobOutcome.FAILED, 1, "the disk hangs")
     assert time.monotonic() - started_s < 3

@@ -1,13 +1,10 @@
 """Explanation and view of a run folder: how it ended or stands, how far it got, what to try."""
 
-import json
 import math
-import platform
 import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,7 +15,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input, why_unreadable
 from dynapipe_hpc.experiment.run_lock import PATIENCE_S, SINCE, writer_of
 from dynapipe_hpc.experiment.watch.rank_status import describe_hangs
-from dynapipe_hpc.job.ranks import JobOutcome, Recorder
+from dynapipe_hpc.job.ranks import JobOutcome
 from dynapipe_hpc.report.records import IterationRecord, duration, short
 from dynapipe_hpc.report.run_folder import (
     ENDED,
@@ -27,7 +24,6 @@ from dynapipe_hpc.report.run_folder import (
     iterations_file,
     not_a_run_error,
     timelines_file,
-    write_atomically,
 )
 from dynapipe_hpc.report.timeline import measured_strip
 
@@ -67,18 +63,6 @@ class EndRecord:
     def time_utc(self) -> str:
         """The time as locks say since when they are held."""
         return datetime.fromisoformat(self.time).astimezone(UTC).strftime(SINCE)
-
-
-def recorder_of(folder: Path) -> Recorder:
-    """A recorder for a run folder, which exists; it may raise what `write_atomically` raises."""
-
-    def record(how: JobOutcome, exit_code: int, message: str) -> None:
-        now = datetime.now(UTC).astimezone().isoformat(timespec="milliseconds")
-        ended = EndRecord(how, exit_code, message, now, platform.node())
-        # The job ends now: nobody waits for the disk.
-        write_atomically(folder / ENDED, json.dumps(asdict(ended)) + "\n", lasting=False)
-
-    return record
 
 
 _AGAIN = "start the same command again: it resumes from the newest checkpoint, if there is one"

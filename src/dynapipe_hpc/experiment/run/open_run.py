@@ -10,7 +10,6 @@ from typing import Self
 from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.run.explain_run import recorder_of
 from dynapipe_hpc.experiment.run.iteration import QuietPeriod
 from dynapipe_hpc.experiment.run.resume import (
     facts_of_run,
@@ -149,7 +148,7 @@ class OpenRun:
                 shutil.rmtree(self.output / HANG, ignore_errors=True)
         try:
             # From here on there is a folder in which to record how the run ends.
-            with job.ending.recorded(recorder_of(self.output), self.output / ENDED):
+            with job.ending.recorded(self.output / ENDED):
                 yield
         finally:
             if self.log:
