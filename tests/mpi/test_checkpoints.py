@@ -17,6 +17,7 @@ from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.executor.transport.mpi import MpiCollectives
 from dynapipe_hpc.experiment.run import resume
 from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
+from dynapipe_hpc.experiment.run.open_run import LossHistory
 from dynapipe_hpc.experiment.run.resume import ResumePoint
 from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.job.job import Job
@@ -48,7 +49,11 @@ class Training:
     """A rank that trains with made-up gradients."""
 
     def __init__(
-        self, path: Path, config: CheckpointConfig, check_lock: Callable[[], None] = lambda: None
+        self,
+        path: Path,
+        config: CheckpointConfig,
+        check_lock: Callable[[], None] = lambda: None,
+        history: LossHistory | None = None,
     ) -> None:
         cluster = Cluster(n_stages=SIZE, device_memory_bytes=1)
         collectives: Collectives = MpiCollectives(WORLD, cluster)
@@ -64,6 +69,7 @@ class Training:
             facts=FACTS,
             position=private_position(),
             check_lock=check_lock,
+            history=history,
         )
 
     def step(self) -> None:

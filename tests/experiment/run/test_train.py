@@ -77,7 +77,7 @@ def test_a_last_evaluation_that_was_interrupted_is_made_up_for() -> None:
     assert not is_complete(6, 6, history)
     assert end_of(6, history, {6: SIGTERM}) == (SIGTERM, [end(6, stopped=True)])
     assert not is_complete(6, 6, history)
-    assert end_of(6, history, {6: 1.0}) == (0, [("keep_as_best", 6), end(6, stopped=False)])
+    assert end_of(6, history, {6: 1.0}) == (0, [end(6, stopped=False)])
     assert is_complete(6, 6, history)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from dynapipe_hpc.data.errors import RunError, escaped, warn
+from dynapipe_hpc.experiment.run.open_run import LossHistory
 from dynapipe_hpc.experiment.watch.rank_status import Phase, Position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
@@ -57,15 +58,18 @@ class Checkpoints:
         position: Position,
         check_lock: Callable[[], None],
         costs_state: Callable[[], Sequence[Sequence[float]]] = tuple,
+        history: LossHistory | None = None,
     ) -> None:
         """Checkpoints the `state` of training on this rank into `folder`.
 
         `facts` must be the same when a checkpoint is loaded. The watchdog knows by `position` that
-        this rank saves; `check_lock` raises `RunError` on the first rank if it may not write.
+        this rank saves; `check_lock` raises `RunError` on the first rank if it may not write. By
+        the `history` of evaluations it is known which state is the best, if that is to be kept.
         """
         self._job, self._config, self._folder = job, config, folder
         self._position, self._check_lock = position, check_lock
         self._state, self._facts, self._costs_state = state, facts, costs_state
+        self._history = history if config.keep_best else None
         self._writer = ThreadPoolExecutor(1, "checkpoints")
         self._n_bytes = sum(job.all_gather_int(state.n_bytes)) if config.is_on else 0
         self._pending: _Pending | None = None
@@ -77,24 +81,16 @@ class Checkpoints:
         self._has_warned = False
         self.took_s = 0.0  # on the slowest rank, and to complete it; known on the first
 
-    def save_if_due(self, n_done: int, *, is_best: bool = False) -> None:
-        """Begins a checkpoint if one is due; to be called when `n_done` iterations are done.
-
-        `is_best` says whether an evaluation of this state found the lowest loss so far.
-        """
+    def save_if_due(self, n_done: int) -> None:
+        """Begins a checkpoint if one is due; to be called when `n_done` iterations are done."""
         pending = self._pending
         if pending and all(self._job.all_gather_int(int(pending.outcome.done()))):
             self._conclude(pending)
-        if is_best:
-            self.keep_as_best(n_done)
-        is_kept = is_best and self._config.keep_best
-        if is_kept or (self._config.every and n_done % self._config.every == 0):
+        if self._history:
+            self._folder.best = self._history.best
+        is_best = self._history is not None and self._history.best == n_done
+        if is_best or (self._config.every and n_done % self._config.every == 0):
             self._begin(n_done)
-
-    def keep_as_best(self, n_done: int) -> None:
-        """Keeps the checkpoint of the state with the lowest loss so far, if that is configured."""
-        if self._config.keep_best:
-            self._folder.best = n_done
 
     def save_now(self, n_done: int) -> None:
         """Returns when a checkpoint of this state is complete, if any are configured."""

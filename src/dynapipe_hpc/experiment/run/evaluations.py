@@ -202,10 +202,6 @@ class Evaluations:
                 self._log.print_line(f"training ends early: {self._history.describe()}")
         return 0
 
-    def is_best(self, n_done: int) -> bool:
-        """Whether the loss after `n_done` iterations is the lowest so far."""
-        return self._history.best == n_done
-
     @property
     def have_ended_training(self) -> bool:
         """Whether so many of them had no lower loss that training should end."""

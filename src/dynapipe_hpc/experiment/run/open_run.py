@@ -115,8 +115,6 @@ class OpenRun:
                 history = LossHistory.read(output, config.evaluation, n_done)
         self.history = job.broadcast(history)
         self.facts = facts_of_start(facts, self.point)
-        if self.history and config.checkpoint.keep_best:
-            self.checkpoints.best = self.history.best
         self.iterations = range(n_done, config.training.n_iterations)
 
     @property

@@ -98,6 +98,7 @@ def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
             position=rank.position,
             check_lock=run.lock.check,
             costs_state=lambda: plans.costs_state,
+            history=run.history,
         )
         reference = None
         if config.training.preference_loss:
@@ -133,8 +134,6 @@ def train(
     job, n_done = rank.job, plans.iterations.start
     # An evaluation that an earlier run could not finish, or the first.
     stop_signal = evaluations.run_if_due(n_done)
-    if evaluations.is_best(n_done):
-        checkpoints.keep_as_best(n_done)
     for iteration in plans.iterations:
         if stop_signal or evaluations.have_ended_training:
             break
@@ -165,7 +164,7 @@ def train(
         n_done = iteration + 1
         # Before the checkpoint, which is kept if this state is the best.
         evaluation_signal = evaluations.run_if_due(n_done)
-        checkpoints.save_if_due(n_done, is_best=evaluations.is_best(n_done))
+        checkpoints.save_if_due(n_done)
         rank.position.enter(Phase.REPORTS, iteration)
         stop_signal = result.stop_signal or evaluation_signal
         if not stop_signal:
