@@ -82,7 +82,6 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     ((*PLAN_LENGTHS, "--explain"), "do not go with --lengths"),
     ((*PLAN_LENGTHS, "--iteration", "1"), "do not go with --lengths"),
     ((*PLAN_LENGTHS, "--show"), "do not go with --lengths"),
-    ((*PLAN, "--html", "no/folder/plan.html"), "its folder 'no/folder' does not exist"),
     ((*PLAN, "--svg", "no/folder/plan.svg"), "its folder 'no/folder' does not exist"),
     ((*PLAN_LENGTHS[:-1], "lengths.json"), "lengths.json: is both an input and the output"),
     ((*PLAN_LENGTHS[:-1], "in.jsonl"), "in.jsonl: exists and is not a file of plans"),

@@ -12,7 +12,6 @@ from tests.examples.plan_text import parse_grid
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.show_plan import what_sets_the_time
 from dynapipe_hpc.plan.rank_plan import Prediction
-from dynapipe_hpc.report.plan_page import plan_page
 from dynapipe_hpc.report.timeline import (
     MAX_RANKS,
     WIDTH,
@@ -120,16 +119,3 @@ def test_what_sets_the_time_names_rank_micro_batch_and_sample() -> None:
     busiest, _, longest = what_sets_the_time(example_plans(), samples)
     assert busiest.startswith("busiest: rank 0, 29.0 of 65.0 ms (45 %)")
     assert longest == ("  replica 0, micro-batch 0: 58.0 ms | 100.0 % | 3 | sample 2 (16 tokens)")
-
-
-def test_a_page_has_the_drawing_the_texts_and_a_row_per_micro_batch() -> None:
-    """F0 and B0 take 10 and 19 ms on both ranks; 13 of 48 tokens are real."""
-    samples = [Sample(4, 3, 1), Sample(2, 1, 1), Sample(7, 4, 3)]
-    page = plan_page(example_plans(2), samples, {"Why": ["1 < 2"], "Nothing": []})
-    assert plan_svg(example_plans(2)) in page
-    assert "<h2>Why</h2>\n  <pre>1 &lt; 2</pre>" in page
-    assert "Nothing" not in page
-    assert "65.0 ms for 13 tokens" in page
-    rows = [re.findall("<td>(.*?)</td>", row) for row in re.findall("<tr>(.*?)</tr>", page)]
-    cells = ["0", "0", "padded", "3", "16", "3", "27 %", "7", "none", "58.0 ms"]
-    assert [row for row in rows if row] == [cells]

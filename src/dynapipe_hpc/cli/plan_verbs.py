@@ -189,26 +189,24 @@ _PROFILE = option(
     switch("--explain", "list the alternatives and why this plan was chosen"),
     switch("--show", "draw the timeline, and say where the time goes"),
     option("--svg FILE.svg", "also write a drawing of the plan"),
-    option("--html FILE.html", "also write a page: drawing, reasons, micro-batches"),
     _PROFILE,
     option("--lengths FILE.json", "plan these batches; needs --json"),
     option("--json OUT.json", "file for the plans of --lengths"),
     examples=[
         "dynapipe-hpc plan configs/tiny_cpu.toml --iteration 3 --explain",
-        "dynapipe-hpc plan configs/tiny_cpu.toml --show --html plan.html",
+        "dynapipe-hpc plan configs/tiny_cpu.toml --show --svg plan.svg",
         "dynapipe-hpc plan configs/tiny_cpu.toml --lengths lengths.json --json plans.json",
     ],
 )
 def plan(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.show_plan import plan_lengths, show_plan
 
-    one = (arguments.explain, arguments.iteration, arguments.show, arguments.svg, arguments.html)
+    one = (arguments.explain, arguments.iteration, arguments.show, arguments.svg)
     if (arguments.lengths is None) != (arguments.json is None):
         raise InputError("--lengths and --json belong together; give both or neither")
     if arguments.lengths is not None and any(one):
         raise InputError(
-            "--explain, --iteration, --show, --svg and --html do not go with --lengths; "
-            "leave one out"
+            "--explain, --iteration, --show and --svg do not go with --lengths; leave one out"
         )
     files = _files(arguments)
     if arguments.lengths is not None:
@@ -217,8 +215,8 @@ def plan(arguments: argparse.Namespace) -> int:
     experiment = files.open()
     if files.config.training.iterations is None:
         say(f"iterations: {files.describe_iterations()}")
-    explain, iteration, drawn, svg, html = one
-    say(show_plan(experiment, iteration, explain, timeline=drawn, svg=svg, html=html))
+    explain, iteration, drawn, svg = one
+    say(show_plan(experiment, iteration, explain, timeline=drawn, svg=svg))
     return 0
 
 

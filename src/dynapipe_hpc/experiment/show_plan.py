@@ -153,17 +153,15 @@ def show_plan(
     *,
     timeline: bool = False,
     svg: Path | None = None,
-    html: Path | None = None,
 ) -> str:
     """Plans an iteration and describes it: costs, micro-batches, prediction, instructions.
 
-    On demand also the candidates, a timeline in letters with what its time goes into, and files: a
-    drawing, and a page.
+    On demand also the candidates, a timeline in letters with what its time goes into, and the file
+    of a drawing.
     """
     config, planner = experiment.config, experiment.planner
-    for file in (svg, html):
-        if file is not None:
-            check_replaceable(file)
+    if svg is not None:
+        check_replaceable(svg)
     warnings = cost_warnings(experiment)
     n_iterations = config.training.n_iterations
     if iteration >= n_iterations:
@@ -177,17 +175,6 @@ def show_plan(
     bound = planner.lower_bound(choice, samples)
     if svg is not None:
         write_atomically(svg, plan_svg(plans))
-    if html is not None:
-        # Needs an extra, which plans as text do without.
-        from dynapipe_hpc.report.plan_page import plan_page
-
-        predicted = prediction_text(plans[0].prediction.iteration_ms, bound)
-        texts = {
-            "What sets the time": [predicted, *what_sets_the_time(plans, samples)],
-            "Why these micro-batches": [*_explanation(experiment, choice, samples)],
-            "Ranks": [*_ranks(plans, choice, config.cluster)],
-        }
-        write_atomically(html, plan_page(plans, samples, texts))
     return "\n".join(
         [
             f"costs {planner.cost.describe()}",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,7 +19,6 @@ from dynapipe_hpc.data.atomic_write import FileKind, check_output
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input
 from dynapipe_hpc.report.comparison import Comparison, n_warm_up
-from dynapipe_hpc.report.plan_page import page_template
 from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.run_folder import (
     EVALUATIONS,
@@ -273,7 +273,14 @@ def write_page(runs: Sequence[RunFolder], comparison: Comparison, page: Path) ->
 def _render(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> str:
     uses = [(index, times) for index, times in enumerate(comparison.times) if times is not None]
     longest_ms = max((times.iteration_ms for _, times in uses), default=0.0)
-    return page_template("page.html").render(
+    environment = Environment(
+        loader=PackageLoader("dynapipe_hpc.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html").render(
         comparison=comparison,
         notes=notes(comparison),
         groups=table(comparison),
