@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.examples.foreign_models import saved_model
+from tests.examples.imported_model import import_model
 from tests.examples.same_tensors import different
 from tests.jobs.command_line import call
 from tests.jobs.tuning_files import write_tuning_files
@@ -30,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     saved_model("gpt2", path / "theirs", torch.bfloat16)
     (path / "theirs/tokenizer_config.json").write_text("{}")
     write_tuning_files(path)
-    call(path, None, "import", "theirs", "-o", "imported")
+    import_model(path / "theirs", path / "imported")
     run(path, "first", "cluster.n_shards=2", "cluster.n_stages=1", "cluster.zero_stage=1")
     return path
 
@@ -42,7 +43,7 @@ def test_shards_and_replicas_begin_with_their_parts(folder: Path) -> None:
     assert (folder / "back/tokenizer_config.json").read_text() == "{}"
 
 
-def test_an_import_begins_a_run_as_its_folder_does(folder: Path) -> None:
+def test_a_checkpoint_of_a_model_begins_a_run_as_its_folder_does(folder: Path) -> None:
     told = run(
         folder,
         "of_import",

@@ -1,4 +1,4 @@
-"""Verbs about samples and models: preprocess, inspect, demo-corpus, import, export, generate."""
+"""Verbs about samples and models: preprocess, inspect, demo-corpus, export, generate."""
 
 import argparse
 import os.path
@@ -311,22 +311,6 @@ def demo_corpus(arguments: argparse.Namespace) -> int:
         samples = corpus.demo_samples(n_samples, seed, arguments.max_bytes)
     corpus.write_demo_corpus(arguments.output, samples)
     say(f"{arguments.output}: {arguments.samples:,} samples")
-    return 0
-
-
-@verb(
-    "turn a Hugging Face model into a checkpoint",
-    "Writes the weights of FOLDER (config.json and safetensors) as a checkpoint with which runs "
-    "can begin (model.init_from). Its tokenizer files are copied along.",
-    option("folder FOLDER", "Hugging Face model"),
-    output("CHECKPOINT", "checkpoint to write", required=True),
-    examples=["dynapipe-hpc import models/gpt2 -o imports/gpt2"],
-)
-def import_(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.training.huggingface.import_model import import_model
-
-    origin = import_model(arguments.folder, arguments.output)
-    say(f"{arguments.output}: {origin}, family {origin.shape.family}")
     return 0
 
 

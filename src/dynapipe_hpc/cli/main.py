@@ -21,7 +21,6 @@ VERBS = (
     data_verbs.preprocess,
     data_verbs.inspect,
     plan_verbs.init,
-    data_verbs.import_,
     plan_verbs.config,
     plan_verbs.profile,
     plan_verbs.plan,

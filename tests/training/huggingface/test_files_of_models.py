@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.examples.checkpoint_weights import load_weights
+from tests.examples.imported_model import import_model
 from tests.examples.small_models import (
     LLAMA,
     WIDTH,
@@ -16,7 +17,6 @@ from tests.examples.small_models import (
 from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.training.huggingface.import_model import import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin, hash_of_weights
 from dynapipe_hpc.training.huggingface.read_weights import load_model
 

@@ -149,8 +149,7 @@ class Rank:
         weights = open_weights(origin, config.model, compares_copies=job.is_first)
         if any(not p.name.startswith(WEIGHT) and not weights.has(p.name) for p in parts):
             raise InputError(
-                f"{origin.folder}: has no state of AdamW, as no import has; leave "
-                "training.init_optimizer out"
+                f"{origin.folder}: has no state of AdamW; leave training.init_optimizer out"
             )
         if job.is_first and origin.small_files is not None:
             copy_small_files(origin.small_files, output / CARRIED)
