@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
-from dynapipe_hpc.experiment.doctor import check_machine
 from dynapipe_hpc.experiment.doctor.examine import examine
 from dynapipe_hpc.experiment.doctor.finding import Case
 from dynapipe_hpc.job.job import Job
@@ -46,7 +45,9 @@ def test_torch_that_one_rank_lacks_keeps_no_other_waiting(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if RANK == N_RANKS - 1:
-        monkeypatch.setattr(check_machine, "_torch", lambda: "torch cannot be loaded here")
+        monkeypatch.setattr(
+            "dynapipe_hpc.experiment.doctor.examine._torch", lambda: "torch cannot be loaded here"
+        )
     config = Path(__file__).parents[2] / "configs" / "tiny_cpu.toml"
     folder = WORLD.bcast(tmp_path) / "run"
     assert not examine(Case.from_arguments(Job(WORLD), config, [], folder))

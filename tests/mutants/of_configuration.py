@@ -58,7 +58,7 @@ CONFIGURATION = (
         ('"reduction_bytes_per_ms" in cost.model_fields_set', "False",
          "a rate of sums that is set is warned of",
          "gpus_whose_sums_are_estimated_at_a_processors_rate_are_a_warning")),
-    *of("experiment/doctor/check_machine.py", "tests/experiment/doctor/test_check_network.py",
+    *of("experiment/doctor/examine.py", "tests/experiment/doctor/test_check_network.py",
         ('os.environ.get(_GPU_AWARE, "") not in ("", "0")', "False",
          "MPI that may deadlock beside NCCL is not told"),
         ("if plugins := _plugins():", "if plugins := [Path()]:",

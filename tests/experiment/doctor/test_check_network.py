@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.jobs.asked_doctor import ALONE
 
-from dynapipe_hpc.experiment.doctor.check_machine import check_network
+from dynapipe_hpc.experiment.doctor.examine import check_network
 from dynapipe_hpc.experiment.doctor.finding import Case, Level
 
 CASE = Case(ALONE, ALONE, Path("runs"))
