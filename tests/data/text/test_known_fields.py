@@ -63,6 +63,11 @@ SHAPES: list[tuple[set[str], Record, RecordFormat]] = [
         {"instruction": "a", "input": "", "output": "b"},
         RecordFormat.ALPACA,
     ),
+    (
+        {"context", "response"},
+        {"instruction": "a", "context": "", "response": "b"},
+        RecordFormat.ALPACA,
+    ),
 ]
 """Records that say the same, by the fields that say it."""
 
@@ -118,4 +123,4 @@ def test_pairs_are_refused_by_the_same_names_and_text_by_none() -> None:
 def test_the_documentation_has_every_field_that_is_refused_and_why() -> None:
     refused = {(place, name, why) for place, of in REFUSED.items() for name, why in of.items()}
     assert {(k.place, k.name, k.use) for k in KNOWN_FIELDS if k.is_refused} == refused
-    assert len(KNOWN_FIELDS) == len({(known.place, known.name) for known in KNOWN_FIELDS}) == 53
+    assert len(KNOWN_FIELDS) == len({(known.place, known.name) for known in KNOWN_FIELDS}) == 55

@@ -179,12 +179,14 @@ SHAPES: dict[RecordFormat, tuple[list[Record], list[Record]]] = {
             {"instruction": "Hi", "input": "", "output": "Hello"},
             {"instruction": "Hi", "output": "Hello", "task": "t"},
             {"instruction": "Hi", "input": None, "output": "Hello"},
+            {"instruction": "Add.", "context": "1 2", "response": "3", "category": "sum"},
         ],
         [
             {"inputs": "Add.\n\n1 2", "targets": "3"},
             {"inputs": "Hi", "targets": "Hello"},
             {"inputs": "Hi", "targets": "Hello", "task": "t"},
             {"inputs": "Hi", "targets": "Hello"},
+            {"inputs": "Add.\n\n1 2", "targets": "3"},
         ],
     ),
     RecordFormat.TEXT: (

@@ -17,7 +17,8 @@ class RecordFormat(StrEnum):
 
     Attributes:
         PAIRS: An input and a target, in fields of any name.
-        ALPACA: `instruction`, `input` (may be missing or empty) and `output`.
+        ALPACA: `instruction`, `input` (may be missing or empty) and `output`, or as Dolly calls
+            them, `context` and `response`.
         MESSAGES: A conversation: `messages` of `role` and `content` (OpenAI), or `conversations` of
             `from` and `value` (ShareGPT), or `prompt` and `completion` of messages (TRL).
         TEXT: `text`, all of which is the target.
@@ -105,8 +106,9 @@ def text_of(record: Mapping[str, Any], name: str, default: str | None = None) ->
 
 
 def instruction_of(record: Mapping[str, Any]) -> str:
-    """The instruction in a record as Alpaca has it, with its input."""
-    instruction, given = text_of(record, "instruction"), text_of(record, "input", "")
+    """The instruction in a record as Alpaca or Dolly has it, with its input."""
+    instruction = text_of(record, "instruction")
+    given = text_of(record, "input", "") or text_of(record, "context", "")
     return f"{instruction}\n\n{given}" if given else instruction
 
 

@@ -141,7 +141,11 @@ READERS: Mapping[RecordFormat, Callable[[Record, PairFields], Content]] = {
     RecordFormat.PREFERENCES: lambda record, _: text_preference(with_usual_names(record)),
     RecordFormat.MESSAGES: _conversation,
     RecordFormat.PAIRS: _pair,
-    RecordFormat.ALPACA: lambda record, _: _texts(instruction_of(record), record, "output"),
+    RecordFormat.ALPACA: lambda record, _: _texts(
+        instruction_of(record),
+        record,
+        "response" if "response" in record and "output" not in record else "output",
+    ),
     # Plain text has no conversation around it, whatever other fields are named.
     RecordFormat.TEXT: lambda record, _: Texts("", (_answer(record, "text"),), Conversation([])),
 }
