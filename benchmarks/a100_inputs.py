@@ -35,9 +35,7 @@ BOTH = DynamicConfig(layouts=("padded", "packed"))
 Mode = Literal["none", "selective", "full"]
 ONE_MODE: tuple[Mode, ...] = ("none",)
 THREE_MODES: tuple[Mode, ...] = ("none", "selective", "full")
-PADDED, BOTH = DynamicConfig(), DynamicConfig(layouts=("padded", "packed"))
 DEFAULT = SearchConfig()
-LENGTHS = ("gpt_max2048_gbs16384", "gpt_max2048_gbs65536", "gpt_max2048_gbs262144")
 
 
 def equal_shares(shape: ModelShape, cluster: Cluster) -> Placement:

@@ -21,10 +21,9 @@ samples (docs/decisions, 23). A row is a class of batches, named by what its bat
   the median share of the iteration, in %, that the longest sample's own trip through the stages
   takes, which is part of the bound; `bound` the median processor time for the bound in ms. The
   effort is that in the name. "both split" is with padded and packed
-  rows and split backward passes, in the table of rules; "own" the same with the memory that the
-  table says, which passes need while they run, too; "fused" with times estimated from an A100's
-  peak rates in place of the table of 2023: attention that stores no scores, for which the FLOPs of
-  a token grow less with the length of its row.
+  rows and split backward passes, in the table of rules; "fused" the same with times and memory
+  estimated from an A100's peak rates in place of the table of 2023: attention that stores no
+  scores, for which the FLOPs of a token grow less with the length of its row.
 """
 
 import argparse
@@ -49,6 +48,7 @@ from a100_inputs import (
     a100_devices,
     a100_table,
     batches,
+    equal_shares,
     in_authors_rows,
 )
 from dynapipe_hpc.data.errors import InputError
@@ -208,22 +208,16 @@ def gaps(folder: Path) -> Measured:
         recompute=("none", "selective", "full"),
         element_bytes=2,
     )
-    long = "gpt_max8192_gbs65536"
-    own = [
-        a100_devices(
-            a100_table(folder),
-            Cluster(n_replicas=n, n_stages=4, device_memory_bytes=40_000_000_000),
-        )
-        for n in (1, 2)
+    clusters = [
+        Cluster(n_replicas=n, n_stages=4, device_memory_bytes=40_000_000_000) for n in (1, 2)
     ]
     fused = [
-        Devices(GPT, each.cluster, analytic_cost(GPT, each.placement, each.cluster, a100))
-        for each in own
+        Devices(GPT, each, analytic_cost(GPT, equal_shares(GPT, each), each, a100))
+        for each in clusters
     ]
     kinds = {
         "both": list(published(folder)),
-        "own": [Published(long, each) for each in own],
-        "fused": [Published(long, each) for each in fused],
+        "fused": [Published("gpt_max8192_gbs65536", each) for each in fused],
     }
     for kind, cases in kinds.items():
         for each, search in product(cases, (SearchConfig(), LONG_SEARCH, SECOND_OF_SEARCH)):

@@ -2,6 +2,8 @@
 
     python benchmarks/demo_seeds.py [--seeds 5] [--batches 3] [--json OUT.json]
 
+With `--variants` it is a rank of the job that it starts.
+
 Four ranks train a model like that of the demo (four layers of width 256, samples of up to 512
 tokens) in two divisions: 2 stages x 2 replicas, and 4 stages. Each is profiled first. Then every
 batch of every seed is trained on by all rules in turn, by the same ranks with the same weights, so
@@ -20,19 +22,28 @@ cost less than they would.
 
 import argparse
 import json
-import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean, median
 from tempfile import TemporaryDirectory
 
-from measured import print_table, write_json
+from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.executor.run import launch_plan
+from dynapipe_hpc.experiment.config import any_placement
+from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.load import load_config
+from dynapipe_hpc.experiment.rank.devices import find_device
+from dynapipe_hpc.experiment.run.rank import Rank
+from dynapipe_hpc.job.job import Job, open_job
+from dynapipe_hpc.plan.codec import decode, encode_plans
+from dynapipe_hpc.planner.make_plans import Planner
+from measured import dynapipe, print_table, run, write_corpus, write_json
 
-BIN = Path(sys.executable).parent
-DYNAPIPE, MPIEXEC = str(BIN / "dynapipe-hpc"), str(BIN / "mpiexec")
-CONFIG = str(Path(__file__).parents[1] / "configs" / "demo" / "base.toml")
-IN_TURN = str(Path(__file__).with_name("rules_in_turn.py"))
+CONFIG = Path(__file__).parents[1] / "configs" / "demo" / "base.toml"
+WARM_UP = (0, 0)  # the seed and the batch that are trained on before anything is measured
 N_RANKS = 4
 LONGEST = 512
 SIZES: dict[str, int] = {
@@ -71,17 +82,8 @@ def overrides_of(rule: str) -> list[str]:
     return [f"planner.batch={{rule='{rule}'}}", *scheduled]
 
 
-def run(*command: str) -> None:
-    """Runs a command.
-
-    Raises:
-        CalledProcessError: It fails.
-    """
-    subprocess.run(command, check=True)
-
-
-def measure(folder: Path, division: dict[str, int], counts: Sequence[str]) -> dict[str, Row]:
-    """Profiles a division and trains; `counts` are the arguments for seeds and batches."""
+def measure(folder: Path, division: dict[str, int], n_seeds: int, n_batches: int) -> dict[str, Row]:
+    """Profiles a division and trains."""
     costs, found = folder / "costs.h5", folder / "found.json"
     costs.unlink(missing_ok=True)
     common = [
@@ -89,13 +91,13 @@ def measure(folder: Path, division: dict[str, int], counts: Sequence[str]) -> di
         f"planner.cost.path='{costs}'",
         *(f"{key}={value}" for key, value in (SIZES | division).items()),
     ]
-    ranks = (MPIEXEC, "-n", str(N_RANKS))
     sets = [word for each in (*common, *overrides_of(OURS)) for word in ("--set", each)]
-    largest = ("--microbatch-tokens", str(2 * LONGEST))
-    run(*ranks, DYNAPIPE, "profile", CONFIG, "-o", str(costs), *largest, *sets)
+    largest = ("--microbatch-tokens", 2 * LONGEST)
+    dynapipe("profile", CONFIG, "-o", costs, *largest, *sets, n_ranks=N_RANKS)
     variants = {rule: [*common, *overrides_of(rule)] for rule in (*PADDED, *PACKED, OURS)}
-    in_turn = (sys.executable, IN_TURN, CONFIG, "--variants", json.dumps(variants))
-    run(*ranks, *in_turn, *counts, "-o", str(found))
+    counts = ("--seeds", n_seeds, "--batches", n_batches)
+    options = ("--variants", json.dumps(variants), *counts, "--json", found)
+    run(sys.executable, __file__, *options, n_ranks=N_RANKS)
     return rows_of(json.loads(found.read_text(encoding="utf-8")))
 
 
@@ -135,13 +137,67 @@ def errors_of(batches: Batches) -> list[float]:
 
 def measure_all(n_seeds: int, n_batches: int) -> dict[str, dict[str, Row]]:
     """The rows of every division."""
-    counts = ("--seeds", str(n_seeds), "--batches", str(n_batches))
     with TemporaryDirectory() as name:
         folder = Path(name)
-        text, dataset = str(folder / "corpus.jsonl"), str(folder / "corpus.h5")
-        run(DYNAPIPE, "demo-corpus", text, "--samples", "4000", "--max-bytes", str(LONGEST))
-        run(DYNAPIPE, "preprocess", text, dataset)
-        return {name: measure(folder, division, counts) for name, division in DIVISIONS.items()}
+        write_corpus(folder, "--max-bytes", LONGEST)
+        return {
+            name: measure(folder, division, n_seeds, n_batches)
+            for name, division in DIVISIONS.items()
+        }
+
+
+def train_in_turn(
+    job: Job, variants: Mapping[str, Experiment], n_seeds: int, n_batches: int
+) -> list[dict[str, list[dict[str, float]]]]:
+    """Trains on the first batches of every seed by every planner; the same ranks and weights.
+
+    Returns:
+        By seed and name of a variant, an entry per batch: real tokens, seconds, predicted seconds.
+    """
+    first, *_ = variants.values()
+    placement = any_placement(first.config)
+    planners = {name: files.planner_of(placement) for name, files in variants.items()}
+    first.placement = placement
+    rank = Rank(job, first.open(), find_device(job, first.config))
+    batches = [
+        [sampler_of(first, seed).iteration(k) for k in range(n_batches)] for seed in range(n_seeds)
+    ]
+    found: list[dict[str, list[dict[str, float]]]] = [
+        {name: [] for name in planners} for _ in range(n_seeds)
+    ]
+    n_trained = 0
+    turns = [WARM_UP, *((seed, k) for seed in range(n_seeds) for k in range(n_batches))]
+    for turn, (seed, k) in enumerate(turns):
+        names = [*planners][turn % len(planners) :] + [*planners][: turn % len(planners)]
+        for name in names:
+            times_s = train(job, rank, planners[name], n_trained, batches[seed][k])
+            n_trained += 1
+            if turn > 0:
+                tokens = sum(sample.tokens for sample in batches[seed][k])
+                found[seed][name].append({"tokens": tokens, **times_s})
+    rank.channels.close()
+    return found
+
+
+def sampler_of(files: Experiment, seed: int) -> TokenBudgetSampler:
+    """The sampler with another seed."""
+    data = files.config.data.model_copy(update={"seed": seed})
+    return Experiment(files.config.model_copy(update={"data": data})).sampler
+
+
+def train(
+    job: Job, rank: Rank, planner: Planner, iteration: int, samples: Sequence[Sample]
+) -> dict[str, float]:
+    """Trains on one batch; planning is not timed."""
+    planned = encode_plans(planner.make_plans(iteration, samples)) if job.is_first else []
+    plan = decode(job.broadcast(planned)[job.rank])
+    rank.loader.start_iteration(samples)
+    job.barrier()
+    started_s = time.perf_counter()
+    launch_plan(plan, rank.stage, rank.channels.transport, rank.clock).finish()
+    job.barrier()
+    measured_s = time.perf_counter() - started_s
+    return {"measured_s": measured_s, "predicted_s": 1e-3 * plan.prediction.iteration_ms}
 
 
 def main() -> None:
@@ -149,7 +205,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=3)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--variants", type=json.loads, help="overrides by name, in JSON")
     arguments = parser.parse_args()
+    if arguments.variants:
+        with open_job() as job:
+            variants = {
+                name: Experiment(load_config(CONFIG, overrides))
+                for name, overrides in arguments.variants.items()
+            }
+            of_seeds = train_in_turn(job, variants, arguments.seeds, arguments.batches)
+            if job.is_first:
+                arguments.json.write_text(json.dumps(of_seeds), encoding="utf-8")
+        return
     found = measure_all(arguments.seeds, arguments.batches)
     for division, rows in found.items():
         print(f"\n{division}")

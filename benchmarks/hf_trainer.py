@@ -16,10 +16,7 @@ all but `grouped` and `rebalanced` have the same samples in every step.
 
 Times of one process are those of the processor, so that other work disturbs them little. Of several
 processes, which wait for the slowest of them, they are those of the wall clock; `waiting` is the
-share of it in which their processors did not work. For every method times are divided into passes
-and the rest, beside what the fitted costs predict for the passes (`predicted`), for the same passes
-in perfect balance (`balanced`), and for the real tokens alone, without launches and padding
-(`floor`).
+share of it in which their processors did not work.
 """
 
 import argparse
@@ -58,13 +55,9 @@ SPREADS = {512: 0.9, 2048: 1.2}
 SIZES = (1, 2, 4, 8, 16, 32)  # samples
 LIMITS = (512, 1024, 2048, 4096)  # tokens of a micro-batch
 FITTED = [(n, m) for n in (1, 4, 16) for m in (16, 64, 256)] + [(2, 512)]
-MEDIANS = (
-    *("tokens_per_s", "seconds", "waiting", "passes_s", "predicted_s", "balanced_s", "floor_s"),
-    *("padding", "microbatches", "eval_loss"),
-)
+MEDIANS = ("tokens_per_s", "seconds", "waiting", "eval_loss")
 OF_LAYOUT = {False: "planned", True: "packed"}
 Sample = dict[str, list[int]]
-Rows = tuple[float, float]
 Mine = TypeVar("Mine")
 
 
@@ -191,78 +184,45 @@ def of_processes(mine: Mine) -> list[Mine]:
     return found
 
 
-def equal_rows(batch: Any) -> Rows:
-    """Number and length of rows; of samples end to end those of equal ones that cost as much."""
-    if "cu_seq_lens_q" not in batch:
-        n_rows, row_tokens = batch["input_ids"].shape
-        return n_rows, row_tokens
-    lengths = batch["cu_seq_lens_q"].diff().double()
-    n_tokens, n_pairs = float(lengths.sum()), float(lengths.square().sum())
-    return n_tokens**2 / n_pairs, n_pairs / n_tokens
-
-
 class Clock(transformers.TrainerCallback):  # type: ignore[misc] # its types are not looked up
     """Work of a process from the first step to the end of the last.
 
     Attributes:
         seconds: Time.
         busy_s: Time of its processor.
-        passes_s: Time of forward and backward passes, in which processes wait for each other.
         n_tokens: Real tokens.
-        steps: Equal rows of the micro-batches of every step.
     """
 
     def __init__(self) -> None:
-        self.seconds = self.busy_s = self.passes_s = 0.0
+        self.seconds = self.busy_s = 0.0
         self.n_tokens = 0
-        self.steps: list[list[Rows]] = []
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self.seconds, self.busy_s = -now_s(), -time.process_time()
-
-    def on_step_begin(self, *_: Any, **__: Any) -> None:
-        self.steps.append([])
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
         self.seconds += now_s()
         self.busy_s += time.process_time()
 
-    def of_passes(self, training_step: Callable[..., Any]) -> Callable[..., Any]:
-        """The same, with its times added up."""
+    def counted(self, training_step: Callable[..., Any]) -> Callable[..., Any]:
+        """The same, with its tokens added up."""
 
-        def timed(trained: Any, inputs: Any, *others: Any) -> Any:
-            begun_s = now_s()
+        def step(trained: Any, inputs: Any, *others: Any) -> Any:
             for batch in inputs if isinstance(inputs, list) else [inputs]:
-                self.steps[-1].append(equal_rows(batch))
                 is_token = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
                 self.n_tokens += int(is_token.sum())
-            loss = training_step(trained, inputs, *others)
-            self.passes_s += now_s() - begun_s
-            return loss
+            return training_step(trained, inputs, *others)
 
-        return timed
+        return step
 
 
-def together(clocks: Sequence[Clock], cost: FunctionCost) -> dict[str, float]:
-    """Speed of all processes, and where their time went."""
+def together(clocks: Sequence[Clock]) -> dict[str, float]:
+    """Speed of all processes."""
     seconds = max(clock.seconds for clock in clocks)
-    n_tokens = sum(clock.n_tokens for clock in clocks)
-    micro_batches = [rows for clock in clocks for step in clock.steps for rows in step]
-    predicted_s = np.array(
-        [
-            [sum(cost.pass_ms(*rows) / 1e3 for rows in step) for step in clock.steps]
-            for clock in clocks
-        ]
-    )
     return {
-        "tokens_per_s": n_tokens / seconds,
+        "tokens_per_s": sum(clock.n_tokens for clock in clocks) / seconds,
         "seconds": seconds,
         "waiting": 1 - statistics.mean(clock.busy_s for clock in clocks) / seconds,
-        "passes_s": statistics.mean(clock.passes_s for clock in clocks),
-        "predicted_s": float(predicted_s.max(axis=0).sum()),
-        "balanced_s": float(predicted_s.mean(axis=0).sum()),
-        "microbatches": len(micro_batches),
-        "padding": 1 - n_tokens / sum(n * m for n, m in micro_batches),
     }
 
 
@@ -321,16 +281,14 @@ def train(
         else:
             trainer = transformers.Trainer(**common)
         trainer.remove_callback(transformers.PrinterCallback)
-        trainer.training_step = clock.of_passes(trainer.training_step)
+        trainer.training_step = clock.counted(trainer.training_step)
         trainer.train()
         losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
         trainer.data_collator = padded_to_longest  # losses of all are means over the same batches
         trainer.model.set_attn_implementation("sdpa")
         loss = trainer.evaluate()["eval_loss"]
-    of_tokens_ms = sum(cost.pass_ms(1, each) - cost.pass_ms(0, each) for each in lengths)
     return {
-        **together(of_processes(clock), cost),
-        "floor_s": of_tokens_ms / N_PROCESSES / 1e3,
+        **together(of_processes(clock)),
         "losses": [round(float(each), 4) for each in losses],
         "eval_loss": float(loss),
     }
@@ -389,11 +347,8 @@ def main() -> None:
     }
     for name, row in summary.items():
         say(
-            f"{name}, {best[name]}: {row['tokens_per_s']:,.0f} tokens/s"
-            f", {row['padding']:.1%} padding, {row['waiting']:.1%} waiting"
-            f", loss {row['eval_loss']:.4f}, {row['seconds']:.1f} s"
-            f", in passes {row['passes_s']:.1f}, predicted {row['predicted_s']:.1f}"
-            f", balanced {row['balanced_s']:.1f}, floor {row['floor_s']:.1f}"
+            f"{name}, {best[name]}: {row['tokens_per_s']:,.0f} tokens/s, "
+            f"{row['waiting']:.1%} waiting, loss {row['eval_loss']:.4f}, {row['seconds']:.1f} s"
         )
     better = max(summary[name]["tokens_per_s"] for name in ("random", "grouped"))
     ratios = {name: row["tokens_per_s"] / better for name, row in summary.items()}

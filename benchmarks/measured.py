@@ -2,7 +2,10 @@
 
 import argparse
 import json
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,6 +13,42 @@ from pathlib import Path
 from dynapipe_hpc.job.machine import machine_facts
 
 Rows = Mapping[str, Mapping[str, float]]
+BIN = Path(sys.executable).parent
+# As the Makefile sets them: several ranks share few cores.
+SETTINGS = {
+    "OMP_NUM_THREADS": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+
+
+def dynapipe(verb: str, *arguments: object, n_ranks: int = 1) -> None:
+    """Runs a verb, on so many ranks."""
+    run(BIN / "dynapipe-hpc", verb, *arguments, n_ranks=n_ranks)
+
+
+def run(*command: object, n_ranks: int = 1) -> None:
+    """Runs a command, on so many ranks."""
+    subprocess.run(
+        launched(*command, n_ranks=n_ranks),
+        check=True,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, **SETTINGS},
+    )
+
+
+def launched(*command: object, n_ranks: int) -> list[str]:
+    """A command on so many ranks."""
+    launch = [BIN / "mpiexec", "-n", n_ranks] if n_ranks > 1 else []
+    return [str(word) for word in (*launch, *command)]
+
+
+def write_corpus(folder: Path, *options: object) -> Path:
+    """The dataset of a demo corpus of 4,000 samples."""
+    text, dataset = folder / "corpus.jsonl", folder / "corpus.h5"
+    dynapipe("demo-corpus", text, "--samples", 4000, *options)
+    dynapipe("preprocess", text, dataset)
+    return dataset
 
 
 def median_ms(
@@ -47,7 +86,7 @@ def print_table(rows: Rows, forms: Mapping[str, str]) -> None:
         print(f"{name:{width}}", *cells)
 
 
-def write_json(path: Path, results: Mapping[str, object]) -> None:
+def write_json(path: Path, results: Mapping[str, object], n_ranks: int = 1) -> None:
     """Writes results beside the facts of the machine."""
-    text = json.dumps({"machine": machine_facts(n_ranks=1), "results": results}, indent=1)
+    text = json.dumps({"machine": machine_facts(n_ranks), "results": results}, indent=1)
     path.write_text(text + "\n", encoding="utf-8")

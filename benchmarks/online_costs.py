@@ -2,6 +2,8 @@
 
     python benchmarks/online_costs.py [--seeds 3] [--json OUT.json]
 
+With `--output` it is a rank of a job that it starts, on a core of its own.
+
 Two ranks, each on a core of its own, train a model like that of the demo (four layers of width
 256, samples of up to 512 tokens).
 
@@ -20,6 +22,7 @@ without correction (median over iterations, then over seeds, with the extremes o
 """
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -27,14 +30,21 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
+import numpy as np
+
+from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.run.run import run_experiment
+from dynapipe_hpc.experiment.run.start import start_experiment
+from dynapipe_hpc.job.job import open_job
+from dynapipe_hpc.planner.cost.corrected_cost import Corrections
+from dynapipe_hpc.planner.cost.pass_times import shape_of
 from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
-from measured import print_table, write_json
+from measured import SETTINGS, dynapipe, launched, print_table, write_corpus, write_json
 
-BIN = Path(sys.executable).parent
-DYNAPIPE, MPIEXEC = str(BIN / "dynapipe-hpc"), str(BIN / "mpiexec")
-CONFIG = str(Path(__file__).parents[1] / "configs" / "demo" / "base.toml")
-RUN = str(Path(__file__).with_name("online_run.py"))
+CONFIG = Path(__file__).parents[1] / "configs" / "demo" / "base.toml"
+MOST = 2.0
+"""Entries of a wrong table are multiplied by up to this factor, or divided by it."""
 SIZES: dict[str, int] = {
     "model.n_layers": 4,
     "model.hidden_size": 256,
@@ -69,11 +79,8 @@ class Trainer:
             "planner.batch.layouts=['padded', 'packed']",
             *(f"{key}={value}" for key, value in (SIZES | division).items()),
         ]
-        largest = ("--microbatch-tokens", "1024")
-        subprocess.run(
-            [*ranks(DYNAPIPE, "profile", CONFIG, "-o", str(self._costs), *largest), *self._sets()],
-            check=True,
-        )
+        largest = ("--microbatch-tokens", 1024)
+        dynapipe("profile", CONFIG, "-o", self._costs, *largest, *self._sets(), n_ranks=2)
 
     def _sets(self, *settings: str) -> list[str]:
         return [word for each in (*self._common, *settings) for word in ("--set", each)]
@@ -87,10 +94,13 @@ class Trainer:
             "training.warmup_iterations=0",
             f"planner.cost.online={str(online).lower()}",
         ]
-        command = ranks(sys.executable, RUN, CONFIG, "-o", str(output), *options)
+        words = (sys.executable, __file__, "--output", output, *options, *self._sets(*settings))
         other: subprocess.Popen[bytes] | None = None
         with subprocess.Popen(
-            [*command, *self._sets(*settings)], stdout=subprocess.PIPE, text=True
+            launched(*words, n_ranks=2),
+            env={**os.environ, **SETTINGS},
+            stdout=subprocess.PIPE,
+            text=True,
         ) as job:
             for line in job.stdout or ():
                 if "as long as usual" in line:
@@ -103,11 +113,6 @@ class Trainer:
         if job.returncode:
             raise SystemExit(f"{name} has failed")
         return list(RunFolder.open(output).records())
-
-
-def ranks(*command: str) -> list[str]:
-    """A command on both ranks, with a line for every iteration."""
-    return [MPIEXEC, "-n", "2", *command]
 
 
 def beside_rank_1() -> "subprocess.Popen[bytes]":
@@ -145,11 +150,7 @@ def measure_all(n_seeds: int) -> dict[str, dict[str, Row]]:
     """The rows of both questions."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        text, dataset = str(folder / "corpus.jsonl"), str(folder / "corpus.h5")
-        subprocess.run(
-            [DYNAPIPE, "demo-corpus", text, "--samples", "4000", "--max-bytes", "512"], check=True
-        )
-        subprocess.run([DYNAPIPE, "preprocess", text, dataset], check=True)
+        write_corpus(folder, "--max-bytes", 512)
         stages = Trainer(folder, {"cluster.n_stages": 2, "cluster.n_replicas": 1})
         wrong = [
             {
@@ -171,17 +172,38 @@ def measure_all(n_seeds: int) -> dict[str, dict[str, Row]]:
             }
             for seed in range(1, n_seeds + 1)
         ]
-    return {
-        "wrong table": rows_of(wrong, "true table"),
-        "slow rank": rows_of(slow, "slow rank"),
-    }
+    return {"wrong table": rows_of(wrong, "true table"), "slow rank": rows_of(slow, "slow rank")}
+
+
+def make_costs_wrong(experiment: Experiment, seed: int) -> None:
+    """Multiplies times at random, by stage and part of training."""
+    shape = shape_of(experiment.config.cluster.n_stages)
+    powers = np.random.default_rng(seed).uniform(-1, 1, shape[2:])
+    wrong = Corrections(np.broadcast_to(MOST**powers, shape))
+    experiment.planner = experiment.corrected_planner(wrong)
+
+
+def run_rank(output: Path, overrides: Sequence[str], wrong: int | None) -> None:
+    """Trains; `wrong` is the seed of what costs are multiplied by, if they are."""
+    with open_job() as job:
+        os.sched_setaffinity(0, {job.rank})
+        experiment = start_experiment(job, CONFIG, overrides)
+        if wrong is not None:
+            make_costs_wrong(experiment, wrong)
+        run_experiment(job, experiment, output)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--output", type=Path, help="of a rank's run")
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--wrong", type=int)
     arguments = parser.parse_args()
+    if arguments.output:
+        run_rank(arguments.output, arguments.set, arguments.wrong)
+        return
     found = measure_all(arguments.seeds)
     for question, rows in found.items():
         print(f"\n{question}")

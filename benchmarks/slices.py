@@ -27,12 +27,10 @@ from statistics import median
 
 import tomli_w
 
-from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.report.comparison import largest_loss_difference, relative_difference
 from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
-from measured import print_table
-from prediction import dynapipe
+from measured import dynapipe, print_table, write_json
 
 LONG_TOKENS = 8192
 SHORT_TOKENS = (256, 768)
@@ -73,10 +71,7 @@ def experiment(folder: Path, n_stages: int, batch: Mapping[str, object]) -> dict
             "max_tokens": LONG_TOKENS,
         },
         "cluster": {"n_stages": n_stages, "device_memory_bytes": "4GB"},
-        "planner": {
-            "cost": {"kind": "profiled", "path": str(folder / "costs.h5")},
-            "batch": batch,
-        },
+        "planner": {"cost": {"kind": "profiled", "path": str(folder / "costs.h5")}, "batch": batch},
         "training": {"iterations": N_ITERATIONS, "learning_rate": 1e-3},
     }
 
@@ -168,8 +163,7 @@ def main() -> None:
         results[statistic.__name__] = {key: statistic(row[key] for row in rows) for key in rows[0]}
     show(results)
     if arguments.json:
-        text = json.dumps({"machine": machine_facts(n_stages), "results": results}, indent=1)
-        arguments.json.write_text(text + "\n", encoding="utf-8")
+        write_json(arguments.json, results, n_stages)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 A step is a file in `benchmarks/gpu/steps`, which runs as a process with a time limit of its own.
 What fails or takes too long does not end the check, unless it is the installation. OUT receives
-gpu_check.json and gpu_check.txt, written again after every step. The first steps install this
+gpu_check.json, written again after every step. The first steps install this
 checkout from wheels that `make gpu-wheels` fetched, so no network is needed: PYTHON needs torch,
 numpy and h5py, and the machine CMake and a compiler. REHEARSE=1 takes tiny sizes on whatever device
 there is: it shows that the steps work, and measures nothing.
@@ -16,12 +16,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from gpu.finding import FOLDER, READY, REHEARSAL
-from gpu.page import page
 from gpu.run_step import Outcome, run_step
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +39,6 @@ STEPS = {
     "training": 240.0,
     "shared_device": 75.0,
     "two_ranks": 60.0,
-    "replay": 60.0,
 }
 """Time limits by step, in order; the last steps may have less, for the limit of the whole check."""
 # As the Makefile sets them: several ranks share few cores, and Open MPI is asked to run as root.
@@ -80,9 +78,10 @@ def check(names: Sequence[str], folder: Path, out: Path, *, rehearse: bool) -> N
             environment = environment_of(python, folder, rehearse=rehearse)
             outcomes.append(run_step(name, command, limit_s, folder, environment))
         facts["seconds"] = round(time.monotonic() - started_s)
-        print(f"{name}: {outcomes[-1].status}, {outcomes[-1].seconds} s", flush=True)
-        write(out, facts, outcomes)
-    print((out / "gpu_check.txt").read_text(encoding="utf-8"))
+        say(outcomes[-1])
+        content = {**facts, "steps": [asdict(outcome) for outcome in outcomes]}
+        text = json.dumps(content, indent=1) + "\n"
+        (out / "gpu_check.json").write_text(text, encoding="utf-8")
 
 
 def python_of(name: str, folder: Path) -> Path:
@@ -107,11 +106,13 @@ def environment_of(python: Path, folder: Path, *, rehearse: bool) -> dict[str, s
     )
 
 
-def write(out: Path, facts: Mapping[str, object], outcomes: Sequence[Outcome]) -> None:
-    content = {**facts, "steps": [asdict(outcome) for outcome in outcomes]}
-    text = json.dumps(content, indent=1) + "\n"
-    (out / "gpu_check.json").write_text(text, encoding="utf-8")
-    (out / "gpu_check.txt").write_text(page(facts, outcomes), encoding="utf-8")
+def say(outcome: Outcome) -> None:
+    """Prints what a step found, and the last lines of one that failed."""
+    print(f"{outcome.name}: {outcome.status}, {outcome.seconds} s")
+    for each in outcome.findings:
+        mark = "NOT AS EXPECTED" if each["holds"] is False else ""
+        print(f"  {each['name']:44} {each['found']!s:24} {each['expected']:30} {mark}".rstrip())
+    print(*(f"  | {line}" for line in outcome.log), sep="\n", flush=True)
 
 
 def commit() -> str:
