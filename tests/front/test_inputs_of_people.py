@@ -1,9 +1,14 @@
-"""Inputs as real people have them, through the command line: the right values are known."""
+"""Inputs as real people have them, through the command line: the right values are known.
+
+Most commands are answered by copies of one process, which has loaded what all of them load.
+"""
 
 import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -82,20 +87,99 @@ NEEDS = {
 }
 
 
+NEW_PROCESSES = {"file_system_without_locks", "long_tmpdir"}
+"""Kinds about processes as they start; those without `_lib/env.sh` have new ones, too."""
+ASKED = """\
+#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as peer:
+    peer.connect("{address}")
+    asked = json.dumps([sys.argv, os.getcwd(), dict(os.environ)])
+    socket.send_fds(peer, [asked.encode()], [0, 1, 2])
+    sys.exit(int(peer.recv(9)))
+"""
+ANSWERS = """\
+import json, os, runpy, signal, socket, sys, traceback
+import h5py, jinja2, safetensors, tokenizers, torch
+from transformers import AutoTokenizer
+from dynapipe_hpc.cli.main import main
+
+def run(program, *arguments):
+    sys.argv = [program, *arguments]
+    if program.endswith("dynapipe-hpc"):
+        return main(arguments)
+    sys.argv = [*arguments]
+    if arguments[0] == "-":
+        exec(compile(sys.stdin.read(), "-", "exec"), {"__name__": "__main__"})
+    else:
+        runpy.run_path(arguments[0], run_name="__main__")
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+with socket.socket(socket.AF_UNIX) as listening:
+    listening.bind(sys.argv[1])
+    listening.listen()
+    while True:
+        peer, _ = listening.accept()
+        if os.fork():
+            peer.close()
+            continue
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        text, files, _, _ = socket.recv_fds(peer, 1 << 20, 3)
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")
+        command, folder, environment = json.loads(text)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        try:
+            code = run(*command)
+        except SystemExit as ended:
+            code = ended.code
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        peer.send(str(int(code or 0)).encode())
+        os._exit(0)
+"""
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the product and a Python that answer at once."""
+    folder = tmp_path_factory.mktemp("bin")
+    for name in ("dynapipe-hpc", "python"):
+        program = folder / name
+        program.write_text(ASKED.format(python=sys.executable, address=folder / "asked"))
+        program.chmod(0o700)
+    with subprocess.Popen([sys.executable, "-c", ANSWERS, str(folder / "asked")]) as answering:
+        while not (folder / "asked").exists():
+            assert answering.poll() is None
+            time.sleep(0.05)
+        yield folder
+        answering.kill()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", EXPECTED)
-def test_inputs_have_their_right_values(kind: str, tmp_path: Path) -> None:
+def test_inputs_have_their_right_values(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     if not CASES.is_dir():
         pytest.skip(f"needs {CASES}, which is no part of the project")
     if kind in NEEDS:
         pytest.importorskip(NEEDS[kind])
     for name in (kind, "_lib", "_common"):  # what is shared cannot be written
         shutil.copytree(CASES / name, tmp_path / name, copy_function=shutil.copyfile)
-    product = Path(sys.executable).with_name("dynapipe-hpc")
-    command = ["bash", str(tmp_path / kind / "run.sh")]
+    script = tmp_path / kind / "run.sh"
+    begins = "_lib/env.sh" not in script.read_text() or kind in NEW_PROCESSES
+    found = Path(sys.executable).parent if begins else request.getfixturevalue("programs")
+    command = ["bash", str(script)]
     done = subprocess.run(
         command,
-        env=os.environ | {"DP": str(product), "PY": sys.executable},
+        env=os.environ | {"DP": str(found / "dynapipe-hpc"), "PY": sys.executable},
         capture_output=True,
         text=True,
         timeout=120,
