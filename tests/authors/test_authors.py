@@ -1,5 +1,6 @@
-"""The baseline against the plans that the authors' planner made."""
+"""The planner of the paper's authors, against their published plans."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 from statistics import geometric_mean
@@ -11,22 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reproduce.authors.authors import AuthorsPlanner
 from reproduce.authors.authors_batches import AuthorsBatches
+from reproduce.authors.grid_split import SingleArray, grid_limits, grid_split
 from tests.examples.a100_tables import Family
-from tests.examples.equal_shares import rows_only
-from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import linear_cost
 from tests.examples.published_plans import Published, published_plans
+from tests.oracles.every_split import every_cut
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.plan.check import check_plans
-from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.rank_plan import peak_bytes
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.order import orders
-from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance_replicas
+from dynapipe_hpc.planner.batch.replicas import balance_replicas
 from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.planner.cost.cost_model import Shapes
-from dynapipe_hpc.planner.make_plans import Planner
 
 BATCHES = AuthorsBatches()
 
@@ -108,26 +104,61 @@ def test_iterations_take_as_long_as_published(published: list[Published]) -> Non
     assert max(abs(ratio - 1) for ratio in ratios) < 0.04  # theirs is drawn without a seed
 
 
-@given(
-    st.lists(st.integers(1, 200), min_size=2, max_size=30),
-    st.integers(1, 3),
-    st.integers(1, 2),
-    st.integers(600, 5000),
-)
-def test_plans_run_every_sample_once_within_memory(
-    lengths: list[int], n_stages: int, n_replicas: int, memory_bytes: int
+SINGLE = 1e-5  # relative, of a few sums in single precision
+intervals = st.sampled_from([0.0, 0.5, 5.0, 40.0])
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> SingleArray:
+    """Any times; of every sample, any number of micro-batches that begin with it may be used."""
+    n_samples = draw(st.integers(1, 8))
+    times_ms = np.full((n_samples, n_samples), np.inf, np.float32)
+    for first, row in enumerate(times_ms):
+        usable = draw(st.lists(st.floats(0.125, 128, width=32), max_size=n_samples - first))
+        row[: len(usable)] = usable
+    return times_ms
+
+
+def times_of(sizes: Sequence[int], times_ms: SingleArray) -> list[float]:
+    firsts = np.cumsum([0, *sizes[:-1]])
+    return [float(times_ms[first, size - 1]) for first, size in zip(firsts, sizes, strict=True)]
+
+
+def least_objective_ms(
+    times_ms: SingleArray, limits: SingleArray, n_stages: int, n_replicas: int
+) -> float:
+    cuts = [times_of(sizes, times_ms) for sizes in every_cut(len(times_ms))]
+    objectives = (
+        (n_stages - 1) * float(limit) + sum(times) / n_replicas
+        for limit in limits
+        for times in cuts
+        if max(times) <= limit
+    )
+    return min(objectives, default=math.inf)
+
+
+@given(tables(), st.integers(1, 4), st.integers(1, 3), intervals)
+def test_no_cut_within_a_limit_on_the_grid_is_better(
+    times_ms: SingleArray, n_stages: int, n_replicas: int, interval_ms: float
 ) -> None:
-    cluster = Cluster(n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=memory_bytes)
-    cost = linear_cost((1.0,) * n_stages, (0.01,) * n_stages, recomputes=True)
-    exact = AuthorsPlanner.with_interval(cost, cluster, 0)
-    planner = Planner(exact, cost, cluster, 8, rows_only(cluster))
-    samples = samples_of(lengths)
-    try:
-        plans = planner.make_plans(0, samples)
-    except TooFewMicroBatchesError:
-        assert len(exact.batches(samples, cost, cluster)) < n_replicas
+    limits = grid_limits(times_ms, interval_ms)
+    least_ms = least_objective_ms(times_ms, limits, n_stages, n_replicas)
+    found = grid_split(times_ms, n_stages, n_replicas, interval_ms)
+    if found is None:
+        assert math.isinf(least_ms)
         return
-    check_plans(plans)
-    assert max(peak_bytes(plan) for plan in plans) <= memory_bytes
-    run = [i for p in plans if p.stage == 0 for m in p.microbatches for i in m.sample_ids]
-    assert sorted(run) == list(range(len(lengths)))
+    assert found.objective_ms == pytest.approx(least_ms, rel=SINGLE)
+    assert sum(found.sizes) == len(times_ms)
+    times = times_of(found.sizes, times_ms)
+    smallest = min(limit for limit in limits if limit >= max(times))
+    own_ms = (n_stages - 1) * float(smallest) + sum(times) / n_replicas
+    assert own_ms <= found.objective_ms * (1 + SINGLE)
+
+
+@given(tables(), intervals)
+def test_limits_are_times_that_lie_apart(times_ms: SingleArray, interval_ms: float) -> None:
+    limits = grid_limits(times_ms, interval_ms)
+    assert np.isin(limits, times_ms).all()
+    assert (np.diff(limits) > interval_ms * (1 - SINGLE)).all()
+    if interval_ms == 0:
+        assert limits.tolist() == sorted({t for t in times_ms.flat if math.isfinite(t)})

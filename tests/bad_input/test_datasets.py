@@ -60,10 +60,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
         "not a dataset|neither a dataset",
     ),
     "another version": (with_attribute("schema_version", 99), "schema version 99"),
-    "an older version": (
-        with_attribute("schema_version", 3),
-        "reads 5; make it again",
-    ),
+    "an older version": (with_attribute("schema_version", 3), "reads 5; make it again"),
     "a header of numbers": (replaced("header", 7), r"'header' has shape \(\) and type int64"),
     "a header that is no JSON": (replaced("header", np.bytes_(b"\xff")), "damaged dataset: header"),
     "no vocab_size": (headed(vocab_size=...), "damaged dataset: .*vocab_size"),

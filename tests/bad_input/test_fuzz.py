@@ -1,4 +1,4 @@
-"""Random changes of good inputs: refused clearly, or of no harm. Seeded."""
+"""Good inputs go through, and random changes of them are refused or harmless. Seeded."""
 
 import random
 import zlib
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from tests.bad_input import good
 from tests.bad_input.changes import cut, flip, scramble
 from tests.bad_input.good import (
     IMPORT,
@@ -64,3 +65,14 @@ def test_a_random_change_is_refused_or_harmless(
     name, change, arguments = KINDS[kind]
     change(folder / name, random.Random(zlib.crc32(kind.encode()) + seed))  # noqa: S311
     assert_refused_or_done(worker, folder, arguments)
+
+
+COMMANDS = {
+    name: value for name, value in vars(good).items() if name.isupper() and type(value) is tuple
+}
+
+
+@pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
+def test_good_input_goes_through(worker: Worker, folder: Path, arguments: Sequence[str]) -> None:
+    ended = worker.call(folder, arguments)
+    assert (ended.exit_code, ended.stderr) == (0, "")

@@ -123,10 +123,7 @@ def be_the_disk(path: Path) -> None:
         (have_a_mark_in_between, "in.jsonl:2: not JSON"),
         (be_blank, "in.jsonl: no sample to write"),
         (be_utf_16, "in.jsonl:1: the file is UTF-16"),
-        (
-            be_an_indented_object,
-            r"in.jsonl:1: the file begins a JSON object on several",
-        ),
+        (be_an_indented_object, r"in.jsonl:1: the file begins a JSON object on several"),
         (end_in_the_middle, r"in.jsonl:3: not JSON"),
         (be_of_old_macs, "in.jsonl:1: not JSON"),
         (be_all_bad, "in.jsonl:1: not JSON"),
@@ -144,16 +141,8 @@ def test_a_bad_file_is_named(
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        (
-            "in.csv",
-            b"inputs,targets\na,b\n",
-            r"in.csv:1: the file is a table .*DictReader",
-        ),
-        (
-            "in.tsv",
-            b"inputs\ttargets\na\tb\n",
-            r"in.tsv:1: the file is a table .*delimiter",
-        ),
+        ("in.csv", b"inputs,targets\na,b\n", r"in.csv:1: the file is a table .*DictReader"),
+        ("in.tsv", b"inputs\ttargets\na\tb\n", r"in.tsv:1: the file is a table .*delimiter"),
         (
             "in.csv.gz",
             gzip.compress(b"inputs,targets\n", mtime=0),

@@ -95,12 +95,7 @@ def test_a_folder_that_may_not_be_written_to_is_named(
 
 
 def assert_refused_where(
-    worker: Worker,
-    folder: Path,
-    arguments: Sequence[str],
-    words: str,
-    closed: Path,
-    mode: int,
+    worker: Worker, folder: Path, arguments: Sequence[str], words: str, closed: Path, mode: int
 ) -> None:
     """As the oracle's `assert_refused`, while a file or folder has other permissions."""
     before, mode_before = listing(folder), closed.stat().st_mode

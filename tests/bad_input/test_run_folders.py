@@ -1,12 +1,19 @@
-"""Run folders to report on, damaged or none."""
+"""Run folders to report on or to go on with, damaged or none."""
 
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.bad_input.changes import NO_FILES, Change, be, be_huge
-from tests.bad_input.good import REPORT
+from tests.bad_input.good import GO_ON, REPORT
 from tests.bad_input.oracle import assert_refused
 from tests.bad_input.worker import Worker
+from tests.examples.example_runs import write_run
+from tests.examples.tokenized import write_samples
 
 
 def replaced(old: str, new: str) -> Change:
@@ -64,3 +71,100 @@ def test_a_file_of_another_kind_is_never_replaced(worker: Worker, folder: Path, 
     (folder / "other.html").write_text("<!doctype html>\n<title>holidays</title>\n")
     words = f"{page}: exists and is not a page of dynapipe-hpc report, so it is not overwritten"
     assert_refused(worker, folder, ("report", "run", "-o", page), words)
+
+
+RUN = Path("trained")
+ONLY = RUN / "checkpoints" / "000003"
+
+
+def other_files(folder: Path) -> None:
+    shutil.rmtree(folder / RUN)
+    (folder / RUN).mkdir()
+    (folder / RUN / "letter.txt").write_text("Dear")
+
+
+def too_long_to_repeat(folder: Path) -> None:
+    shutil.rmtree(folder / RUN)
+    write_run(folder / RUN, 3)
+
+
+def no_folder(folder: Path) -> None:
+    shutil.rmtree(folder / RUN / "checkpoints")
+    (folder / RUN / "checkpoints").touch()
+
+
+def another_dataset(folder: Path) -> None:
+    write_samples(folder / "data.h5", [([1] * 20, [49], "long")] * 40, vocab_size=50)
+
+
+Fields = dict[str, Any]
+
+
+def signed(fields: Fields) -> Fields:
+    """With its checksum, as docs/formats.md says."""
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return {**fields, "checksum": hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}
+
+
+def rewrite(path: Path, change: Callable[[Fields], object]) -> None:
+    fields = json.loads(path.read_text())
+    del fields["checksum"]
+    change(fields)
+    path.write_text(json.dumps(signed(fields)))
+
+
+CASES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "other files": (other_files, "trained holds files that no run wrote; name a new folder"),
+    "no checkpoint": (too_long_to_repeat, "trained already holds a run of 3 iterations without"),
+    "another dataset": (another_dataset, "was written with the hash of the samples of data.dat"),
+    "numbers that changed": (
+        lambda folder: be(b"\0")(folder / ONLY / "part-00000.bin"),
+        r"all checkpoints are damaged \(1\), for example .*part-00000.bin: is damaged: holds 1 of",
+    ),
+    "a newer version": (
+        lambda folder: rewrite(
+            folder / ONLY / "checkpoint.json", lambda f: f.update(schema_version=3)
+        ),
+        "of version 3, but this program reads 'dynapipe-hpc checkpoint' of version 2",
+    ),
+    "no folder of checkpoints": (
+        no_folder,
+        "trained/checkpoints: cannot be read: Not a directory; make it",
+    ),
+    "no folder of a lock": (
+        lambda folder: (folder / RUN / ".lock").touch(),
+        "trained/.lock: has the name of the lock but is no folder; remove it",
+    ),
+    "damaged iterations": (
+        lambda folder: be("x,y\n")(folder / RUN / "iterations.jsonl"),
+        "iterations.jsonl:1: 'x,y",
+    ),
+    "a damaged trace": (
+        lambda folder: be("1\n")(folder / RUN / "timelines.jsonl"),
+        "timelines.jsonl:1: ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_refuses_what_is_wrong_in_its_folder(
+    worker: Worker, trained: Path, name: str
+) -> None:
+    change, words = CASES[name]
+    change(trained)
+    assert_refused(worker, trained, GO_ON, words)
+
+
+def forget_the_choice(fields: Fields) -> None:
+    """As checkpoints were before there was a choice."""
+    fields["facts"].pop("data.long_samples", None)
+
+
+@pytest.mark.parametrize("choice", ["cut_input_start", "drop", "refuse"])
+def test_what_no_sample_is_too_long_for_may_change(
+    worker: Worker, trained: Path, choice: str
+) -> None:
+    rewrite(trained / ONLY / "checkpoint.json", forget_the_choice)
+    ended = worker.call(trained, (*GO_ON, "--set", f"data.long_samples={choice}"))
+    assert ended.exit_code == 0, ended.stderr
+    assert "trained: continues after 3 iterations" in ended.stdout

@@ -1,10 +1,16 @@
-"""Names that would steer a terminal are shown as they would be written in Python."""
+"""Names that would steer a terminal, and single processes."""
 
 import json
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.bad_input.good import PREPROCESS, TRAIN
-from tests.bad_input.worker import Ended, Worker
+import pytest
+from tests.bad_input.changes import Change, be, cut
+from tests.bad_input.good import PLAN_PROFILED, PREPROCESS, REPORT, TRAIN
+from tests.bad_input.oracle import COUNTS, assert_clear, listing
+from tests.bad_input.worker import Ended, Worker, environment
 
 NAME = "\x1b[2J\x07\u202etxt"
 SHOWN = r"\x1b[2J\x07\u202etxt"
@@ -41,3 +47,35 @@ def test_the_name_of_a_run_is_escaped_when_it_goes_on(worker: Worker, trained: P
     (trained / "trained").rename(trained / NAME)
     again = [NAME if word == "trained" else word for word in TRAIN]
     assert_shown(worker.call(trained, (*again, "--set", "training.iterations=4")))
+
+
+MAIN = "import sys; from dynapipe_hpc.cli.main import main; sys.exit(main())"
+
+CASES: list[tuple[Sequence[str], str, Change]] = [
+    (PREPROCESS, "in.jsonl", be("nonsense\n")),
+    (PLAN_PROFILED, "table.h5", lambda path: cut(path, 0.5)),
+    (REPORT, "run/timelines.jsonl", be("7\n")),
+]
+
+
+def assert_refused(folder: Path, command: Sequence[str]) -> None:
+    COUNTS["tried"] += 1
+    before = listing(folder)
+    ended = subprocess.run(
+        command, cwd=folder, capture_output=True, check=False, timeout=90, env=environment()
+    )
+    stdout, stderr = ended.stdout.decode(), ended.stderr.decode()
+    # What mpiexec says of ranks that end with an error comes behind.
+    message, _, _ = stderr.partition("-----")
+    assert_clear(Ended(ended.returncode, stdout, message, grown_bytes=0))
+    assert stderr.count("dynapipe-hpc: ") == 1, stderr
+    assert listing(folder) == before
+    COUNTS["clear"] += 1
+
+
+@pytest.mark.parametrize(("arguments", "name", "change"), CASES)
+def test_a_process_ends_with_one_message(
+    folder: Path, arguments: Sequence[str], name: str, change: Change
+) -> None:
+    change(folder / name)
+    assert_refused(folder, [sys.executable, "-c", MAIN, *arguments])

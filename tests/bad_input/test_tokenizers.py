@@ -117,12 +117,7 @@ def test_a_bad_choice_of_tokenizer_is_explained(
     assert_refused(worker, folder, arguments, words)
 
 
-PANICS = {
-    "type": "Split",
-    "pattern": {"Regex": "(a+)+$"},
-    "behavior": "Isolated",
-    "invert": False,
-}
+PANICS = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
 
 
 @pytest.mark.parametrize("n_workers", ["1", "2"])

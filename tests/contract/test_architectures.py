@@ -236,9 +236,7 @@ MODULES: dict[str, dict[str, Module]] = {
             lambda m, r, _: m(r.tokens, r.input_stream),
         ),
         HEAD: Module(
-            T5Head,
-            lambda m, r, _: run_head(m, r.targets, r.target_stream, r.target_tokens),
-            (0, 1),
+            T5Head, lambda m, r, _: run_head(m, r.targets, r.target_stream, r.target_tokens), (0, 1)
         ),
     },
 }

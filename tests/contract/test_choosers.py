@@ -16,7 +16,6 @@ from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.baselines.config import PackedBalancedConfig
 from dynapipe_hpc.planner.baselines.every_mode import OneModeSearch
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
-from dynapipe_hpc.planner.choose.choice import Candidate
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
@@ -52,12 +51,6 @@ CHOOSERS = [search, one_mode, baseline, tuned, authors]
 every_chooser = pytest.mark.parametrize("chooser_for", CHOOSERS)
 
 
-def described(candidate: Candidate) -> object:
-    """All that a plan is made of."""
-    passes = [(p.microbatches, p.schedule.codes.tolist()) for p in candidate.pipelines]
-    return candidate.way, candidate.iteration_ms, passes
-
-
 @every_chooser
 @given(
     lengths=st.lists(st.integers(1, 200), min_size=2, max_size=20),
@@ -82,13 +75,3 @@ def test_every_plan_runs_every_sample_once_within_memory_or_there_is_a_reason(
         assert max(p.timeline.peak_bytes.max() for p in candidate.pipelines) <= memory_bytes
         run = [i for p in candidate.pipelines for m in p.microbatches for i in m.sample_ids]
         assert sorted(run) == list(range(len(lengths)))
-
-
-@every_chooser
-def test_the_same_samples_give_the_same_plans(
-    chooser_for: Callable[[Cluster], Chooser],
-) -> None:
-    cluster = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=2000)
-    samples = samples_of([5, 100, 7, 64, 64, 9, 200, 30])
-    first, second = (chooser_for(cluster).choose(samples) for _ in range(2))
-    assert list(map(described, first.candidates)) == list(map(described, second.candidates))

@@ -22,7 +22,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.corrected_cost import Corrections, corrected_cost
-from dynapipe_hpc.planner.cost.cost_model import Cost, CostModel, FloatArray, Shapes
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
 from dynapipe_hpc.planner.cost.function_cost import FunctionCost
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
 
@@ -123,33 +123,3 @@ def test_gradients_of_weights_are_a_part_of_the_backward_pass(cost: CostModel, s
         assert (costs.weight_ms >= 0).all()  # none waits in blocks that are recomputed
         assert (costs.weight_ms <= costs.backward_ms * (1 + 1e-12)).all()
         assert (np.isinf(costs.weight_ms) == np.isinf(costs.backward_ms)).all()
-
-
-@given(sizes=st.lists(SIZES, min_size=1, max_size=20))
-def test_arrays_hold_a_row_per_micro_batch_and_a_column_per_stage(
-    cost: CostModel, sizes: list[Size]
-) -> None:
-    costs = cost.stage_costs(shapes_of(cost, sizes), cost.recompute_modes[-1])
-    assert everything(cost, sizes).shape == (5, len(sizes), 3)
-    assert costs.boundary_bytes[:, -1].tolist() == [0] * len(sizes)
-    assert (costs.n_microbatches, costs.n_stages) == (len(sizes), 3)
-
-
-@given(sizes=st.lists(SIZES, min_size=1, max_size=5))
-def test_a_given_table_has_a_column_per_kind_of_stage(cost: CostModel, sizes: list[Size]) -> None:
-    shapes, mode, kinds = shapes_of(cost, sizes), cost.recompute_modes[-1], cost.kind_of_stage
-    n_kinds = 3 if kinds is None else len(set(kinds.tolist()))
-    out = np.full((len(sizes), n_kinds, len(Cost)), np.nan)
-    found = cost.stage_costs(shapes, mode, out)
-    assert found.of_kinds is out
-    assert (found.kind_of_stage is None) == (kinds is None)
-    np.testing.assert_array_equal(found.table, cost.stage_costs(shapes, mode).table)
-
-
-def test_the_model_itself_takes_memory_and_time_where_it_is_known(cost: CostModel) -> None:
-    assert cost.static_bytes.shape == (3,)
-    is_known = "function" not in cost.describe()
-    assert ((cost.static_bytes > 0) == is_known).all()
-    assert cost.reduce_ms.shape == (3,)
-    assert (cost.reduce_ms >= 0).all()
-    assert (cost.step_ms > 0) == is_known

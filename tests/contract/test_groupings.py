@@ -80,10 +80,7 @@ def test_every_sample_lies_once_in_a_row_where_its_offsets_say(
 @every_packing
 @given(pairs=pairs, n_replicas=st.integers(1, 3))
 def test_both_sides_of_every_pair_lie_where_their_offsets_say(
-    grouping: Grouping,
-    setting: int,
-    pairs: list[tuple[int, int]],
-    n_replicas: int,
+    grouping: Grouping, setting: int, pairs: list[tuple[int, int]], n_replicas: int
 ) -> None:
     assume(len(pairs) >= n_replicas)
     cluster = Cluster(n_replicas=n_replicas, n_stages=3, device_memory_bytes=10**9)
@@ -149,10 +146,3 @@ def test_fewer_samples_than_replicas_are_an_error(grouping: Grouping, setting: i
     cluster = Cluster(n_replicas=3, n_stages=3, device_memory_bytes=10**9)
     with pytest.raises(TooFewMicroBatchesError, match="2 micro-batches for 3 replicas"):
         grouping(samples_of([5, 64]), COST, cluster, setting)
-
-
-@every_grouping
-def test_equal_input_gives_equal_micro_batches(grouping: Grouping, setting: int) -> None:
-    cluster = Cluster(n_replicas=2, n_stages=3, device_memory_bytes=10**9)
-    samples = samples_of([7, 64, 33, 33, 9, 1, 50])
-    assert grouping(samples, COST, cluster, setting) == grouping(samples, COST, cluster, setting)

@@ -11,7 +11,6 @@ from tests.oracles.event_simulation import EventSimulation
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
-from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     InfeasibleScheduleError,
     Pass,
@@ -72,23 +71,6 @@ def test_the_limit_is_kept_or_the_rule_says_that_it_cannot(
         assert (np.array(peaks_by_clock(schedule, costs)) > limit).any()
     else:
         assert (np.array(peaks_by_clock(schedule, costs)) <= limit).all()
-
-
-def end_ms(schedule: Schedule, costs: StageCosts) -> float:
-    return simulate(schedule, costs, Link(), np.zeros(costs.n_stages)).makespan_ms
-
-
-@given(costs=drawn_costs())
-def test_a_schedule_within_memory_is_found_again_at_its_own_peak(
-    rule: ScheduleRule, costs: StageCosts
-) -> None:
-    schedule = rule(costs, no_limit(costs))
-    found = rule(costs, np.array(peaks_by_clock(schedule, costs)))
-    # Adaptive schedules are the better of two, and the other one may be shorter within a limit.
-    is_better_of_two = rule in (adaptive, adaptive_split)
-    assert found == schedule or (
-        is_better_of_two and end_ms(found, costs) < end_ms(schedule, costs)
-    )
 
 
 @given(costs=drawn_costs())

@@ -1,6 +1,5 @@
 """Decoders of `transformers` trained by their own layers in real runs, and by a plain loop."""
 
-import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from tests.examples.any_decoders import (
 )
 from tests.examples.foreign_models import transformers
 from tests.examples.measured_layers import linear_table_of
-from tests.examples.preference_pairs import TokenPair, write_pairs
 from tests.examples.tokenized import write_samples
 from tests.jobs.command_line import call, call_all, columns
 from tests.jobs.tuning_files import N_IDS, write_tuning_files
@@ -33,39 +31,26 @@ from dynapipe_hpc.report.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-ESTIMATED = {"kind": "analytic", "recompute": ["none", "full"]}
 PROMPT = [5, 17, 3, 29]
 ONE_REPLICA = ("--set", "cluster.n_replicas=1")
-SPLIT = (
-    *ONE_REPLICA,
-    *("--set", "planner.schedule={split_backward=true, rules=['zb_h1']}"),
-)
+SPLIT = (*ONE_REPLICA, *("--set", "planner.schedule={split_backward=true, rules=['zb_h1']}"))
 MEASURED = ("--set", "planner.cost={kind='profiled', path='qwen3_moe/measured.h5'}")
 SPLIT_COSTS = {
     "qwen3_moe": MEASURED,
     "gemma3": ("--set", "planner.cost={kind='analytic'}"),
     "falcon": ("--set", "planner.cost={kind='analytic'}"),
 }
-CUT = (
-    *("--set", 'planner.batch={rule="dynamic", layouts=["packed"], slices=16}'),
-    *("--set", "planner.search.effort=1"),
-    *("--set", 'planner.cost={kind="analytic", recompute=["none", "full"], launch_ms=1e-6}'),
-    # So slow that samples of 48 tokens are long.
-    *("--set", "planner.cost.flops_per_ms=1e4"),
-)
-CUT_NAMES = ("qwen3_moe", "gemma3")
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder per type with the model as it was, and a run that trained it; some with slices."""
+    """A folder per type with the model as it was, and a run that trained it."""
     folder = tmp_path_factory.mktemp("trained")
     for name, kind in DECODERS.items():
         with in_float64(kind.module):
             saved_decoder(name, folder / name / "theirs")
         write_files(folder / name, f"{name}/")
-    runs = [run_of(name, "run") for name in DECODERS]
-    told = call_all(folder, 4, *runs, *(run_of(name, "cut", *CUT) for name in CUT_NAMES))
+    told = call_all(folder, 4, *(run_of(name, "run") for name in DECODERS))
     for name in DECODERS:
         assert f"{name}/run: begins with the weights of {name}/theirs (" in told
     return folder
@@ -148,10 +133,7 @@ def generated(model: Any) -> list[int]:
 
 @pytest.mark.parametrize("name", SPLIT_COSTS)
 def test_split_passes_give_the_same_losses(
-    name: str,
-    split: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, split: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(split)
     assert main(["plan", f"{name}/config.toml", "--explain", *SPLIT, *SPLIT_COSTS[name]]) == 0
@@ -161,61 +143,6 @@ def test_split_passes_give_the_same_losses(
     assert " W0" in plan
     (found,), (expected,) = (columns(split / name / run, "loss") for run in ("split", "run"))
     assert found == pytest.approx(expected, rel=1e-9)
-
-
-def test_a_run_goes_on_in_one_stage_and_gives_the_same(trained: Path, tmp_path: Path) -> None:
-    copy_files(trained / "qwen3_moe", tmp_path)
-    words = ("run", "config.toml", "-o", "run", "--set", "training.decay_iterations=20")
-    call(tmp_path, 2, *words, "--set", "training.iterations=8", *ONE_REPLICA)
-    call(tmp_path, 1, *words, *ONE_REPLICA, "--set", "cluster.n_stages=1")
-    (found,), (expected,) = (
-        columns(tmp_path / "run", "loss"),
-        columns(trained / "qwen3_moe" / "run", "loss"),
-    )
-    assert found == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("name", CUT_NAMES)
-def test_slices_give_the_losses_of_whole_samples(
-    name: str,
-    trained: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (found,), (expected,) = (columns(trained / name / run, "loss") for run in ("cut", "run"))
-    assert found == pytest.approx(expected, rel=1e-9)
-    monkeypatch.chdir(trained)
-    assert main(["plan", f"{name}/config.toml", *CUT]) == 0
-    assert "packed tokens 0 to 16 of sample " in capsys.readouterr().out
-
-
-def test_preferences_are_learned_as_in_the_own_family(tmp_path: Path) -> None:
-    with in_float64("llama"):
-        # The vector of a padding token would not be trained by `transformers`.
-        saved_decoder("llama", tmp_path / "theirs", pad_token_id=None)
-    training = {"iterations": 4, "objective": "dpo", "dtype": "float64"}
-    batch = {"rule": "dynamic", "layouts": ["packed"]}
-    planner = {"cost": ESTIMATED, "batch": batch}
-    write_tuning_files(tmp_path, "", {"training": training, "planner": planner})
-    stream = np.random.default_rng(8)
-    lengths = stream.integers(1, 15, (40, 3)).tolist()
-    pairs = [TokenPair(*(stream.integers(0, N_IDS, n).tolist() for n in each)) for each in lengths]
-    write_pairs(tmp_path / "corpus.h5", pairs, N_IDS)
-    families = ("transformers", "llama")
-    runs = [
-        ("run", "config.toml", "-o", family, "--set", f'model.family="{family}"')
-        for family in families
-    ]
-    call_all(tmp_path, 4, *runs)
-    found = [columns(tmp_path / family, "loss", "gradient_norm") for family in families]
-    assert found[0][0][0] == pytest.approx(np.log(2), rel=1e-12)
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
-
-
-def copy_files(source: Path, folder: Path) -> None:
-    """Copies the files of a run, whose configuration then names them as seen from the folder."""
-    shutil.copytree(source / "theirs", folder / "theirs")
-    write_files(folder, "")
 
 
 def test_adapters_are_exported_for_peft_and_merged(tmp_path: Path) -> None:
@@ -304,10 +231,7 @@ def test_estimated_memory_is_what_a_run_takes(
 
 @pytest.mark.parametrize("name", SLICED)
 def test_estimated_memory_is_what_slices_take(
-    name: str,
-    estimated: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, estimated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check_peaks(estimated / name / "run", 0.05)
     monkeypatch.chdir(estimated)

@@ -73,15 +73,6 @@ def test_losses_are_those_of_a_plain_loop_over_the_same_samples(folder: Path) ->
         assert found["perplexity"] == pytest.approx(math.exp(sum(sums) / sum(counts)), rel=1e-11)
 
 
-def test_training_has_the_same_bits_without_evaluation(folder: Path) -> None:
-    write_job_files(folder, CHANGES)
-    call(folder, 4, "run", "config.toml", "-o", "plain")
-    write_job_files(folder, {**CHANGES, "evaluation": EVALUATED})
-    names = ("loss", "gradient_norm")
-    assert columns(folder / "plain", *names) == columns(folder / "run", *names)
-    assert not (folder / "plain" / "evaluations.jsonl").exists()
-
-
 def test_another_layout_evaluates_alike_and_a_resumed_run_as_before(folder: Path) -> None:
     shutil.copytree(folder / "run", folder / "resumed")
     shutil.rmtree(folder / "resumed" / "checkpoints" / "000004")
@@ -123,17 +114,14 @@ def test_the_best_state_is_kept_and_training_ends_early(folder: Path) -> None:
     assert len(columns(folder / "worse", "loss")[0]) == last
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
-def test_no_rank_hangs_when_an_evaluation_is_interrupted(
-    folder: Path, tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+def test_no_rank_hangs_when_an_evaluation_is_interrupted(folder: Path, tmp_path: Path) -> None:
     """Most of its time it evaluates: all samples, after every iteration."""
     endless = ("--set", "training.iterations=100000", "--set", "evaluation.every=1")
     long = ("--set", "evaluation.tokens=1000000", *ONE_REPLICA)
     with real_job(folder, 2, *RUN, *endless, *long, "-o", str(tmp_path / "run")) as job:
         job.wait_for_line("evaluation after 1 iterations")
         job.wait_for_line("iteration 1:")
-        job.send(1, number)
+        job.send(1, signal.SIGTERM)
         ended = job.wait(MAX_END_S)
-    assert ended.exit_code == code, ended.err
+    assert ended.exit_code == 75, ended.err
     assert len(ended.messages) == 1

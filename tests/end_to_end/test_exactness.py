@@ -18,7 +18,6 @@ from tests.examples.training_case import (
     TIED_SHAPE,
     UNEVEN_SHAPE,
     UNEVEN_T5_SHAPE,
-    each_layout,
     name_of,
     padded,
     random_samples,
@@ -135,19 +134,6 @@ def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
     assert_equal(found, unsplit_gradients(samples, padded(samples, way.shape), shape=way.shape))
 
 
-@each_layout
-@pytest.mark.parametrize("schedule", ["zb_h1", "adaptive, split", "overtaking", "weights last"])
-@pytest.mark.parametrize("cluster", [ONE, MANY, CUT], ids=["one", "many", "cut"])
-@pytest.mark.parametrize("mode", MODES)
-def test_packed_rows_have_the_loss_and_gradients_of_the_unsplit_model(
-    cluster: Cluster, schedule: str, layouts: Sequence[Layout], mode: str
-) -> None:
-    samples = random_samples(3)
-    microbatches = random_split(samples, 6, 3, MODES[mode], layouts=layouts)
-    found = gradients(cluster, schedule, samples, microbatches)
-    assert_equal(found, unsplit_gradients(samples, padded(samples)))
-
-
 def test_rows_filled_up_by_several_documents_give_the_same_gradients() -> None:
     samples, cluster = random_samples(1), Cluster(n_stages=2, device_memory_bytes=1_000_000)
     batches = split_samples(
@@ -221,20 +207,6 @@ def test_what_padding_holds_does_not_change_a_bit(mode: str) -> None:
     assert noisy.losses == plain.losses
     for name, gradient in plain.tensors.items():
         assert torch.equal(noisy.tensors[name], gradient), name
-
-
-@pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=name_of)
-def test_one_micro_batch_gives_the_bits_of_a_whole_pass(shape: ModelShape) -> None:
-    # Several would be added up in another order.
-    samples = random_samples(2)
-    microbatches = random_split(samples, 2, 2, shape=shape)
-    whole, split = (
-        gradients(MANY, schedule, samples, microbatches, shape=shape)
-        for schedule in ("1f1b", "weights last")
-    )
-    assert split.losses == whole.losses
-    for name, gradient in whole.tensors.items():
-        assert torch.equal(split.tensors[name], gradient), name
 
 
 def test_dropout_changes_training_and_leaves_nothing_to_chance() -> None:

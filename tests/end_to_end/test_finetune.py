@@ -18,12 +18,11 @@ COMMAND = (str(BIN / "dynapipe-hpc"), "finetune", "model", "chats.jsonl", *CHEAP
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model, chats, pairs and preference pairs, and a tuned model in `whole`."""
+    """A model, chats and preference pairs, and a tuned model in `whole`."""
     folder = tmp_path_factory.mktemp("finetune")
     for name, *options in (
         ("chats", "--chat", "--model", str(folder / "model")),
         ("preferences", "--preferences"),
-        ("pairs", "--max-bytes", "512"),
     ):
         output = str(folder / f"{name}.jsonl")
         assert main(["demo-corpus", output, "--samples", "150", *options]) == 0
@@ -63,12 +62,7 @@ def test_it_does_what_the_verbs_do(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "number"),
-    [
-        ("attention:", signal.SIGKILL),
-        ("iteration 2:", signal.SIGTERM),
-        ("iteration 4:", signal.SIGKILL),
-    ],
+    ("line", "number"), [("attention:", signal.SIGKILL), ("iteration 2:", signal.SIGTERM)]
 )
 def test_the_same_command_goes_on(folder: Path, line: str, number: signal.Signals) -> None:
     output = f"after_{line.strip(':').replace(' ', '_')}"
@@ -81,17 +75,14 @@ def test_the_same_command_goes_on(folder: Path, line: str, number: signal.Signal
     assert weights(folder / output / "model") == weights(folder / "whole" / "model")
 
 
-@pytest.mark.parametrize("source", ["preferences", "pairs"])
-def test_adapters_are_beside_the_model_that_they_are_merged_into(folder: Path, source: str) -> None:
-    output, rate = f"lora_{source}", ("--learning-rate", "1e-4")
-    options = ("--lora", "2", *CHEAP[:4], *rate)
-    call_all(folder, 2, ("finetune", "model", f"{source}.jsonl", "-o", output, *options))
-    first, last = losses(folder / output / "run")
+def test_adapters_are_beside_the_model_that_they_are_merged_into(folder: Path) -> None:
+    options = ("--lora", "2", *CHEAP[:4], "--learning-rate", "1e-4")
+    call_all(folder, 2, ("finetune", "model", "preferences.jsonl", "-o", "lora", *options))
+    first, last = losses(folder / "lora" / "run")
     assert last < first
-    assert (folder / output / "adapters" / "adapter_model.safetensors").exists()
-    assert weights(folder / output / "model") != weights(folder / "model")
-    is_dpo = 'objective = "dpo"' in (folder / output / "config.toml").read_text()
-    assert is_dpo == (source == "preferences")
+    assert (folder / "lora" / "adapters" / "adapter_model.safetensors").exists()
+    assert weights(folder / "lora" / "model") != weights(folder / "model")
+    assert 'objective = "dpo"' in (folder / "lora" / "config.toml").read_text()
 
 
 def test_on_gpus_costs_are_measured_first(folder: Path) -> None:

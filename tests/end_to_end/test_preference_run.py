@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from tests.examples.preference_training import answer_log_prob
 from tests.examples.same_tensors import different
 from tests.examples.tokenized import write_samples
 from tests.jobs.command_line import call, refusal
-from tests.jobs.real_job import RUN, real_job
 from tests.jobs.tiny_experiment import tiny_experiment
 from tests.oracles.plain_run import read_checkpoint
 
@@ -152,26 +150,6 @@ def test_adapters_are_compared_with_the_model_without_them(folder: Path) -> None
     first, *_, last = lines(folder / "adapters alone/iterations.jsonl")
     assert first["loss"] == pytest.approx(np.log(2), rel=1e-12)
     assert last["preferences"][2] > 0
-
-
-def test_a_run_that_is_stopped_meanwhile_goes_on_with_its_reference(folder: Path) -> None:
-    write_pairs(folder / "many.h5", PAIRS * 15, N_IDS)
-    alone = ("--set", "cluster.n_replicas=1", "--set", "data.tokens_per_batch=40")
-    many = ("pairs.toml", *alone, "--set", "data.dataset=many.h5", "--set", "training.iterations=1")
-    with real_job(folder, 2, *RUN[:2], *many, "-o", "stopped") as job:
-        job.wait_for_line("reference:")
-        job.send(1, signal.SIGTERM)
-        ended = job.wait(60)
-    assert ended.exit_code == 75, ended.err
-    assert ended.messages == ["dynapipe-hpc: stopped by SIGTERM; start again to continue"]
-    for found in folder.glob("many.h5.*.reference"):  # none if it was stopped at once
-        assert b"fingerprint" in found.read_bytes()
-    call(folder, 2, "run", *many, "-o", "stopped")
-    (path,) = folder.glob("many.h5.*.reference")
-    completed = path.read_bytes()
-    path.unlink()
-    call(folder, 2, "run", *many, "-o", "unstopped")
-    assert path.read_bytes() == completed
 
 
 def test_a_run_continues_with_the_reference_it_began_with(folder: Path) -> None:

@@ -11,12 +11,7 @@ from tests.oracles.plain_run import PlainRun, read_checkpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-TRAINING = {
-    "dtype": "float64",
-    "warmup_iterations": 3,
-    "loss_weighting": "task",
-    "seed": 5,
-}
+TRAINING = {"dtype": "float64", "warmup_iterations": 3, "loss_weighting": "task", "seed": 5}
 RUNS: Mapping[str, Tables] = {
     "gpt": {
         "data": {"seed": 2**40 + 3},

@@ -1,7 +1,6 @@
 """Runs that are killed, damaged or moved to other ranks, and go on."""
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -11,12 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from tests.examples.checkpoint_weights import load_weights
-from tests.examples.same_tensors import different
 from tests.jobs import command_line
 from tests.jobs.job_files import Tables, write_job_files
 from tests.jobs.real_job import RUN, real_job
-
-from dynapipe_hpc.report.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -50,57 +46,10 @@ def words_of(output: str, *settings: str) -> list[str]:
     return ["run", "config.toml", "-o", output, *values]
 
 
-def kill_after(folder: Path, output: str, line: str, *settings: str) -> None:
-    """Kills a rank when the run has printed a line."""
-    words = words_of(output, *settings, "training.iterations=8")
-    with command_line.start(folder, 2, *words) as job:
-        assert job.stdout is not None
-        while line not in (printed := job.stdout.readline()):
-            assert printed, job.communicate()
-        children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
-        os.kill(int(children[-1]), signal.SIGKILL)
-        job.communicate(timeout=60)
-    assert job.returncode != 0
-
-
 def losses(run: Path) -> list[tuple[int, str]]:
     """Iterations and losses, with all their digits."""
     rows = [json.loads(line) for line in (run / "iterations.jsonl").read_text().splitlines()]
     return [(row["iteration"], repr(row["loss"])) for row in rows]
-
-
-def assert_equal(folder: Path, output: str) -> None:
-    """Compares a run with the undisturbed one, to the bit."""
-    run, undisturbed = folder / output, folder / "undisturbed"
-    assert losses(run) == losses(undisturbed)
-    weights = load_weights(run / "checkpoints" / "000008")
-    assert different(weights, load_weights(undisturbed / "checkpoints" / "000008")) == []
-    assert [t.iteration for t in RunFolder.open(run).timelines()] == list(range(6))
-    assert sorted(p.name for p in (run / "checkpoints").iterdir()) == ["000006", "000008"]
-
-
-@pytest.mark.parametrize("iteration", [0, 3])
-def test_a_killed_run_goes_on_to_the_same_bits(folder: Path, iteration: int) -> None:
-    output = f"killed after {iteration}"
-    kill_after(folder, output, f"iteration {iteration}:")
-    # In new processes, which know of the run only what its folder says.
-    job = command_line.finish(folder, 2, *words_of(output))
-    assert job.returncode == 0, job.stderr
-    assert_equal(folder, output)
-
-
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(folder: Path) -> None:
-    kill_after(folder, "damaged", "iteration 7:", "checkpoint.keep_last=9")
-    *_, newest = sorted((folder / "damaged" / "checkpoints").glob("0*"))
-    part = newest / "part-00001.bin"
-    data = bytearray(part.read_bytes())
-    data[100] ^= 1
-    part.write_bytes(data)
-    job = call(folder, "damaged")
-    assert re.search(rf"{newest.name}/part-00001.bin: is damaged.*skipped", job.stderr)
-    assert f"continues after {int(newest.name) - 2} iterations" in job.stdout
-    assert newest.with_name(f"{newest.name}.damaged").is_dir()
-    assert losses(folder / "damaged") == losses(folder / "undisturbed")
 
 
 # One layout per family: every layout reads what another wrote in tests/training/test_checkpoint.py.

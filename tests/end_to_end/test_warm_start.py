@@ -43,24 +43,6 @@ def test_shards_and_replicas_begin_with_their_parts(folder: Path) -> None:
     assert (folder / "back/tokenizer_config.json").read_text() == "{}"
 
 
-def test_a_checkpoint_of_a_model_begins_a_run_as_its_folder_does(folder: Path) -> None:
-    told = run(
-        folder,
-        "of_import",
-        "model.init_from=imported",
-        "cluster.n_stages=4",
-        "cluster.n_replicas=1",
-    )
-    assert "of_import: begins with the weights of imported (checkpoint after 0 iter" in told
-    weights = [load_of(folder / name) for name in ("of_import", "first")]
-    assert not different(*weights)
-
-
-def load_of(run_folder: Path) -> dict[str, torch.Tensor]:
-    found = read_checkpoint(run_folder, 1)
-    return {name: tensor for name, tensor in found.items() if name.startswith("weight/")}
-
-
 def test_the_optimizer_comes_along_if_asked_for(folder: Path) -> None:
     told = run(folder, "with", "model.init_from=first", "training.init_optimizer=true")
     assert "weights and the state of the optimizer of first/checkpoints/000001 (check" in told

@@ -16,12 +16,7 @@ Family = Literal["gpt", "t5"]
 PROFILES: Mapping[Family, str] = {"gpt": "a100_40gb_gpt_6.7b", "t5": "a100_40gb_t5_11b"}
 SHAPES: Mapping[Family, ModelShape] = {
     "gpt": GptShape(
-        n_layers=16,
-        hidden_size=4096,
-        n_heads=32,
-        ffn_size=16384,
-        vocab_size=50304,
-        max_tokens=8192,
+        n_layers=16, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
     ),
     "t5": T5Shape(
         n_layers=96,

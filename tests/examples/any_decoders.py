@@ -94,8 +94,7 @@ DECODERS: Mapping[str, Decoder] = {
     "mixtral": Decoder("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     # Calls torch's attention itself, and its layers return tuples.
     "falcon": Decoder(
-        "Falcon",
-        {"new_decoder_architecture": True, "num_kv_heads": 2, "rope_parameters": _ROPE},
+        "Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2, "rope_parameters": _ROPE}
     ),
     "starcoder2": Decoder("Starcoder2", {"sliding_window": WINDOW, "rope_parameters": _ROPE}),
     # Norms with an axis of heads.

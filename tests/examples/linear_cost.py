@@ -46,10 +46,7 @@ def linear_cost(
 
 
 def linear_price(
-    launch_ms: tuple[float, ...],
-    token_ms: tuple[float, ...],
-    token_bytes: float,
-    longest_row: int,
+    launch_ms: tuple[float, ...], token_ms: tuple[float, ...], token_bytes: float, longest_row: int
 ) -> Price:
     """See `linear_cost`."""
 

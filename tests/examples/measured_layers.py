@@ -24,13 +24,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
 
 SHAPE = GptShape(n_layers=6, hidden_size=8, n_heads=2, ffn_size=32, vocab_size=50, max_tokens=1024)
 T5_SHAPE = T5Shape(
-    n_layers=3,
-    hidden_size=8,
-    n_heads=2,
-    head_size=16,
-    ffn_size=32,
-    vocab_size=50,
-    max_tokens=1024,
+    n_layers=3, hidden_size=8, n_heads=2, head_size=16, ffn_size=32, vocab_size=50, max_tokens=1024
 )
 ROWS = np.array([1, 2, 4, 8])
 ROW_TOKENS = np.array([16, 32, 64])

@@ -28,11 +28,7 @@ PAIRS = [
 
 
 def write_pairs(
-    path: Path,
-    pairs: Sequence[TokenPair] = PAIRS,
-    vocab_size: int = 10,
-    *,
-    has_start: bool = True,
+    path: Path, pairs: Sequence[TokenPair] = PAIRS, vocab_size: int = 10, *, has_start: bool = True
 ) -> Path:
     """Writes a dataset of pairs."""
     of_pairs = replace(header(vocab_size, has_start=has_start), has_pairs=True)

@@ -72,11 +72,7 @@ LLAMA_SHAPE = LlamaShape(
     tied_head=True,
     rope_theta=100.0,
     rope_scaling=Llama3Scaling(
-        kind="llama3",
-        factor=4.0,
-        low_freq_factor=1.0,
-        high_freq_factor=2.0,
-        original_max_tokens=16,
+        kind="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=2.0, original_max_tokens=16
     ),
     qkv_bias=True,
     output_bias=True,

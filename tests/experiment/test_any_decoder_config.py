@@ -1,6 +1,5 @@
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.examples.any_decoders import saved_decoder
@@ -10,10 +9,7 @@ from tests.jobs.tuning_files import write_tuning_files
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment import checks
-from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
-from dynapipe_hpc.models.transformers import parts as decoder_parts
-from dynapipe_hpc.planner.cost.from_config import EstimatedCosts
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 
 
@@ -131,30 +127,6 @@ def test_costs_are_estimated_before_anything_is_measured(
     assert main(["tune", str(path), "--batches", "1"]) == 0
     short = ["--set", "training.iterations=2"]
     assert main(["simulate", str(path), "-o", str(tmp_path / "simulated"), *short]) == 0
-
-
-def test_variants_of_an_experiment_look_at_layers_once(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = Experiment(load_config(path))
-    costs = files.costs
-    assert isinstance(costs, EstimatedCosts)
-    looked_at: list[object] = []
-
-    def counted(*args: Any, **options: Any) -> Any:
-        looked_at.append((args, options))
-        return costs.parts
-
-    monkeypatch.setattr(decoder_parts, "decoder_parts", counted)
-    for override in ("cluster.n_stages=1", "planner.cost.launch_ms=1"):
-        variant = files.variant(load_config(path, [override])).costs
-        assert isinstance(variant, EstimatedCosts)
-        assert variant.parts is costs.parts
-    assert not looked_at
-    narrow = files.variant(load_config(path, ['training.dtype="float32"'])).costs
-    assert isinstance(narrow, EstimatedCosts)
-    assert narrow.config.element_bytes == 4
-    assert len(looked_at) == 1
 
 
 def test_a_missing_package_is_named(

@@ -43,8 +43,7 @@ def test_a_table_of_the_same_circumstances_needs_no_word(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["ranks", "threads", "zero_stage", "shard_sums", "processor", "torch", "attention"],
+    "name", ["ranks", "threads", "zero_stage", "shard_sums", "processor", "torch", "attention"]
 )
 def test_what_was_different_is_a_warning(tmp_path: Path, name: str) -> None:
     config = experiment(tmp_path, **{name: "77"})

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.data.text.test_vocabulary import write_tokenizer
+from tests.data.text.test_tokenizers import write_tokenizer
 from tests.examples.tokenized import header_in, with_header
 from tests.experiment.test_load import COMPLETE
 

@@ -6,12 +6,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.checks import (
-    RUN_CHECKS,
-    check_profile,
-    check_run,
-    check_size,
-)
+from dynapipe_hpc.experiment.checks import RUN_CHECKS, check_profile, check_run, check_size
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.job.world import MPI
 

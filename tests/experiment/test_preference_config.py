@@ -52,14 +52,8 @@ def test_a_configuration_may_train_on_pairs(changes: dict[str, Tables]) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"planner": batch(layouts=["padded", "packed"])},
-            "only packed rows hold pref",
-        ),
-        (
-            {"planner": {"batch": {"rule": "token_budget"}}},
-            "only packed rows hold pref",
-        ),
+        ({"planner": batch(layouts=["padded", "packed"])}, "only packed rows hold pref"),
+        ({"planner": {"batch": {"rule": "token_budget"}}}, "only packed rows hold pref"),
         ({"planner": batch(slices=512)}, "preference pairs cannot be cut into slices"),
         (
             {"data": {"long_samples": "cut_input_end"}},

@@ -51,11 +51,7 @@ def random_replicas(draw: random.Random) -> list[list[RankPlan]]:
 
 
 def _random_pipeline(
-    draw: random.Random,
-    replica: int,
-    n_stages: int,
-    n_microbatches: int,
-    kinds: Sequence[PassKind],
+    draw: random.Random, replica: int, n_stages: int, n_microbatches: int, kinds: Sequence[PassKind]
 ) -> list[RankPlan]:
     groups = _random_groups(draw, n_microbatches)
     schedule, timeline = _random_schedule(draw, n_stages, n_microbatches, kinds, groups)

@@ -5,7 +5,7 @@ import torch
 from tests.examples.preference_training import ALONE, DPO, packed_pairs, references_of
 from tests.examples.training_case import LLAMA_SHAPE, SHAPE, Rank, make_rank
 from tests.gpu.no_waiting import no_waiting
-from tests.gpu.test_attention_sizes import flat, shape_with
+from tests.gpu.test_attention import flat, shape_with
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.sample import Sample

@@ -6,16 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.examples.sliced_case import sliced_row, slices_of
-from tests.examples.training_case import (
-    LLAMA_SHAPE,
-    SHAPE,
-    Rank,
-    packed,
-    padded,
-    unsplit_gradients,
-)
+from tests.examples.training_case import LLAMA_SHAPE, SHAPE, Rank, packed, padded, unsplit_gradients
 from tests.gpu.no_waiting import no_waiting
-from tests.gpu.test_attention_sizes import flat, rank_on, shape_with
+from tests.gpu.test_attention import flat, rank_on, shape_with
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute

@@ -3,12 +3,7 @@ import re
 import pytest
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.job.launch import (
-    LaunchEnvironment,
-    check_interface,
-    check_threads,
-    check_world,
-)
+from dynapipe_hpc.job.launch import LaunchEnvironment, check_interface, check_threads, check_world
 
 OPEN_MPI = "Open MPI v5.0.11, package: Open MPI, ident: 5.0.11, Sep 16, 2026\0"
 MPICH = "MPICH Version:      5.0.2\nMPICH Release date: x\nMPICH configure:    --with-pm=hydra\n"

@@ -12,6 +12,7 @@ from dynapipe_hpc.job.mpi_settings import OF_LAUNCHER, OF_RANKS, mpi_settings
 
 LOAD_ANOTHER_MPI = """
 import ctypes, os, sys
+from dynapipe_hpc.job.launch import read_started
 from dynapipe_hpc.job.mpi_settings import is_own_open_mpi, permission_for_root
 
 os.geteuid = lambda: 0

@@ -29,11 +29,7 @@ from dynapipe_hpc.job.world import MPI
 changed = {name for name in os.environ if os.environ[name] != before.get(name)}
 print(sorted(changed - {"OPAL_PREFIX", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}))
 """
-JOB = {
-    "OMPI_COMM_WORLD_RANK": "0",
-    "OMPI_COMM_WORLD_SIZE": "8",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
-}
+JOB = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
 
 
 def ranks(*launch: str, program: str = SAY_WHERE_IT_LISTENS, **environment: str) -> list[str]:

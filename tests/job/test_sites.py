@@ -16,11 +16,7 @@ LAUNCH = '#!/bin/sh\necho "$CUDA_DEVICE_MAX_CONNECTIONS $NCCL_DEBUG:" "$@"\n'
 def environment_of(path: Path) -> dict[str, str]:
     """Variables that a file adds to an empty environment."""
     done = subprocess.run(
-        ["bash", "-euc", f". {path}; env -0"],
-        env={},
-        capture_output=True,
-        text=True,
-        check=True,
+        ["bash", "-euc", f". {path}; env -0"], env={}, capture_output=True, text=True, check=True
     )
     added = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
     return {name: value for name, value in added.items() if name not in ("PWD", "SHLVL", "_")}

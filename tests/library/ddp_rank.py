@@ -25,9 +25,7 @@ from tests.library.small_gpt2 import (
     two_steps,
     whole_batch,
 )
-from tests.library.small_gpt2 import (
-    sampler as any_sampler,
-)
+from tests.library.small_gpt2 import sampler as any_sampler
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 

@@ -25,7 +25,6 @@ from tests.library.small_gpt2 import (
     whole_batch,
 )
 
-from dynapipe_hpc import InputError
 from dynapipe_hpc.data.multitask_lengths import draw_lengths
 from hf_sampler import Planned, PlannedSampler, fitted_cost, padded_to_longest, step_loader
 
@@ -106,17 +105,6 @@ def test_every_epoch_has_an_order_of_its_own_and_micro_batches_within_the_limit(
     )
 
 
-def test_samples_of_no_step_are_refused() -> None:
-    with pytest.raises(InputError, match=r"sample 1 has no token with a loss, .* leave it out"):
-        PlannedSampler([5, 1, 3], COST, 2)
-    with pytest.raises(InputError, match="samples_per_step is 4, but there are 3 samples"):
-        PlannedSampler([5, 2, 3], COST, 4)
-    with pytest.raises(InputError, match="n_replicas is 3, but samples_per_step is 2"):
-        PlannedSampler([5, 2, 3], COST, 2, n_replicas=3)
-    with pytest.raises(InputError, match="replica is 2, but there are 2; choose from 0 to 1"):
-        PlannedSampler([5, 2, 3], COST, 2, n_replicas=2, replica=2)
-
-
 def trainer(folder: Path, on_step: Callable[[Gradients], None], **settings: Any) -> Any:
     """A Trainer of two steps that hands over the gradients of each."""
 
@@ -134,20 +122,6 @@ def trainer(folder: Path, on_step: Callable[[Gradients], None], **settings: Any)
         sampler=sampler(),
         callbacks=[Observer()],
     )
-
-
-@pytest.mark.filterwarnings("default")  # of other people's package
-def test_the_trainer_steps_with_the_gradients_of_whole_batches(tmp_path: Path) -> None:
-    found: list[Gradients] = []
-    planned = trainer(tmp_path, found.append)
-    planned.train()
-    expected = [whole_batch(samples_of(step)) for step in sampler()]
-    assert len(found) == 2
-    for gradients, (_, of_step) in zip(found, expected, strict=True):
-        assert_same(gradients, of_step, rtol=1e-7, atol=1e-11)
-    logged = [line["loss"] for line in planned.state.log_history if "loss" in line]
-    assert logged == pytest.approx([loss for loss, _ in expected], rel=1e-3)
-    assert planned.evaluate()["eval_loss"] == pytest.approx(planned.state.log_history[0]["loss"], 1)
 
 
 def test_a_fit_finds_the_costs_that_were_measured_and_none_below_zero() -> None:

@@ -18,11 +18,10 @@ from tests.examples.training_case import (
 from tests.oracles.plain_dropout import factors
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.models.collate import IterationTokens, dropout_keys
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.models.live_memory import LiveMemory
 
 RATE, SEED, ITERATION = 0.3, 5, 11
 SAMPLES = {s.sample_id: s for s in random_samples(1, 5)}
@@ -61,19 +60,6 @@ def microbatch(shape: ModelShape) -> MicroBatch:
 def tokens(iteration: int | None) -> IterationTokens:
     weights = dict.fromkeys(SAMPLES, 0.1)
     return IterationTokens(SAMPLES, weights, RandomTokens(), START_ID, iteration=iteration)
-
-
-@each_shape
-@pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
-def test_no_more_is_kept_for_the_backward_pass(shape: ModelShape, mode: Recompute) -> None:
-    kept = []
-    for rate in (0.0, RATE):
-        module = whole(shape, rate)
-        batch = module.collate(microbatch(shape), tokens(ITERATION))
-        with LiveMemory() as live:
-            _loss = run_stage(module, None, batch, mode)
-        kept.append(live.live_bytes)
-    assert kept[0] == kept[1]
 
 
 @each_shape

@@ -6,12 +6,46 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models.flash_schemas import BACKWARD, FORWARD
 from torch import Tensor
 
 from dynapipe_hpc.models import flash_attention as flash
 from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.flash_attention import flash_attention, flash_obstacle
+
+_INPUTS = (
+    "Tensor query, Tensor key, Tensor value, Tensor? cum_seq_q, Tensor? cum_seq_k, SymInt max_q, "
+    "SymInt max_k, float dropout_p, bool is_causal, bool return_debug_mask, *, float? scale=None, "
+    "SymInt? window_size_left=None, SymInt? window_size_right=None, Tensor? seqused_k=None, "
+    "Tensor? alibi_slopes=None"
+)
+_PAGES = ", Tensor? block_table=None, int? num_splits=None"
+_SEEDS, _STATE = "Tensor philox_seed, Tensor philox_offset", "Tensor rng_state, Tensor unused"
+_OUTPUTS = "(Tensor output, Tensor softmax_logsumexp, {}, Tensor debug_attn_mask)"
+_BACKWARD = (
+    "Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out, Tensor logsumexp, "
+    "Tensor cum_seq_q, Tensor cum_seq_k, SymInt max_q, SymInt max_k, float dropout_p, "
+    "bool is_causal, {}, *, float? scale=None, SymInt? window_size_left=None, "
+    "SymInt? window_size_right=None"
+)
+_DECLARED = {
+    "2.6.0": (_INPUTS, _SEEDS),
+    "2.8.0": (_INPUTS, _STATE),
+    "2.9.1": (_INPUTS, _STATE),
+    "2.10.0": (_INPUTS, _STATE),
+    "2.11.0": (_INPUTS, _STATE),
+    "2.13.0": (_INPUTS + _PAGES, _STATE),
+}
+FORWARD = {
+    version: f"_flash_attention_forward({inputs}) -> {_OUTPUTS.format(left)}"
+    for version, (inputs, left) in _DECLARED.items()
+}
+"""Forward operator by version of torch."""
+BACKWARD = {
+    version: f"_flash_attention_backward({_BACKWARD.format(left)}) -> (Tensor, Tensor, Tensor)"
+    for version, (_, left) in _DECLARED.items()
+}
+"""Backward operator by version of torch."""
+
 
 CPU = torch.device("cpu")
 ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -192,11 +226,7 @@ def test_a_build_without_the_kernel_is_named(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_what_it_cannot_run_is_named(
-    device: str,
-    dtype: torch.dtype,
-    head_size: int,
-    reason: str,
-    monkeypatch: pytest.MonkeyPatch,
+    device: str, dtype: torch.dtype, head_size: int, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
     assert reason in flash_obstacle(torch.device(device, 99), dtype, head_size)

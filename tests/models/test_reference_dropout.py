@@ -24,13 +24,7 @@ from dynapipe_hpc.models.family import family_of
 SEED, RATE, ITERATION, START = 3, 0.25, 6, 0
 SAMPLE = Sample(17, 9, 6)
 GPT = GptShape(
-    n_layers=2,
-    hidden_size=12,
-    n_heads=2,
-    ffn_size=20,
-    vocab_size=31,
-    max_tokens=40,
-    dropout=RATE,
+    n_layers=2, hidden_size=12, n_heads=2, ffn_size=20, vocab_size=31, max_tokens=40, dropout=RATE
 )
 T5 = T5Shape.model_validate({**GPT.model_dump(exclude_defaults=True), "head_size": 5})
 GATED = T5.model_copy(update={"gated": True})

@@ -3,7 +3,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from tests.examples.run_stage import run_stage
-from tests.oracles.plain_t5 import losses
+from tests.oracles.plain_models import t5_losses
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import T5Shape
@@ -14,13 +14,7 @@ from dynapipe_hpc.models.t5 import T5Stage
 from dynapipe_hpc.models.tied_weights import tied_weights
 
 SHAPE = T5Shape(
-    n_layers=3,
-    hidden_size=12,
-    n_heads=2,
-    head_size=5,
-    ffn_size=20,
-    vocab_size=31,
-    max_tokens=200,
+    n_layers=3, hidden_size=12, n_heads=2, head_size=5, ffn_size=20, vocab_size=31, max_tokens=200
 )
 START = 30
 SAMPLES = {s.sample_id: s for s in (Sample(1, 9, 4), Sample(2, 3, 7), Sample(3, 140, 1))}
@@ -89,25 +83,11 @@ def test_the_loss_is_that_of_the_model_written_out(shape: T5Shape) -> None:
     for bias in (whole.encoder_bias, whole.decoder_bias):  # small ones would hardly be seen
         assert bias is not None
         torch.nn.init.normal_(bias.weight, generator=torch.manual_seed(1))
-    weights = {name: p.detach().numpy() for name, p in whole.named_parameters()}
     expected = 0.0
     for sample in SAMPLES.values():
-        inputs, targets = RandomTokens().read(
-            sample.sample_id, sample.input_tokens, sample.target_tokens
-        )
-        of_tokens = losses(
-            weights,
-            shape.n_layers,
-            2,
-            inputs.tolist(),
-            targets.tolist(),
-            START,
-            n_decoder_layers=shape.n_decoder_layers,
-            epsilon=shape.norm_epsilon,
-            max_distance=shape.max_distance,
-            scaled=shape.scale_decoder_outputs is not False,
-        )
-        expected += TOKENS.weights[sample.sample_id] * sum(of_tokens)
+        inputs, targets = (side.tolist() for side in TOKENS.read(sample))
+        losses = t5_losses(whole.state_dict(), shape.model_dump(), inputs, targets, START)
+        expected += TOKENS.weights[sample.sample_id] * float(losses.sum())
     assert loss_of([whole], PADDED).item() == pytest.approx(expected, rel=1e-12)
 
 
@@ -162,8 +142,8 @@ def test_a_target_without_input_attends_to_one_start_token() -> None:
     batch = whole.collate(PaddedRows((1,), 8, target_tokens=8), tokens)
     assert batch.lengths.tolist() == [1]
     targets = RandomTokens().read(1, 0, 3)[1].tolist()
-    weights = {name: p.detach().numpy() for name, p in whole.named_parameters()}
-    expected = sum(losses(weights, 3, 2, [START], targets, START))
+    losses = t5_losses(whole.state_dict(), SHAPE.model_dump(), [], targets, START)
+    expected = float(losses.sum())
     assert run_stage(whole, None, batch).item() == pytest.approx(expected, rel=1e-12)
 
 

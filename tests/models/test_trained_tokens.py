@@ -9,7 +9,7 @@ import torch
 from tests.examples.run_stage import run_stage
 from tests.examples.samplers import sampler_of
 from tests.examples.tokenized import write_samples
-from tests.oracles import plain_gpt, plain_t5
+from tests.oracles.plain_models import gpt_row, t5_losses
 
 from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
@@ -37,13 +37,7 @@ MARKS = ["011001101110", "00111", "1100011", "110"]
 """The same, a digit per token."""
 GPT = GptShape(n_layers=2, hidden_size=16, n_heads=2, ffn_size=32, vocab_size=31, max_tokens=32)
 T5 = T5Shape(
-    n_layers=2,
-    hidden_size=12,
-    n_heads=2,
-    head_size=5,
-    ffn_size=20,
-    vocab_size=31,
-    max_tokens=32,
+    n_layers=2, hidden_size=12, n_heads=2, head_size=5, ffn_size=20, vocab_size=31, max_tokens=32
 )
 
 
@@ -101,7 +95,7 @@ def expected_loss(
     has_start: bool,
 ) -> float:
     """Of samples that attend to each other within each of the rows."""
-    weights = {name: p.detach().numpy() for name, p in model.named_parameters()}
+    weights, table = model.state_dict(), shape.model_dump()
     losses: dict[int, list[float]] = {}
     samples = used(config, has_start=has_start)
     is_t5 = shape.family == "t5"
@@ -109,14 +103,15 @@ def expected_loss(
         if is_t5:
             (i,) = row
             start, inputs, targets, marks = samples[i]
-            found = plain_t5.losses(weights, 2, 2, inputs or [start], targets, start)
+            found = t5_losses(weights, table, inputs, targets, start).tolist()
             marked = marks[len(inputs) :]
             losses[i] = [loss for loss, mark in zip(found, marked, strict=True) if mark]
             continue
         labels = [[*samples[i].inputs, *samples[i].targets] for i in row]
         starts = [samples[i].start for i in row]
         read = [t for start, own in zip(starts, labels, strict=True) for t in [start, *own[:-1]]]
-        found = plain_gpt.losses(weights, 2, 2, read, [token for own in labels for token in own])
+        flat = [token for own in labels for token in own]
+        found = gpt_row(weights, table, read, flat).tolist()
         for i, own in zip(row, labels, strict=True):
             of_sample, found = found[: len(own)], found[len(own) :]
             losses[i] = [x for x, mark in zip(of_sample, samples[i].marks, strict=True) if mark]

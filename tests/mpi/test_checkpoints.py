@@ -10,7 +10,6 @@ import pytest
 import torch
 from mpi4py import MPI
 from tests.examples.checkpoint_weights import load_weights
-from tests.examples.private_position import private_position
 from tests.examples.training_case import SHAPE, Rank, make_rank
 
 from dynapipe_hpc.data.errors import RunError
@@ -20,12 +19,19 @@ from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.open_run import LossHistory
 from dynapipe_hpc.experiment.run.resume import ResumePoint
 from dynapipe_hpc.experiment.run_lock import RunLock
+from dynapipe_hpc.experiment.watch.rank_status import HEAD_BYTES, Position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder, Facts
 from dynapipe_hpc.training.checkpoint.parts import TrainingState
 from dynapipe_hpc.training.collectives import Collectives
+
+
+def private_position() -> Position:
+    """A position in private memory."""
+    return Position(memoryview(bytearray(HEAD_BYTES)))
+
 
 pytestmark = pytest.mark.mpi
 

@@ -11,10 +11,7 @@ from mpi4py import MPI
 
 from dynapipe_hpc.store.config import ProgressChoice
 from dynapipe_hpc.store.mpi import MpiPlanStore, wait_for_quiet
-from dynapipe_hpc.store.plan_store import (
-    PlannerFailedError,
-    PlanStoreTimeoutError,
-)
+from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStoreTimeoutError
 
 pytestmark = pytest.mark.mpi
 
@@ -102,17 +99,6 @@ def test_all_plans_within_the_look_ahead_are_ready_at_once(store: MpiPlanStore) 
     assert store.plans_ahead(RANK) == store.capacity
 
 
-def test_no_rank_is_planned_for_beyond_the_look_ahead(store: MpiPlanStore) -> None:
-    put_own_share(store, store.capacity, numbered_plan)
-    first_beyond = store.capacity
-    if store.planner_of(first_beyond) == RANK:
-        for rank in range(N_RANKS):
-            with pytest.raises(
-                PlanStoreTimeoutError, match=f"no room for iteration {first_beyond} of rank {rank}"
-            ):
-                store.put(first_beyond, rank, b"", timeout_s=0.01)
-
-
 @needs_two_ranks
 def test_a_slow_rank_holds_up_its_own_plans_only(narrow_store: MpiPlanStore) -> None:
     if RANK == 0:
@@ -125,15 +111,6 @@ def test_a_slow_rank_holds_up_its_own_plans_only(narrow_store: MpiPlanStore) -> 
         narrow_store.put(1, 0, b"", timeout_s=1)
         with pytest.raises(PlanStoreTimeoutError, match="rank 1 last took nothing"):
             narrow_store.put(1, 1, b"", timeout_s=0.01)
-
-
-def test_a_missing_plan_is_named_by_who_waits_for_whom(narrow_store: MpiPlanStore) -> None:
-    with pytest.raises(
-        PlanStoreTimeoutError,
-        match=f"no plan for iteration 0 of rank {RANK} from planner 0 within 0.01 s: "
-        "planner 0 last put nothing for it",
-    ):
-        narrow_store.take(0, RANK, timeout_s=0.01)
 
 
 def test_a_failure_reaches_every_rank(narrow_store: MpiPlanStore) -> None:

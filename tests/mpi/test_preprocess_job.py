@@ -238,18 +238,6 @@ def test_the_first_bad_line_is_that_of_the_text(folder: Path) -> None:
         assert totals.first_skipped.startswith(f"{sources[2]}:11: not JSON")
 
 
-def test_a_line_keeps_its_number_in_a_file_that_is_shared(
-    folder: Path, part_bytes: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    n_lines = 2 * part_bytes // 5000
-    source = write_lines(folder / "a.jsonl", n_lines, length=5000)
-    if RANK == 0:
-        with source.open("a") as file:
-            file.write("{}\n")
-    WORLD.Barrier()
-    assert f"{source}:{n_lines + 1}: field" in ended_with(2, capsys, [source], folder / "x.h5")
-
-
 def test_a_missing_source_ends_all_before_any_work(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,7 @@
 from tests.mutants.mutant import of
 
 BASELINES = (
-    *of("planner/baselines/every_mode.py", "tests/planner/baselines/test_every_mode.py",
+    *of("planner/baselines/every_mode.py", "tests/planner/baselines/test_baseline.py",
         ("if only_first and choice.candidates:", "if choice.candidates:",
          "the first mode that fits is always taken")),
     *of("planner/baselines/baseline.py", "tests/planner/baselines/test_baseline.py",
@@ -28,7 +28,7 @@ BASELINES = (
          "both_sides_of_every_pair_lie_where_their_offsets_say"),
         ("    if len(hands) < n_replicas:", "    if False:", "a replica without work",
          "fewer_samples_than_replicas_are_an_error")),
-    *of("planner/baselines/baseline.py", "tests/planner/baselines/test_packed_balanced.py",
+    *of("planner/baselines/baseline.py", "tests/planner/baselines/test_groupings.py",
         ("both_ms - first_ms, 0.0", "first_ms, 0.0", "launches count as work of pairs"),
         ("packed = cost.of_layout(Layout.PACKED)", "packed = cost",
          "packed rows have the work of padded ones"),
@@ -40,8 +40,7 @@ BASELINES = (
          "fewer micro-batches than tokens need"),
         ("-(-most_tokens // tokens_per_microbatch)", "max(1, most_tokens // tokens_per_microbatch)",
          "more tokens than the budget"),
-        ("min(n_groups, len(items))", "n_groups", "micro-batches without samples")),
-    *of("planner/baselines/baseline.py", "tests/planner/baselines/test_packed_next_fit.py",
+        ("min(n_groups, len(items))", "n_groups", "micro-batches without samples"),
         ("while len(hands) % n_replicas and len(hands[donor]) > 1:",
          "while len(hands) < n_replicas and len(hands[donor]) > 1:",
          "replicas with unequal numbers of micro-batches", "rows_are_dealt_in_turns"),
@@ -50,8 +49,7 @@ BASELINES = (
          "neighbours on one replica"),
         ("if size > room:", "if size >= room:", "bins that are never full"),
         ("for donor in reversed(range(len(rows))):", "for donor in range(len(rows)):",
-         "the first rows are split")),
-    *of("planner/baselines/baseline.py", "tests/planner/baselines/test_balanced_groups.py",
+         "the first rows are split"),
         ("lower_by_swaps(work, balance(work, n_groups))", "balance(work, n_groups)", "no swaps"),
         ("int(sums.argmax())", "int(sums.argmin())", "the emptiest group gives"),
         ("larger.argmin()", "larger.argmax()", "the worst exchange is looked at")),

@@ -15,7 +15,7 @@ ONLINE = (
          "a slow replica is predicted to be fast")),
     *of("planner/choose/best_of_search.py", "tests/planner/cost/test_corrected_cost.py",
         ("slowness.max(axis=1)", "np.ones(n_replicas)", "a slow replica gets as much work")),
-    *of("planner/cost/pass_times.py", "tests/planner/cost/test_pass_times.py",
+    *of("planner/cost/pass_times.py", "tests/planner/cost/test_corrected_cost.py",
         ("KEPT * self.predicted_ms + iteration.predicted_ms",
          "self.predicted_ms + iteration.predicted_ms", "what was predicted never fades"),
         ("measured_ms = np.minimum(measured_ms, most_ms)", "pass",

@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import of
 
+LONG_SAMPLE = "a_long_sample_adds_what_its_trip_takes_beyond_the_time_that_ranks_are_busy"
 REPORTS = (
     *of("experiment/run/rank.py", "tests/experiment/run/test_quiet_period.py",
         ("        if plans.is_ahead:\n", "        if True:\n",
@@ -81,11 +82,14 @@ REPORTS = (
          "the_reason_is_where_time_per_token_differs")),
     *of("planner/schedule/lower_bound.py", "tests/planner/schedule/test_lower_bound.py",
         ("trip_ms - float(np.mean(", "float(np.mean(",
-         "the time that ranks are busy counts as added"),
-        ("np.mean([timeline.busy", "np.max([timeline.busy", "the busiest rank stands for all"),
+         "the time that ranks are busy counts as added", LONG_SAMPLE),
+        ("np.mean([timeline.busy", "np.max([timeline.busy", "the busiest rank stands for all",
+         LONG_SAMPLE),
         ("if least_ms <= added_ms < np.inf", "if least_ms <= added_ms",
-         "a sample that was not measured adds all time"),
-        ("longest = max(samples", "longest = min(samples", "the shortest sample is the outlier")),
+         "a sample that was not measured adds all time",
+         "a_sample_that_was_not_measured_alone_adds_none"),
+        ("longest = max(samples", "longest = min(samples", "the shortest sample is the outlier",
+         LONG_SAMPLE)),
     *of("experiment/run/iteration.py", "tests/experiment/run/test_iteration.py",
         ("if plan.stage == 0 and is_first_shard else ()", "if plan.stage == 0 else ()",
          "every shard counts its stage's micro-batches",

@@ -7,7 +7,7 @@ from tests.jobs.command_line import let_ranks_go
 from tests.mutants.mutant import ROOT, Mutant, StaleMutantError
 from tests.mutants.run_mutants import MUTANTS, noticed_by
 
-LOSS = ("tests/training/test_loss.py",)
+LOSS = ("tests/training/test_objective.py",)
 WEIGHT = "return {s.sample_id: 1 / total for s in samples}"
 # Crashes where no process has been before, and is wrong from then on.
 CRASH_ONCE = (
@@ -50,7 +50,7 @@ def test_a_mutant_of_text_that_is_gone_is_stale() -> None:
 @pytest.mark.parametrize(
     ("new", "said", "noticed"),
     [
-        (WEIGHT.replace("1 /", "2 /"), "noticed by tests/training/test_loss.py::test_a_", True),
+        (WEIGHT.replace("1 /", "2 /"), "noticed by tests/training/test_objective.py::", True),
         (WEIGHT.replace("1 /", "1.0 /"), "NOT NOTICED", False),
         ("no python", "NOT TESTED, pytest ended with", False),
         (CRASH_ONCE, "crashed by signal 6, run once more", True),

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 import torch
-from tests.oracles.plain_autograd import gpt_losses, t5_losses
+from tests.oracles.plain_models import gpt_losses, t5_losses
 from torch import Tensor
 
 KINDS = ("weight", "first_moment", "second_moment")

@@ -90,14 +90,6 @@ def spack_bounds(when: str | None, kind: str) -> dict[str, str]:
     return {match[1]: match[2] for match in found if match}
 
 
-def test_spack_has_the_name_the_version_and_the_licence() -> None:
-    words = [word.title() for word in ("py", *PROJECT["name"].split("-"))]
-    assert spack_class().name == "".join(words)
-    assert SPACK.parent.name == "py_" + PROJECT["name"].replace("-", "_")
-    assert [version for version, _ in directives("version")] == [VERSION]
-    assert [licence for licence, _ in directives("license")] == [PROJECT["license"]]
-
-
 def test_spack_needs_what_pip_needs() -> None:
     build = bounds(PYPROJECT["build-system"]["requires"])
     assert spack_bounds(None, "run") == bounds(PROJECT["dependencies"])
@@ -144,16 +136,6 @@ def conda_bounds(requirements: list[str]) -> dict[str, str]:
 
 def in_conda(least: Mapping[str, str]) -> dict[str, str]:
     return {CONDA_NAMES.get(name, name): version for name, version in least.items()}
-
-
-def test_conda_has_the_name_the_version_and_the_licence(conda: dict[str, Any]) -> None:
-    assert conda["package"] == {"name": PROJECT["name"], "version": VERSION}
-    about = conda["about"]
-    assert about["summary"] == PROJECT["description"]
-    assert (about["license"], [about["license_file"]]) == (
-        PROJECT["license"],
-        PROJECT["license-files"],
-    )
 
 
 def test_conda_needs_what_pip_needs(conda: dict[str, Any]) -> None:

@@ -13,14 +13,7 @@ from tests.examples.plan_text import parse_grid
 from tests.fuzz.random_plans import random_replicas
 
 from dynapipe_hpc.architecture.part import Boundary
-from dynapipe_hpc.data.microbatch import (
-    Branch,
-    DenseRows,
-    PackedRow,
-    PaddedRows,
-    Recompute,
-    Slice,
-)
+from dynapipe_hpc.data.microbatch import Branch, DenseRows, PackedRow, PaddedRows, Recompute, Slice
 from dynapipe_hpc.plan.codec import VERSION, PlanFormatError, decode, encode_plans, plans_hash
 from dynapipe_hpc.plan.instruction import Instruction
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan

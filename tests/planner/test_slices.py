@@ -13,13 +13,7 @@ from tests.examples.linear_cost import linear_cost
 from dynapipe_hpc.architecture.decoder import LlamaShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
-from dynapipe_hpc.data.microbatch import (
-    ExecutionMode,
-    Layout,
-    MicroBatch,
-    Recompute,
-    Slice,
-)
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, Recompute, Slice
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster
@@ -81,12 +75,7 @@ def chosen(
     boundaries = Placement.equal_shares(SHAPE.n_layers, cluster.n_stages).boundaries(SHAPE)
     check_plans(
         rank_plans(
-            0,
-            choice.pipelines,
-            cluster,
-            cost,
-            hidden_size=SHAPE.hidden_size,
-            boundaries=boundaries,
+            0, choice.pipelines, cluster, cost, hidden_size=SHAPE.hidden_size, boundaries=boundaries
         )
     )
     return choice

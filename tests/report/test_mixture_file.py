@@ -1,7 +1,6 @@
 """The mixture of a run, and what the report says of it."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,21 +58,4 @@ def test_the_report_counts_epochs_of_the_samples_that_were_drawn(tmp_path: Path)
 def test_a_damaged_file_is_named(tmp_path: Path, damage: str, told: str) -> None:
     (tmp_path / "mixture.json").write_text(damage)
     with pytest.raises(InputError, match=f"mixture.json: {told}.*; restore it from a copy"):
-        read_mixture(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        replace(MIXTURE, names=("one",)),
-        replace(MIXTURE, rates=(1.0, 0.0)),
-        replace(MIXTURE, rates=(1.0, float("nan"))),
-        replace(MIXTURE, n_samples=(0, 10)),
-        replace(MIXTURE, n_tokens=(10**30, 10)),
-        replace(MIXTURE, epochs=(-1, None)),
-    ],
-)
-def test_numbers_that_there_cannot_be_are_refused(tmp_path: Path, damaged: Mixture) -> None:
-    write_mixture(tmp_path, damaged)
-    with pytest.raises(InputError, match=r"mixture.json: .*; restore it from a copy"):
         read_mixture(tmp_path)

@@ -41,9 +41,7 @@ def test_halves_of_backward_passes_have_letters_of_their_own() -> None:
     (steps,) = parse_grid("rank 1 | a0<0@0 L0 a0<! F0 I0 g0>0 W0 g0>! reduce step").values()
     passes_ms = ((0.0, 10.0), (10.0, 20.0), (40.0, 65.0))
     split = replace(
-        plan,
-        instructions=rows_of(steps),
-        prediction=Prediction(65.0, spans_of(passes_ms)),
+        plan, instructions=rows_of(steps), prediction=Prediction(65.0, spans_of(passes_ms))
     )
     _, legend, strip, _ = plan_strip([split])
     assert "A-J" in legend
@@ -95,10 +93,7 @@ def test_what_was_measured_is_drawn_below_what_was_planned() -> None:
 
 def test_a_short_plan_has_an_axis_too() -> None:
     short = [
-        replace(
-            plan,
-            prediction=Prediction(0.65, spans_of((a / 100, b / 100) for a, b in times)),
-        )
+        replace(plan, prediction=Prediction(0.65, spans_of((a / 100, b / 100) for a, b in times)))
         for plan, times in zip(
             example_plans(), (((0, 10), (41, 60)), ((11, 21), (21, 40))), strict=True
         )

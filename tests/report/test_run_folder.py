@@ -2,7 +2,7 @@ import resource
 from pathlib import Path
 
 import pytest
-from tests.examples.example_runs import GRID, example_plans, example_traces, record, write_run
+from tests.examples.example_runs import example_plans, example_traces, record, write_run
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.report.run_folder import RunFolder
@@ -55,13 +55,6 @@ def test_a_full_disk_is_a_run_error_that_names_the_file(tmp_path: Path) -> None:
             folder.add_trace(example_plans(1), example_traces(1))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def test_plans_are_written_as_text(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path, "", {})
-    folder.add_trace(example_plans(12), example_traces(12))
-    assert (tmp_path / "plans" / "0012.txt").read_text().strip() == GRID.strip()
-    assert not list(tmp_path.rglob("*.part"))
 
 
 def test_a_run_that_got_not_far_can_be_begun_again(tmp_path: Path) -> None:

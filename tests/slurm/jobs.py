@@ -73,10 +73,7 @@ class BatchJob:
 
 
 def submit(
-    cluster: Cluster,
-    folder: Path,
-    words: list[str],
-    environment: Mapping[str, str],
+    cluster: Cluster, folder: Path, words: list[str], environment: Mapping[str, str]
 ) -> BatchJob:
     """Puts a job in the queue."""
     log = folder / "job.out"

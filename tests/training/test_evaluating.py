@@ -20,7 +20,7 @@ from tests.examples.training_case import (
     random_samples,
     unsplit_training,
 )
-from tests.oracles.plain_autograd import gpt_losses, t5_losses
+from tests.oracles.plain_models import gpt_losses, t5_losses
 from torch import Tensor
 
 from dynapipe_hpc.architecture.model_shape import ModelShape

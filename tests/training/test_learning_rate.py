@@ -1,6 +1,11 @@
-"""More iterations, and what becomes of the learning rate."""
+"""The learning rate: against `transformers`, as told of longer runs, and its table."""
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+import torch
+from pydantic import ValidationError
 
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.learning_rate import describe_change, describe_longer, learning_rate
@@ -63,3 +68,100 @@ def test_an_end_of_the_decay_that_is_left_out_or_moved_is_advised_again() -> Non
 def test_who_raises_iterations_is_told_only_what_is_so() -> None:
     in_warmup = longer(ENDED, iterations=10, warmup_iterations=10)
     assert "it stays" not in describe_longer(in_warmup)
+
+
+PEAK = 0.5
+N_STEPS, N_WARM_UP, N_DECAY = 20, 4, 6
+LOWEST = 0.1
+
+
+def config(**changes: Any) -> TrainingConfig:
+    known = {
+        "iterations": N_STEPS,
+        "learning_rate": PEAK,
+        "warmup_iterations": N_WARM_UP,
+        "min_learning_rate_ratio": LOWEST,
+    }
+    return TrainingConfig(**known | changes)
+
+
+def rates(**changes: Any) -> list[float]:
+    return [learning_rate(step, config(**changes)) for step in range(N_STEPS + 5)]
+
+
+def expected(make: Callable[..., Any], *args: Any, **kwargs: Any) -> list[float]:
+    """The rates of a scheduler of `transformers` after its first step, whose rate is 0."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=PEAK)
+    scheduler = make(optimizer, *args, **kwargs)
+    found = []
+    for _ in range(N_STEPS + 5):
+        optimizer.step()
+        scheduler.step()
+        found.append(scheduler.get_last_lr()[0])
+    return found
+
+
+def test_schedules_are_those_of_transformers() -> None:
+    schedules = pytest.importorskip("transformers.optimization")
+    # Beyond its last step, that of `transformers` would rise along the cosine again.
+    cosine = expected(
+        schedules.get_cosine_with_min_lr_schedule_with_warmup,
+        N_WARM_UP,
+        N_STEPS,
+        min_lr_rate=LOWEST,
+    )[:N_STEPS]
+    assert rates() == pytest.approx(cosine + [PEAK * LOWEST] * 5)
+    linear = expected(schedules.get_linear_schedule_with_warmup, N_WARM_UP, N_STEPS)
+    assert rates(schedule="linear", min_learning_rate_ratio=0.0) == pytest.approx(linear)
+    constant = expected(schedules.get_constant_schedule_with_warmup, N_WARM_UP)
+    assert rates(schedule="constant") == pytest.approx(constant)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_decay_length_of_its_own_is_the_warmup_stable_decay_of_transformers(
+    schedule: str,
+) -> None:
+    schedules = pytest.importorskip("transformers.optimization")
+    # With a minimum, the warm-up of `transformers` would begin there, ours at zero.
+    stable = expected(
+        schedules.get_wsd_schedule,
+        num_warmup_steps=N_WARM_UP,
+        num_decay_steps=N_DECAY,
+        num_training_steps=N_STEPS,
+        min_lr_ratio=LOWEST,
+        decay_type=schedule,
+    )
+    found = rates(schedule=schedule, decay_length=N_DECAY)
+    assert found[N_WARM_UP:] == pytest.approx(stable[N_WARM_UP:])
+    assert found[:N_WARM_UP] == rates()[:N_WARM_UP]
+
+
+def test_a_decay_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"decay_length \(17\) exceed the 20 steps"):
+        config(schedule="linear", decay_length=17)
+    with pytest.raises(ValidationError, match=r"decay_length \(5\) has no effect on .* to .linear"):
+        config(schedule="constant", decay_length=5)
+
+
+def test_a_warm_up_longer_than_the_decay_is_refused() -> None:
+    with pytest.raises(
+        ValidationError, match=r"\(5\) exceeds decay_iterations \(4\).*; raise decay"
+    ):
+        TrainingConfig(iterations=8, warmup_iterations=5, decay_iterations=4)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [({}, "none is"), ({"iterations": 8, "epochs": 2.0}, "iterations and epochs are")],
+)
+def test_a_run_has_one_length(given: dict[str, float], found: str) -> None:
+    with pytest.raises(ValidationError, match=f"exactly one of .* is needed; {found} given"):
+        TrainingConfig.model_validate(given)
+
+
+def test_epochs_become_iterations_that_are_checked() -> None:
+    config = TrainingConfig(epochs=2.0, warmup_iterations=5)
+    known = config.of_length(8)
+    assert (known.iterations, known.epochs, known.warmup_iterations) == (8, None, 5)
+    with pytest.raises(ValidationError, match=r"warmup_iterations \(5\) exceeds iterations \(4\)"):
+        config.of_length(4)

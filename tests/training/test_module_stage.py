@@ -1,20 +1,24 @@
-import gc
-import weakref
+"""A stage and its passes, whole and split."""
+
+from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from tests.examples.training_case import (
     SHAPE,
+    T5_SHAPE,
     Rank,
     make_rank,
     packed,
     padded,
     random_samples,
 )
+from torch import Tensor
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.models.live_memory import LiveMemory
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 
@@ -31,25 +35,6 @@ def rank_of(stage: int) -> Rank:
 
 
 every_mode = pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
-
-
-@every_mode
-def test_nothing_of_a_micro_batch_outlives_its_backward(mode: Recompute) -> None:
-    rank = rank_of(1)
-    numbers = np.ones((15, 24, 16))
-    numbers_live = weakref.ref(numbers)  # as long as a tensor's storage refers to them
-    activation = torch.from_numpy(numbers)
-    del numbers
-    gc.disable()  # what only a collector could free would not count
-    try:
-        rank.stage.load(0, replace(BATCH, recompute=mode))
-        rank.stage.forward(0, activation)
-        del activation
-        assert numbers_live() is not None
-        rank.stage.backward(0, None)
-        assert numbers_live() is None
-    finally:
-        gc.enable()
 
 
 # Per position of a layer: hidden (h), inner (f), two numbers of each norm, one per head.
@@ -122,3 +107,182 @@ def test_peak_memory_is_that_of_the_micro_batches_kept_at_once() -> None:
         assert rank.stage.finish_iteration().peak_bytes == 0
     assert peaks[1] == 2 * peaks[0]
     assert peaks[2] == 3 * peaks[0]
+
+
+SPLIT_BACKWARD_STAGE_SAMPLES = random_samples(1)
+CLUSTER = Cluster(n_stages=3, device_memory_bytes=1)
+PACKED = packed(SPLIT_BACKWARD_STAGE_SAMPLES, fill=3)
+every_batch = pytest.mark.parametrize(
+    ("shape", "batch"),
+    [
+        (SHAPE, padded(SPLIT_BACKWARD_STAGE_SAMPLES)),
+        (SHAPE, PACKED),
+        (T5_SHAPE, padded(SPLIT_BACKWARD_STAGE_SAMPLES, T5_SHAPE)),
+    ],
+    ids=["gpt", "gpt, packed", "t5"],
+)
+every_mode_of_split_backward_stage = pytest.mark.parametrize(
+    "mode", Recompute, ids=lambda mode: mode.text
+)
+every_stage = pytest.mark.parametrize("stage", [0, 1, 2])
+
+
+def rank_of_of_split_backward_stage(
+    shape: ModelShape, stage: int, dtype: torch.dtype = torch.float64
+) -> Rank:
+    collectives = SingleRankCollectives()
+    collectives.stage = stage
+    rank = make_rank(CLUSTER, stage, collectives, dtype=dtype, shape=shape)
+    rank.tokens.start_iteration(SPLIT_BACKWARD_STAGE_SAMPLES)
+    return rank
+
+
+def boundary(rank: Rank, shape: ModelShape, stage: int, batch: MicroBatch) -> Tensor:
+    """Boundary that the stage receives or, if it is one less, sends."""
+    tokens = batch.row_tokens
+    # Of three encoder and three decoder layers, the middle stage holds the last of one side.
+    if shape is T5_SHAPE and stage > 1:
+        tokens += batch.target_tokens
+    stream = torch.Generator().manual_seed(stage)
+    dtype = next(rank.module.parameters()).dtype
+    sizes = (batch.n_rows, tokens, shape.hidden_size)
+    return torch.randn(sizes, generator=stream, dtype=torch.float64).to(dtype)
+
+
+def ends(
+    rank: Rank, shape: ModelShape, stage: int, batch: MicroBatch
+) -> tuple[Tensor | None, Tensor | None]:
+    """The activation and the gradient that the neighbours send."""
+    received = None if stage == 0 else boundary(rank, shape, stage, batch)
+    returned = None if stage == 2 else boundary(rank, shape, stage + 1, batch)
+    return received, returned
+
+
+@every_batch
+@every_stage
+@pytest.mark.parametrize(
+    ("mode", "dtype"),
+    [
+        (Recompute.NONE, torch.float64),
+        (Recompute.NONE, torch.bfloat16),
+        (Recompute.SELECTIVE, torch.bfloat16),
+    ],
+    ids=["float64", "bfloat16", "bfloat16, selective"],
+)
+def test_gradients_are_those_of_whole_passes_bit_for_bit(
+    shape: ModelShape, batch: MicroBatch, stage: int, mode: Recompute, dtype: torch.dtype
+) -> None:
+    batch = replace(batch, recompute=mode)
+    found = []
+    for split in (False, True):
+        rank = rank_of_of_split_backward_stage(shape, stage, dtype)
+        received, returned = ends(rank, shape, stage, batch)
+        sent = []
+        for i in (0, 1):  # the second comes while the first one's weights wait
+            rank.stage.load(i, batch)
+            rank.stage.forward(i, received, split_backward=split)
+            sent.append(rank.stage.backward(i, returned))
+        if split:
+            for i in (0, 1):
+                rank.stage.backward_weight(i)
+        found.append((sent, rank.gradients()))
+    (whole_sent, whole), (split_sent, halves) = found
+    for one, other in zip(whole_sent, split_sent, strict=True):
+        assert (one is None) == (other is None) == (stage == 0)
+        if one is not None and other is not None:
+            assert torch.equal(one, other)
+    for name, gradient in whole.items():
+        assert torch.equal(halves[name], gradient), name
+
+
+@every_batch
+@every_stage
+@every_mode_of_split_backward_stage
+def test_what_waits_is_no_more_than_what_the_forward_pass_kept(
+    shape: ModelShape, batch: MicroBatch, stage: int, mode: Recompute
+) -> None:
+    batch = replace(batch, recompute=mode)
+    rank = rank_of_of_split_backward_stage(shape, stage)
+    received, returned = ends(rank, shape, stage, batch)
+    rank.stage.load(0, batch)
+    with LiveMemory() as live:
+        rank.stage.forward(0, received, split_backward=True)
+        kept_bytes, planned_bytes = live.live_bytes, rank.stage.finish_iteration().peak_bytes
+        rank.stage.backward(0, returned)
+        waiting_bytes = live.live_bytes
+        rank.stage.finish_iteration()  # a new account, of what is kept now
+        accounted_bytes = rank.stage.finish_iteration().peak_bytes
+        rank.stage.backward_weight(0)
+        assert live.live_bytes == 0
+    rank.stage.finish_iteration()
+    assert rank.stage.finish_iteration().peak_bytes == 0
+    assert waiting_bytes <= kept_bytes
+    # The account counts the gradient that came from the next stage, too.
+    came_bytes = 0 if returned is None else returned.nbytes
+    assert waiting_bytes <= accounted_bytes <= min(waiting_bytes + came_bytes, planned_bytes)
+    if mode is Recompute.FULL:
+        assert accounted_bytes == 0
+
+
+class TwoAlike(SingleRankCollectives):
+    """A replica with a twin; counts sums that start beside other work."""
+
+    n_replicas = 2
+    sums_beside_work = True
+
+    def __init__(self) -> None:
+        self.n_started = 0
+
+    def start_sum_over_replicas(self, values: Tensor) -> Callable[[], None]:  # noqa: ARG002
+        self.n_started += 1
+        return lambda: None
+
+
+def first_half(rank: Rank, stage: int, index: int, batch: MicroBatch) -> None:
+    received, returned = ends(rank, SHAPE, stage, batch)
+    rank.stage.load(index, batch)
+    rank.stage.forward(index, received, split_backward=True)
+    rank.stage.backward(index, returned)
+
+
+def added_by_second_half(rank: Rank, index: int) -> dict[str, Tensor]:
+    before = rank.gradients()
+    rank.stage.backward_weight(index)
+    return {name: after - before[name] for name, after in rank.gradients().items()}
+
+
+@every_stage
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["in order", "in another order"])
+def test_every_second_half_adds_what_its_own_micro_batch_has_left(
+    stage: int, order: tuple[int, ...]
+) -> None:
+    batches: list[MicroBatch] = [
+        packed(SPLIT_BACKWARD_STAGE_SAMPLES[:6]),
+        padded(SPLIT_BACKWARD_STAGE_SAMPLES[6:]),
+        packed(SPLIT_BACKWARD_STAGE_SAMPLES[6:], fill=5),
+    ]
+    rank = rank_of_of_split_backward_stage(SHAPE, stage)
+    for i, batch in enumerate(batches):
+        first_half(rank, stage, i, batch)
+    for i in order:
+        alone = rank_of_of_split_backward_stage(SHAPE, stage)
+        first_half(alone, stage, 0, batches[i])
+        expected, found = added_by_second_half(alone, 0), added_by_second_half(rank, i)
+        assert any(gradient.any() for gradient in expected.values())
+        for name, gradient in expected.items():
+            torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12, msg=name)
+
+
+@every_mode_of_split_backward_stage
+def test_sums_over_replicas_start_as_soon_as_no_gradient_is_missing(mode: Recompute) -> None:
+    batch, collectives = replace(padded(SPLIT_BACKWARD_STAGE_SAMPLES), recompute=mode), TwoAlike()
+    rank = make_rank(CLUSTER, 1, collectives)
+    received, returned = ends(rank, SHAPE, 1, batch)
+    rank.stage.load(0, batch)
+    rank.stage.forward(0, received, split_backward=True)
+    rank.stage.backward(0, returned)
+    assert collectives.n_started == 0
+    rank.stage.expect_last_backward(0)
+    assert collectives.n_started == (mode is Recompute.FULL)
+    rank.stage.backward_weight(0)
+    assert collectives.n_started == 1

@@ -1,3 +1,5 @@
+"""The optimizer, its AdamW and the buffers that it works on."""
+
 import math
 
 import pytest
@@ -6,16 +8,13 @@ from tests.examples.training_case import SHAPE, T5_SHAPE, make_rank
 from torch import nn
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.models.live_memory import LiveMemory
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
+from dynapipe_hpc.training.flat_parameters import ALIGNMENT, FlatParameters
 from dynapipe_hpc.training.learning_rate import learning_rate
-from dynapipe_hpc.training.optimizer import (
-    FIRST_SCALE,
-    DivergedError,
-    Optimizer,
-    Step,
-)
+from dynapipe_hpc.training.optimizer import FIRST_SCALE, AdamW, DivergedError, Optimizer, Step
 
 CONFIG = TrainingConfig(
     iterations=10,
@@ -25,14 +24,6 @@ CONFIG = TrainingConfig(
     clip_norm=2.0,
     dtype="float64",
 )
-
-
-def test_the_learning_rate_rises_then_falls_along_a_cosine() -> None:
-    rates = [learning_rate(step, CONFIG) for step in range(10)]
-    assert rates[:4] == [0.125, 0.25, 0.375, 0.5]
-    assert rates[6] == pytest.approx(0.3)  # half way between 0.5 and 0.1
-    assert rates[9] == pytest.approx(0.1)
-    assert rates[3:] == sorted(rates[3:], reverse=True)
 
 
 def small_module() -> nn.Linear:
@@ -136,14 +127,6 @@ def one_step(dtype: torch.dtype, gradient: float) -> tuple[nn.Linear, Optimizer,
     return module, optimizer, optimizer.step().read()
 
 
-def test_a_step_in_16_bits_is_the_float32_step_rounded() -> None:
-    exact, _, _ = one_step(torch.float32, 0.1)
-    rounded, _, step = one_step(torch.bfloat16, 0.1)
-    assert rounded.weight.dtype == torch.bfloat16
-    assert step.learning_rate > 0
-    torch.testing.assert_close(rounded.weight.float(), exact.weight, rtol=0.01, atol=1e-3)
-
-
 def test_a_gradient_that_overflows_in_float16_costs_a_step_and_half_the_scale() -> None:
     module, optimizer, step = one_step(torch.float16, math.inf)
     assert (step.learning_rate, step.gradient_norm) == (0, math.inf)
@@ -163,9 +146,90 @@ def test_averages_are_of_gradients_without_the_loss_scale() -> None:
         assert values == pytest.approx([expected] * len(values))
 
 
-def test_a_gradient_that_is_no_number_at_any_scale_ends_training_in_float16_too() -> None:
-    _, optimizer, _ = one_step(torch.float16, math.nan)
-    with pytest.raises(DivergedError, match="norm is nan in step 16: training diverged"):
-        for _ in range(100):
-            optimizer.parameters.gradients.fill_(math.nan)
-            optimizer.step().read()
+ADAMW_CONFIG = TrainingConfig(iterations=6, betas=(0.8, 0.95), weight_decay=0.2)
+SIZES, SKIPPED = [617, 386], 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_updates_have_the_bits_of_torchs_optimizer(dtype: torch.dtype) -> None:
+    stream = torch.Generator().manual_seed(1)
+    weights = torch.randn(sum(SIZES), dtype=dtype, generator=stream)
+    gradients = torch.empty_like(weights)
+    own = AdamW(weights, gradients, SIZES[0], ADAMW_CONFIG)
+    pieces = torch.split(weights.clone(), SIZES)
+    reference = torch.optim.AdamW(
+        [{"params": [piece], "weight_decay": d} for piece, d in zip(pieces, (0.2, 0), strict=True)],
+        betas=(0.8, 0.95),
+        fused=True,
+    )
+    for i in range(6):
+        gradients.normal_(generator=stream)
+        for piece, gradient in zip(pieces, torch.split(gradients, SIZES), strict=True):
+            piece.grad = gradient.clone()
+        own.update(0.1 / (i + 1), torch.tensor(float(i == SKIPPED)))
+        for group in reference.param_groups:
+            group["lr"] = 0.1 / (i + 1)
+        if i != SKIPPED:
+            reference.step()
+        assert torch.equal(weights, torch.cat(pieces))
+    assert own.n_updates == 5
+    state = own.state(first=64)
+    for kind, key in (("first_moment", "exp_avg"), ("second_moment", "exp_avg_sq")):
+        assert state[kind].start == 64
+        of_reference = torch.cat([reference.state[piece][key] for piece in pieces])
+        assert torch.equal(state[kind].values, of_reference)
+
+
+def test_moments_take_no_memory_before_they_are_used() -> None:
+    weights, gradients = torch.zeros(2, sum(SIZES))
+    with LiveMemory() as live:
+        adamw = AdamW(weights, gradients, SIZES[0], ADAMW_CONFIG)
+        assert live.live_bytes == 2 * 4  # the numbers of updates
+        adamw.update(0.1, torch.zeros(()))
+        assert live.live_bytes >= 2 * weights.nbytes
+
+
+def small_module_of_flat_parameters(dtype: torch.dtype) -> nn.Linear:
+    torch.manual_seed(1)
+    return nn.Linear(3, 2, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_weights_and_gradients_are_views_of_two_buffers(dtype: torch.dtype) -> None:
+    module = small_module_of_flat_parameters(dtype)
+    before = module.weight.clone()
+    flat = FlatParameters(module)
+    assert torch.equal(module.weight, before)
+    for _ in range(2):
+        module(torch.ones(1, 3, dtype=dtype)).sum().backward()
+    assert flat.gradients.dtype == torch.promote_types(dtype, torch.float32)
+    assert flat.gradients[:6].tolist() == [2] * 6
+    assert flat.gradients[flat.n_decaying :].tolist()[:2] == [2, 2]
+    assert flat.gradients.sum() == 16
+    flat.weights.fill_(7)
+    assert module.bias.tolist() == [7, 7]
+
+
+def test_every_weight_is_where_its_view_says() -> None:
+    module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 4))
+    flat = FlatParameters(module, left_out=["1.bias"])
+    assert [view.name for view in flat.views] == ["0.weight", "0.bias", "1.weight"]
+    for view in flat.views:
+        extent = slice(view.start, view.start + view.shape.numel())
+        assert torch.equal(flat.weights[extent].view(view.shape), module.get_parameter(view.name))
+
+
+class _HeadsNorm(nn.Module):
+    """A norm with scales per head, as Cohere has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((4, 5), 3.0))
+
+
+def test_norms_do_not_decay_whatever_their_axes() -> None:
+    module = nn.ModuleDict({"q": _HeadsNorm(), "maps": nn.Linear(5, 20)})
+    flat = FlatParameters(module)
+    assert flat.n_decaying == 2 * ALIGNMENT
+    assert flat.weights[flat.n_decaying :].tolist()[:20] == [3.0] * 20
+    assert not (flat.weights[: flat.n_decaying] == 3.0).any()

@@ -1,4 +1,4 @@
-"""Sums over replicas that start before the backward pass ends, and give the same bits."""
+"""Sums over replicas that start before the backward pass ends, and copies of tied weights."""
 
 import gc
 import weakref
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
+from tests.examples.training_case import T5_SHAPE, make_rank
 from torch import Tensor, nn
 
 from dynapipe_hpc.plan.cluster import Cluster
@@ -81,27 +82,6 @@ def test_the_last_layers_are_added_up_while_the_first_still_compute(dtype: torch
     assert torch.equal(own.gradients, 2 * reference.gradients)
 
 
-def test_sums_wait_only_for_gradients_that_the_second_half_of_a_split_pass_adds() -> None:
-    module, collectives = layers(), TwoAlike()
-    own, sums = watched(module, collectives)
-    matrices = [p for p in module.parameters() if p.ndim == 2]
-    later = {matrices[i]: torch.full((WIDTH, WIDTH), 1.0 + i).double() for i in (2, 0)}
-    backward(module)  # the rest
-    expected = own.gradients.clone()
-    for matrix, gradient in later.items():
-        start = matrix.storage_offset()
-        expected[start : start + WIDTH**2] += gradient.flatten()
-    collectives.events.clear()
-    sums.expect_last_backward(later)
-    assert collectives.events == []
-    for matrix, gradient in later.items():
-        torch.autograd.backward(matrix, gradient)
-    sums.finish()
-    order = ["sum from 2", "gradient 2", "sum from 0", "gradient 0"]
-    assert collectives.events == [*order, "wait", "wait"]
-    assert torch.equal(own.gradients, 2 * expected)
-
-
 def test_sums_start_at_once_if_the_second_half_of_a_split_pass_adds_nothing() -> None:
     module, collectives = layers(), TwoAlike()
     _, sums = watched(module, collectives)
@@ -142,28 +122,30 @@ def test_nothing_outlives_a_stage_that_is_no_longer_used(dtype: torch.dtype) -> 
     assert [each() for each in held if each() is not None] == []
 
 
-@pytest.mark.parametrize("zero_stage", [0, 1])
-def test_a_step_gives_the_same_bits_whether_sums_start_early_or_not(zero_stage: int) -> None:
-    cluster = Cluster(n_replicas=3, device_memory_bytes=1)
+CLUSTER = Cluster(n_stages=6, n_shards=2, device_memory_bytes=1)
+BIASES = ("encoder_bias.weight", "decoder_bias.weight")
 
-    def trained(early: bool) -> list[Tensor]:
-        world = LocalWorld(cluster.n_ranks)
-        local = LocalSums(world, cluster)
-        modules = [layers() for _ in range(cluster.n_ranks)]  # threads share what is random
 
-        def train(rank: int) -> Tensor:
-            collectives, module = LocalCollectives(local, rank), modules[rank]
-            collectives.sums_beside_work = early
-            optimizer = Optimizer(module, CONFIG, collectives, shares_state=zero_stage == 1)
-            for step in range(3):
-                backward(module, 10 * step + rank)
-                optimizer.expect_last_backward(module.parameters())
-                backward(module, 100 * step + rank)
-                optimizer.reduce_gradients()
-                optimizer.step().read()
-            return optimizer.parameters.weights
+@pytest.mark.parametrize("gradient", [0.0, 3.0])
+def test_copies_get_the_owners_bits(gradient: float) -> None:
+    world = LocalWorld(CLUSTER.n_ranks)
+    sums = LocalSums(world, CLUSTER)
 
-        return world.run(train)
+    def biases(rank: int) -> dict[str, Tensor]:
+        collectives = LocalCollectives(sums, rank)
+        own = make_rank(CLUSTER, collectives.stage, collectives, shape=T5_SHAPE)
+        for name, parameter in own.module.named_parameters():
+            if name in BIASES:
+                parameter.data.fill_(0.1 * (1 + rank))
+                assert parameter.grad is not None
+                parameter.grad.fill_(gradient)
+        own.optimizer.reduce_gradients()
+        own.optimizer.step()
+        return {name: weight for name, weight in own.weights().items() if name in BIASES}
 
-    for early, late in zip(trained(early=True), trained(early=False), strict=True):
-        assert torch.equal(early, late)
+    found = world.run(biases)
+    for shard in range(2):
+        for stages, name in (((0, 1, 2), BIASES[0]), ((3, 4, 5), BIASES[1])):
+            first, *others = (found[CLUSTER.rank_of(0, s, shard)][name] for s in stages)
+            assert first.any()
+            assert all(torch.equal(first, other) for other in others)

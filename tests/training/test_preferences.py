@@ -112,20 +112,6 @@ def test_the_numbers_of_an_iteration_are_taken_once() -> None:
     assert rank.stage.finish_iteration().preferences == (0.0,) * len(numbers)
 
 
-def test_an_evaluation_has_the_log_probabilities_of_separate_answers() -> None:
-    pairs = random_pairs(2)
-    rank = make_rank(ALONE, 0, SingleRankCollectives(), shape=SHAPE)
-    rank.tokens.start_iteration(pairs)
-    with rank.stage.evaluating(rank.tokens, pairs) as table:
-        for i, row in enumerate((packed_pairs(pairs[4:]), packed_pairs(pairs[:4]))):
-            rank.stage.load(i, row)
-            rank.stage.forward(i, None)
-    for k, pair in enumerate(pairs):
-        for side in (False, True):
-            expected = answer_log_prob(rank.module, Answer(pair, rejected=side)).item()
-            assert table[int(side), k].item() == pytest.approx(expected, rel=1e-12)
-
-
 @pytest.mark.parametrize("mode", list(Recompute), ids=lambda mode: mode.text)
 def test_a_row_of_pairs_keeps_what_plans_count_on(mode: Recompute) -> None:
     sizes = {"n_layers": 3, "hidden_size": 64, "ffn_size": 256, "max_tokens": 512}

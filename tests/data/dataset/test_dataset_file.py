@@ -13,20 +13,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.examples.tokenized import (
-    SAMPLES,
-    Tokenized,
-    header,
-    with_array,
-    with_header,
-    write_samples,
-)
+from tests.examples.tokenized import Tokenized, header, with_array, with_header, write_samples
 
-from dynapipe_hpc.data.dataset.dataset_file import (
-    DamagedSampleError,
-    DatasetFile,
-    verify_dataset,
-)
+from dynapipe_hpc.data.dataset.dataset_file import DamagedSampleError, DatasetFile, verify_dataset
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, creating, join_datasets
 from dynapipe_hpc.data.errors import InputError
@@ -157,21 +146,6 @@ def test_a_token_beyond_the_vocabulary_is_named(tmp_path: Path) -> None:
         assert dataset.read(0, 1, 2)[1].tolist() == [2, 0]
         with pytest.raises(InputError, match=r"x.h5: sample 1 holds token 9, but 'vocab_size'"):
             dataset.read(1, 1, 1)
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
-def test_an_interruption_keeps_what_was_there(tmp_path: Path, error: type[BaseException]) -> None:
-    path = tmp_path / "x.h5"
-    for before in (None, b"anything"):
-        if before:
-            path.write_bytes(before)
-        with pytest.raises(error), DatasetWriter.create(path, header()) as writer:
-            writer.append(TokenBlock.from_samples(SAMPLES, 10))
-            assert path.exists() == (before is not None)  # no name before it is complete
-            raise error
-        assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == (
-            [("x.h5", before)] if before else []
-        )
 
 
 def test_parts_must_have_samples_and_one_tokenizer(tmp_path: Path) -> None:

@@ -39,17 +39,6 @@ USED: dict[LongSamples, dict[int, tuple[list[int], list[int]]]] = {
     "cut_targets": {0: WHOLE, 1: ([1, 2, 3, 4], [8, EOS]), 2: ([], [3, 4, 5, 6, 7, 8])},
     "drop": {0: WHOLE},
 }
-LINES: dict[LongSamples, str] = {
-    "cut_input": "1 lose the end of their input, 1 are left out because their target alone "
-    "is longer (data.long_samples = 'cut_input'); 14 of 25 tokens are not used",
-    "cut_input_end": "1 lose the end of their input, 1 are left out because their target alone "
-    "is longer (data.long_samples = 'cut_input_end'); 14 of 25 tokens are not used",
-    "cut_input_start": "1 lose the start of their input, 1 are left out because their target alone "
-    "is longer (data.long_samples = 'cut_input_start'); 14 of 25 tokens are not used",
-    "cut_targets": "2 lose the end of their input, 1 lose the end of their target "
-    "(data.long_samples = 'cut_targets'); 8 of 25 tokens are not used",
-    "drop": "2 are left out (data.long_samples = 'drop'); 20 of 25 tokens are not used",
-}
 
 
 def config_of(choice: LongSamples, max_tokens: int = LIMIT) -> DataConfig:
@@ -76,14 +65,6 @@ def test_a_choice_says_what_is_read_of_long_samples(dataset: Path, choice: LongS
             for s in sampler.iteration(0)
         }
     assert found == USED[choice]
-
-
-@pytest.mark.parametrize("choice", LINES)
-def test_samples_beyond_the_limit_are_counted(dataset: Path, choice: LongSamples) -> None:
-    with DatasetFile(dataset) as opened:
-        (line,) = describe_long(opened, config_of(choice))
-        assert line == f"2 of 3 samples are longer than data.max_tokens (6): {LINES[choice]}"
-        assert not list(describe_long(opened, config_of(choice, max_tokens=11)))
 
 
 CHATS = [([1, 2, 3, 4, 5, 6, 7, 8], [8, EOS], "chat"), ([1, 2, 3, 4, 5, 6, 7], [8, EOS], "pair")]

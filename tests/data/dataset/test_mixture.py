@@ -1,13 +1,26 @@
-"""Draws from mixtures: rates, and what they add up to."""
+"""Several datasets as one: joined, and mixed by rates."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.mixed_batches import Mixed, mixed_draws
+from tests.examples.tokenized import SAMPLES, header, write_samples
+from tests.oracles.mixed_batches import Mixed, mixed_batches, mixed_draws
 
 from dynapipe_hpc.data.config import DataConfig
-from dynapipe_hpc.data.dataset.mixture import Mixture
+from dynapipe_hpc.data.dataset import mixture as mixture_file
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
+from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
+from dynapipe_hpc.data.dataset.long_samples import UsedTokens, describe_long, used_of
+from dynapipe_hpc.data.dataset.mixture import Mixture, MixtureBatches
+from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.token_block import TokenBlock
 
 SIZES = st.lists(st.integers(1, 40), min_size=2, max_size=5)
 EPOCHS = st.none() | st.integers(1, 4)
@@ -56,3 +69,144 @@ def test_a_temperature_flattens_rates_after_the_cap() -> None:
     assert hot.rates[0] == pytest.approx(10 / (10 + 2**20), rel=1e-4)
     capped = mixture_of(sizes, mixture_temperature=2, mixture_cap=10_000)
     assert capped.rates == pytest.approx([1 / 11, 10 / 11])
+
+
+N_BATCHES = 24
+DATASETS = st.lists(
+    st.builds(
+        Mixed,
+        st.lists(st.integers(1, 9), min_size=1, max_size=20),
+        st.sampled_from([0.125, 0.25, 0.5, 0.375]),
+        st.none() | st.integers(1, 3),
+    ),
+    min_size=2,
+    max_size=4,
+)
+
+
+def sampler_of(datasets: list[Mixed], budget: int, seed: int = 0) -> TokenBudgetSampler:
+    tokens = np.concatenate([np.array(each.tokens, np.int64) for each in datasets])
+    mixture = Mixture(
+        names=tuple(map(str, range(len(datasets)))),
+        n_samples=tuple(len(each.tokens) for each in datasets),
+        n_tokens=tuple(sum(each.tokens) for each in datasets),
+        rates=tuple(each.rate for each in datasets),
+        epochs=tuple(each.epochs for each in datasets),
+    )
+    ones = np.ones_like(tokens)
+    used = UsedTokens(np.arange(len(tokens)), tokens - ones, ones, 0 * ones)
+    config = DataConfig(dataset="x.h5", max_tokens=1, tokens_per_batch=budget, seed=seed)
+    batches = MixtureBatches(mixture, used, config)
+    return TokenBudgetSampler(used, np.arange(len(tokens)) % 3, batches)
+
+
+def visits_of(sampler: TokenBudgetSampler, datasets: list[Mixed], k: int) -> list[tuple[int, int]]:
+    """(dataset, sample) of an iteration."""
+    ends = np.cumsum([len(each.tokens) for each in datasets])
+    pairs = []
+    for sample in sampler.iteration(k):
+        dataset = int(np.searchsorted(ends, sample.sample_id, side="right"))
+        first = int(ends[dataset]) - len(datasets[dataset].tokens)
+        pairs.append((dataset, sample.sample_id - first))
+        assert sample.tokens == datasets[dataset].tokens[pairs[-1][1]]
+    return pairs
+
+
+@pytest.fixture(params=[1, 7, mixture_file.MIN_DRAWS])
+def draws_of_a_block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("MIN_DRAWS", "MAX_DRAWS"):
+        monkeypatch.setattr(mixture_file, limit, request.param)
+
+
+@pytest.mark.usefixtures("draws_of_a_block")
+@given(DATASETS, st.integers(9, 27), st.integers(0, 2**40))
+def test_batches_agree_with_filling_them_one_by_one(
+    datasets: list[Mixed], budget: int, seed: int
+) -> None:
+    expected = mixed_batches(datasets, budget, seed, N_BATCHES)
+    sampler = sampler_of(datasets, budget, seed)
+    assert [visits_of(sampler, datasets, k) for k in range(len(expected))] == expected
+    if len(expected) < N_BATCHES:
+        with pytest.raises(InputError, match=f"after {len(expected)} iterations all datasets"):
+            sampler.iteration(len(expected))
+
+
+MORE = [([7] * 9, [8, 9], "sum"), ([2], [4, 9], "product")]
+
+
+def joined(folder: Path) -> JoinedDatasets:
+    one = write_samples(folder / "one.h5", SAMPLES)
+    two = write_samples(folder / "two.h5", MORE)
+    return JoinedDatasets({"first": DatasetFile(one), "second": DatasetFile(two)})
+
+
+def config_of(**settings: object) -> DataConfig:
+    mixed = [{"dataset": "one.h5"}, {"dataset": "two.h5"}]
+    tables = {"mixture": mixed, "max_tokens": 8, "tokens_per_batch": 8, **settings}
+    return DataConfig.model_validate(tables)
+
+
+def test_samples_of_all_datasets_are_numbered_one_after_the_other(tmp_path: Path) -> None:
+    dataset = joined(tmp_path)
+    everything = [*SAMPLES, *MORE]
+    for i, (inputs, targets, _) in enumerate(everything):
+        lengths = dataset.input_lengths[i], dataset.target_lengths[i]
+        assert lengths == (len(inputs), len(targets))
+        found = dataset.read(i, len(inputs), len(targets))
+        assert [side.tolist() for side in found] == [inputs, targets]
+    assert (dataset.vocab_size, dataset.eos_id) == (10, 9)
+    assert len(dataset.task_ids) == len(everything)
+
+
+def test_equal_names_of_tasks_in_two_datasets_are_two_tasks(tmp_path: Path) -> None:
+    dataset = joined(tmp_path)
+    tasks = [dataset.task_names[i] for i in dataset.task_ids]
+    assert tasks == ["first/sum", "first/copy", "first/sum", "second/sum", "second/product"]
+
+
+def test_every_dataset_loses_its_own_long_samples(tmp_path: Path) -> None:
+    dataset, config = joined(tmp_path), config_of(long_samples="drop", max_tokens=4)
+    used = used_of(dataset, config)
+    assert used.kept.tolist() == [1, 4]
+    assert list(describe_long(dataset, config)) == [
+        "one: 2 of 3 samples are longer than data.max_tokens (4): 2 are left out "
+        "(data.long_samples = 'drop'); 10 of 11 tokens are not used",
+        "two: 1 of 2 samples are longer than data.max_tokens (4): 1 are left out "
+        "(data.long_samples = 'drop'); 11 of 14 tokens are not used",
+    ]
+    with pytest.raises(InputError, match=r"all 2 samples of 'two.h5' are longer"):
+        used_of(dataset, config_of(long_samples="drop", max_tokens=2))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"tokenizer_sha256": "cd" * 32}, f"two.h5 has tokenizer_sha256 = {'cd' * 32}"),
+        ({"vocab_size": 11}, "two.h5 has vocab_size = 11"),
+        ({"eos_id": 3}, "two.h5 has eos_id = 3"),
+    ],
+)
+def test_tokens_of_another_tokenizer_are_refused(
+    tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    one, two = write_samples(tmp_path / "one.h5"), tmp_path / "two.h5"
+    with DatasetWriter.create(two, replace(header(), **change)) as writer:
+        writer.append(TokenBlock.from_samples(SAMPLES, 10))
+    with pytest.raises(InputError, match=told):
+        JoinedDatasets({"one": DatasetFile(one), "two": DatasetFile(two)})
+
+
+def test_a_sample_is_read_after_the_start_token_of_its_dataset(tmp_path: Path) -> None:
+    chat = [([7, 2, 4], [3, 9], "sum")]
+    one = DatasetFile(write_samples(tmp_path / "one.h5", SAMPLES[:1], spans=[[(1, 2), (3, 5)]]))
+    spans = [[(0, 2), (3, 5)]]
+    two = DatasetFile(write_samples(tmp_path / "two.h5", chat, spans=spans, has_start=False))
+    dataset = JoinedDatasets({"one": one, "two": two})
+    assert dataset.start_id is None
+    assert [dataset.first_token(i) for i in range(2)] == [9, 7]
+    assert [side.tolist() for side in dataset.read(1, 2, 2)] == [[2, 4], [3, 9]]
+    assert [dataset.predicted_spans.of_sample(i) for i in range(2)] == [
+        [(1, 2), (3, 5)],
+        [(0, 1), (2, 4)],
+    ]
+    assert JoinedDatasets({"one": one, "other": one}).start_id == 9

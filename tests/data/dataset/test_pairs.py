@@ -1,4 +1,4 @@
-"""Datasets of preference pairs: written, read, joined, cut and checked."""
+"""Datasets of preference pairs, and descriptions of datasets."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,14 +6,10 @@ from pathlib import Path
 import h5py
 import pytest
 from tests.examples.preference_pairs import PAIRS, TokenPair, write_pairs
-from tests.examples.tokenized import header, with_array, write_samples
+from tests.examples.tokenized import Tokenized, header, with_array, write_samples
 
 from dynapipe_hpc.data.config import DataConfig, LongSamples
-from dynapipe_hpc.data.dataset.dataset_file import (
-    DamagedSampleError,
-    DatasetFile,
-    verify_dataset,
-)
+from dynapipe_hpc.data.dataset.dataset_file import DamagedSampleError, DatasetFile, verify_dataset
 from dynapipe_hpc.data.dataset.dataset_writer import join_datasets
 from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
 from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
@@ -26,21 +22,6 @@ def config_of(max_tokens: int, choice: LongSamples = "cut_input") -> DataConfig:
     return DataConfig(
         dataset="x.h5", max_tokens=max_tokens, tokens_per_batch=1000, long_samples=choice
     )
-
-
-def test_both_answers_come_back(tmp_path: Path) -> None:
-    with DatasetFile(write_pairs(tmp_path / "x.h5")) as dataset:
-        assert dataset.has_pairs
-        assert dataset.rejected_lengths.tolist() == [3, 1, 2]
-        assert dataset.n_tokens == 8 + 4 + 7
-        for i, pair in enumerate(PAIRS):
-            inputs, targets = dataset.read(i, len(pair.prompt), len(pair.chosen))
-            assert (inputs.tolist(), targets.tolist()) == (pair.prompt, pair.chosen)
-            for n in range(len(pair.rejected) + 1):
-                assert dataset.read_rejected(i, n).tolist() == pair.rejected[:n]
-    with DatasetFile(write_samples(tmp_path / "y.h5")) as dataset:
-        assert not dataset.has_pairs
-        assert dataset.rejected_lengths.tolist() == [0, 0, 0]
 
 
 def test_parts_and_mixtures_read_both_answers(tmp_path: Path) -> None:
@@ -136,3 +117,37 @@ def test_the_description_tells_prompts_from_answers(tmp_path: Path) -> None:
     assert lines[1] == "pairs      3 of 2 tasks"
     assert lines[2] == ("tokens     19 (4 of prompts, 9 of chosen answers, 6 of rejected answers)")
     assert lines[8].split() == ["all", "tasks", "3", "19", "7", "8", "8", "8"]
+
+
+def test_counts_percentiles_and_histogram_are_shown(tmp_path: Path) -> None:
+    samples: list[Tokenized] = [
+        *[([1] * n, [2, 9], "short") for n in range(1, 101)],
+        *[([1] * 1000, [9], "long") for _ in range(2)],
+    ]
+    path = write_samples(tmp_path / "x.h5", samples)
+    with DatasetFile(path) as dataset:
+        created = dataset.header.created
+    assert describe_dataset(path).splitlines() == [
+        f"{path}: dataset of {created}",
+        "samples    102 of 2 tasks",
+        "tokens     7,252 (7,050 of inputs, 202 of targets)",
+        "tokenizer  digits, sha256 abababababab",
+        "vocabulary 10 tokens, end of sequence 9, start 9",
+        "sources    a.jsonl, b.jsonl",
+        "",
+        "task           samples          tokens      p50      p90      p99  longest",
+        "all tasks          102           7,252       53       94    1,001    1,001",
+        "long                 2           2,002    1,001    1,001    1,001    1,001",
+        "short              100           5,250       52       92      101      102",
+        "",
+        "           tokens      samples",
+        "       2-3                   1 #",
+        "       4-7                   4 #####",
+        "       8-15                  8 ##########",
+        "      16-31                 16 #####################",
+        "      32-63                 32 #########################################",
+        "      64-127                39 ##################################################",
+        "     128-255                 0",
+        "     256-511                 0",
+        "     512-1,023               2 ###",
+    ]

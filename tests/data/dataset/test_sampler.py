@@ -1,4 +1,4 @@
-"""Global batches by token budget."""
+"""Samples of every iteration, and those that are held out."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.dataset import sampler as sampler_file
-from dynapipe_hpc.data.dataset.long_samples import used_tokens
+from dynapipe_hpc.data.dataset.held_out import evaluated_samples, in_batches
+from dynapipe_hpc.data.dataset.long_samples import UsedTokens, used_tokens
 from dynapipe_hpc.data.dataset.sampler import EpochBatches, TokenBudgetSampler
 from dynapipe_hpc.data.sample import Sample
 
@@ -76,18 +77,6 @@ def test_epochs_are_so_many_batches(
     assert sampler.iterations_of_epochs(quarters / 4) == expected
 
 
-@given(LENGTHS, st.integers(1, 16), st.integers(0, 40), st.integers(1, 1000), st.integers(1, 60))
-def test_tokens_are_reached_in_so_many_batches(
-    lengths: list[tuple[int, int]], max_tokens: int, more: int, tokens: int, most: int
-) -> None:
-    sampler = sampler_of(lengths, max_tokens, max_tokens + more)
-    visited, n = 0, 0
-    while visited < tokens and n < most:
-        visited += sum(sample.tokens for sample in sampler.iteration(n))
-        n += 1
-    assert sampler.iterations_of_tokens(tokens, most) == n
-
-
 @pytest.mark.parametrize(
     ("tokens", "n"), [(7, 1), (8, 1), (9, 2), (16, 2), (17, 3), (32, 4), (40, 5)]
 )
@@ -104,17 +93,6 @@ def test_batches_beyond_those_that_are_counted_have_their_rate(
     batches_of_8 = sampler_of([(1, 3)] * 9, max_tokens=4, budget=8)  # four, and one is dropped
     assert batches_of_8.iterations_of_tokens(8 * length, most=2**60) == length
     assert batches_of_8.iterations_of_epochs(length) == 4 * length
-
-
-def test_the_rate_of_uneven_batches_is_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths = [(n % 13 + 1, n % 7 + 1) for n in range(50)]
-    counted = sampler_of(lengths, max_tokens=24, budget=60)
-    tokens, epochs = counted.iterations_of_tokens(10**5, 10**7), counted.iterations_of_epochs(90)
-    monkeypatch.setattr(sampler_file, "MAX_COUNTED_SAMPLES", 2000)
-    others = sampler_of(lengths, max_tokens=24, budget=60)
-    assert others.iterations_of_tokens(10**5, 10**7) == pytest.approx(tokens, rel=0.02)
-    assert others.iterations_of_epochs(90) == pytest.approx(epochs, rel=0.02)
-    assert others.iterations_of_tokens(10**5, most=7) == 7
 
 
 @given(LENGTHS, st.integers(1, 16))
@@ -167,3 +145,43 @@ def test_the_order_of_an_epoch_stays_what_it_was() -> None:
     ]
     assert first == [3, 6, 2, 4, 5, 7, 0, 1]
     assert second == [2, 0, 6, 1, 5, 7, 4, 3]
+
+
+def splitmix64(state: int) -> int:
+    """The published algorithm, in whole numbers."""
+    z = (state + 0x9E3779B97F4A7C15) % 2**64
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % 2**64
+    return z ^ (z >> 31)
+
+
+def test_an_evaluation_takes_samples_in_the_order_of_their_hashes_until_tokens_are_used_up() -> (
+    None
+):
+    inputs, targets = np.arange(100) % 7, 1 + np.arange(100) % 3
+    used, tasks = UsedTokens(np.arange(100), inputs, targets, 0 * targets), np.arange(100) % 4
+    ids = np.arange(10, 60)
+    found = evaluated_samples(used, ids, tasks, most_tokens=40, n_least=2)
+    expected, tokens = [], 0
+    for i in sorted(range(10, 60), key=splitmix64):
+        tokens += int(inputs[i] + targets[i])
+        if tokens > 40:
+            break
+        expected.append(Sample(i, int(inputs[i]), int(targets[i]), int(tasks[i])))
+    assert found == expected
+    assert len(evaluated_samples(used, ids, tasks, most_tokens=1, n_least=3)) == 3
+
+
+@given(st.lists(st.integers(1, 16), min_size=3, max_size=40), st.integers(1, 3))
+def test_batches_hold_all_samples_and_enough_for_every_replica(
+    lengths: list[int], n_least: int
+) -> None:
+    samples = [Sample(i, n - 1, 1) for i, n in enumerate(lengths)]
+    batches = in_batches(samples, 20, n_least)
+    assert [sample for batch in batches for sample in batch] == samples
+    for batch in batches:
+        assert len(batch) >= n_least
+        # More than the budget only where a batch has just enough samples, or took in the last few.
+        assert (
+            sum(s.tokens for s in batch) <= 20 or len(batch) <= 2 * n_least or batch is batches[-1]
+        )

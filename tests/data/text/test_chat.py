@@ -29,6 +29,7 @@ from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, load_tokenizer
 from dynapipe_hpc.data.trained_tokens import Span
 
 Message = dict[str, Any]
+ONE = PreprocessOptions(n_workers=1)
 
 TEMPLATES = {
     "chatml": """\
@@ -121,7 +122,7 @@ def test_tokens_and_marks_are_those_of_transformers(tmp_path: Path, name: str) -
     chats = conversations(1000)
     source = tmp_path / "chats.jsonl"
     source.write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
-    preprocess([source], tmp_path / "x.h5", recipe_in(folder), PreprocessOptions(n_workers=1))
+    preprocess([source], tmp_path / "x.h5", recipe_in(folder), ONE)
     with DatasetFile(tmp_path / "x.h5") as dataset:
         assert dataset.start_id is None
         assert dataset.n_samples == len(chats)
@@ -174,18 +175,6 @@ def test_without_marks_the_assistant_is_found_by_what_a_turn_adds(name: str) -> 
         assert samples_of(plain, conversation) == expected
 
 
-def test_what_a_template_writes_after_a_turn_belongs_to_it() -> None:
-    source = (
-        "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>|{% endfor %}"
-        "{% if add_generation_prompt %}<assistant>{% endif %}"
-    )
-    chat = [{"role": r, "content": c} for r, c in zip("uaua", "abcd", strict=True)]
-    names = {"u": "user", "a": "assistant"}
-    chat = [{**message, "role": names[message["role"]]} for message in chat]
-    [(text, spans, _)] = samples_of(ChatTemplate("t", source), Conversation(chat))
-    assert [text[start:end] for start, end in spans] == ["b</>|", "d</>|"]
-
-
 def test_a_table_adds_no_fields_to_the_objects_of_a_row(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow", reason="needs pyarrow: make reference")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -201,7 +190,7 @@ def test_a_table_adds_no_fields_to_the_objects_of_a_row(tmp_path: Path) -> None:
     (tmp_path / "t.jinja").write_text(CHATML)
     recipe = recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
     for name in ("in.parquet", "in.jsonl"):
-        preprocess([tmp_path / name], tmp_path / f"{name}.h5", recipe, PreprocessOptions())
+        preprocess([tmp_path / name], tmp_path / f"{name}.h5", recipe, ONE)
     hashes = {verify_dataset(tmp_path / f"{name}.h5") for name in ("in.parquet", "in.jsonl")}
     assert len(hashes) == 1
 

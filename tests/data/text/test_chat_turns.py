@@ -170,15 +170,6 @@ def test_preprocess_says_how_many_samples_came_of_how_many_conversations(
         assert (dataset.n_samples, dataset.header.turns) == (3, "last")
 
 
-def test_pairs_without_a_template_have_no_turns(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "in.jsonl").write_text('{"inputs": "a", "targets": "b"}\n')
-    command = ["preprocess", str(tmp_path / "in.jsonl"), str(tmp_path / "x.h5"), "--turns", "last"]
-    assert main(command) == 2
-    assert "--turns last: only a chat template writes turns" in capsys.readouterr().err
-
-
 def test_a_bad_sample_leaves_out_all_of_its_record() -> None:
     source = (
         "{% for m in messages %}{{ '.' if messages | length > 1 or m.role == 'user' }}"

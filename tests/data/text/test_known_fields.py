@@ -1,13 +1,17 @@
-"""Every known field changes the samples of a record, or the record is refused by its name."""
+"""Fields of records that are known elsewhere, and programs that convert a table."""
 
+import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from tests.examples.chats import CHATML, Record, chat, refusal, shown, tokenized
 
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.record_fields import REFUSED, RecordFormat
+from dynapipe_hpc.data.text.records import PAIR_FIELDS, check_first_line
 
 README = Path(__file__).parents[3] / "data" / "README.md"
 ROW = re.compile(r"^\| (record|message) \| (.+?) \| .+? \| (refused: )?(.+?) \|$", re.MULTILINE)
@@ -124,3 +128,21 @@ def test_the_documentation_has_every_field_that_is_refused_and_why() -> None:
     refused = {(place, name, why) for place, of in REFUSED.items() for name, why in of.items()}
     assert {(k.place, k.name, k.use) for k in KNOWN_FIELDS if k.is_refused} == refused
     assert len(KNOWN_FIELDS) == len({(known.place, known.name) for known in KNOWN_FIELDS}) == 55
+
+
+TABLES = {
+    "a.csv": 'inputs,targets\n"a, ""b""\nc",d\n',
+    "a.tsv": 'inputs\ttargets\n"a, ""b""\nc"\td\n',
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_program_that_a_message_names_converts_a_table(name: str, tmp_path: Path) -> None:
+    (tmp_path / f"FILE{Path(name).suffix}").write_text(TABLES[name])
+    with pytest.raises(InputError, match="is a table") as refused:
+        check_first_line(Path(name), b"inputs,targets", RecordFormat.PAIRS, PAIR_FIELDS)
+    program = re.search("python3 .*FILE.jsonl", str(refused.value))
+    assert program is not None
+    subprocess.run(program[0], shell=True, cwd=tmp_path, check=True)  # noqa: S602 - our own text
+    record = json.loads((tmp_path / "FILE.jsonl").read_text())
+    assert record == {"inputs": 'a, "b"\nc', "targets": "d"}

@@ -24,9 +24,7 @@ TOOLS_TEXT = '<tools>[{"type": "function", "function": {"name": "f"}}]</>'
 
 
 def answered(**message: Any) -> Record:
-    return {
-        "messages": [{"role": "user", "content": "a"}, {"role": "assistant", **message}],
-    }
+    return {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", **message}]}
 
 
 def with_parts(*parts: Any) -> Record:

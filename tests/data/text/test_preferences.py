@@ -319,10 +319,7 @@ OTHER_NAMES: dict[str, Record] = {
     },
     "NeMo, as text": {
         "context": "hi",
-        "completions": [
-            {"rank": 0, "completion": "good"},
-            {"rank": 1, "completion": "bad"},
-        ],
+        "completions": [{"rank": 0, "completion": "good"}, {"rank": 1, "completion": "bad"}],
     },
     "StackExchange": {"question": "hi", "response_j": "good", "response_k": "bad", "qid": 3},
 }

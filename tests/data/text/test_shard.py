@@ -14,12 +14,7 @@ from dynapipe_hpc.data.text.open_lines import TextPart
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PairFields
-from dynapipe_hpc.data.text.shard import (
-    MIN_PART_BYTES,
-    Shard,
-    lay_out_shards,
-    share_out,
-)
+from dynapipe_hpc.data.text.shard import MIN_PART_BYTES, Shard, lay_out_shards, share_out
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 
 TOKEN = (("bos_token", "<s>"),)

@@ -1,4 +1,4 @@
-"""From text to token ids."""
+"""Tokenizers and vocabularies."""
 
 import json
 import pickle
@@ -11,19 +11,14 @@ import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.jobs.shared_folder import shared_folder
-from tokenizers.models import BPE, WordLevel
+from tokenizers.models import BPE, Unigram, WordLevel
 from tokenizers.pre_tokenizers import ByteLevel, Whitespace
 from tokenizers.processors import TemplateProcessing
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
-from dynapipe_hpc.data.text.tokenizers import (
-    ByteTokenizer,
-    Tokenizer,
-    encode_answers,
-    load_tokenizer,
-)
+from dynapipe_hpc.data.text.tokenizers import Tokenizer, encode_answers, load_tokenizer
+from dynapipe_hpc.data.text.vocabulary import read_vocabulary, vocabulary_sha256
 
 
 def word_level(path: Path, *words: str) -> Path:
@@ -41,12 +36,6 @@ def load(paths: Sequence[Path], end_token: str | None = None, **options: Any) ->
 
 def encode(tokenizer: Tokenizer, *texts: str) -> list[list[int]]:
     return [list(tokens) for tokens in tokenizer.encode(texts)]
-
-
-@given(st.text())
-def test_bytes_are_tokens(text: str) -> None:
-    [tokens] = encode(ByteTokenizer(), text)
-    assert bytes(tokens).decode() == text
 
 
 def test_a_tokenizer_file_neither_truncates_nor_pads(tmp_path: Path) -> None:
@@ -100,14 +89,6 @@ def test_a_start_token_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--inputs-end a: the byte tokenizer has no such token"):
         load([], input_end_token="a")  # noqa: S106 (not a password)
     assert load([], start_token="none").start_id is None  # noqa: S106
-
-
-def test_gpt2_splits_as_it_is_known_to() -> None:
-    names = ("gpt2-vocab.json", "gpt2-merges.txt")
-    folder = shared_folder("tokenizers")
-    tokenizer = load([folder / name for name in names])
-    assert encode(tokenizer, "Hello world") == [[15496, 995]]
-    assert (tokenizer.vocab_size, tokenizer.eos_id) == (50257, 50256)
 
 
 VOCABULARY = {**{letter: n for n, letter in enumerate("</s>abu")}, "</s>": 7, "<u>": 8}
@@ -202,3 +183,48 @@ def test_all_tokens_of_a_character_are_marked(
     [(ids, marked)] = tokenizer.encode_marked(texts[-1:], [spans])
     assert len(ids) == n_tokens(texts[-1])
     assert marked == [(n_tokens(one), n_tokens(other)) for one, other in filled]
+
+
+MODELS = {
+    "BPE": BPE({"a": 0, "b": 1, "ab": 2, "</s>": 3}, [("a", "b")]),
+    "Unigram": Unigram([("<unk>", 0.0), ("a", -1.0), ("ä", -2.0), ("</s>", -3.0)], unk_id=0),
+    "WordLevel": WordLevel({"word": 1, "</s>": 2, "?": 0}, unk_token="?"),  # noqa: S106
+}
+
+
+def write_tokenizer(folder: Path, kind: str, *added: str) -> Path:
+    """Writes a tokenizer into a folder, which is made."""
+    folder.mkdir()
+    model = tokenizers.Tokenizer(MODELS[kind])
+    model.add_special_tokens(["</s>"])
+    model.add_tokens(list(added))
+    model.save(str(folder / "tokenizer.json"))
+    # Without it, the class of a model may have tokens of its own.
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    return folder
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_tokens_are_those_that_datasets_are_made_of(kind: str, tmp_path: Path) -> None:
+    folder = write_tokenizer(tmp_path / "model", kind, "<|new|>")
+    found, tokenizer = read_vocabulary(folder), load_tokenizer(read_tokenizer([folder]))
+    assert found is not None
+    assert found.ids["<|new|>"] == tokenizer.vocab_size - 1
+    assert found.sha256 == tokenizer.sha256
+    assert vocabulary_sha256(found.ids) == tokenizer.vocabulary_sha256
+
+
+def test_a_folder_without_one_has_none(tmp_path: Path) -> None:
+    assert read_vocabulary(tmp_path) is None
+    (tmp_path / "spiece.model").write_bytes(b"\n")
+    found = read_vocabulary(tmp_path)
+    assert found is not None
+    assert (found.name, found.ids) == ("spiece.model", {})
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"model": {"vocab": 3}}', '{"added_tokens": [1]}'])
+def test_a_file_of_another_kind_has_no_tokens(text: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(text)
+    found = read_vocabulary(tmp_path)
+    assert found is not None
+    assert not found.ids

@@ -1,7 +1,6 @@
 """Preprocessing as a user starts it with several ranks, killed in the middle, and trained on."""
 
 import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,22 +49,6 @@ def test_a_job_whose_rank_was_killed_goes_on_when_started_again(folder: Path) ->
     assert f"in 8 shards, {n_kept} of them by an earlier job" in said
     assert not shards.exists()
     assert hash_of(folder, "killed.h5") == hash_of(folder, "alone.h5")
-
-
-def test_ranks_that_have_nothing_left_to_do_stop_as_the_others(folder: Path) -> None:
-    """One file gives one of three ranks something to do."""
-    shards = folder / "asked.h5.shards"
-    with start(folder, 3, "preprocess", "all.jsonl", "asked.h5", "--workers", "1") as job:
-        wait_for(lambda: len(list(shards.glob(".*.partial"))) >= 1)
-        for rank in ranks_of(job.pid):
-            os.kill(rank, signal.SIGUSR1)
-        _, err = job.communicate(timeout=60)
-    assert job.returncode == 75, err
-    assert "dynapipe-hpc: stopped by SIGUSR1; start again to continue" in err
-    assert not (folder / "asked.h5").exists()
-    assert "asked.h5: 24,000 samples in 1 shards" in call(
-        folder, 3, "preprocess", "all.jsonl", "asked.h5"
-    )
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

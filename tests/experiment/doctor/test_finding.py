@@ -23,8 +23,4 @@ def test_what_one_rank_says_of_its_host_stands_alone() -> None:
 
 def test_a_section_has_its_subjects_in_a_column() -> None:
     findings = [Finding("ABI", "own"), Finding("threads", "single", Level.PROBLEM)]
-    assert list(lines("MPI", findings)) == [
-        "MPI",
-        "  ABI      own",
-        "  threads  PROBLEM: single",
-    ]
+    assert list(lines("MPI", findings)) == ["MPI", "  ABI      own", "  threads  PROBLEM: single"]

@@ -18,11 +18,7 @@ def picture(grid: ProfileGrid) -> list[str]:
 def test_the_grid_is_of_powers_of_two_within_the_largest_micro_batch() -> None:
     grid = ProfileGrid.from_config(tiny_experiment(), max_tokens=64)
     assert (grid.rows, grid.row_tokens) == ((1, 2, 4), (16, 32))
-    assert picture(grid) == [
-        "x x",
-        "x x",
-        "x .",
-    ]
+    assert picture(grid) == ["x x", "x x", "x ."]
 
 
 @pytest.mark.parametrize(

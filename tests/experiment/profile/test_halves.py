@@ -18,13 +18,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.profile import profile as bench
 from dynapipe_hpc.experiment.profile import stack
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.profile.profile import (
-    SPLIT,
-    WHOLE,
-    Measure,
-    measure_rounds,
-    profile,
-)
+from dynapipe_hpc.experiment.profile.profile import SPLIT, WHOLE, Measure, measure_rounds, profile
 from dynapipe_hpc.experiment.profile.stack import Stack, StackShape, tokens_on_disk
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.config import ProfiledConfig

@@ -9,30 +9,20 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 from tests.examples.any_decoders import origin_of, saved_decoder
-from tests.examples.decoder_shapes import decoder_shapes
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.part import LAYER
-from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
-from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
+from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.layer_profiles import TRANSIENT, mean_layer
 from dynapipe_hpc.experiment.profile.profile import profile
-from dynapipe_hpc.experiment.profile.stack import (
-    Stack,
-    StackShape,
-    StackTimes,
-    tokens_on_disk,
-)
+from dynapipe_hpc.experiment.profile.stack import Stack, StackTimes
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.transformers.stage import TransformersStage
-from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
 
 ALONE = Job(MPI.COMM_SELF)
 MODES = ("none", "full")
-COSTS = ProfiledConfig(path=Path("t.h5"), recompute=MODES)
 
 
 @pytest.fixture
@@ -69,21 +59,6 @@ def test_a_mean_layer_takes_the_mean_time_and_the_largest_transient_memory() -> 
     expected = 0.75 * costs[0] + 0.25 * costs[1][:2]
     expected[..., TRANSIENT] = costs[1][:2][..., TRANSIENT]
     np.testing.assert_allclose(mean, expected)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_memory_is_what_a_stage_of_a_run_needs(config: ExperimentConfig, mode: str) -> None:
-    grid = ProfileGrid.from_config(config, max_tokens=64)
-    table = profile(ALONE, config, grid, repetition_s=0.0, on_progress=lambda _: None)
-    cost = profiled_cost(table, config.model, any_placement(config), config.cluster, config=COSTS)
-    recompute = {each.text: each for each in Recompute}[mode]
-    shapes = decoder_shapes(np.array([2]), np.array([32]))
-    found = cost.stage_costs(shapes, recompute).stored_bytes[0]
-    with tokens_on_disk([(16, 16)], config.model.vocab_size) as tokens:
-        for i, stack in enumerate((StackShape(2, first=True), StackShape(2, last=True))):
-            needed = Stack(config, stack, tokens).memory(PaddedRows((0, 0), 32, recompute))
-            # Each kind has rotary angles of its own, which layers of that kind share.
-            assert found[i] == pytest.approx(needed.stored_bytes, rel=0.02)
 
 
 @pytest.mark.parametrize(("name", "has_full"), [("gemma3", True), ("starcoder2", False)])

@@ -13,13 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_full_backward_hook
 
 from dynapipe_hpc.architecture.part import LAYER
-from dynapipe_hpc.data.microbatch import (
-    Layout,
-    PackedRow,
-    PaddedRows,
-    Recompute,
-    Slice,
-)
+from dynapipe_hpc.data.microbatch import Layout, PackedRow, PaddedRows, Recompute, Slice
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.profile import has_slices, profile, typical_costs
@@ -62,10 +56,7 @@ def table() -> ProfileTable:
 
 @pytest.mark.parametrize(
     ("stage", "stack"),
-    [
-        (0, StackShape(n_layers=2, first=True)),
-        (1, StackShape(n_layers=2, last=True)),
-    ],
+    [(0, StackShape(n_layers=2, first=True)), (1, StackShape(n_layers=2, last=True))],
 )
 @pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
 def test_memory_is_what_a_stage_of_a_run_needs(

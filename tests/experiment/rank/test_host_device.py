@@ -67,17 +67,3 @@ def test_slices_need_a_kernel_on_gpus() -> None:
     with pytest.raises(InputError, match="slices is 512, but slices need flash attention on a GPU"):
         slices_obstacle(ExperimentConfig.model_validate(tables), host)
     assert slices_obstacle(tiny_experiment(), host) == ""
-
-
-@pytest.mark.parametrize(
-    ("dtype", "is_slow"),
-    [("float32", True), ("float64", True), ("bfloat16", False), ("float16", False)],
-)
-def test_a_type_in_which_gpus_are_slow_is_a_warning_where_there_are_some(
-    dtype: str, is_slow: bool
-) -> None:
-    config = packed(tiny_experiment(), dtype)
-    warning = "".join(device_warnings(config, HostDevice("a GPU")))
-    assert warning.startswith(f"training.dtype is {dtype}, in which a GPU") == is_slow
-    assert warning.endswith("set it to 'bfloat16'") == is_slow
-    assert not list(device_warnings(config, CPU))

@@ -10,8 +10,6 @@ import torch
 from mpi4py import MPI
 from tests.examples.local_plan_store import LocalPlanStore
 from tests.examples.tokenized import write_samples
-from tests.jobs.command_line import call, columns
-from tests.jobs.job_files import Tables, write_config
 from tests.jobs.tiny_experiment import tiny_experiment
 
 import dynapipe_hpc.experiment.run.rank as largest_first
@@ -122,39 +120,3 @@ def test_gpus_begin_with_it_and_others_if_asked(
     executor = config.executor.model_copy(update={"largest_first": choice})
     config = config.model_copy(update={"executor": executor})
     assert runs_largest_first(config, on_gpus=on_gpus) is is_run
-
-
-CONFIG: Tables = {
-    "data": {"dataset": "train.h5", "max_tokens": 32, "tokens_per_batch": 256},
-    "model": {"n_heads": 2, "vocab_size": 40, "max_tokens": 64},
-    "cluster": {"device_memory_bytes": 1_000_000_000},
-    "planner": {"cost": {"kind": "analytic"}, "batch": {"rule": "dynamic"}},
-    "training": {"iterations": 3},
-}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("cluster", "planner"),
-    [
-        ({"n_stages": 2, "n_replicas": 2}, {}),
-        ({"n_replicas": 1, "n_stages": 2, "n_shards": 2, "sequence_parallel": True}, {}),
-        ({"n_replicas": 1, "n_stages": 4}, {"schedule": {"split_backward": True}}),
-    ],
-)
-def test_losses_of_many_ranks_are_the_same_bits(
-    cluster: dict[str, int], planner: Tables, tmp_path: Path
-) -> None:
-    write_dataset(tmp_path)
-    tables: dict[str, dict[str, object]] = {name: dict(table) for name, table in CONFIG.items()}
-    tables["cluster"] |= cluster
-    tables["planner"] |= planner
-    write_config(tmp_path, tables)
-    call(tmp_path, 4, "run", "config.toml", "-o", "plain")
-    turned_on = ("--set", 'executor.largest_first="on"')
-    out = call(tmp_path, 4, "run", "config.toml", "-o", "first", *turned_on)
-    assert "largest micro-batches first: " in out
-    both = (columns(tmp_path / run, "loss", "gradient_norm") for run in ("plain", "first"))
-    plain, first = both
-    assert plain == first

@@ -36,8 +36,7 @@ def test_a_run_that_ended_before_its_first_checkpoints_is_begun_again(tmp_path: 
 def test_a_run_on_preferences_continues_though_the_model_it_began_with_has_gone_on() -> None:
     current = {**facts_of(tiny_experiment()), HASH_FACT: "now"}
     point = ResumePoint(
-        Path("old"),
-        Description(1, Counters(0, 0, 1.0, 0, 0), {**current, HASH_FACT: "then"}, ()),
+        Path("old"), Description(1, Counters(0, 0, 1.0, 0, 0), {**current, HASH_FACT: "then"}, ())
     )
     check_facts(point.path, point.description.facts, current)
     assert facts_of_start(current, point) == {**current, HASH_FACT: "then"}

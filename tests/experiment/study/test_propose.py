@@ -111,7 +111,7 @@ def test_of_few_samples_some_are_held_out_and_some_are_not(tmp_path: Path) -> No
     for n_samples in range(2, 9):
         lines, data = tmp_path / f"{n_samples}.jsonl", tmp_path / f"{n_samples}.h5"
         lines.write_text('{"inputs": "a", "targets": "b"}\n' * n_samples)
-        assert main(["preprocess", str(lines), str(data)]) == 0
+        assert main(["preprocess", str(lines), str(data), "--workers", "1"]) == 0
         config = data.with_suffix(".toml")
         rule.propose(rule.Wish(data, 1, "2GB"), config)
         evaluation = Experiment(load_config(config)).evaluation

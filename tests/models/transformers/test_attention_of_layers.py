@@ -17,7 +17,6 @@ from dynapipe_hpc.models.transformers.attention import (
     SdpaCalls,
     attending_within,
     attention_interface,
-    capped_attention,
     reached_attention,
 )
 
@@ -84,22 +83,8 @@ def test_packed_documents_attend_by_the_formula(
         np.testing.assert_allclose(found.detach()[0, :, start:end].numpy(), expected, rtol=1e-12)
 
 
-def test_the_interface_reads_scale_window_and_cap_and_turns_tokens_before_heads() -> None:
-    inputs, documents = random_row(sum(LENGTHS)), Documents.from_lengths(LENGTHS)
-    options: dict[str, Any] = {"scaling": 0.3, "sliding_window": 3, "softcap": 0.7, "dropout": 0.0}
-    with attending_within(AttentionContext(documents)):
-        found, weights = attention_interface(
-            nn.Identity(), *inputs, None, **options, position_ids=inputs[0]
-        )
-    query, key, value = inputs
-    expected = capped_attention(query, key, value, documents, scale=0.3, window=3, cap=0.7)
-    assert torch.equal(found, expected.transpose(1, 2))
-    assert weights is None
-
-
 @pytest.mark.parametrize(
-    ("options", "name"),
-    [({"dropout": 0.1}, "dropout"), ({"s_aux": torch.zeros(2)}, "s_aux")],
+    ("options", "name"), [({"dropout": 0.1}, "dropout"), ({"s_aux": torch.zeros(2)}, "s_aux")]
 )
 def test_other_options_are_refused_by_name(options: dict[str, Any], name: str) -> None:
     with pytest.raises(InputError, match=f"Identity of transformers asks attention for {name}"):

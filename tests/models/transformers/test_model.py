@@ -11,11 +11,7 @@ from torch import nn
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.transformers.attention import AttentionReached
-from dynapipe_hpc.models.transformers.model import (
-    BuiltModel,
-    check_attention,
-    unknown_kinds,
-)
+from dynapipe_hpc.models.transformers.model import BuiltModel, check_attention, unknown_kinds
 
 SLIDING = ["sliding_attention", "full_attention"]
 
@@ -84,12 +80,7 @@ def test_caps_of_which_settings_do_not_tell_are_refused_where_samples_may_be_cut
 
 @pytest.mark.parametrize(
     ("known", "max_tokens", "can_cut", "is_refused"),
-    [
-        (None, 9, True, True),
-        (8, 9, True, False),
-        (None, 8, True, False),
-        (None, 9, False, False),
-    ],
+    [(None, 9, True, True), (8, 9, True, False), (None, 8, True, False), (None, 9, False, False)],
 )
 def test_windows_of_which_plans_with_slices_do_not_know_are_refused(
     known: int | None, max_tokens: int, can_cut: bool, is_refused: bool

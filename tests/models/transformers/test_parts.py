@@ -7,14 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.examples.any_decoders import (
-    DECODERS,
-    HEAD_SIZE,
-    WIDE,
-    WIDE_WINDOW,
-    WIDTH,
-    wide_decoder,
-)
+from tests.examples.any_decoders import DECODERS, HEAD_SIZE, WIDE, WIDE_WINDOW, WIDTH, wide_decoder
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
@@ -25,7 +18,6 @@ from dynapipe_hpc.models.attention_context import AttentionContext
 from dynapipe_hpc.models.collate import TokenBatch
 from dynapipe_hpc.models.decoder import DecoderBatch
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
-from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.transformers.parts import decoder_parts
 from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.planner.cost.cost_model import Shapes
@@ -79,17 +71,6 @@ def test_layers_keep_what_is_estimated(
     found = kept_bytes(stage, drawn(stage, *size), batch)
     layer = decoder_parts(shape, "float32", is_packed=False)[LAYER]
     assert N_LAYERS * estimated_bytes(layer, *size) == pytest.approx(found, rel=0.03)
-
-
-@pytest.mark.parametrize("name", ["llama", "gemma2", "gemma3", "qwen3_moe"])
-def test_layers_keep_as_much_of_packed_rows(name: str, tmp_path: Path) -> None:
-    shape = wide_decoder(name, tmp_path)
-    stage = TransformersStage(shape, range(N_LAYERS), first=False, last=False)
-    documents = Documents.from_lengths([96, 96])  # a length that nothing pads
-    batch = DecoderBatch((1, 192), AttentionContext(documents), None)
-    found = kept_bytes(stage, drawn(stage, 1, 192), batch)
-    layer = decoder_parts(shape, "float32", is_packed=True)[LAYER]
-    assert N_LAYERS * estimated_bytes(layer, 2, 96) == pytest.approx(found, rel=0.03)
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "starcoder2"])

@@ -34,10 +34,7 @@ DYNAMIC = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 50.0, "fact
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [
-        ("phi3", long_rope(LONGEST)),
-        ("llama", DYNAMIC),
-    ],
+    [("phi3", long_rope(LONGEST)), ("llama", DYNAMIC)],
     ids=["longrope", "dynamic"],
 )
 def test_losses_are_those_of_a_plain_loop(

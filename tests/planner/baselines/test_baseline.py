@@ -1,3 +1,5 @@
+"""Baselines at their best settings, in every mode."""
+
 from collections.abc import Sequence
 
 import pytest
@@ -5,6 +7,7 @@ from tests.examples.baselines import budget, naive
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import linear_cost
 
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import Baseline, budgets, packed_budgets, row_counts
 from dynapipe_hpc.planner.baselines.config import (
@@ -13,12 +16,16 @@ from dynapipe_hpc.planner.baselines.config import (
     PackedNextFitConfig,
     TokenBudgetConfig,
 )
+from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
-from dynapipe_hpc.planner.choose.choice import Infeasible
+from dynapipe_hpc.planner.choose.choice import Choice, Infeasible
+from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.cost.cost_model import CostModel
+from dynapipe_hpc.planner.from_config import RULES, dynamic_chooser
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
+from dynapipe_hpc.planner.search.config import SearchConfig
 
 COST = linear_cost(launch_ms=(3.0, 2.0), token_ms=(0.05, 0.04))
 ROOMY = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=10**9)
@@ -54,12 +61,7 @@ def test_no_power_of_two_is_a_better_budget() -> None:
 
 @pytest.mark.parametrize(
     ("n_samples", "n_replicas", "expected"),
-    [
-        (1, 1, [1]),
-        (3, 1, [1, 2, 3]),
-        (11, 2, [1, 2, 3, 4, 6]),
-        (9, 1, [1, 2, 3, 4, 6, 8, 9]),
-    ],
+    [(1, 1, [1]), (3, 1, [1, 2, 3]), (11, 2, [1, 2, 3, 4, 6]), (9, 1, [1, 2, 3, 4, 6, 8, 9])],
 )
 def test_row_counts_reach_all_samples_of_a_replica(
     n_samples: int, n_replicas: int, expected: list[int]
@@ -122,3 +124,44 @@ def test_every_schedule_rule_is_tried() -> None:
     assert tried.reason.startswith("1F1B needs")
     both = planned_by(NEXT_FIT, linear_cost(), cluster, [one_f_one_b, adaptive]).choose(THREE).best
     assert [pipeline.rule for pipeline in both.pipelines] == [adaptive, one_f_one_b]
+
+
+LENGTHS = [96, 40, 40, 8, 8, 8]
+
+
+def chooser_of(choice: RecomputeChoice, memory_bytes: int, effort: int = 0) -> Chooser:
+    cost = linear_cost(recomputes=True)  # a token keeps 2 bytes, and half a byte if recomputed
+    cluster = Cluster(n_stages=2, device_memory_bytes=memory_bytes)
+    batch = DynamicConfig(recompute_choice=choice)
+    return dynamic_chooser(
+        batch, SearchConfig(effort=effort), [RULES["cyclic"]], cost=cost, cluster=cluster
+    )
+
+
+def choose(choice: RecomputeChoice, memory_bytes: int, lengths: Sequence[int] = LENGTHS) -> Choice:
+    return chooser_of(choice, memory_bytes).choose(samples_of(lengths))
+
+
+def modes_of(choice: Choice) -> set[Recompute]:
+    return {m.recompute for pipeline in choice.pipelines for m in pipeline.microbatches}
+
+
+def test_a_sample_that_has_to_recompute_makes_all_others_do_so_too() -> None:
+    scarce_bytes = 3 * 96 - 1  # the longest sample needs a byte more without recomputation
+    each, all_alike = (choose(c, scarce_bytes) for c in ("per_microbatch", "per_iteration"))
+    assert modes_of(each) == {Recompute.NONE, Recompute.FULL}
+    assert modes_of(all_alike) == {Recompute.FULL}
+    assert each.best.makespan_ms < all_alike.best.makespan_ms
+
+
+def test_candidates_name_their_mode_and_the_first_feasible_is_the_last_tried() -> None:
+    tried = [c.way for c in choose("per_iteration", 10**6).candidates]
+    assert any(way.endswith("recompute none") for way in tried)
+    assert any(way.endswith("recompute full") for way in tried)
+    first = [c.way for c in choose("first_feasible", 10**6).candidates]
+    assert first == [way for way in tried if way.endswith("recompute none")]
+
+
+def test_the_search_keeps_to_the_mode() -> None:
+    chooser = chooser_of("per_iteration", 3 * 96 - 1, effort=2_000)
+    assert modes_of(chooser.choose(samples_of(LENGTHS))) == {Recompute.FULL}

@@ -1,14 +1,26 @@
+"""Estimated costs, also of adapters, and the tokens and pairs that they count."""
+
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.equal_shares import equal_shares
-from tests.examples.measured_layers import SHAPE, T5_SHAPE
+from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_table
 
+from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.part import LAYER, Amount, Side
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.analytic import analytic_cost, layer_estimates
-from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.cost_model import StageCosts
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
+from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
+from dynapipe_hpc.planner.cost.table.profile_table import check_model, fingerprint_of
+from dynapipe_hpc.planner.cost.tokens import Tokens
 
 THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)
 EQUAL = equal_shares(SHAPE, THREE_STAGES)
@@ -80,3 +92,96 @@ def test_only_replicas_reduce_gradients() -> None:
     assert (both.reduce_ms > 0).all()
     assert both.reduce_ms.argmax() == both.static_bytes.argmax()
     assert both.step_ms == alone.step_ms
+
+
+CLUSTER = Cluster(n_stages=3, device_memory_bytes=10**9)
+CONFIG = ProfiledConfig(path=Path("costs.h5"))
+
+
+def adapted(shape: ModelShape, **lora: object) -> ModelShape:
+    return shape.model_copy(update={"lora": Lora.model_validate(lora)})
+
+
+def test_of_measured_weights_only_adapters_have_a_state() -> None:
+    shape = adapted(SHAPE, rank=2)
+    table = replace(linear_table(), model=fingerprint_of(shape))
+    static = profiled_cost(
+        table, shape, equal_shares(shape, CLUSTER), CLUSTER, config=CONFIG
+    ).static_bytes
+    layer = shape.parts()[LAYER]
+    share = (layer.parameters - layer.frozen) / layer.parameters
+    n_bytes = 100.0 * shape.n_layers / 3  # of the layers of the stage in the middle
+    expected = n_bytes * (1 - share + share * table.state_factor)
+    expected += 100.0 * table.state_factor  # of what a stage has besides its layers
+    assert static[1] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("other", [SHAPE, adapted(SHAPE, rank=4), adapted(SHAPE, targets=["up"])])
+def test_costs_with_other_adapters_are_refused(other: ModelShape) -> None:
+    measured = fingerprint_of(adapted(SHAPE, rank=8))
+    check_model(measured, adapted(SHAPE, rank=8, alpha=1.0), CONFIG.path)
+    with pytest.raises(InputError, match="lora is rank 8 of all layers there and "):
+        check_model(measured, other, CONFIG.path)
+
+
+def test_a_backward_pass_beside_frozen_weights_takes_little_more_than_a_forward_pass() -> None:
+    wide = SHAPE.model_copy(update={"hidden_size": 4096, "ffn_size": 16384, "n_heads": 32})
+    rates = AnalyticConfig(flops_per_ms=1e9, memory_bytes_per_ms=1e12, launch_ms=1e-6)
+    ratios = []
+    for shape in (wide, adapted(wide, rank=8)):
+        costs = analytic_cost(shape, equal_shares(shape, CLUSTER), CLUSTER, rates).stage_costs(
+            decoder_shapes(np.array([4]), np.array([256]))
+        )
+        ratios.append((costs.backward_ms / costs.forward_ms)[0, 1])
+        weight_share = (costs.weight_ms / costs.backward_ms)[0, 1]
+    assert ratios[0] == pytest.approx(2)
+    assert 1 < ratios[1] < 1.1
+    assert 0 < weight_share < 0.02
+
+
+N_ROWS, WINDOW = 3, 5
+SEEN = Amount(per_pair=1, per_far_pair=-1)
+
+
+def tokens_of(n_tokens: int, window: float = WINDOW) -> Tokens:
+    shapes = Shapes.padded(*(np.array([n]) for n in (N_ROWS, n_tokens, 0)))
+    return Tokens.from_shapes(Side.INPUTS, shapes, window)
+
+
+@pytest.mark.parametrize("n_tokens", [1, 4, 5, 6, 20])
+def test_pairs_that_a_window_leaves_are_counted_one_by_one(n_tokens: int) -> None:
+    # Twice what is seen but for one diagonal, as n tokens without a window count n x n pairs.
+    n_seen = sum(0 <= query - key < WINDOW for query in range(n_tokens) for key in range(n_tokens))
+    expected = N_ROWS * (2 * n_seen - min(n_tokens, WINDOW))
+    assert tokens_of(n_tokens).times(SEEN).tolist() == [expected]
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, 4), (0, 9), (3, 4), (3, 12), (5, 9), (40, 47)])
+def test_pairs_of_slices_that_a_window_leaves_are_counted_one_by_one(begin: int, end: int) -> None:
+    length = begin + end
+    shapes = Shapes.padded(*(np.array([n]) for n in ((end - begin) / length, length, 0)))
+    tokens = Tokens.from_shapes(Side.INPUTS, shapes, WINDOW)
+    n_seen = sum(0 <= query - key < WINDOW for query in range(begin, end) for key in range(end))
+    n_diagonal = min(end, WINDOW) - min(begin, WINDOW)
+    assert tokens.times(SEEN).item() == pytest.approx(2 * n_seen - n_diagonal)
+    assert begin == 0 or tokens.masked_square.tolist() == [0]  # no slice keeps its mask
+
+
+def test_only_rows_longer_than_a_window_have_a_mask() -> None:
+    masked = Amount(per_masked_square=1)
+    found = [tokens_of(n).times(masked).item() for n in (WINDOW, WINDOW + 1)]
+    assert found == [0, (WINDOW + 1) ** 2]
+
+
+def test_inputs_of_packed_pairs_attend_within_rows_of_their_own() -> None:
+    # Two rows of pairs whose 48 inputs count as three rows of 16.
+    shapes = Shapes(*(np.array([n], np.float64) for n in (2, 24, 16, 3)))
+    pairs = Tokens.from_shapes(Side.INPUTS, shapes).times(Amount(per_pair=1))
+    assert pairs.tolist() == [3 * 16**2]
+
+
+def test_a_target_attends_to_targets_of_its_row_and_to_inputs() -> None:
+    shapes = Shapes.padded(*(np.array([n]) for n in (N_ROWS, 20, 8)))
+    found = Tokens.from_shapes(Side.TARGETS, shapes)
+    n_own = N_ROWS * 8
+    assert [of.item() for of in found[:5]] == [n_own, N_ROWS * 20, n_own * 28, n_own * 8, 8**2]

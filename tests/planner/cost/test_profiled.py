@@ -1,31 +1,51 @@
+"""Costs from measured tables, of one side and of two."""
+
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.examples.a100_tables import Family
 from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import (
     SHAPE,
+    T5_SHAPE,
     linear_grid,
     linear_layer,
+    linear_t5_table,
     linear_table,
     with_packed,
 )
+from tests.examples.published_plans import LINK, Published, published_plans, static_share
 from tests.examples.repaired_share import repaired_share
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.cost_model import CostModel, KnownRows, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import (
+    CostModel,
+    FloatArray,
+    KnownRows,
+    Shapes,
+    StageCosts,
+)
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
+from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
 from dynapipe_hpc.planner.cost.table.describe_table import describe_table
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 from dynapipe_hpc.planner.cost.table.profile_table import check_model, fingerprint_of
+from dynapipe_hpc.planner.from_config import RULES
+from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
+from dynapipe_hpc.planner.schedule.simulate import simulate
+from dynapipe_hpc.planner.schedule.timeline import Timeline
 
 CONFIG = ProfiledConfig(path=Path("costs.h5"))
 THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)
@@ -122,16 +142,6 @@ def test_noise_is_repaired_and_its_share_told() -> None:
     assert repaired_share(quiet) == 0
 
 
-def test_a_table_of_another_model_is_refused_with_both_values() -> None:
-    shape = SHAPE.model_copy(update={"hidden_size": 16, "vocab_size": 60})
-    with pytest.raises(
-        InputError,
-        match=r"costs.h5: costs of another model: hidden_size is 8 there and 16 in \[model\], "
-        r"vocab_size is 50 there and 60 in \[model\]; measure this one",
-    ):
-        profiled_cost(linear_table(), shape, EQUAL, THREE_STAGES, config=CONFIG)
-
-
 def test_a_table_of_another_decoder_of_transformers_names_the_settings_that_differ(
     tmp_path: Path,
 ) -> None:
@@ -179,11 +189,125 @@ def test_costs_with_dropout_are_of_any_rate_but_zero() -> None:
         check_model(fingerprint_of(SHAPE), shapes[0], Path("costs.h5"))
 
 
-def test_a_mode_that_was_not_measured_is_named() -> None:
-    config = CONFIG.model_copy(update={"recompute": ("full",)})
-    with pytest.raises(
-        InputError,
-        match=r"holds no measurements of tensor_parallel=1/recompute=full/layer, only of: "
-        r"tensor_parallel=1/recompute=none/stage; .*change planner.cost",
+CLUSTER = Cluster(n_stages=3, device_memory_bytes=10**9)
+PLACEMENT = Placement((2, 2, 2))  # encoder; its end and the decoder's beginning; decoder
+TWO_SIDES_CONFIG = ProfiledConfig(path=Path("costs.h5"))
+COST = profiled_cost(linear_t5_table(), T5_SHAPE, PLACEMENT, CLUSTER, config=TWO_SIDES_CONFIG)
+
+
+def test_equal_rows_cost_what_they_cost_with_both_sides_together() -> None:
+    shapes = Shapes.padded(*np.array([[1.5, 4, 2], [20, 64, 33.3], [16, 25, 64]]))
+    apart = COST.of_layout(Layout.PACKED).stage_costs(shapes)
+    np.testing.assert_allclose(apart.table, COST.stage_costs(shapes).table, rtol=1e-12)
+    below = COST.monotone.of_layout(Layout.PACKED).stage_costs(shapes)
+    assert (below.table <= apart.table * (1 + 1e-12)).all()
+
+
+def test_what_no_row_can_have_is_infeasible_on_the_stages_of_its_side() -> None:
+    # Eight rows of inputs of 40 tokens were not measured, two of 160 are longer than any.
+    for shape, too_large in (
+        ((1, 64, 16, 8), False),
+        ((4, 64, 64, 4), False),
+        ((8, 40, 16, 8), True),
     ):
-        profiled_cost(linear_table(), SHAPE, EQUAL, THREE_STAGES, config=config)
+        shapes = Shapes(*(np.array([float(size)]) for size in shape))
+        costs = COST.of_layout(Layout.PACKED).stage_costs(shapes)
+        assert np.isinf(costs.forward_ms[0, 0]) == too_large
+
+
+def test_packed_pairs_are_looked_up_where_they_were_measured() -> None:
+    table = with_packed(linear_t5_table(), 0.5)
+    cost = profiled_cost(table, T5_SHAPE, PLACEMENT, CLUSTER, config=TWO_SIDES_CONFIG)
+    shapes = Shapes.padded(*np.array([[3.0], [24], [40]]))
+    padded, packed = (each.stage_costs(shapes) for each in (cost, cost.of_layout(Layout.PACKED)))
+    np.testing.assert_allclose(packed.forward_ms, 0.5 * padded.forward_ms, rtol=1e-12)
+    np.testing.assert_allclose(packed.boundary_bytes, padded.boundary_bytes, rtol=1e-12)
+    assert cost.describe().startswith("measured in padded and packed rows")
+    assert COST.describe().startswith("measured in padded rows")
+
+
+ENCODER_DECODER_CONFIG = ProfiledConfig(path=Path("c.h5"))
+
+
+def on(n_stages: int) -> Placement:
+    return Placement.equal_shares(6, n_stages)
+
+
+def t5_cost(n_stages: int) -> CostModel:
+    cluster = Cluster(n_stages=n_stages, device_memory_bytes=10**9)
+    return profiled_cost(
+        linear_t5_table(), T5_SHAPE, on(cluster.n_stages), cluster, config=ENCODER_DECODER_CONFIG
+    )
+
+
+def one(n_rows: int, row_tokens: int, target_tokens: int) -> Shapes:
+    return Shapes.padded(*np.array([[n_rows], [row_tokens], [target_tokens]]))
+
+
+def test_encoder_layers_come_first_and_either_side_begins_with_an_embedding() -> None:
+    parts = parts_of_stages(T5_SHAPE, on(4))
+    assert {kind: count.tolist() for kind, count in parts.items()} == {
+        "encoder": [1, 2, 0, 0],
+        "decoder": [0, 0, 2, 1],
+        "encoder_side": [1, 1, 0, 0],
+        "decoder_side": [0, 0, 1, 1],
+        "embedding": [1, 0, 1, 0],
+        "head": [0, 0, 0, 1],
+        "stage": [1, 1, 1, 1],
+    }
+
+
+def test_from_the_first_decoder_layer_on_the_pair_is_handed_over() -> None:
+    assert boundary_sizes(T5_SHAPE, on(4)).tolist() == [[8, 0], [8, 0], [8, 8], [0, 0]]
+    assert boundary_sizes(T5_SHAPE, on(3)).tolist() == [[8, 0], [8, 8], [0, 0]]
+    assert boundary_sizes(SHAPE, on(3)).tolist() == [[8, 0], [8, 0], [0, 0]]
+    assert boundary_sizes(T5_SHAPE, on(3), 4).tolist() == [[2, 0], [2, 2], [0, 0]]
+    costs = t5_cost(4).stage_costs(one(2, 24, 16))
+    assert costs.boundary_bytes[0].tolist() == [4 * 8 * 48, 4 * 8 * 48, 4 * 8 * 80, 0]
+
+
+def test_a_stage_costs_what_its_side_has_to_do() -> None:
+    costs = t5_cost(4).stage_costs(one(2, 24, 20))
+    # Encoder layers 48 ms each, decoder layers 88, embeddings half of the inputs, head 3 x 40;
+    # a quarter of a layer on top for what the layers of a side share.
+    forward_ms = [60 + 24, 108, 198 + 24, 110 + 120]
+    assert costs.forward_ms[0].tolist() == pytest.approx(forward_ms)
+    assert costs.backward_ms[0].tolist() == pytest.approx([2 * ms for ms in forward_ms])
+
+
+RULE_OF = {"wait-free-cyclic": RULES["cyclic"], "1F1B": RULES["1f1b"]}
+
+
+def rerun(batch: Published, replica: Mapping[str, Any]) -> Timeline:
+    sizes = np.array(replica["shapes"]).T.copy()
+    costs = batch.cost.stage_costs(Shapes.padded(*sizes), Recompute.from_text(replica["rc"]))
+    rule = RULE_OF[replica["schedule"]]
+    timeline = scheduled(batch, rule, costs, np.full(costs.n_stages, np.inf))
+    if timeline.peak_bytes.max() <= batch.cluster.device_memory_bytes:
+        return timeline
+    return scheduled(batch, rule, costs, activation_room_bytes(batch.cost, batch.cluster))
+
+
+def scheduled(
+    batch: Published, rule: ScheduleRule, costs: StageCosts, room_bytes: FloatArray
+) -> Timeline:
+    schedule = rule(costs, room_bytes, LINK)
+    return simulate(schedule, costs, LINK, batch.cost.static_bytes)
+
+
+@pytest.mark.parametrize(
+    ("family", "n_plans", "rel"),
+    # A T5 shares its embedding here, and theirs has one for each side.
+    [("gpt", 36, 1e-4), ("t5", 2, 5e-3)],
+)
+def test_published_plans_take_as_long_and_need_as_much_memory_here(
+    family: Family, n_plans: int, rel: float
+) -> None:
+    plans = [(batch, replica) for batch in published_plans(family) for replica in batch.replicas]
+    assert len(plans) == n_plans
+    for batch, replica in plans:
+        timeline = rerun(batch, replica)
+        assert timeline.makespan_ms == pytest.approx(replica["makespan_ms"], rel=2e-6)
+        less = (1 - static_share(batch.cluster)) * batch.cost.static_bytes
+        peak_mb = (timeline.peak_bytes - less).max() / 1e6
+        assert peak_mb == pytest.approx(replica["peak_mem_mb"], rel=rel)

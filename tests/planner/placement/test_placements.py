@@ -18,16 +18,13 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_bytes
+from dynapipe_hpc.planner.batch.row_length import RowLengths
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, costs_of
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
-from dynapipe_hpc.planner.placement.placements import (
-    PartCosts,
-    best_placement,
-    placements,
-)
-from dynapipe_hpc.planner.placement.typical_sizes import TypicalSizes
+from dynapipe_hpc.planner.placement.placements import PartCosts, best_placement, placements
+from dynapipe_hpc.planner.placement.typical_sizes import TypicalSizes, typical_sizes
 
 Counts = tuple[int, ...]
 
@@ -138,3 +135,15 @@ def test_sizes_of_packed_pairs_are_halved_on_both_sides() -> None:
     ]
     assert len(found[0]) == 2
     assert found[0] == found[1]
+
+
+CLUSTER = Cluster(n_replicas=2, n_stages=4, device_memory_bytes=10**9)
+
+
+def test_half_of_all_tokens_are_in_rows_of_at_most_the_common_length() -> None:
+    rows = np.array([8] * 100 + [400, 800])
+    many, few = typical_sizes(RowLengths(rows, np.zeros_like(rows)), 32 * 1000, CLUSTER)
+    assert [int(side[0]) for side in many.common[:3]] == [2, 400, 0]
+    assert [int(side[0]) for side in few.common[:3]] == [10, 400, 0]
+    assert [int(side[0]) for side in many.longest[:3]] == [1, 800, 0]
+    assert few.longest is many.longest

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from functools import cache
+from itertools import pairwise, permutations, product
 
 import numpy as np
 import pytest
@@ -10,19 +11,20 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
 from tests.examples.linear_cost import changed, linear_cost
-from tests.oracles.every_plan import every_padded_plan, every_partition
-from tests.oracles.every_schedule import least_makespan_ms
 
+from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import Branch, MicroBatch, PackedRow, PaddedRows, Recompute, Slice
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.memory import activation_bytes, activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
 from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 from dynapipe_hpc.planner.cost.cost_model import (
     Cost,
     CostModel,
+    FloatArray,
     Shapes,
     SliceMemory,
     StageCosts,
@@ -31,7 +33,106 @@ from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip, longest_trip, lower_bound
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
+from dynapipe_hpc.planner.schedule.schedule_rule import CodeArray, kernel_link
 from dynapipe_hpc.planner.schedule.update import iteration_ms
+
+
+def least_makespan_ms(
+    costs: StageCosts,
+    link: Link,
+    *,
+    split: bool,
+    limit_bytes: FloatArray | None = None,
+    reduce_ms: float | FloatArray = 0.0,
+) -> float:
+    """Of all schedules that keep within memory; infinite if there is none.
+
+    A stage ends `reduce_ms` after its last pass, when its gradients are reduced. Slices of a sample
+    go forward in their order, and back in the reverse.
+    """
+    orders = every_order(costs.n_microbatches, split=split)
+    rows = [
+        [order for order in orders.tolist() if _may_be(order, costs, stage, limit_bytes)]
+        for stage in range(costs.n_stages)
+    ]
+    static_bytes, same_link = np.zeros(costs.n_stages), kernel_link(link)
+    timelines = (
+        _kernels.simulate(np.array(schedule, np.int32), costs.checked, static_bytes, same_link)
+        for schedule in product(*rows)
+    )
+    ends_ms = (
+        (timeline.end_ms[:, -1] + reduce_ms).max()
+        for timeline in timelines
+        if timeline.makespan_ms < np.inf
+    )
+    return float(min(ends_ms, default=np.inf))
+
+
+@cache
+def every_order(n_microbatches: int, *, split: bool) -> CodeArray:
+    """Pass codes of all orders of one stage, F before B before W; shape (n_orders, n_passes)."""
+    n_kinds = 3 if split else 2
+    return np.array(list(_orders((0,) * n_microbatches, n_kinds)), np.int32)
+
+
+def _orders(done: tuple[int, ...], n_kinds: int) -> Iterator[list[int]]:
+    """Orders that may follow when so many passes of each micro-batch are done."""
+    if all(n == n_kinds for n in done):
+        yield []
+    for i, n in enumerate(done):
+        if n < n_kinds:
+            for rest in _orders((*done[:i], n + 1, *done[i + 1 :]), n_kinds):
+                yield [3 * i + n, *rest]
+
+
+def _may_be(
+    order: list[int], costs: StageCosts, stage: int, limit_bytes: FloatArray | None
+) -> bool:
+    if costs.later_slices is not None:
+        place = {code: i for i, code in enumerate(order)}
+        for i in np.flatnonzero(costs.later_slices).tolist():
+            if place[3 * i] > place[3 * i + 3] or place[3 * i + 1] < place[3 * i + 4]:
+                return False
+    if limit_bytes is None:
+        return True
+    last, kept = max(code % 3 for code in order), 0.0
+    for code in order:
+        i, kind = divmod(code, 3)
+        forward = costs.forward_transient_bytes[i, stage]
+        backward = costs.backward_transient_bytes[i, stage]
+        kept += costs.stored_bytes[i, stage] if kind == 0 else 0.0
+        if kept + (forward if kind == 0 else backward) > limit_bytes[stage]:
+            return False
+        kept -= costs.stored_bytes[i, stage] if kind == last else 0.0
+    return True
+
+
+def every_partition(samples: Sequence[Sample]) -> Iterator[list[list[Sample]]]:
+    """All ways to put samples into groups, neighbours or not."""
+    if not samples:
+        yield []
+        return
+    for groups in every_partition(samples[1:]):
+        yield [[samples[0]], *groups]
+        for i, group in enumerate(groups):
+            yield [*groups[:i], [samples[0], *group], *groups[i + 1 :]]
+
+
+def every_padded_plan(
+    samples: Sequence[Sample], n_replicas: int, is_encoder_decoder: bool = False
+) -> Iterator[list[list[MicroBatch]]]:
+    """All partitions, over all replicas, in all orders; no replica is empty."""
+    for groups in every_partition(order_samples(samples)):
+        for order in permutations(
+            padded_microbatch(group, Recompute.NONE, is_encoder_decoder) for group in groups
+        ):
+            for owners in product(range(n_replicas), repeat=len(order)):
+                replicas: list[list[MicroBatch]] = [[] for _ in range(n_replicas)]
+                for owner, microbatch in zip(owners, order, strict=True):
+                    replicas[owner].append(microbatch)
+                if all(replicas):
+                    yield replicas
+
 
 ROUNDING = 1 + 1e-9
 Plans = Iterator[list[list[MicroBatch]]]

@@ -36,10 +36,7 @@ def bars(timeline: Timeline) -> list[str]:
 
 def test_passes_wait_for_their_input_and_for_their_stage() -> None:
     timeline = run("F0 F1 B0 B1 \n F0 B0 F1 B1", equal_stages([1, 1], n_stages=2))
-    assert bars(timeline) == [
-        "01..22.33",
-        ".011233..",
-    ]
+    assert bars(timeline) == ["01..22.33", ".011233.."]
     assert timeline.makespan_ms == 9
     assert timeline.busy_ms.tolist() == [6, 6]
 
@@ -47,20 +44,14 @@ def test_passes_wait_for_their_input_and_for_their_stage() -> None:
 def test_a_transfer_takes_latency_and_bandwidth() -> None:
     costs = with_columns(equal_stages([1], n_stages=2), boundary_bytes=600.0)
     timeline = run("F0 B0 \n F0 B0", costs, Link(latency_ms=1, bytes_per_ms=300))
-    assert bars(timeline) == [
-        "0.........11",
-        "....011.....",
-    ]
+    assert bars(timeline) == ["0.........11", "....011....."]
     assert timeline.send_start_ms.tolist()[0][0] == 1
     assert timeline.send_end_ms.tolist()[0][0] == 4
 
 
 def test_a_split_backward_pass_sends_its_gradient_before_the_weights_have_theirs() -> None:
     timeline = run("F0 B0 W0 \n F0 B0 W0", equal_stages([1], n_stages=2))
-    assert bars(timeline) == [
-        "0..12",
-        ".012.",
-    ]
+    assert bars(timeline) == ["0..12", ".012."]
     assert timeline.busy_ms.tolist() == [3, 3]
     assert np.isnan(timeline.send_end_ms[1]).tolist() == [True, False, True]
 

@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.examples.checkpoint_weights import load_weights
-from tests.examples.foreign_models import (
-    LONGEST,
-    MODELS,
-    N_IDS,
-    foreign_logits,
-    saved_model,
-)
+from tests.examples.foreign_models import LONGEST, MODELS, N_IDS, foreign_logits, saved_model
 from tests.examples.imported_model import NOTHING_DONE, import_model
 
 from dynapipe_hpc.architecture.lora import Lora

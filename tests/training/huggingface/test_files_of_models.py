@@ -7,18 +7,14 @@ import pytest
 import torch
 from tests.examples.checkpoint_weights import load_weights
 from tests.examples.imported_model import import_model
-from tests.examples.small_models import (
-    LLAMA,
-    WIDTH,
-    llama_tensors,
-    write_model,
-    write_tensors,
-)
+from tests.examples.small_models import LLAMA, WIDTH, llama_tensors, write_model, write_tensors
 from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.training.huggingface.describe_model import describe_model
 from dynapipe_hpc.training.huggingface.origin import find_origin, hash_of_weights
 from dynapipe_hpc.training.huggingface.read_weights import load_model
+from dynapipe_hpc.training.small_files import copy_small_files
 
 INDEX = "model.safetensors.index.json"
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 988097824\n"
@@ -144,3 +140,29 @@ def test_a_name_of_the_hub_says_how_to_download(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         find_origin(tmp_path / "nowhere")
     assert "hf download" not in str(caught.value)
+
+
+def test_a_description_refuses_files_that_are_not_as_long_as_they_say(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", LLAMA, llama_tensors())
+    assert 'family = "llama"' in describe_model(folder)
+    file = folder / "model.safetensors"
+    content = file.read_bytes()
+    for other in (content[:-100], content + b"0", content[:50]):
+        file.write_bytes(other)
+        message = (
+            rf"is not a complete safetensors file \({len(other):,} bytes: .*\); fetch it again"
+        )
+        with pytest.raises(InputError, match=f"model.safetensors: {message}"):
+            describe_model(folder)
+
+
+def test_templates_that_have_names_go_with_the_others(tmp_path: Path) -> None:
+    names = ("chat_template.jinja", "additional_chat_templates/tool_use.jinja")
+    for name in (*names, "additional_chat_templates/notes.txt", "model.safetensors"):
+        (tmp_path / "a" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "a" / name).write_text(name)
+    for target in ("b", "b", "c"):
+        copy_small_files(tmp_path / "a", tmp_path / target)
+    for target in ("b", "c"):
+        files = [path for path in (tmp_path / target).rglob("*") if path.is_file()]
+        assert {str(path.relative_to(tmp_path / target)) for path in files} == set(names)

@@ -31,12 +31,6 @@ def origin(request: pytest.FixtureRequest, theirs: Path, tmp_path: Path) -> Orig
     return find_origin(tmp_path / "ours")
 
 
-def test_weights_are_there_and_the_state_of_an_optimizer_is_not(origin: Origin) -> None:
-    weights = open_weights(origin, origin.shape)
-    assert weights.has("weight/embedding.tokens.weight")
-    assert not weights.has("first_moment/embedding.tokens.weight")
-
-
 def test_adapters_beside_weights_that_have_none_keep_their_values(origin: Origin) -> None:
     shape = origin.shape.model_copy(update={"lora": Lora(rank=2)})
     stage = family_of(shape)(shape, range(shape.n_all_layers), first=True, last=True)
@@ -48,9 +42,11 @@ def test_adapters_beside_weights_that_have_none_keep_their_values(origin: Origin
     assert [name for name in before if ".adapters." in name]
 
 
-def test_copies_that_differ_are_refused_where_they_are_compared(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["shared.weight", "encoder.embed_tokens.weight"])
+def test_copies_that_differ_are_refused_where_they_are_compared(name: str, tmp_path: Path) -> None:
     tensors = t5_tensors(gated=False, head=False)
     tensors["decoder.embed_tokens.weight"] = tensors["shared.weight"] + 1
+    tensors[name] = tensors.pop("shared.weight")
     write_model(tmp_path, T5, tensors)
     origin = find_origin(tmp_path)
     with pytest.raises(InputError, match=r"decoder\.embed_tokens\.weight differs from shared"):

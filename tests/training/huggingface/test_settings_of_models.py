@@ -1,4 +1,4 @@
-"""Settings in the folder of a model: what they mean, and what they mean where they are left out."""
+"""Settings in the folder of a model: what they mean, and what is refused."""
 
 import json
 import re
@@ -20,6 +20,7 @@ from tests.examples.small_models import (
     t5_tensors,
     write_model,
 )
+from tests.examples.training_case import SHAPE
 from torch import Tensor
 
 from dynapipe_hpc.architecture.transformers import sliding_layers
@@ -28,13 +29,9 @@ from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.training.huggingface.export_model import export_model
 from dynapipe_hpc.training.huggingface.mapping import LONGEST
 from dynapipe_hpc.training.huggingface.origin import find_origin, mapping_for
+from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids, write_token_ids
 
-LLAMA3 = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 OWN_HEAD, TIED = {"tied_head": False}, {"tied_head": True}
 UNSCALED = {"tied_head": True, "scale_decoder_outputs": False}
 
@@ -84,11 +81,6 @@ def test_the_head_of_a_t5_is_that_of_its_settings_and_files(
     assert found == expected
 
 
-def test_a_umt5_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="'model_type' is 'umt5', which is not supported"):
-        shape_of(tmp_path, {**GATED_T5, "model_type": "umt5"})
-
-
 @pytest.mark.parametrize(
     ("config", "tensors", "kept"),
     [
@@ -110,18 +102,6 @@ def test_any_name_of_a_tied_tensor_is_enough(
     found = imported(tmp_path / "theirs")
     ours = "embedding.tokens.weight" if config["model_type"] == "llama" else "embedding.weight"
     assert torch.equal(found[ours], embedding)
-
-
-def test_several_names_of_a_tied_tensor_are_equal(tmp_path: Path) -> None:
-    tensors = t5_tensors(gated=False, head=False)
-    embedding = tensors.pop("shared.weight")
-    copies = {
-        "encoder.embed_tokens.weight": embedding,
-        "decoder.embed_tokens.weight": embedding + 1,
-    }
-    write_model(tmp_path / "theirs", T5, {**tensors, **copies})
-    with pytest.raises(InputError, match=r"decoder\.embed_tokens\.weight differs from shared"):
-        import_model(tmp_path / "theirs", tmp_path / "ours")
 
 
 @pytest.mark.parametrize(
@@ -345,3 +325,117 @@ def test_a_model_of_our_own_gets_the_class_that_takes_it(tmp_path: Path) -> None
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "back")
     assert model.config.sliding_window is None
     assert model(torch.arange(N_IDS)[None]).logits.isfinite().all()
+
+
+BLOOM = {"model_type": "bloom", "architectures": ["BloomForCausalLM"], "n_layer": 2}
+GEMMA = {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGeneration"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (BLOOM, "has no 'num_hidden_layers', without which no bloom is supported; choose another"),
+        (
+            {**GEMMA, "text_config": {"model_type": "gemma3_text"}},
+            "has a 'text_config', as of a model of several media; save its text model alone",
+        ),
+    ],
+)
+def test_what_a_model_type_lacks_is_named(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=message):
+        find_origin(tmp_path)
+
+
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+WIDER = torch.zeros(N_IDS + 1, WIDTH)
+
+
+@pytest.mark.parametrize(
+    ("tied", "changed", "message"),
+    [
+        (True, {EMBEDDING: WIDER, HEAD: None}, rf"{EMBEDDING} has the shape \[12, 8\]: by config"),
+        (False, {EMBEDDING: WIDER}, rf"{EMBEDDING} has the shape \[12, 8\]: by config.json"),
+        (False, {HEAD: WIDER}, rf"{HEAD} has the shape \[12, 8\]: by config.json .*: false\)"),
+        (False, {HEAD: None}, rf"{HEAD} is not there: .* a tensor of the shape \[11, 8\] is"),
+        (False, {EMBEDDING: None}, "the embedding is not there: by config.json"),
+        (True, {EMBEDDING: None, HEAD: None}, "the embedding is not there: by config.json"),
+    ],
+)
+def test_embedding_and_head_of_other_shapes_are_named_with_their_keys(
+    tied: bool, changed: dict[str, Tensor | None], message: str, tmp_path: Path
+) -> None:
+    tensors = {**llama_tensors(), **changed}
+    write_model(
+        tmp_path,
+        {**LLAMA, "tie_word_embeddings": tied},
+        {name: each for name, each in tensors.items() if each is not None},
+    )
+    with pytest.raises(InputError, match=message):
+        find_origin(tmp_path, "transformers")
+
+
+def test_an_embedding_may_be_in_the_files_as_a_tied_head_only(tmp_path: Path) -> None:
+    tensors = llama_tensors()
+    del tensors[EMBEDDING]
+    write_model(tmp_path, {**LLAMA, "tie_word_embeddings": True}, tensors)
+    shape = find_origin(tmp_path, "transformers").shape
+    assert shape.tied_head
+    assert EMBEDDING in shape.tied
+
+
+@pytest.mark.parametrize(
+    ("settings", "longest"),
+    [
+        ({"rope_theta": 1e4}, LONGEST),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}, LONGEST),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, LONGEST),
+        ({}, 16),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, 16),
+        ({"rope_scaling": {"type": "su"}, "original_max_position_embeddings": 12}, 12),
+    ],
+)
+def test_rows_may_be_longer_where_positions_are_rotary_in_the_same_way(
+    settings: dict[str, Any], longest: int, tmp_path: Path
+) -> None:
+    write_model(tmp_path, {**LLAMA, **settings}, llama_tensors())
+    origin = find_origin(tmp_path, "transformers")
+    assert origin.longest == longest
+    assert origin.shape.max_tokens == min(longest, 16)
+
+
+def written(folder: Path, **files: dict[str, Any]) -> Path:
+    (folder / "huggingface").mkdir()
+    for name, values in files.items():
+        (folder / "huggingface" / f"{name}.json").write_text(json.dumps(values))
+    return folder / "huggingface"
+
+
+def values_in(folder: Path) -> Any:
+    return json.loads((folder / "generation_config.json").read_text())
+
+
+@pytest.mark.parametrize("ids", [96, [96]])
+def test_tokens_that_end_turns_stand_beside_that_of_the_model(tmp_path: Path, ids: object) -> None:
+    folder = written(tmp_path, config={}, generation_config={"eos_token_id": ids, "top_p": 0.9})
+    write_token_ids(tmp_path, SHAPE, 1, [98])
+    assert values_in(folder) == {"eos_token_id": [96, 98], "top_p": 0.9}
+    assert read_end_ids(folder) == [96, 98]
+
+
+def test_a_model_that_stops_there_keeps_its_file(tmp_path: Path) -> None:
+    folder = written(tmp_path, config={}, generation_config={"eos_token_id": [98, 96]})
+    before = (folder / "generation_config.json").read_bytes()
+    write_token_ids(tmp_path, SHAPE, 1, [96, 98])
+    assert (folder / "generation_config.json").read_bytes() == before
+
+
+def test_without_a_file_the_ids_of_the_configuration_are_kept(tmp_path: Path) -> None:
+    config = {"eos_token_id": 96, "bos_token_id": 1, "pad_token_id": None, "hidden_size": 8}
+    folder = written(tmp_path, config=config)
+    add_end_ids(folder, [96])
+    assert not (folder / "generation_config.json").exists()
+    add_end_ids(folder, [98])
+    assert values_in(folder) == {"bos_token_id": 1, "eos_token_id": [96, 98]}

@@ -1,26 +1,38 @@
-from itertools import product
+"""Prices of windows of samples and of bundles, padded and packed."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import combinations, pairwise, product
+from unittest.mock import patch
 
 import numpy as np
-from hypothesis import example, given
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import changed, linear_cost
+from tests.examples.linear_cost import changed, linear_cost, packed_apart
 
-from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.data.microbatch import (
+    ExecutionMode,
+    Layout,
+    MicroBatch,
+    PackedRow,
+    PaddedRows,
+    Recompute,
+)
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.memory import fits
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
-from dynapipe_hpc.planner.batch.order import order_samples
-from dynapipe_hpc.planner.batch.row_length import padded_microbatch
+from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
+from dynapipe_hpc.planner.batch.row_length import RowLengths, padded_microbatch, row_lengths
+from dynapipe_hpc.planner.batch.windows import bundles as rule
+from dynapipe_hpc.planner.batch.windows import price_windows as rules
+from dynapipe_hpc.planner.batch.windows.bundles import bundles
 from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
-from dynapipe_hpc.planner.cost.cost_model import (
-    CostModel,
-    Shapes,
-    StageCosts,
-)
+from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, StageCosts
 
 
 def cells_of(table: WindowTable) -> list[list[list[int]]]:
@@ -98,3 +110,229 @@ def test_which_windows_are_used_does_not_depend_on_where_noise_is_met(
         n = min(len(found), len(all_fit))
         assert found[:n] == used_sizes(all_fit)[:n]
         assert not any(found[n:] + used_sizes(all_fit)[n:])
+
+
+COST = linear_cost(token_bytes=2.0, recomputes=True)
+LAYOUT_COST = packed_apart(
+    COST, linear_cost(token_ms=(0.008, 0.007), token_bytes=1.5, recomputes=True)
+)
+"""Tokens of packed rows take less time and memory."""
+BOTH = (Layout.PADDED, Layout.PACKED)
+LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=7)
+
+
+def room(n_bytes: int) -> Cluster:
+    return Cluster(n_stages=2, device_memory_bytes=n_bytes)
+
+
+def in_mode(samples: Sequence[Sample], mode: ExecutionMode, multiple: int = 8) -> MicroBatch:
+    """The micro-batch of some samples, made one by one."""
+    if mode.layout is Layout.PADDED:
+        longest = max(sample.tokens for sample in samples)
+        ids = tuple(sample.sample_id for sample in samples)
+        return PaddedRows(ids, -(-longest // multiple) * multiple, mode.recompute)
+    offsets = [0]
+    for sample in samples:
+        offsets.append(offsets[-1] + sample.tokens)
+    return PackedRow(
+        tuple(sample.sample_id for sample in samples),
+        -(-offsets[-1] // multiple) * multiple,
+        offsets=tuple(offsets),
+        recompute=mode.recompute,
+    )
+
+
+def check_every_window(table: WindowTable, n_bytes: int, multiple: int = 8) -> None:
+    """Each is there if it fits, as the micro-batch of its samples, at its costs."""
+    begin, n_bundles = table.begin.tolist(), len(table.begin) - 1
+    for first, size, (index, mode) in product(
+        range(n_bundles), range(1, n_bundles + 1), enumerate(table.modes)
+    ):
+        if first + size > n_bundles:
+            continue
+        expected = in_mode(table.samples[begin[first] : begin[first + size]], mode, multiple)
+        costs = microbatch_costs([expected], LAYOUT_COST)
+        cell = table.cells_of(np.array([[first, size, index]], np.uint32))[0]
+        assert (cell >= 0) == bool(fits(costs, np.full(2, float(n_bytes)))[0])
+        if cell >= 0:
+            assert table.microbatch(first, size, index) == expected
+            np.testing.assert_allclose(table.costs.table[cell], costs.table[0], rtol=1e-12)
+
+
+@given(
+    lengths=LENGTHS,
+    n_bytes=st.integers(240, 2000),
+    is_sorted=st.booleans(),
+    multiple=st.sampled_from([8, 24, 64, 512]),
+)
+@settings(max_examples=30)
+def test_windows_of_both_layouts_are_those_of_their_samples(
+    lengths: list[int], n_bytes: int, is_sorted: bool, multiple: int
+) -> None:
+    samples = samples_of(lengths)
+    samples = order_samples(samples) if is_sorted else samples
+    n_bytes *= multiple // 8  # of each sample alone
+    for layouts in ((Layout.PACKED,), BOTH):
+        table = price_windows(samples, LAYOUT_COST, room(n_bytes), layouts, token_multiple=multiple)
+        assert table.modes == tuple(
+            ExecutionMode(layout, mode)
+            for layout in layouts
+            for mode in LAYOUT_COST.recompute_modes
+        )
+        check_every_window(table, n_bytes, multiple)
+
+
+def most_of(lengths: Sequence[int], launch_ms: float, multiple: int = 8) -> list[int]:
+    """The most samples of a packed window from each on, in a batch of more than 20 samples."""
+    cost = linear_cost(launch_ms=(launch_ms, launch_ms))
+    with patch.object(rules, "FEWEST_LIMITED", 20):
+        table = price_windows(
+            samples_of(lengths), cost, room(10**9), [Layout.PACKED], token_multiple=multiple
+        )
+    begin, end = table.spans[0].T
+    most: list[int] = (end - begin).tolist()
+    return most
+
+
+def test_windows_of_large_batches_keep_every_stage_busy() -> None:
+    lengths = [60, 40, *[10] * 30]  # 400 tokens on 1 x 2 ranks
+    most, filled, dear = (
+        np.array(most_of(lengths, launch_ms, multiple))
+        for launch_ms, multiple in ((0.0, 8), (0.0, 256), (0.2, 8))
+    )
+    assert most[[0, 1, 2, 25, 31]].tolist() == [4, 9, 12, 7, 1]
+    assert filled[[0, 1, 2, 25, 31]].tolist() == [17, 22, 25, 7, 1]
+    assert dear[[0, 1, 2, 31]].tolist() == [12, 17, 20, 1]
+    assert most_of(lengths[:19], 0.0) == [*range(19, 0, -1)]
+
+
+def test_a_sample_that_does_not_fit_is_told_with_the_memory_that_it_needs_packed() -> None:
+    with pytest.raises(DoesNotFitError, match="needs 117 bytes"):  # 156 if it is padded
+        price_windows(samples_of([100]), LAYOUT_COST, room(100), [Layout.PACKED])
+    with pytest.raises(DoesNotFitError, match="needs 288 bytes"):  # in a row of 256 tokens
+        price_windows(
+            samples_of([100]), LAYOUT_COST, room(100), [Layout.PACKED], token_multiple=256
+        )
+
+
+BUNDLES_COST = linear_cost(token_bytes=2.0, recomputes=True)
+PAIR_COST = linear_cost(token_bytes=2.0, has_targets=True, recomputes=True)
+BUNDLES_PAIRS = st.lists(
+    st.tuples(st.integers(0, 100), st.integers(1, 100)), min_size=8, max_size=24
+)
+
+
+@contextmanager
+def even_of_few_samples() -> Iterator[None]:
+    """As if batches were large from eight samples on."""
+    with (
+        patch.object(rule, "FEWEST_SAMPLES", 8),
+        patch.object(rule, "FEWEST_PER_REPLICA", 1),
+        patch.object(rule, "BUNDLES_PER_REPLICA", 2),
+        patch.object(rule, "BUNDLES_PER_LONGEST", 1.2),
+    ):
+        yield
+
+
+def samples_of_pairs(pairs: Sequence[tuple[int, int]]) -> list[Sample]:
+    return [Sample(i, *pair) for i, pair in enumerate(pairs)]
+
+
+def drawn(n_samples: int) -> list[Sample]:
+    """Mostly short, a few long."""
+    lengths = np.random.default_rng(0).lognormal(4.6, 0.8, n_samples).clip(2, 2048).astype(int)
+    return order_samples([Sample(i, n - 1, 1) for i, n in enumerate(lengths.tolist())])
+
+
+def test_bundles_of_packed_rows_are_limited_by_their_tokens() -> None:
+    """Bundles have at most 27 tokens, as 33 / 1.2: four short samples together, padded only two."""
+    lengths = RowLengths(np.array([10, 1, 9, 1, 33]), np.zeros(5, np.int64))
+    with even_of_few_samples(), patch.object(rule, "FEWEST_SAMPLES", 5):
+        assert bundles(lengths, 1, [Layout.PACKED]).tolist() == [0, 4, 5]
+        assert bundles(lengths, 1, [Layout.PACKED, Layout.PADDED]).tolist() == [0, 2, 4, 5]
+
+
+@given(BUNDLES_PAIRS, st.integers(1, 3))
+def test_bundles_are_as_large_as_they_may(pairs: list[tuple[int, int]], n_replicas: int) -> None:
+    samples = order_pairs(samples_of_pairs(pairs))
+    lengths = row_lengths(samples, is_encoder_decoder=True)
+    tokens = (lengths.row_tokens + lengths.target_tokens).tolist()
+    with even_of_few_samples():
+        begin = bundles(lengths, n_replicas).tolist()
+    assert begin[0] == 0
+    assert begin[-1] == len(samples)
+    for first, end in pairwise(begin):
+        allowed = [
+            size
+            for size in (1, 2, 4, 8, 16)
+            if first + size <= len(samples)
+            for held in [[side[first : first + size] for side in lengths]]
+            for padded in [size * sum(int(side.max()) for side in held)]
+            if size == 1 or padded <= min(max(tokens) / 1.2, sum(tokens) / 2 / n_replicas)
+        ]
+        assert end - first == max(allowed)
+
+
+@given(
+    pairs=BUNDLES_PAIRS,
+    is_sorted=st.booleans(),
+    has_targets=st.booleans(),
+    room=st.integers(600, 5000),
+)
+def test_windows_of_bundles_are_padded_to_their_longest(
+    pairs: list[tuple[int, int]], is_sorted: bool, has_targets: bool, room: int
+) -> None:
+    samples = samples_of_pairs(pairs)
+    samples = order_samples(samples) if is_sorted else samples
+    cost = PAIR_COST if has_targets else BUNDLES_COST
+    with even_of_few_samples():
+        table = price_windows(
+            samples, cost, Cluster(n_stages=2, device_memory_bytes=room), may_bundle=True
+        )
+    begin = table.begin.tolist()
+    modes = range(len(cost.recompute_modes))
+    windows = [
+        (first, last - first, mode)
+        for first, last in combinations(range(len(begin)), 2)
+        for mode in modes
+    ]
+    expected = [
+        padded_microbatch(
+            samples[begin[first] : begin[first + size]], cost.recompute_modes[mode], has_targets
+        )
+        for first, size, mode in windows
+    ]
+    costs, cells = microbatch_costs(expected, cost), table.cells_of(np.array(windows, np.uint32))
+    np.testing.assert_array_equal(cells >= 0, fits(costs, np.full(2, float(room))))
+    for window, cell, microbatch, own in zip(windows, cells, expected, costs.table, strict=True):
+        if cell >= 0:
+            assert table.microbatch(*window) == microbatch
+            np.testing.assert_array_equal(table.costs.table[cell], own)
+
+
+def test_bundles_have_few_tokens_in_rows_of_the_multiple_that_plans_have() -> None:
+    samples = order_samples(drawn(4000))
+    rows = row_lengths(samples, is_encoder_decoder=False)
+    cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
+    table = price_windows(samples, BUNDLES_COST, cluster, token_multiple=128, may_bundle=True)
+    lengths = RowLengths(-(-rows.row_tokens // 128) * 128, rows.target_tokens)
+    # Not as lists: where CI is set, pytest would take a minute to show how they differ.
+    assert np.array_equal(table.begin, bundles(lengths, 1))
+    assert not np.array_equal(table.begin, bundles(rows, 1))
+
+
+def test_samples_of_rows_that_are_filled_up_by_much_are_bundled() -> None:
+    samples, cluster = order_samples(drawn(4000)), Cluster(n_stages=2, device_memory_bytes=10**9)
+    of_128, of_2048 = (
+        price_windows(
+            samples,
+            BUNDLES_COST,
+            cluster,
+            [Layout.PACKED],
+            token_multiple=multiple,
+            may_bundle=True,
+        ).begin
+        for multiple in (128, 2048)
+    )
+    assert of_128.tolist() == of_2048.tolist()
+    assert len(of_128) < len(samples)

@@ -1,15 +1,25 @@
+"""Files of measured costs, and their import."""
+
 from dataclasses import replace
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from tests.examples.a100_tables import SHAPES, a100_table
+from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.equal_shares import equal_shares
 from tests.examples.measured_layers import linear_layer, linear_table
+from tests.examples.repaired_share import repaired_share
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
+from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.checksum import checksum_of
+from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
-from dynapipe_hpc.planner.cost.table.profile_table import HALVES, QUANTITIES, LayerKey
+from dynapipe_hpc.planner.cost.table.profile_table import HALVES, QUANTITIES, LayerKey, ProfileTable
 
 
 def test_a_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
@@ -28,18 +38,6 @@ def test_a_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
             np.testing.assert_array_equal(axis, expected)
         for quantity in QUANTITIES:
             np.testing.assert_array_equal(found.layers[key].grid(quantity), layer.grid(quantity))
-
-
-def test_packed_rows_have_a_place_of_their_own(tmp_path: Path) -> None:
-    table, path = linear_table(), tmp_path / "c.h5"
-    packed = {key._replace(layout="packed"): linear_layer(7.0) for key in table.layers}
-    write_table(replace(table, layers={**table.layers, **packed}), path)
-    found = read_table(path).layers
-    assert found.keys() == table.layers.keys() | packed.keys()
-    key = LayerKey(1, "none", "layer", "packed")
-    np.testing.assert_array_equal(found[key].forward_ms, packed[key].forward_ms)
-    with h5py.File(path) as file:
-        assert "layers/tensor_parallel=1/recompute=none,layout=packed/layer" in file
 
 
 def test_a_table_of_version_1_is_of_padded_rows(tmp_path: Path) -> None:
@@ -87,13 +85,72 @@ def test_times_of_slices_are_kept(tmp_path: Path) -> None:
         read_table(tmp_path / "c.h5")
 
 
-def test_a_changed_number_is_noticed_unless_it_is_meant(tmp_path: Path) -> None:
-    path = tmp_path / "costs.h5"
-    write_table(linear_table(), path)
-    with h5py.File(path, "a") as file:
-        file["layers/tensor_parallel=1/recompute=none/layer/backward_ms"][1, 1] += 0.5
-    with pytest.raises(InputError, match=r"checksum is \w{16}, not '\w{16}'; if .* on purpose"):
-        read_table(path)
-    with h5py.File(path, "a") as file:
-        del file.attrs["checksum"]
-    assert read_table(path).layers.keys() == linear_table().layers.keys()
+GPT = SHAPES["gpt"]
+HEADER = (
+    "tensor_parallel,recompute,layer,microbatch_size,input_tokens,target_tokens,"
+    "forward_ms,backward_ms,stored_activation_mb,peak_activation_mb\n"
+)
+PARAMETERS = (
+    "tensor_parallel,recompute,layer,parameter_mb\n1,none,encoder,400\n1,none,embedding,50\n"
+)
+
+
+@pytest.fixture(scope="module")
+def a100() -> ProfileTable:
+    return a100_table("gpt")
+
+
+def write(folder: Path, rows: str, parameters: str = PARAMETERS) -> tuple[Path, Path]:
+    profiles, sizes = folder / "p.csv", folder / "p_parameters.csv"
+    profiles.write_text(HEADER + rows)
+    sizes.write_text(parameters)
+    return profiles, sizes
+
+
+def test_a_measured_layer_is_read_in_ms_and_bytes(tmp_path: Path) -> None:
+    rows = "1,none,encoder,1,16,0,1.5,2.5,3,10\n1,none,encoder,2,16,0,2,3,6,20\n"
+    table = import_csv(*write(tmp_path, rows), GPT)
+    layer = table.layers[LayerKey(1, "none", "layer")]
+    assert [axis.tolist() for axis in layer.axes] == [[1, 2], [16]]
+    assert layer.forward_ms.tolist() == [[1.5], [2.0]]
+    assert layer.backward_ms.tolist() == [[2.5], [3.0]]
+    assert layer.stored_bytes.tolist() == [[3e6], [6e6]]
+    assert layer.forward_transient_bytes.tolist() == [[7e6], [14e6]]
+    assert layer.backward_transient_bytes.tolist() == [[0.0], [0.0]]
+    assert layer.parameter_bytes == 4e8
+
+
+def test_the_head_takes_time_but_no_memory_and_the_embedding_the_opposite(tmp_path: Path) -> None:
+    rows = "1,none,encoder,2,16,0,1,1,1,5\n1,none,postprocess,2,16,0,3,4,,\n"
+    layers = import_csv(*write(tmp_path, rows), GPT).layers
+    head, embedding = (layers[LayerKey(1, "none", kind)] for kind in ("head", "embedding"))
+    assert (head.forward_ms.tolist(), embedding.forward_ms.tolist()) == ([[3.0]], [[0.0]])
+    assert (head.parameter_bytes, embedding.parameter_bytes) == (0.0, 5e7)
+    for layer in (head, embedding):
+        assert layer.stored_bytes.tolist() == [[0.0]]
+        assert layer.forward_transient_bytes.tolist() == [[0.0]]
+
+
+def test_the_a100_layer_needs_on_top_what_the_stack_peaked_at(a100: ProfileTable) -> None:
+    layer = a100.layers[LayerKey(1, "none", "layer")]
+    at = (0, layer.axes[1].tolist().index(2048))
+    assert layer.forward_ms[at] == 5.78
+    assert layer.stored_bytes[at] == pytest.approx(966.55e6)
+    assert layer.forward_transient_bytes[at] == pytest.approx((3344.22 - 966.55) * 1e6)
+
+
+def test_the_a100_table_predicts_stages(a100: ProfileTable) -> None:
+    cluster = Cluster(n_stages=4, device_memory_bytes=40 * 10**9)
+    shape = GPT.model_copy(update={"n_layers": 32})
+    cost = profiled_cost(
+        a100,
+        shape,
+        equal_shares(shape, cluster),
+        cluster,
+        config=ProfiledConfig(path=Path("a100.h5")),
+    )
+    costs = cost.stage_costs(decoder_shapes(np.array([1, 2]), np.array([2048, 8192])))
+    assert costs.forward_ms[0].tolist() == pytest.approx([46.24, 46.24, 46.24, 52.59], rel=1e-3)
+    assert np.isinf(costs.forward_ms[1]).all()
+    assert cost.static_bytes == pytest.approx(8e6 * (8 * 402.7706 + np.array([417.656, 0, 0, 0])))
+    assert repaired_share(cost) < 0.05

@@ -1,0 +1,124 @@
+"""Parts of a plan: memory, times, ranks and text."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples.example_plans import plans_of, plans_of_grid
+from tests.examples.plan_tables import spans_of
+from tests.examples.plan_text import parse_grid
+
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.plan.instruction import (
+    Backward,
+    BackwardInput,
+    BackwardWeight,
+    Forward,
+    Instruction,
+    Load,
+    Payload,
+    ReduceGradients,
+    StartReceive,
+    StartSend,
+    StepOptimizer,
+    WaitReceive,
+    WaitSend,
+)
+from dynapipe_hpc.plan.rank_plan import MemoryPlan, peak_bytes, stored_peak_bytes
+from dynapipe_hpc.plan.text import grid, symbol
+
+
+@pytest.mark.parametrize(
+    ("passes", "peak"),
+    [
+        ("", 1000),
+        ("F0 B0 F1 B1", 1000 + 20 + 5),
+        ("F0 F1 B1 B0", 1000 + 10 + 20 + 5),
+        ("F1 F0 B0 B1", 1000 + 20 + 10 + 7),
+        ("F0 F1 B0 B1", 1000 + 10 + 20 + 7),
+    ],
+)
+def test_stored_bytes_stay_until_backward_and_transient_bytes_come_on_top(
+    passes: str, peak: int
+) -> None:
+    plan = plans_of_grid(f"rank 0 | {passes}", n_microbatches=2)[0]
+    memory = MemoryPlan(
+        limit=0, static=1000, stored=(10, 20), forward_transient=(1, 2), backward_transient=(7, 5)
+    )
+    assert peak_bytes(replace(plan, memory=memory)) == peak
+
+
+def test_the_stored_peak_leaves_out_what_cannot_be_counted_while_a_plan_runs() -> None:
+    plan = plans_of_grid("rank 0 | F0 B0 F1 B1", n_microbatches=2)[0]
+    memory = MemoryPlan(
+        limit=0, static=1000, stored=(10, 20), forward_transient=(1, 2), backward_transient=(7, 5)
+    )
+    assert stored_peak_bytes(replace(plan, memory=memory)) == 20
+
+
+PAIRS = [(0.0, 1.5), (1.5, 0.1 + 0.2), (7.0, 1e300)]
+
+
+def test_times_are_equal_if_all_of_them_are() -> None:
+    times, other = spans_of([(-0.0, 1.0)]), spans_of([(0.0, 1.0)])
+    assert times == other
+    assert hash(times) == hash(other)
+    assert spans_of([(0.0, 1.0)]) != spans_of([(0.0, 2.0)])
+    assert spans_of([(0.0, 1.0)]) != [(0.0, 1.0)]
+
+
+def test_times_are_read_only() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        spans_of(PAIRS).table[0, 0] = 1.0
+
+
+def test_a_cluster_that_plans_cannot_number_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="n_replicas x n_stages is 65540, but plans number at most"
+    ):
+        Cluster(n_replicas=65540, device_memory_bytes=1)
+
+
+A, G = Payload.ACTIVATION, Payload.GRADIENT
+
+
+def test_every_instruction_has_a_symbol() -> None:
+    row: list[Instruction] = [
+        *(Load(3), StartReceive(3, A, 0, 2), WaitReceive(3, A), Forward(3), StartSend(3, A, 12)),
+        *(StartReceive(3, G, 12, 0), WaitReceive(3, G), WaitSend(3, A), Backward(3)),
+        *(StartSend(3, G, 0), WaitSend(3, G), ReduceGradients(), StepOptimizer()),
+        *(BackwardInput(3), BackwardWeight(3)),
+    ]
+    symbols = "L3 a3<0@2 a3<! F3 a3>12 g3<12@0 g3<! a3>! B3 g3>0 g3>! reduce step I3 W3"
+    assert " ".join(map(symbol, row)) == symbols
+
+
+def test_a_grid_has_a_line_per_rank() -> None:
+    plans = plans_of([[Load(0), Forward(0)], [StartReceive(0, A, 0, 0)], *[[]] * 8, [Load(0)]], 1)
+    lines = grid(plans).splitlines()
+    assert lines[:3] == ["rank  0 | L0 F0", "rank  1 | a0<0@0", "rank  2 |"]
+    assert lines[10] == "rank 10 | L0"
+
+
+def instructions() -> st.SearchStrategy[Instruction]:
+    numbers, payloads = st.integers(0, 10**9 - 1), st.sampled_from(Payload)
+    return st.one_of(
+        st.builds(Load, numbers),
+        st.builds(Forward, numbers),
+        st.builds(Backward, numbers),
+        st.builds(BackwardInput, numbers),
+        st.builds(BackwardWeight, numbers),
+        st.builds(StartSend, numbers, payloads, numbers),
+        st.builds(WaitSend, numbers, payloads),
+        st.builds(StartReceive, numbers, payloads, numbers, numbers),
+        st.builds(WaitReceive, numbers, payloads),
+        st.builds(ReduceGradients),
+        st.builds(StepOptimizer),
+    )
+
+
+@given(st.lists(st.lists(instructions(), max_size=20), max_size=12))
+def test_a_grid_parses_back(rows: list[list[Instruction]]) -> None:
+    expected = {rank: tuple(row) for rank, row in enumerate(rows)}
+    assert parse_grid(grid(plans_of(rows, 1))) == expected

@@ -1,0 +1,210 @@
+"""The schedule rules: in pictures, as printed, and as published."""
+
+import json
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from tests.examples.schedule_text import parse_schedule, schedule_of
+from tests.examples.stage_costs import drawn_costs, equal_stages, no_limit, tightest_limit
+
+from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
+from dynapipe_hpc.planner.from_config import schedule_rules
+from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.planner.schedule.cyclic import cyclic
+from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.schedule_rule import (
+    INSTANT,
+    InfeasibleScheduleError,
+    Pass,
+    PassKind,
+    Schedule,
+)
+from dynapipe_hpc.planner.schedule.simulate import simulate
+from dynapipe_hpc.planner.schedule.timeline import Timeline
+from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
+
+
+def cyclic_order(costs: StageCosts, limit_bytes: FloatArray) -> Schedule:
+    """The paper's algorithm 1 as printed, if memory suffices to the end of the backward pass."""
+    n = costs.n_stages
+    orders: list[list[Pass]] = [[] for _ in range(n)]
+    forward: list[list[int]] = [[] for _ in range(n)]
+    backward: list[list[int]] = [[] for _ in range(n)]
+    kept: list[list[int]] = [[] for _ in range(n)]
+    forward[0] = list(range(costs.n_microbatches))
+    while any(forward) or any(backward):
+        unlocked: list[tuple[list[int], int]] = []
+        for j in range(n):
+            if backward[j]:
+                i = backward[j].pop(0)
+                kept[j].remove(i)
+                orders[j].append(Pass(PassKind.BACKWARD, i))
+                if j > 0:
+                    unlocked.append((backward[j - 1], i))
+            if forward[j] and _fits(costs, j, kept[j] + forward[j][:1], float(limit_bytes[j])):
+                i = forward[j].pop(0)
+                kept[j].append(i)
+                orders[j].append(Pass(PassKind.FORWARD, i))
+                unlocked.append((forward[j + 1] if j + 1 < n else backward[j], i))
+        for ready, i in unlocked:
+            ready.append(i)
+    return schedule_of(orders)
+
+
+def _fits(costs: StageCosts, stage: int, kept: list[int], limit: float) -> bool:
+    """Whether the last of `kept` can run forward now, and then all of them backward in order."""
+    stored = costs.stored_bytes[:, stage]
+    needs = [float(stored[kept].sum() + costs.forward_transient_bytes[kept[-1], stage])]
+    for n_gone, i in enumerate(kept):
+        left = stored[kept[n_gone:]].sum()
+        needs.append(float(left + costs.backward_transient_bytes[i, stage]))
+    return max(needs) <= limit
+
+
+def picture_of(n_microbatches: int, n_stages: int) -> str:
+    costs = equal_stages([1] * n_microbatches, n_stages)
+    return str(one_f_one_b(costs, no_limit(costs)))
+
+
+def test_every_stage_warms_up_once_less_than_the_one_before() -> None:
+    assert picture_of(n_microbatches=5, n_stages=3) == dedent("""\
+        F0 F1 F2 B0 F3 B1 F4 B2 B3 B4
+        F0 F1 B0 F2 B1 F3 B2 F4 B3 B4
+        F0 B0 F1 B1 F2 B2 F3 B3 F4 B4""")
+
+
+def test_a_stage_that_would_exceed_its_limit_is_named() -> None:
+    costs = equal_stages([1] * 5, n_stages=3)
+    message = "1F1B needs 2 bytes of activations on stage 1, where 1 are free .* add 'cyclic'"
+    with pytest.raises(InfeasibleScheduleError, match=message):
+        one_f_one_b(costs, np.array([3.0, 1.0, 1.0]))
+
+
+@given(drawn_costs(), st.lists(st.integers(0, 30), min_size=5, max_size=5))
+def test_the_kernel_agrees_with_the_printed_algorithm(costs: StageCosts, room: list[int]) -> None:
+    limit = tightest_limit(costs) + np.array(room[: costs.n_stages])
+    assert cyclic(costs, limit) == cyclic_order(costs, limit)
+
+
+def test_a_microbatch_that_does_not_fit_alone_is_named() -> None:
+    costs = equal_stages([1, 1], 2, stored_bytes=[1, 5])
+    message = "micro-batch 1 alone needs 5 bytes of activations on stage 1, where 4 are free"
+    with pytest.raises(InfeasibleScheduleError, match=message):
+        cyclic(costs, np.array([5.0, 4.0]))
+
+
+def run(costs: StageCosts) -> Timeline:
+    return simulate(zb_h1(costs, no_limit(costs)), costs, INSTANT, np.zeros(costs.n_stages))
+
+
+def test_the_later_a_stage_the_longer_it_puts_off_gradients_of_weights() -> None:
+    costs = equal_stages([1] * 5, n_stages=3)
+    assert str(zb_h1(costs, no_limit(costs))) == dedent("""\
+        F0 F1 F2 B0 W0 F3 B1 W1 F4 B2 W2 B3 W3 B4 W4
+        F0 F1 B0 F2 B1 W0 F3 B2 W1 F4 B3 W2 B4 W3 W4
+        F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 F4 B4 W2 W3 W4""")
+
+
+@pytest.mark.parametrize(("n_microbatches", "n_stages"), [(8, 4), (12, 4), (20, 8)])
+def test_only_a_pass_per_stage_is_lost_where_1f1b_loses_three(
+    n_microbatches: int, n_stages: int
+) -> None:
+    costs = equal_stages([1] * n_microbatches, n_stages)
+    assert run(costs).makespan_ms == 3 * n_microbatches + n_stages - 1
+    whole = simulate(one_f_one_b(costs, no_limit(costs)), costs, INSTANT, np.zeros(n_stages))
+    assert whole.makespan_ms == 3 * (n_microbatches + n_stages - 1)
+
+
+def test_a_stage_that_would_exceed_its_limit_is_named_of_zb_h1() -> None:
+    costs = equal_stages([1] * 5, n_stages=3)
+    message = "zero bubble H1 needs 3 bytes of activations on stage 1, where 2 are free"
+    with pytest.raises(InfeasibleScheduleError, match=message):
+        zb_h1(costs, np.array([3.0, 2.0, 3.0]))
+
+
+CASES = json.loads(Path(__file__).with_name("published_schedules.json").read_text())["cases"]
+TRANSFER_MS = 0.6
+N_STAGES = 4
+UNIT_BYTES = 1000
+
+
+def run_of_published_schedules(schedule: Schedule, costs: StageCosts, link: Link) -> Timeline:
+    return simulate(schedule, costs, link, np.zeros(costs.n_stages))
+
+
+def limit_of(n_units: float) -> FloatArray:
+    return np.full(N_STAGES, n_units * UNIT_BYTES, np.float64)
+
+
+def costs_of(case: dict[str, Any]) -> StageCosts:
+    stored_bytes = [UNIT_BYTES * units for units in case["stored_units"]]
+    return equal_stages(case["forward_ms"], N_STAGES, stored_bytes)
+
+
+def published_of(case: dict[str, Any], costs: StageCosts) -> Schedule:
+    match case["rule"]:
+        case "1f1b":
+            return one_f_one_b(costs, no_limit(costs))
+        case "cyclic":
+            return cyclic(costs, limit_of(case["limit_units"] or np.inf))
+        case _:  # "fifo" is not one of our rules, but its order can be simulated
+            return parse_schedule("\n".join(case["orders"]))
+
+
+def named(case: dict[str, Any]) -> str:
+    limit = case["limit_units"] or "none"
+    transfers = "-transfers" if case["with_transfers"] else ""
+    return f"{case['rule']}-{len(case['forward_ms'])}-limit-{limit}{transfers}"
+
+
+@pytest.mark.parametrize("full_duplex", [False, True])
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_a_published_schedule_is_reproduced(case: dict[str, Any], full_duplex: bool) -> None:
+    costs = costs_of(case)
+    schedule = published_of(case, costs)
+    link = Link(latency_ms=case["with_transfers"] * TRANSFER_MS, full_duplex=full_duplex)
+    timeline = run_of_published_schedules(schedule, costs, link)
+    assert schedule == parse_schedule("\n".join(case["orders"]))
+    assert timeline.makespan_ms == pytest.approx(case["makespan_ms"], abs=1e-9)
+    assert timeline.peak_bytes.tolist() == [UNIT_BYTES * units for units in case["peak_units"]]
+
+
+def test_all_rules_but_the_baseline_are_tried_by_default() -> None:
+    assert schedule_rules(ScheduleConfig()) == [one_f_one_b, cyclic, adaptive]
+
+
+def test_split_backward_passes_are_compared_with_schedules_that_keep_them_whole() -> None:
+    assert schedule_rules(ScheduleConfig(split_backward=True)) == [
+        one_f_one_b,
+        zb_h1,
+        adaptive_split,
+        adaptive,
+    ]
+    only = ScheduleConfig(split_backward=True, rules=("zb_h1",))
+    assert schedule_rules(only) == [zb_h1]
+
+
+def test_named_rules_are_tried_in_their_order() -> None:
+    assert schedule_rules(ScheduleConfig(rules=("cyclic", "1f1b"))) == [cyclic, one_f_one_b]
+
+
+@pytest.mark.parametrize(("rule", "split"), [("cyclic", True), ("zb_h1", False)])
+def test_rules_that_do_not_go_with_split_backward_are_refused(rule: str, split: bool) -> None:
+    message = f"rules: '{rule}' cannot be used with split_backward = {str(split).lower()}, only "
+    with pytest.raises(ValidationError, match=message):
+        ScheduleConfig.model_validate({"rules": ["1f1b", rule], "split_backward": split})
+
+
+def test_an_unknown_rule_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(
+        ValidationError, match="Input should be '1f1b', 'cyclic', 'adaptive' or 'zb_h1'"
+    ):
+        ScheduleConfig.model_validate({"rules": ["1f2b"]})
