@@ -236,7 +236,7 @@ def test_sources_of_several_formats_are_refused(tmp_path: Path) -> None:
         hash_of(tmp_path / "x.h5", *sources)
 
 
-@pytest.mark.parametrize("start", [gzip.compress(b"x"), b"\n["])
+@pytest.mark.parametrize("start", [gzip.compress(b"x"), b"\n["], ids=["gzip", "array"])
 def test_ranks_read_what_has_no_lines_as_one_part(tmp_path: Path, start: bytes) -> None:
     (tmp_path / "a.gz").write_bytes(start + b"\0" * (2 * MIN_PART_BYTES))
     shards = lay_out_shards([tmp_path / "a.gz"], Recipe(ByteTokenizer()), skip_bad=False)
