@@ -85,10 +85,12 @@ def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> Resum
     cannot be read now or by this version; the first rank has said so.
     """
     damaged: dict[Path, str] = {}
+    complete: list[Path] = []
     with job.fail_together():
-        for left in folder.clear() if job.is_first else ():
-            print_error(f"{left}: incomplete checkpoint removed")
-        complete = folder.complete()
+        if job.is_first:
+            for left in folder.clear():
+                print_error(f"{left}: incomplete checkpoint removed")
+            complete = folder.complete()
     for path in job.broadcast(complete):
         damage = ""
         with job.fail_together():
@@ -104,8 +106,8 @@ def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> Resum
             for other, problem in damaged.items() if job.is_first else ():
                 print_error(f"{problem}; it is skipped, and kept as {folder.set_aside(other)}")
         return ResumePoint(path, description)
-    with job.fail_together():
-        if damaged:
+    if damaged:
+        with job.fail_together():
             raise InputError(
                 f"{folder.path}: all checkpoints are damaged ({len(damaged)}), for example "
                 f"{next(iter(damaged.values()))}; restore an undamaged one, or name another run "
