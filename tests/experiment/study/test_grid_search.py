@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tests.jobs.tiny_experiment import tiny_experiment
 
-from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -16,9 +15,7 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.study.predict import (
     ROWS,
-    Pruned,
-    Refusal,
-    VariantPrediction,
+    Verdict,
     grid,
     grid_search,
     predict,
@@ -77,13 +74,13 @@ def test_what_is_left_out_is_not_the_best(memory: int, rules: tuple[str, ...]) -
     for _, group in groupby(outcomes, key=lambda outcome: outcome.variant.cluster):
         found = list(group)
         every = [next(predict(files, [each.variant], 1)) for each in found]
-        rates = [each.tokens_per_s for each in every if isinstance(each, VariantPrediction)]
-        kept = [each.tokens_per_s for each in found if isinstance(each, VariantPrediction)]
+        rates = [each.tokens_per_s for each in every if each.verdict is Verdict.PREDICTION]
+        kept = [each.tokens_per_s for each in found if each.verdict is Verdict.PREDICTION]
         assert max(kept, default=0) == max(rates, default=0)
         for outcome, alone in zip(found, every, strict=True):
-            if isinstance(outcome, Pruned) and outcome.reason.startswith("larger: "):
-                assert isinstance(alone, Refusal)
-            n_pruned += isinstance(outcome, Pruned)
+            if (outcome.verdict is Verdict.PRUNED) and outcome.reason.startswith("larger: "):
+                assert alone.verdict is Verdict.REFUSAL
+            n_pruned += outcome.verdict is Verdict.PRUNED
     assert n_pruned
 
 
@@ -125,17 +122,15 @@ def test_the_best_points_become_configurations_for_a_job_array(tmp_path: Path) -
     found = [load_config(Path(line)) for line in (folder / "variants.txt").read_text().split()]
     assert [each.planner.batch.rule for each in found] == 2 * ["naive_padding"] + 2 * ["dynamic"]
     rates = {
-        (o.variant.method, o.variant.planner, o.variant.cluster): (o.tokens_per_s, o.placement)
+        (o.variant.method, o.variant.planner, o.variant.cluster): (o.tokens_per_s, o.layers)
         for o in outcomes
-        if isinstance(o, VariantPrediction)
+        if o.verdict is Verdict.PREDICTION
     }
     for name, two in (("naive", found[:2]), ("ours", found[2:])):
         best = sorted((rate for key, (rate, _) in rates.items() if key[0] == name), reverse=True)
         keys = [(name, each.planner, each.cluster) for each in two]
         assert [rates[key][0] for key in keys] == best[:2]
-        assert [rates[key][1] for key in keys] == [
-            Placement(each.model.layers_per_stage or ()) for each in two
-        ]
+        assert [rates[key][1] for key in keys] == [each.model.layers_per_stage for each in two]
     with pytest.raises(InputError, match="already exists"):
         write_runs(folder, config, outcomes, 2)
 

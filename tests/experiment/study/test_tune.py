@@ -13,10 +13,8 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.study.predict import (
     Outcome,
-    Pruned,
-    Refusal,
     Variant,
-    VariantPrediction,
+    Verdict,
     predict,
     variants,
 )
@@ -58,7 +56,7 @@ def test_all_divisions_of_the_ranks_are_tried_with_all_rules(config: ExperimentC
 
 
 def test_a_prediction_is_that_of_the_planner_of_the_variant(config: ExperimentConfig) -> None:
-    found = [p for p in tune(Experiment(config), 2) if isinstance(p, VariantPrediction)]
+    found = [p for p in tune(Experiment(config), 2) if p.verdict is Verdict.PREDICTION]
     cluster = config.cluster.model_copy(update={"n_stages": 2, "n_replicas": 2})
     variant = Variant("token_budget", config.planner, cluster)
     (prediction,) = [p for p in found if p.variant == variant]
@@ -75,7 +73,7 @@ def test_a_prediction_is_that_of_the_planner_of_the_variant(config: ExperimentCo
 
 
 def test_what_cannot_be_divided_has_a_reason(config: ExperimentConfig) -> None:
-    refused = [r for r in tune(Experiment(config), 1) if isinstance(r, Refusal)]
+    refused = [r for r in tune(Experiment(config), 1) if r.verdict is Verdict.REFUSAL]
     too_many = [r for r in refused if r.reason.startswith("cluster.n_shards (4) does not divide")]
     assert {(r.variant.cluster.n_stages, r.variant.cluster.n_shards) for r in too_many} == {(1, 4)}
     assert refused == too_many
@@ -99,9 +97,9 @@ def test_the_table_is_printed_fastest_first(
 
 def test_one_method_that_cannot_run_is_named(config: ExperimentConfig) -> None:
     outcomes: list[Outcome] = [
-        Refusal(v, "no")
+        Outcome(v, Verdict.REFUSAL, "no")
         if v.method == "naive_padding" and v.cluster.n_shards == 2
-        else Pruned(v, "")
+        else Outcome(v, Verdict.PRUNED)
         for v in variants(config)
     ]
     (line,) = describe_tuning(outcomes)

@@ -5,6 +5,7 @@ import io
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import product
 from pathlib import Path
 
@@ -249,13 +250,23 @@ def real_shares(records: Sequence[PlannedIteration]) -> tuple[float, float | Non
     return (inputs + targets) / rows, None
 
 
+class Verdict(StrEnum):
+    """Verdict on a variant; pruned ones were not planned, as others show that they are slower."""
+
+    PREDICTION = "prediction"
+    REFUSAL = "refusal"
+    PRUNED = "pruned"
+
+
 @dataclass(frozen=True, slots=True)
-class VariantPrediction:
-    """A variant with the layers of its stages and its plans of all batches."""
+class Outcome:
+    """A variant, with layers of its stages and plans of all batches, or why there are none."""
 
     variant: Variant
-    placement: Placement
-    records: tuple[PlannedIteration, ...]
+    verdict: Verdict
+    reason: str = ""
+    layers: tuple[int, ...] = ()
+    records: tuple[PlannedIteration, ...] = ()
 
     @property
     def tokens_per_s(self) -> float:
@@ -272,23 +283,6 @@ class VariantPrediction:
         return real / sum(record.row_tokens + record.target_row_tokens for record in self.records)
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    variant: Variant
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """A variant that was not planned, as another one shows that it is not the fastest."""
-
-    variant: Variant
-    reason: str
-
-
-Outcome = VariantPrediction | Refusal | Pruned
-
-
 def predict(files: Experiment, variants: Iterable[Variant], n_batches: int) -> Iterator[Outcome]:
     """Plans the first batches of an experiment in every variant.
 
@@ -299,12 +293,9 @@ def predict(files: Experiment, variants: Iterable[Variant], n_batches: int) -> I
     known: list[Outcome] = []
     for variant in variants:
         if reason := _why_needless(variant, known):
-            known.append(Pruned(variant, reason))
+            known.append(Outcome(variant, Verdict.PRUNED, reason))
         else:
-            try:
-                known.append(_predict(files, variant, batches))
-            except InputError as error:
-                known.append(Refusal(variant, str(error)))
+            known.append(_predicted(files, variant, batches))
         yield known[-1]
 
 
@@ -325,10 +316,11 @@ def _why_needless(variant: Variant, known: Sequence[Outcome]) -> str:
             or not _is_alike(variant, other.variant)
         ):
             continue
-        fits = isinstance(other, VariantPrediction) and other.variant.setting == setting
+        fits = other.verdict is Verdict.PREDICTION and other.variant.setting == setting
         if fits and is_fixed and its_modes < modes:
             return f"dominated: the same fits with recompute {its_modes[-1].text}"
-        if isinstance(other, Refusal) and other.variant.setting < setting and its_modes == modes:
+        is_refused = other.verdict is Verdict.REFUSAL
+        if is_refused and other.variant.setting < setting and its_modes == modes:
             smaller = f"{other.variant.setting:,} instead of {setting:,}"
             return f"larger: {smaller} cannot run either: {other.reason}"
     return ""
@@ -338,17 +330,17 @@ def _is_alike(one: Variant, two: Variant) -> bool:
     return (one.method, one.cluster) == (two.method, two.cluster)
 
 
-def _predict(
-    files: Experiment, variant: Variant, batches: Sequence[Sequence[Sample]]
-) -> VariantPrediction:
-    of_variant = files.variant(variant.applied_to(files.config))
-    placement = of_variant.placement
-    planner = of_variant.planner_of(placement)
-    records = (
-        _record(variant.method, k, samples, planner.choose(samples))
-        for k, samples in enumerate(batches)
-    )
-    return VariantPrediction(variant, placement, tuple(records))
+def _predicted(files: Experiment, variant: Variant, batches: Sequence[Sequence[Sample]]) -> Outcome:
+    try:
+        of_variant = files.variant(variant.applied_to(files.config))
+        records = [
+            _record(variant.method, k, samples, of_variant.planner.choose(samples))
+            for k, samples in enumerate(batches)
+        ]
+    except InputError as error:
+        return Outcome(variant, Verdict.REFUSAL, str(error))
+    layers = of_variant.placement.layers_per_stage
+    return Outcome(variant, Verdict.PREDICTION, "", layers, tuple(records))
 
 
 VARIANTS = "variants.txt"
@@ -383,9 +375,9 @@ def grid_search(
     return [outcome for index in sorted(of_all) for outcome in of_all[index]]
 
 
-def predictions(outcomes: Sequence[Outcome]) -> list[VariantPrediction]:
+def predictions(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """The predictions, fastest first."""
-    results = [each for each in outcomes if isinstance(each, VariantPrediction)]
+    results = [each for each in outcomes if each.verdict is Verdict.PREDICTION]
     return sorted(results, key=lambda each: -each.tokens_per_s)
 
 
@@ -409,19 +401,19 @@ def check_runs(folder: Path, config: ExperimentConfig) -> None:
 
 def write_runs(
     folder: Path, config: ExperimentConfig, outcomes: Sequence[Outcome], n_best: int
-) -> Sequence[VariantPrediction]:
+) -> Sequence[Outcome]:
     """Writes 1.toml, 2.toml, ... for the `n_best` points of every method, and variants.txt.
 
     Returns the points, in the order of lines of variants.txt, which has the paths.
     """
-    of_method: dict[str, list[VariantPrediction]] = {o.variant.method: [] for o in outcomes}
+    of_method: dict[str, list[Outcome]] = {o.variant.method: [] for o in outcomes}
     for each in predictions(outcomes):
         of_method[each.variant.method].append(each)
     chosen = [each for best in of_method.values() for each in best[:n_best]]
     names = [f"{number}.toml" for number in range(1, len(chosen) + 1)]
     with new_folder(folder) as temporary:
         for name, each in zip(names, chosen, strict=True):
-            text = to_toml(each.variant.applied_to(config), each.placement)
+            text = to_toml(each.variant.applied_to(config), Placement(each.layers))
             (temporary / name).write_text(f"# {each.variant.method}\n{text}", encoding="utf-8")
         lines = "".join(f"{folder / name}\n" for name in names)
         (temporary / VARIANTS).write_text(lines, encoding="utf-8")
@@ -446,12 +438,11 @@ def _cells(outcome: Outcome) -> tuple[str | float, ...]:
         variant.setting or "",
         " ".join(mode.text for mode in variant.planner.cost.recompute_modes),
     )
-    if isinstance(outcome, VariantPrediction):
-        layers = " ".join(map(str, outcome.placement.layers_per_stage))
+    numbers: tuple[str | float, ...] = ("", "", "")
+    if outcome.records:
         numbers = (outcome.tokens_per_s, outcome.iteration_ms, outcome.real_share)
-        return (*columns, layers, *numbers, "prediction", "")
-    kind = type(outcome).__name__.lower()
-    return (*columns, "", "", "", "", kind, " ".join(outcome.reason.split()))
+    layers, reason = " ".join(map(str, outcome.layers)), " ".join(outcome.reason.split())
+    return (*columns, layers, *numbers, outcome.verdict, reason)
 
 
 def _holds_a_grid(path: Path) -> bool:

@@ -8,10 +8,8 @@ import numpy as np
 from dynapipe_hpc.experiment.study.predict import (
     Outcome,
     Planned,
-    Pruned,
-    Refusal,
     Variant,
-    VariantPrediction,
+    Verdict,
     predictions,
     real_shares,
     tokens_per_s,
@@ -29,7 +27,7 @@ def describe_tuning(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield "note: with dense_packing, the samples of a row attend to each other"
     refused: dict[str, list[Variant]] = {}
     for outcome in outcomes:
-        if isinstance(outcome, Refusal):
+        if outcome.verdict is Verdict.REFUSAL:
             refused.setdefault(outcome.reason, []).append(outcome.variant)
     for reason, variants in refused.items():
         first = f"{variants[0].method} on {_ranks_text(variants[0])}"
@@ -43,8 +41,8 @@ def describe_grid(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield from _of_variants([each for each in every if each is best[each.variant.method]])
     for method in dict.fromkeys(outcome.variant.method for outcome in outcomes):
         of_method = [outcome for outcome in outcomes if outcome.variant.method == method]
-        refused = [each for each in of_method if isinstance(each, Refusal)]
-        n_pruned = sum(isinstance(each, Pruned) for each in of_method)
+        refused = [each for each in of_method if each.verdict is Verdict.REFUSAL]
+        n_pruned = sum(each.verdict is Verdict.PRUNED for each in of_method)
         n_predicted = len(of_method) - n_pruned - len(refused)
         counts = f"{n_predicted:,} planned, {len(refused):,} cannot run, {n_pruned:,} needless"
         yield f"{method}: {len(of_method):,} points: {counts}"
@@ -76,13 +74,13 @@ def describe_simulation(planned: Sequence[Planned]) -> Iterator[str]:
             yield f"{name}: {failure}, {first}"
 
 
-def _of_variants(results: Sequence[VariantPrediction]) -> Iterator[str]:
+def _of_variants(results: Sequence[Outcome]) -> Iterator[str]:
     if not results:
         return
     yield "predicted, fastest first; ranks are replicas x stages x shards:"
     rows = [(*_OF_VARIANTS, "method", "ranks", "ZeRO", "layers per stage")]
     for each in results:
-        variant, layers = each.variant, ", ".join(map(str, each.placement.layers_per_stage))
+        variant, layers = each.variant, ", ".join(map(str, each.layers))
         setting = _setting_text(variant)
         rows.append(
             (
