@@ -1,16 +1,28 @@
-"""The help of every verb."""
+"""Help, hints, progress and the start of the command line."""
 
 import argparse
+import json
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.examples.tokenized import write_samples
+from tests.jobs.command_line import finish
+from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc import __version__
-from dynapipe_hpc.cli.main import make_parser
+from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.cli import progress
+from dynapipe_hpc.cli.main import main, make_parser
+from dynapipe_hpc.cli.progress import share_progress, time_left
+from dynapipe_hpc.data.did_you_mean import OF_OTHER_TOOLS
+from dynapipe_hpc.data.text.record_fields import RecordFormat
+from dynapipe_hpc.experiment.config_keys import _names as known_keys
+from dynapipe_hpc.experiment.load import to_toml
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,3 +61,148 @@ def test_the_package_is_the_command() -> None:
     wrong = subprocess.run([*command, "nonsense"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("usage: dynapipe-hpc ")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["pln"], "plan"),
+        (["plan", "x.toml", "--explian"], "--explain"),
+        (["preprocess", "a.jsonl", "b.h5", "--tokeniser", "x"], "--tokenizer"),
+        (["preprocess", "a.jsonl", "b.h5", "--format", "sharegpt"], "messages"),
+        (["preprocess", "a.jsonl", "b.h5", "--format", "alpcaa"], "alpaca"),
+    ],
+)
+def test_a_verb_an_option_and_a_choice_have_a_nearest(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert capsys.readouterr().err.endswith(f"did you mean '{hint}'?\n")
+
+
+@pytest.mark.parametrize(
+    ("setting", "hint"),
+    [
+        ("training.lr=1", "learning_rate"),
+        ("training.max_steps=1", "iterations"),
+        ("model.lora={r=8}", "rank"),
+        ("model.lora={lora_alpha=8}", "alpha"),
+        ('model.lora={targets=["q_proj"]}', "query_key_value"),
+        ('model.lora={targets=["wo"]}', "down"),
+    ],
+)
+def test_a_key_of_another_tool_has_ours(
+    setting: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Path(__file__).parents[2] / "configs" / "demo" / "dynamic.toml"
+    assert main(["plan", str(config), "--set", setting]) == 2
+    assert capsys.readouterr().err.endswith(f"did you mean '{hint}'?\n")
+
+
+def test_what_is_not_near_has_no_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["xyzzy"])
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_our_words_exist() -> None:
+    lora = {"query", "key", "value", "query_key_value", "attention_output", "up", "gate", "down"}
+    keys = {name.rpartition(".")[2] for name in known_keys()} | set(Lora.model_fields)
+    known = keys | lora | {each.value for each in RecordFormat}
+    assert {word for words in OF_OTHER_TOOLS.values() for word in words} <= known
+
+
+def test_the_time_left_is_not_told_before_a_share_is_done() -> None:
+    """It began with 158,262 s."""
+    assert time_left(0.0, 10.0) == ""
+    assert time_left(10 / 158_272, 10.0) == ""
+    assert time_left(0.25, 10.0) == "30 s left"
+
+
+def test_lines_of_a_log_tell_the_share_and_then_the_time_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    with share_progress("profile", shown=True) as show:
+        show(0.001)
+        show(0.5)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "profile: 0 % done"
+    assert second == "profile: 50 % done, 0 s left"
+
+
+def test_no_share_is_told_of_what_is_unknown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compressed text was at 700 %, and a pipe at millions."""
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    with share_progress("preprocess") as show:
+        show(None, "1,234 tokens")
+    assert capsys.readouterr().err == "preprocess: 1,234 tokens\n"
+
+
+# Runs commands that end before torch is loaded, and says so after each.
+PROGRAM = """\
+import contextlib, io, json, sys
+from dynapipe_hpc.cli.main import main
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            code = main(arguments)
+        except SystemExit as end:
+            code = end.code
+    print(json.dumps([code, 'torch' in sys.modules, said.getvalue()]))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a configuration for one rank and its dataset."""
+    write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")] * 40)
+    text = to_toml(tiny_experiment()).replace("none.h5", "x.h5")
+    (tmp_path / "config.toml").write_text(text)
+    return tmp_path
+
+
+def run_program(folder: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, bool, str]]:
+    """Exit code, whether torch is loaded, and standard error of commands in one process."""
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(commands)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return [tuple(json.loads(line)) for line in ended.stdout.splitlines()]
+
+
+WRONG = [
+    ("none.toml", "training.seed=1", "none.toml: cannot be read"),
+    ("config.toml", "training.iteration=1", "did you mean 'iterations'?"),
+    ("config.toml", "cluster.n_shards=2", "the configuration needs 2 ranks"),
+    ("config.toml", "model.vocab_size=3", "its tokenizer has"),
+]
+
+
+def test_what_is_wrong_is_said_before_torch_is_loaded(folder: Path) -> None:
+    commands = [
+        (verb, config, "--set", override, "-o", "out.h5")
+        for verb in ("run", "profile")
+        for config, override, _ in WRONG
+    ]
+    ended = run_program(folder, commands)
+    assert [(code, has_torch) for code, has_torch, _ in ended] == [(2, False)] * len(commands)
+    for (_, _, said), (_, _, message) in zip(ended, WRONG * 2, strict=True):
+        assert message in said
+    assert not (folder / "out.h5").exists()
+
+
+@pytest.mark.slow
+def test_all_ranks_end_soon_with_one_message(folder: Path) -> None:
+    job = finish(folder, 4, "run", "config.toml", "-o", "run", limit_s=20)
+    assert job.returncode == 2
+    said = [line for line in job.stderr.splitlines() if line.startswith("dynapipe-hpc:")]
+    assert len(said) == 1
+    assert "this job has 4" in said[0]

@@ -1,13 +1,17 @@
-"""`inspect FOLDER`: the families that can train a model, or why none can."""
+"""The verbs `inspect`, `profile` and `report`."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests.examples.any_decoders import saved_decoder
+from tests.examples.example_runs import write_run
 from tests.examples.tokenized import write_samples
 
 from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.planner.cost.table.profile_file import read_table
 
 
 def inspected(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -72,3 +76,108 @@ def test_an_option_that_would_do_nothing_is_refused(
     assert main(["inspect", str(dataset), *options]) == 2
     said = capsys.readouterr()
     assert (told in said.err, said.out) == (True, "")
+
+
+CONFIG = Path(__file__).parents[2] / "configs" / "experiments" / "gpt_6.7b_a100.toml"
+PROFILE = """\
+tensor_parallel,recompute,layer,microbatch_size,input_tokens,target_tokens,\
+forward_ms,backward_ms,stored_activation_mb,peak_activation_mb
+1,none,encoder,1,16,0,1.5,2.5,3,10
+1,none,encoder,2,16,0,2,3,6,20
+1,none,postprocess,1,16,0,1,2,,
+1,none,postprocess,2,16,0,2,4,,
+"""
+PARAMETERS = (
+    "tensor_parallel,recompute,layer,parameter_mb\n1,none,encoder,400\n1,none,embedding,50\n"
+)
+
+
+def test_an_import_writes_the_table_and_says_what_is_in_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text(PROFILE)
+    (tmp_path / "a_parameters.csv").write_text(PARAMETERS)
+    table = tmp_path / "a.h5"
+    assert (
+        main(["profile", str(CONFIG), "--from-csv", str(tmp_path / "a.csv"), "-o", str(table)]) == 0
+    )
+    assert read_table(table).model["hidden_size"] == 4096
+    said = capsys.readouterr().out
+    assert "tensor_parallel=1/recompute=none/layer: 2 points of 1..2 x 16..16, 4 to 5 ms" in said
+    assert "0.0% repaired" in said
+
+
+def test_neither_a_table_nor_an_input_is_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profiles, table = tmp_path / "a.csv", tmp_path / "a.h5"
+    profiles.write_text(PROFILE)
+    (tmp_path / "a_parameters.csv").write_text(PARAMETERS)
+    table.write_text("precious")
+    importing = ["profile", str(CONFIG), "--from-csv", str(profiles), "-o"]
+    assert main([*importing, str(table), "--force"]) == 2
+    assert f"{table}: exists and is not a cost table" in capsys.readouterr().err
+    assert table.read_text() == "precious"
+    table.unlink()
+    assert main([*importing, str(table)]) == 0
+    assert main([*importing, str(table)]) == 2
+    assert f"{table}: already exists" in capsys.readouterr().err
+    assert main([*importing, str(profiles), "--force"]) == 2
+    assert f"{profiles}: is both an input and the output" in capsys.readouterr().err
+    assert main([*importing, str(table), "--force"]) == 0
+    assert read_table(table).model["hidden_size"] == 4096
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--parameters", "p.csv"], "--parameters is used with --from-csv only"),
+        (
+            ["--from-csv", "a.csv", "--microbatch-tokens", "9"],
+            "--microbatch-tokens is used without --from-csv only",
+        ),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused_of_profile_verb(
+    options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", str(CONFIG), *options, "-o", str(tmp_path / "a.h5")]) == 2
+    assert told in capsys.readouterr().err
+
+
+def call(*arguments: str | Path) -> int:
+    return main(["report", *map(str, arguments)])
+
+
+def test_the_table_is_printed_and_the_page_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("dynamic", "packing"):
+        write_run(tmp_path / name, 4, n_traced=1)
+    assert call(tmp_path / "dynamic", tmp_path / "packing", "--baseline", "packing") == 0
+    printed = capsys.readouterr().out
+    assert "x packing" in printed
+    assert printed.splitlines()[-1] == f"report: {tmp_path / 'report.html'}"
+    assert "<!doctype html>" in (tmp_path / "report.html").read_text()
+
+
+def test_the_page_goes_where_it_is_told(tmp_path: Path) -> None:
+    write_run(tmp_path / "x", 1)
+    assert call(tmp_path / "x", "-o", tmp_path / "pages" / "p.html") == 0
+    assert (tmp_path / "pages" / "p.html").exists()
+
+
+def test_an_earlier_report_among_the_runs_is_passed_over(tmp_path: Path) -> None:
+    write_run(tmp_path / "x", 1)
+    write_run(tmp_path / "y", 1)
+    call(tmp_path / "x", tmp_path / "y")
+    assert call(*sorted(tmp_path.iterdir())) == 0
+
+
+@pytest.mark.parametrize("heavy", ["torch", "mpi4py", "matplotlib"])
+def test_writing_run_folders_loads_nothing_heavy(heavy: str) -> None:
+    code = (
+        "import sys, dynapipe_hpc.report.run_folder, dynapipe_hpc.cli.run_verbs; "
+        f"sys.exit({heavy!r} in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

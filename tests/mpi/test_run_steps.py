@@ -1,5 +1,6 @@
-"""Steps that the ranks of a run take together."""
+"""Steps of a run between ranks: their connections, plans, reports and the doctor."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ from mpi4py import MPI
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.doctor.examine import examine
+from dynapipe_hpc.experiment.doctor.finding import Case
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.iteration import IterationResult, all_reduce_fields
 from dynapipe_hpc.experiment.run.plans import check_same_plans
@@ -187,3 +190,45 @@ def test_the_numbers_of_all_ranks_are_known_to_all() -> None:
 def test_a_signal_to_one_rank_stops_all() -> None:
     own = replace(OWN, stop_signal=SIGTERM if LAST else 0)
     assert all_reduce_fields(own, Job(REPORTS_OF_RANKS_WORLD)).stop_signal == SIGTERM
+
+
+DOCTOR_WORLD = MPI.COMM_WORLD
+DOCTOR_RANK, DOCTOR_N_RANKS = DOCTOR_WORLD.Get_rank(), DOCTOR_WORLD.Get_size()
+
+
+def test_all_ranks_are_examined_and_the_first_speaks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As if every half of them were on a host of its own."""
+    folder, job = DOCTOR_WORLD.bcast(tmp_path), Job(DOCTOR_WORLD)
+    n_hosts = min(2, DOCTOR_N_RANKS)
+    assert examine(Case(job, job.divide(DOCTOR_RANK * n_hosts // DOCTOR_N_RANKS), folder))
+    said = capsys.readouterr().out
+    if DOCTOR_RANK > 0:
+        assert said == ""
+        return
+    assert re.search(rf"  ranks +{DOCTOR_N_RANKS} on ", said)
+    assert re.search("  plan store +all bytes arrive, by one-sided access", said)
+    assert ("one host" in said) == (n_hosts == 1)
+    assert said.count("  torch  ") == 1
+    assert str(folder) in said
+
+
+def test_all_ranks_know_of_a_problem_of_one(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(__file__) / "run"
+    assert not examine(Case.from_arguments(Job(DOCTOR_WORLD), None, [], folder))
+    said = capsys.readouterr().out
+    assert ("writing  PROBLEM: " in said) == (DOCTOR_RANK == 0)
+
+
+def test_torch_that_one_rank_lacks_keeps_no_other_waiting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if DOCTOR_RANK == DOCTOR_N_RANKS - 1:
+        monkeypatch.setattr(
+            "dynapipe_hpc.experiment.doctor.examine._torch", lambda: "torch cannot be loaded here"
+        )
+    config = Path(__file__).parents[2] / "configs" / "tiny_cpu.toml"
+    folder = DOCTOR_WORLD.bcast(tmp_path) / "run"
+    assert not examine(Case.from_arguments(Job(DOCTOR_WORLD), config, [], folder))
+    assert ("torch cannot be loaded here" in capsys.readouterr().out) == (DOCTOR_RANK == 0)

@@ -1,14 +1,17 @@
-"""Runs side by side."""
+"""Comparisons of runs: gains, summaries, and their evaluations side by side."""
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.examples.example_runs import record, write_run
+from tests.report.test_time_use import hand_made
 
-from dynapipe_hpc.report.comparison import compare
+import dynapipe_hpc.report.comparison as summary
+from dynapipe_hpc.report.comparison import compare, n_warm_up, summarise
 from dynapipe_hpc.report.html import write_page
-from dynapipe_hpc.report.records import EvaluationRecord, TaskLoss
+from dynapipe_hpc.report.records import EvaluationRecord, IterationRecord, TaskLoss
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.report.table import text_table
 
@@ -124,3 +127,101 @@ def test_what_differs_between_runs_is_said_below_the_table(tmp_path: Path) -> No
         "  planner.batch.rule: dynamic in a; token_budget in b, c",
         "  planner.search.effort: 0 in c",
     ]
+
+
+def run_of(path: Path, rule: str, measured_ms: float) -> RunFolder:
+    folder = RunFolder.create(path, f"[planner.batch]\nrule = '{rule}'\n", {})
+    folder.add(record(measured_ms=measured_ms))
+    return folder
+
+
+def gain(*runs: RunFolder) -> str:
+    return str(compare(runs).gain)
+
+
+def test_the_dynamic_run_is_compared_with_the_best_of_the_others(tmp_path: Path) -> None:
+    slow, best = run_of(tmp_path / "pad", "naive_padding", 900), run_of(tmp_path / "tb", "x", 330)
+    own = run_of(tmp_path / "ours", "dynamic", 300)
+    expected = "processes 1.10x the real tokens per second of tb, the best of the other runs"
+    assert gain(slow, own, best) == f"ours {expected}"
+
+
+def test_a_dynamic_run_that_loses_says_so(tmp_path: Path) -> None:
+    best, own = run_of(tmp_path / "tb", "x", 270), run_of(tmp_path / "ours", "dynamic", 300)
+    assert gain(best, own) == "ours processes 0.90x the real tokens per second of tb, the other run"
+
+
+def test_without_one_dynamic_run_the_fastest_is_compared(tmp_path: Path) -> None:
+    runs = [run_of(tmp_path / f"r{ms}", "dynamic", ms) for ms in (400, 200, 300)]
+    assert gain(*runs).startswith("r200 processes 1.50x the real tokens per second of r300, the b")
+
+
+def test_the_reason_is_where_time_per_token_differs(tmp_path: Path) -> None:
+    other = hand_made(tmp_path / "tb", "token_budget", measured_ms=205.0, waited_ms=104.0)
+    # As many tokens in half the time: what takes as long in both doubles per token.
+    own = hand_made(tmp_path / "ours", "dynamic", real_tokens=500)
+    # Of 205 ms: 104 less 8 ms of waiting for plans; 42 more of bubble, 17.5 of real work, 8.75 of
+    # padding and of documents, 8 of transfers and of the update, 5 of recomputation, 3 of the rest.
+    assert gain(other, own) == (
+        "ours processes 0.98x the real tokens per second of tb, the other run: per token of "
+        "one traced iteration it spends less on waiting for plans (47 %) and more on bubble "
+        "(20 %), real work (9 %), padding (4 %), attention across documents (4 %), "
+        "transfers (4 %), update (4 %), "
+        "recomputation (2 %), rest (1 %); shares are of the time of tb"
+    )
+
+
+@pytest.mark.parametrize(
+    ("n_iterations", "expected"), [(1, 0), (3, 0), (4, 1), (11, 2), (12, 3), (1000, 3)]
+)
+def test_warm_up_is_three_iterations_or_a_quarter(n_iterations: int, expected: int) -> None:
+    assert n_warm_up(n_iterations) == expected
+
+
+def test_a_run_of_equal_iterations_has_their_numbers() -> None:
+    found = summarise("x", [record(i) for i in range(5)])
+    assert found.real_tokens_per_s == 2000
+    assert found.padding_efficiency == 0.8
+    assert found.time_error == pytest.approx(0.1)
+    assert found.peak_error == pytest.approx(0.25)
+    assert found.typical(lambda r: r.planning_ms) == 20
+
+
+def test_the_warm_up_counts_only_in_the_totals() -> None:
+    slow = [record(i, measured_ms=5000.0, waited_ms=70.0, plans_ahead=0) for i in range(3)]
+    steady = [record(i, waited_ms=1.0) for i in range(3, 12)]
+    found = summarise("x", slow + steady)
+    assert (found.totals.n_iterations, found.steady.n_iterations) == (12, 9)
+    assert found.real_tokens_per_s == 2000
+    assert (found.totals.waited_ms, found.steady.waited_ms) == (219, 9)
+    assert found.typical(lambda r: r.plans_ahead) == 2
+
+
+MOST = 100
+N_ITERATIONS = 1001
+
+
+@pytest.fixture
+def _few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summary, "MAX_KEPT", MOST)
+
+
+def long_run(first: int = 0) -> Iterator[IterationRecord]:
+    for k in range(first, N_ITERATIONS):
+        yield record(k, waited_ms=float(k), measured_peak_bytes=10**9 if k == 777 else 1)
+
+
+@pytest.mark.usefixtures("_few_are_kept")
+def test_of_a_long_run_evenly_spaced_iterations_are_kept() -> None:
+    found = summarise("x", long_run())
+    assert [each.iteration for each in found.kept] == list(range(0, N_ITERATIONS, 16))
+    assert (found.first.iteration, found.last.iteration) == (0, N_ITERATIONS - 1)
+
+
+@pytest.mark.usefixtures("_few_are_kept")
+def test_totals_are_of_all_iterations() -> None:
+    found = summarise("x", long_run())
+    assert (found.totals.n_iterations, found.steady.n_iterations) == (N_ITERATIONS, 998)
+    assert found.totals.waited_ms == sum(range(N_ITERATIONS))
+    assert found.steady.measured_peak_bytes == 10**9
+    assert found.ends_s[-1] == pytest.approx(0.5 * (found.kept[-1].iteration + 1))

@@ -1,17 +1,29 @@
-"""Uses of time, in a run folder made by hand with known answers."""
+"""Time of a traced iteration by what ranks do in it, and traces in files."""
 
+import json
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.examples.example_runs import example_plans, example_traces, record, write_run
+from tests.examples.plan_tables import rows_of, spans_of
 
+from dynapipe_hpc.plan.instruction import (
+    BackwardInput,
+    BackwardWeight,
+    Forward,
+    Instruction,
+    StepOptimizer,
+)
+from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction
 from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.html import write_page
-from dynapipe_hpc.report.run_folder import RunFolder
+from dynapipe_hpc.report.run_folder import RunFolder, TraceFile
 from dynapipe_hpc.report.table import text_table
 from dynapipe_hpc.report.time_use import Use, rank_time
-from dynapipe_hpc.report.timeline import timeline_of
+from dynapipe_hpc.report.timeline import BarKind, IterationTimeline, timeline_of
 from dynapipe_hpc.report.work_shares import PassShares, WorkShares
 
 CONFIG = "[cluster]\nn_stages = 2\n[planner.batch]\nrule = '{rule}'\n"
@@ -125,3 +137,106 @@ def test_bars_of_all_runs_have_one_scale(tmp_path: Path) -> None:
     assert page.count('class="use-real" style="width: 8.333%"') == 2
     assert 'title="real work: 17.5 ms per iteration, 16.7 %"' in page
     assert 'title="real work: 17.5 ms per iteration, 8.3 %"' in page
+
+
+def test_measured_bars_are_the_instructions_in_the_order_of_the_plan() -> None:
+    measured = timeline_of(example_plans(), example_traces()).measured
+    assert [b.label for b in measured if b.rank == 1] == [
+        "a0<0@0", "L0", "a0<!", "F0", "B0", "g0>0", "g0>!", "reduce", "step",
+    ]  # fmt: skip
+    assert [b.kind for b in measured if b.rank == 1] == [
+        BarKind.TRANSFER, BarKind.LOAD, BarKind.WAIT, BarKind.FORWARD, BarKind.BACKWARD,
+        BarKind.TRANSFER, BarKind.WAIT, BarKind.UPDATE, BarKind.UPDATE,
+    ]  # fmt: skip
+
+
+def test_activations_are_kept_from_a_forward_pass_to_the_last_of_its_backward_passes() -> None:
+    """Two micro-batches, of which 10 and 7 bytes are kept; gradients of weights come last."""
+    plan = example_plans()[1]
+    steps: list[Instruction] = [Forward(0), Forward(1), BackwardInput(0), BackwardInput(1)]
+    steps += [BackwardWeight(1), BackwardWeight(0), StepOptimizer()]
+    plan = replace(
+        plan,
+        microbatches=plan.microbatches * 2,
+        instructions=rows_of(steps),
+        memory=MemoryPlan(100, 0, (10, 7), (0, 0), (0, 0)),
+        prediction=Prediction(9.0, spans_of([(0.0, 1.0)] * 6)),
+    )
+    trace = replace(example_traces()[1], start_ms=(0.0,) * 7, end_ms=(0.0,) * 7)
+    timeline = timeline_of([plan], [trace])
+    assert [bar.kept_bytes for bar in timeline.planned] == [10, 17, 17, 17, 10, 0]
+    assert [bar.kept_bytes for bar in timeline.measured] == [10, 17, 17, 17, 10, 0, None]
+
+
+KINDS_OF_PASSES = {"forward", "backward", "update", "transfer", "wait"}
+
+
+def example(iteration: int) -> IterationTimeline:
+    shares = PassShares(WorkShares(0.9, 0.1, 0.0, 0.0), WorkShares(0.6, 0.1, 0.0, 0.3))
+    return timeline_of(example_plans(iteration), example_traces(iteration), [[shares]] * 2)
+
+
+def written(path: Path, n_iterations: int) -> TraceFile:
+    trace = TraceFile(path)
+    for iteration in range(n_iterations):
+        trace.add(example(iteration))
+    return trace
+
+
+def as_lines(path: Path) -> list[str]:
+    """Every line as an array."""
+    lines = path.read_text().splitlines()[:-1]
+    return [f"[{line.lstrip('[,')}]" for line in lines]
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    file = folder / "trace.json"
+    file.unlink(missing_ok=True)
+    written(file, 3).close()
+    found: list[dict[str, Any]] = json.loads(file.read_text())
+    return found
+
+
+def test_every_rank_is_named_once(tmp_path: Path) -> None:
+    named = [(e["pid"], e.get("tid"), e["name"]) for e in events(tmp_path) if e["ph"] == "M"]
+    assert 0 < len(named) == len(set(named))
+
+
+def test_arrows_lead_from_sends_to_the_receives_that_wait_for_them(tmp_path: Path) -> None:
+    """Of both iterations, a0 from rank 0 to rank 1 and g0 back; both ranks begin each at 0."""
+    by_id = defaultdict(list)
+    for event in events(tmp_path):
+        if event["ph"] in "sf":
+            by_id[event["id"]].append(event)
+    names = {e["tid"]: e["args"]["name"] for e in events(tmp_path) if e["name"] == "thread_name"}
+    slices = [e for e in events(tmp_path) if e["ph"] == "X"]
+    found = []
+    for ends in by_id.values():
+        assert [end["ph"] for end in ends] == ["s", "f"]
+        for end in ends:
+            assert names[end["tid"]] == "transfers and waits"
+            (inside,) = (
+                e["name"]
+                for e in slices
+                if e["tid"] == end["tid"] and e["ts"] <= end["ts"] < e["ts"] + e["dur"]
+            )
+            found.append((end["pid"], inside))
+    assert found == [(2, "a0>1"), (4, "a0<!"), (4, "g0>0"), (2, "g0<!")] * (len(found) // 4)
+    assert len(found) >= 4
+
+
+def test_activations_are_counted_from_forward_to_the_end_of_backward(tmp_path: Path) -> None:
+    """Rank 1 as measured: F0 begins at 24 ms, B0 ends at 40 ms, every iteration takes 72."""
+    counted = [
+        (e["ts"], e["args"]["bytes"]) for e in events(tmp_path) if e["ph"] == "C" and e["pid"] == 4
+    ]
+    assert counted[:4] == [(24e3, 10), (40e3, 0), (96e3, 10), (112e3, 0)]
+
+
+def test_a_file_that_begins_anew_has_all_names(tmp_path: Path) -> None:
+    trace = written(tmp_path / "trace.json", 1)
+    trace.path.unlink()
+    trace.add(example(1))
+    trace.close()
+    events = json.loads(trace.path.read_text())
+    assert sum(event["name"] == "process_name" for event in events) == 4

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.analytic import analytic_cost, layer_estimates
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
+from dynapipe_hpc.planner.cost.model_state import state_factor_of_rank
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_table import check_model, fingerprint_of
 from dynapipe_hpc.planner.cost.tokens import Tokens
@@ -185,3 +187,21 @@ def test_a_target_attends_to_targets_of_its_row_and_to_inputs() -> None:
     found = Tokens.from_shapes(Side.TARGETS, shapes)
     n_own = N_ROWS * 8
     assert [of.item() for of in found[:5]] == [n_own, N_ROWS * 20, n_own * 28, n_own * 8, 8**2]
+
+
+@pytest.mark.parametrize(
+    ("zero_stage", "n_replicas", "element_bytes", "factor", "expected"),
+    [
+        (0, 4, 4, 4, 4),
+        (1, 1, 4, 4, 4),
+        (1, 4, 4, 4, 2 + 2 / 4),  # weights and gradients; a quarter of two moments
+        (1, 4, 8, 4, 2 + 2 / 4),
+        (1, 2, 2, 9, 3 + 6 / 2),  # float32 gradients; half of float32 weights and moments
+        (1, 2, 4, 1, 2),
+    ],
+)
+def test_replicas_share_out_the_state_of_the_optimizer_and_nothing_else(
+    zero_stage: Literal[0, 1], n_replicas: int, element_bytes: int, factor: float, expected: float
+) -> None:
+    cluster = Cluster(n_replicas=n_replicas, device_memory_bytes=1, zero_stage=zero_stage)
+    assert state_factor_of_rank(factor, element_bytes, cluster) == expected
