@@ -140,28 +140,6 @@ def test_a_prompt_under_another_name_is_not_left_out(name: str) -> None:
     assert shown({**record, name: ""}, TEXTS) == ["It is", " 4$", " 5$"]
 
 
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        ({"instruction": "p"}, r"no message that is answered \(found 'chosen', 'rejected', 'i"),
-        ({"system": "s", "question": "p"}, "there is no message that is answered"),
-        ({"prompt": [user("p"), assistant("q")]}, "the message before the answers is from the ass"),
-        ({"prompt": "p", "chosen": [assistant("")]}, "'chosen' ends with a message without text"),
-        (
-            {
-                "messages": [user("other")],
-                "chosen": [user("p"), assistant("a")],
-                "rejected": [user("p"), assistant("b")],
-            },
-            "'chosen' is a conversation that begins otherwise than the messages",
-        ),
-    ],
-)
-def test_answers_need_text_and_a_message_before_them(record: Record, message: str) -> None:
-    with pytest.raises(AssertionError, match=message):
-        raise AssertionError(refusal({**BOTH, **record}, CHATS, CHATML))
-
-
 def test_earlier_turns_and_tools_belong_to_the_prompt() -> None:
     before = [user("a"), assistant("b"), user("c")]
     record = {
@@ -229,66 +207,63 @@ def test_answers_that_do_not_go_on_from_their_prompt_are_refused() -> None:
     assert message in refusal(SEVERAL, CHATS, changing)
 
 
+NO_PAIR_OF_TEXTS: list[tuple[Record, str]] = [
+    ({"rejected": "a"}, "are the same"),
+    ({"rejected": ""}, "'rejected' has no text"),
+    ({"prompt": 3}, "'prompt' is a number"),
+    ({"label": True}, "field 'label' is not used"),
+]
+NO_PAIR_OF_CHATS: list[tuple[Record, str]] = [
+    ({"instruction": "p"}, r"no message that is answered \(found 'chosen', 'rejected', 'i"),
+    ({"system": "s", "question": "p"}, "there is no message that is answered"),
+    ({"prompt": [user("p"), assistant("q")]}, "the message before the answers is from the ass"),
+    ({"prompt": "p", "chosen": [assistant("")]}, "'chosen' ends with a message without text"),
+    (
+        {"messages": [user("other")], **{n: [user("p"), *each] for n, each in BOTH.items()}},
+        "'chosen' is a conversation that begins otherwise than the messages",
+    ),
+    ({"prompt": "p", "chosen": None}, "field 'chosen' is null, not a message"),
+    ({"rejected": []}, "'rejected' is a list, not a message"),
+    (
+        {"rejected": [assistant("x"), user("y")]},
+        "'rejected' does not end with a message of the assistant",
+    ),
+    (
+        {"chosen": [user("p"), assistant("a")], "rejected": [user("q"), assistant("b")]},
+        r"differ from messages\[0\] on, which 'chosen' has from 'user'; both answers begin",
+    ),
+    ({"prompt": "p", "rejected": [assistant("a")]}, "are the same"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), NO_PAIR_OF_TEXTS)
+def test_texts_that_are_no_pair_are_refused(changes: Record, message: str) -> None:
+    assert message in refusal({"prompt": "p", "chosen": "a", "rejected": "b", **changes}, TEXTS)
+
+
+@pytest.mark.parametrize(("changes", "message"), NO_PAIR_OF_CHATS)
+def test_messages_that_are_no_pair_are_refused(changes: Record, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        raise AssertionError(refusal({**BOTH, **changes}, CHATS, CHATML))
+
+
 @pytest.mark.parametrize(
-    ("record", "record_format", "template", "message"),
+    ("scores", "message"),
     [
-        ({"prompt": "p", "chosen": "a"}, TEXTS, None, "field 'rejected' is missing"),
-        ({"prompt": "p", "chosen": "a", "rejected": "a"}, TEXTS, None, "are the same"),
-        ({"prompt": "p", "chosen": "a", "rejected": ""}, TEXTS, None, "'rejected' has no text"),
-        ({"prompt": 3, "chosen": "a", "rejected": "b"}, TEXTS, None, "'prompt' is a number"),
-        (
-            {"prompt": "p", "chosen": "a", "rejected": "b", "label": True},
-            TEXTS,
-            None,
-            "field 'label' is not used",
-        ),
-        (
-            {"instruction": "p", "completions": [{"response": "a", "overall_score": 1}] * 2},
-            TEXTS,
-            None,
-            "'completions' rates all answers alike",
-        ),
-        (
-            {"instruction": "p", "completions": [{"response": "a", "overall_score": math.nan}] * 2},
-            TEXTS,
-            None,
-            r"'completions\[0\].overall_score' is nan, not a number",
-        ),
-        (
-            {"instruction": "p", "completions": [{"response": "a"}, {"response": "b"}]},
-            TEXTS,
-            None,
-            r"'completions\[0\].overall_score' is None, not a number",
-        ),
-        ({"prompt": "p", **BOTH}, CHATS, None, "messages need a chat template"),
-        ({"prompt": "p", "completions": []}, CHATS, CHATML, "field 'chosen' is missing"),
-        ({**BOTH, "rejected": []}, CHATS, CHATML, "'rejected' is a list, not a message"),
-        (
-            {**BOTH, "rejected": [assistant("x"), user("y")]},
-            CHATS,
-            CHATML,
-            "'rejected' does not end with a message of the assistant",
-        ),
-        (
-            {"chosen": [user("p"), assistant("a")], "rejected": [user("q"), assistant("b")]},
-            CHATS,
-            CHATML,
-            r"differ from messages\[0\] on, which 'chosen' has from 'user'; both answers begin",
-        ),
-        ({"prompt": "p", **BOTH, "rejected": [assistant("a")]}, CHATS, CHATML, "are the same"),
-        (
-            {"prompt": [user("")], **BOTH},
-            CHATS,
-            "{%- for m in messages %}{{ m.content }}{%- endfor %}",
-            "prompt has no token",
-        ),
+        ([1, 1], "'completions' rates all answers alike"),
+        ([math.nan, 1], "'completions[0].overall_score' is nan, not a number"),
+        ([None, 1], "'completions[0].overall_score' is None, not a number"),
     ],
 )
-def test_what_is_no_pair_is_refused(
-    record: Record, record_format: RecordFormat, template: str | None, message: str
-) -> None:
-    with pytest.raises(AssertionError, match=message):
-        raise AssertionError(refusal(record, record_format, template))
+def test_ratings_have_to_tell_answers_apart(scores: list[float | None], message: str) -> None:
+    rated = [{"response": "a", "overall_score": score} for score in scores]
+    assert message in refusal({"instruction": "p", "completions": rated}, TEXTS)
+
+
+def test_messages_need_a_template_that_shows_the_prompt() -> None:
+    assert "messages need a chat template" in refusal({"prompt": "p", **BOTH}, CHATS)
+    bare = "{%- for m in messages %}{{ m.content }}{%- endfor %}"
+    assert "prompt has no token" in refusal({"prompt": [user("")], **BOTH}, CHATS, bare)
 
 
 OTHER_NAMES: dict[str, Record] = {
