@@ -138,7 +138,7 @@ def test_neither_a_table_nor_an_input_is_overwritten(
         ),
     ],
 )
-def test_an_option_that_would_do_nothing_is_refused_of_profile_verb(
+def test_a_useless_option_of_profile_is_refused(
     options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["profile", str(CONFIG), *options, "-o", str(tmp_path / "a.h5")]) == 2

@@ -201,7 +201,7 @@ REPORTS = (
     *of("cli/plan_verbs.py", "tests/cli/test_inspect_verb.py",
         ("arguments.microbatch_tokens is not None and arguments.from_csv", "False",
          "profile ignores the largest micro-batch of an import",
-         "an_option_that_would_do_nothing_is_refused")),
+         "a_useless_option_of_profile_is_refused")),
     *of("cli/plan_verbs.py", "tests/experiment/study/test_grid_search.py",
         ("arguments.best is not None and not arguments.runs", "False",
          "grid-search ignores a number of runs",
