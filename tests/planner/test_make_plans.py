@@ -82,7 +82,7 @@ def test_shards_that_divide_tokens_receive_their_own(spread: bool, n_parts: int)
 NO_DELAY = Link(latency_ms=0.0, bytes_per_ms=1e12)
 
 
-def planner_of_of_evaluation_plans(cluster: Cluster, cost: CostModel) -> Planner:
+def evaluation_planner(cluster: Cluster, cost: CostModel) -> Planner:
     trained = Baseline(naive(1), [RULES["1f1b"]], cost, cluster)
     planner = Planner(trained, cost, cluster, 8, rows_only(cluster))
     return planner.of_evaluation(DynamicConfig())
@@ -97,7 +97,7 @@ def test_every_sample_passes_every_stage_once_and_nothing_comes_back(
         n_replicas=n_replicas, n_stages=n_stages, device_memory_bytes=10**6, link=NO_DELAY
     )
     cost = linear_cost(launch_ms=(0.5,) * n_stages, token_ms=(0.01,) * n_stages)
-    plans = planner_of_of_evaluation_plans(cluster, cost).make_plans(3, samples_of(lengths))
+    plans = evaluation_planner(cluster, cost).make_plans(3, samples_of(lengths))
     check_plans(plans)
     visits = Counter(
         (plan.stage, i) for plan in plans for m in plan.microbatches for i in m.sample_ids
@@ -114,9 +114,7 @@ def test_the_predicted_time_is_that_of_a_flow_shop() -> None:
     cluster = Cluster(n_stages=3, device_memory_bytes=10**6, link=NO_DELAY)
     update_ms = (7.0, 7.0, 7.0)  # which an evaluation does without
     cost = linear_cost((1.0, 2.0, 0.5), token_ms=(0.02, 0.01, 0.03), weights_ms=update_ms)
-    plans = planner_of_of_evaluation_plans(cluster, cost).make_plans(
-        0, samples_of([8, 16, 24, 64, 64, 40])
-    )
+    plans = evaluation_planner(cluster, cost).make_plans(0, samples_of([8, 16, 24, 64, 64, 40]))
     forward_ms = microbatch_costs(plans[0].microbatches, cost).forward_ms
     ends = np.zeros(3)
     for of_stages in forward_ms:
@@ -127,7 +125,7 @@ def test_the_predicted_time_is_that_of_a_flow_shop() -> None:
 
 def with_memory(n_bytes: int) -> Planner:
     cluster = Cluster(device_memory_bytes=n_bytes)
-    return planner_of_of_evaluation_plans(
+    return evaluation_planner(
         cluster, linear_cost(launch_ms=(1.0,), token_ms=(0.01,), recomputes=True)
     )
 
@@ -149,7 +147,7 @@ COST = linear_cost((1.0, 2.0), (0.02, 0.03), recomputes=True)
 LENGTHS = samples_of([100, 3, 9, 97, 11, 16, 40, 41, 55, 7, 7, 30])
 
 
-def planner_of_of_layouts(
+def planner_of_layouts(
     layouts: tuple[LayoutName, ...],
     cluster: Cluster,
     cost: CostModel = COST,
@@ -175,7 +173,7 @@ def cluster_of(n_replicas: int = 1, n_bytes: int = 10**6) -> Cluster:
 def test_rows_are_as_long_as_a_multiple_and_predicted_as_long_as_they_are(
     layouts: tuple[LayoutName, ...], effort: int, multiple: int
 ) -> None:
-    planner = planner_of_of_layouts(layouts, cluster_of(), effort=effort, multiple=multiple)
+    planner = planner_of_layouts(layouts, cluster_of(), effort=effort, multiple=multiple)
     (pipeline,) = planner.choose(LENGTHS).pipelines
     costs = microbatch_costs(pipeline.microbatches, COST)
     np.testing.assert_allclose(pipeline.costs.table, costs.table, rtol=1e-12)
@@ -201,7 +199,7 @@ def test_packed_plans_hold_every_sample_and_take_as_long_as_predicted(
     layouts: tuple[LayoutName, ...], effort: int, split: bool, n_replicas: int
 ) -> None:
     cluster = cluster_of(n_replicas, 700)
-    planner = planner_of_of_layouts(layouts, cluster, effort=effort, split=split)
+    planner = planner_of_layouts(layouts, cluster, effort=effort, split=split)
     choice = planner.choose(LENGTHS)
     plans = planner.write(0, choice)
     check_plans(plans)
@@ -234,7 +232,7 @@ def test_packed_plans_of_pairs_hold_both_sides_of_every_sample(
     layouts: tuple[LayoutName, ...], n_replicas: int
 ) -> None:
     cluster = cluster_of(n_replicas, 700)
-    planner = planner_of_of_layouts(layouts, cluster, PAIR_COST)
+    planner = planner_of_layouts(layouts, cluster, PAIR_COST)
     choice = planner.choose(PAIRS)
     plans = planner.write(0, choice)
     check_plans(plans)

@@ -127,9 +127,7 @@ every_mode_of_split_backward_stage = pytest.mark.parametrize(
 every_stage = pytest.mark.parametrize("stage", [0, 1, 2])
 
 
-def rank_of_of_split_backward_stage(
-    shape: ModelShape, stage: int, dtype: torch.dtype = torch.float64
-) -> Rank:
+def split_rank(shape: ModelShape, stage: int, dtype: torch.dtype = torch.float64) -> Rank:
     collectives = SingleRankCollectives()
     collectives.stage = stage
     rank = make_rank(CLUSTER, stage, collectives, dtype=dtype, shape=shape)
@@ -175,7 +173,7 @@ def test_gradients_are_those_of_whole_passes_bit_for_bit(
     batch = replace(batch, recompute=mode)
     found = []
     for split in (False, True):
-        rank = rank_of_of_split_backward_stage(shape, stage, dtype)
+        rank = split_rank(shape, stage, dtype)
         received, returned = ends(rank, shape, stage, batch)
         sent = []
         for i in (0, 1):  # the second comes while the first one's weights wait
@@ -202,7 +200,7 @@ def test_what_waits_is_no_more_than_what_the_forward_pass_kept(
     shape: ModelShape, batch: MicroBatch, stage: int, mode: Recompute
 ) -> None:
     batch = replace(batch, recompute=mode)
-    rank = rank_of_of_split_backward_stage(shape, stage)
+    rank = split_rank(shape, stage)
     received, returned = ends(rank, shape, stage, batch)
     rank.stage.load(0, batch)
     with LiveMemory() as live:
@@ -261,11 +259,11 @@ def test_every_second_half_adds_what_its_own_micro_batch_has_left(
         padded(SPLIT_BACKWARD_STAGE_SAMPLES[6:]),
         packed(SPLIT_BACKWARD_STAGE_SAMPLES[6:], fill=5),
     ]
-    rank = rank_of_of_split_backward_stage(SHAPE, stage)
+    rank = split_rank(SHAPE, stage)
     for i, batch in enumerate(batches):
         first_half(rank, stage, i, batch)
     for i in order:
-        alone = rank_of_of_split_backward_stage(SHAPE, stage)
+        alone = split_rank(SHAPE, stage)
         first_half(alone, stage, 0, batches[i])
         expected, found = added_by_second_half(alone, 0), added_by_second_half(rank, i)
         assert any(gradient.any() for gradient in expected.values())
