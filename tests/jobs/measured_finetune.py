@@ -12,7 +12,7 @@ from dynapipe_hpc.experiment.rank import devices
 
 if __name__ == "__main__":
     with (
-        patch.object(profile, "REPETITION_S", 0.1),
+        patch.object(profile, "REPETITION_S", 0.02),
         patch.object(devices, "memory_of_ranks", lambda _: (True, 10**9)),
     ):
         sys.exit(main(["finetune", *sys.argv[1:]]))
