@@ -7,7 +7,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.examples.foreign_models import saved_model
-from tests.examples.imported_model import import_model
 from tests.examples.same_tensors import different
 from tests.jobs.command_line import call
 from tests.jobs.tuning_files import write_tuning_files
@@ -31,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     saved_model("gpt2", path / "theirs", torch.bfloat16)
     (path / "theirs/tokenizer_config.json").write_text("{}")
     write_tuning_files(path)
-    import_model(path / "theirs", path / "imported")
+    call(path, None, "import", "theirs", "-o", "imported")
     run(path, "first", "cluster.n_shards=2", "cluster.n_stages=1", "cluster.zero_stage=1")
     return path
 
@@ -41,6 +40,24 @@ def test_shards_and_replicas_begin_with_their_parts(folder: Path) -> None:
     files = [folder / name / "model.safetensors" for name in ("back", "theirs")]
     assert not different(*map(load_file, files))
     assert (folder / "back/tokenizer_config.json").read_text() == "{}"
+
+
+def test_an_import_begins_a_run_as_its_folder_does(folder: Path) -> None:
+    told = run(
+        folder,
+        "of_import",
+        "model.init_from=imported",
+        "cluster.n_stages=4",
+        "cluster.n_replicas=1",
+    )
+    assert "of_import: begins with the weights of imported (checkpoint after 0 iter" in told
+    weights = [load_of(folder / name) for name in ("of_import", "first")]
+    assert not different(*weights)
+
+
+def load_of(run_folder: Path) -> dict[str, torch.Tensor]:
+    found = read_checkpoint(run_folder, 1)
+    return {name: tensor for name, tensor in found.items() if name.startswith("weight/")}
 
 
 def test_the_optimizer_comes_along_if_asked_for(folder: Path) -> None:

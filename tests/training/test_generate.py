@@ -7,12 +7,12 @@ import pytest
 import tokenizers
 import torch
 from tests.examples.foreign_models import N_IDS, saved_model, transformers
-from tests.examples.imported_model import import_model
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.training.generate import Sampling
+from dynapipe_hpc.training.huggingface.import_model import import_model
 
 
 @pytest.fixture

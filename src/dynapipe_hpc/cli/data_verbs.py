@@ -1,4 +1,4 @@
-"""Verbs about samples and models: preprocess, inspect, demo-corpus, export, generate."""
+"""Verbs about samples and models: preprocess, inspect, demo-corpus, import, export, generate."""
 
 import argparse
 import os.path
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from dynapipe_hpc.cli.verb import is_started_alone, number, option, output, say, switch, verb
 from dynapipe_hpc.data.atomic_write import check_output
-from dynapipe_hpc.data.errors import InputError, printable
+from dynapipe_hpc.data.errors import InputError, escaped, printable
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 
 if TYPE_CHECKING:
@@ -198,9 +198,11 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
 @verb(
     "show what is in a dataset, a cost table or the folder of a model",
     "Prints counts, length percentiles per task and a histogram of lengths of a dataset, or the "
-    "layers, ranges and link of a cost table. Of the folder of a model, prints the families that "
-    "can train it, or why none can.",
+    "layers, ranges and link of a cost table. With --config, also the longest samples of a dataset "
+    "that fit in memory, per recompute mode, or whether a cost table fits the experiment. Of the "
+    "folder of a model, prints the families that can train it, or why none can.",
     option("file PATH", "file, or folder of a model"),
+    option("--config CONFIG", "also show what fits this experiment (TOML)"),
     switch("--verify", "also read all samples or costs and compare them with their checksums"),
     number(
         "--show N",
@@ -215,6 +217,7 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
     ),
     examples=[
         "dynapipe-hpc inspect corpus.h5 --verify --show 3 --tokenizer tokenizer.json",
+        "dynapipe-hpc inspect corpus.h5 --config configs/tiny_cpu.toml",
         "dynapipe-hpc inspect models/gemma-2-2b",
     ],
 )
@@ -245,6 +248,11 @@ def inspect(arguments: argparse.Namespace) -> int:
             f"{path}: neither a dataset nor a cost table; dynapipe-hpc preprocess makes the former "
             "and dynapipe-hpc profile the latter"
         )
+    if arguments.config is not None:
+        from dynapipe_hpc.experiment.describe_file import describe_for
+        from dynapipe_hpc.experiment.load import load_config
+
+        print(f"\n{escaped(describe_for(load_config(arguments.config), path))}")
     if arguments.show:
         from dynapipe_hpc.data.text.show_samples import show_samples
         from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
@@ -260,7 +268,7 @@ def inspect(arguments: argparse.Namespace) -> int:
 
 def _check_for_files_only(arguments: argparse.Namespace) -> None:
     """Refuses options that say nothing of the folder of a model."""
-    names = [f"--{n}" for n in ("verify", "show", "tokenizer") if getattr(arguments, n)]
+    names = [f"--{n}" for n in ("config", "verify", "show", "tokenizer") if getattr(arguments, n)]
     if names:
         raise InputError(
             f"{arguments.file}: is a folder, but {', '.join(names)} of inspect "
@@ -311,6 +319,22 @@ def demo_corpus(arguments: argparse.Namespace) -> int:
         samples = corpus.demo_samples(n_samples, seed, arguments.max_bytes)
     corpus.write_demo_corpus(arguments.output, samples)
     say(f"{arguments.output}: {arguments.samples:,} samples")
+    return 0
+
+
+@verb(
+    "turn a Hugging Face model into a checkpoint",
+    "Writes the weights of FOLDER (config.json and safetensors) as a checkpoint with which runs "
+    "can begin (model.init_from). Its tokenizer files are copied along.",
+    option("folder FOLDER", "Hugging Face model"),
+    output("CHECKPOINT", "checkpoint to write", required=True),
+    examples=["dynapipe-hpc import models/gpt2 -o imports/gpt2"],
+)
+def import_(arguments: argparse.Namespace) -> int:
+    from dynapipe_hpc.training.huggingface.import_model import import_model
+
+    origin = import_model(arguments.folder, arguments.output)
+    say(f"{arguments.output}: {origin}, family {origin.shape.family}")
     return 0
 
 

@@ -31,6 +31,7 @@ VERBS = (
     run_verbs.watch,
     run_verbs.explain,
     run_verbs.report,
+    data_verbs.import_,
     data_verbs.export,
     data_verbs.generate,
     data_verbs.demo_corpus,

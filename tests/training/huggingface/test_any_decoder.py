@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.examples.any_decoders import DECODERS, origin_of, saved_decoder
 from tests.examples.foreign_models import transformers
-from tests.examples.imported_model import NOTHING_DONE, import_model
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.transformers import config_of
@@ -22,6 +21,7 @@ from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.generate import logits_of
 from dynapipe_hpc.training.huggingface import read_weights
 from dynapipe_hpc.training.huggingface.export_model import export_model
+from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model
 from dynapipe_hpc.training.huggingface.tensors import open_tensors

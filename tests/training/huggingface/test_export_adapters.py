@@ -9,7 +9,6 @@ import pytest
 import torch
 from tests.examples.checkpoint_weights import load_weights
 from tests.examples.foreign_models import LONGEST, MODELS, N_IDS, foreign_logits, saved_model
-from tests.examples.imported_model import NOTHING_DONE, import_model
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
@@ -19,6 +18,7 @@ from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.generate import Sampling, generate, logits_of
 from dynapipe_hpc.training.huggingface.export_model import export_model
+from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
 from dynapipe_hpc.training.huggingface.origin import HASH_FACT, find_origin, hash_of_weights
 from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids
 from dynapipe_hpc.training.small_files import CARRIED, copy_small_files

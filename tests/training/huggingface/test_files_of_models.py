@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from tests.examples.checkpoint_weights import load_weights
-from tests.examples.imported_model import import_model
 from tests.examples.small_models import LLAMA, WIDTH, llama_tensors, write_model, write_tensors
 from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.training.huggingface.describe_model import describe_model
+from dynapipe_hpc.training.huggingface.import_model import import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin, hash_of_weights
 from dynapipe_hpc.training.huggingface.read_weights import load_model
 from dynapipe_hpc.training.small_files import copy_small_files

@@ -14,13 +14,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.examples.checkpoint_weights import load_weights
 from tests.examples.foreign_models import saved_model, transformers
-from tests.examples.imported_model import import_model
 from tests.examples.same_tensors import different
 from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.huggingface.export_model import export_model, write_tensors
+from dynapipe_hpc.training.huggingface.import_model import import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import read_rows
 from dynapipe_hpc.training.huggingface.tensors import open_tensors

@@ -14,11 +14,11 @@ from tests.examples.foreign_models import (
     saved_model,
     transformers,
 )
-from tests.examples.imported_model import import_model
 
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.training.generate import Sampling, continued, logits_of
 from dynapipe_hpc.training.huggingface.export_model import export_model
+from dynapipe_hpc.training.huggingface.import_model import import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model
 from dynapipe_hpc.training.huggingface.token_ids import write_token_ids

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.examples.imported_model import NOTHING_DONE, import_model
 from tests.examples.small_models import HEAD, INNER, LLAMA, WIDTH, llama_tensors, write_model
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.huggingface import read_weights
 from dynapipe_hpc.training.huggingface.export_model import export_model
+from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 

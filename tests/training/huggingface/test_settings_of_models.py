@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from tests.examples.checkpoint_weights import load_weights
-from tests.examples.imported_model import import_model
 from tests.examples.small_models import (
     GATED_T5,
     LLAMA,
@@ -27,6 +26,7 @@ from dynapipe_hpc.architecture.transformers import sliding_layers
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.training.huggingface.export_model import export_model
+from dynapipe_hpc.training.huggingface.import_model import import_model
 from dynapipe_hpc.training.huggingface.mapping import LONGEST
 from dynapipe_hpc.training.huggingface.origin import find_origin, mapping_for
 from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids, write_token_ids

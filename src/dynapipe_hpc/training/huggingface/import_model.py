@@ -1,4 +1,4 @@
-"""A Hugging Face model as a checkpoint after no iterations."""
+"""Import of a Hugging Face model: its weights as a checkpoint after no iterations."""
 
 from collections.abc import Iterator
 from pathlib import Path
