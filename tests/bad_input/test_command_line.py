@@ -96,6 +96,7 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     ((*IMPORT[:-1], "run"), "run: is a folder"),
     ((*IMPORT, "--parameters", "none.csv"), "none.csv: cannot be read: No such file"),
     (("demo-corpus", "in.jsonl"), "in.jsonl: exists and is not a demo corpus"),
+    (("demo-corpus", "x.jsonl", "--chat", "--preferences"), "are two kinds of samples; leave one"),
     (("demo-corpus", "in.jsonl", "--force"), "in.jsonl: exists and is not a demo corpus"),
     ((*IMPORT[:-1], "data.h5", "--force"), "data.h5: exists and is not a cost table"),
     (("preprocess", "in.jsonl", "lengths.json", "--force"), "lengths.json: exists and is not a"),

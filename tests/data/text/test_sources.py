@@ -180,6 +180,7 @@ SHAPES: dict[RecordFormat, tuple[list[Record], list[Record]]] = {
             {"instruction": "Hi", "output": "Hello", "task": "t"},
             {"instruction": "Hi", "input": None, "output": "Hello"},
             {"instruction": "Add.", "context": "1 2", "response": "3", "category": "sum"},
+            {"instruction": "Add.", "input": "1", "context": "2", "output": "3"},
         ],
         [
             {"inputs": "Add.\n\n1 2", "targets": "3"},
@@ -187,6 +188,7 @@ SHAPES: dict[RecordFormat, tuple[list[Record], list[Record]]] = {
             {"inputs": "Hi", "targets": "Hello", "task": "t"},
             {"inputs": "Hi", "targets": "Hello"},
             {"inputs": "Add.\n\n1 2", "targets": "3"},
+            {"inputs": "Add.\n\n1\n\n2", "targets": "3"},
         ],
     ),
     RecordFormat.TEXT: (

@@ -32,7 +32,7 @@ _TABLES = (_PARQUET, _ARROW_FILE, _ARROW_STREAM)
 _GZIP_BITS = 31
 """Window bits by which zlib reads the format of gzip."""
 _PEEKED = 1 << 10
-_FILLED = re.compile(r"\S|$")
+_FILLED = re.compile(r"\S")
 _PACKED_BYTES = 1 << 14
 _ROWS_AT_A_TIME = 256
 """A row takes much more memory as Python's objects than in a table."""
@@ -131,8 +131,8 @@ def _elements(path: Path, file: BinaryIO) -> Iterator[str]:
 
 
 def _next_filled(text: str, start: int) -> int:
-    found = _FILLED.search(text, start)
-    return found.start() if found else len(text)
+    character = _FILLED.search(text, start)
+    return character.start() if character else len(text)
 
 
 class _Frames(io.RawIOBase):

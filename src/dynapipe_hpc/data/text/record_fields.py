@@ -106,10 +106,9 @@ def text_of(record: Mapping[str, Any], name: str, default: str | None = None) ->
 
 
 def instruction_of(record: Mapping[str, Any]) -> str:
-    """The instruction in a record as Alpaca or Dolly has it, with its input."""
-    instruction = text_of(record, "instruction")
-    given = text_of(record, "input", "") or text_of(record, "context", "")
-    return f"{instruction}\n\n{given}" if given else instruction
+    """The instruction in a record as Alpaca or Dolly has it, with its input or context."""
+    details = (text_of(record, name, "") for name in ("input", "context"))
+    return "\n\n".join([text_of(record, "instruction"), *filter(None, details)])
 
 
 def json_of(value: object, name: str, kind: type) -> Any:
