@@ -1,6 +1,7 @@
 #include "dynapipe/schedule/lightest_first.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace dynapipe {
 namespace {
@@ -10,6 +11,12 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 1e-12;
 
 constexpr std::size_t index_of(PassKind kind) { return static_cast<std::size_t>(kind); }
+
+template <typename Some>
+auto at_place(Some& some, std::uint32_t place) {
+    return std::find_if(some.begin(), some.end(),
+                        [&](const auto& other) { return other.place == place; });
+}
 
 }  // namespace
 
@@ -66,6 +73,9 @@ void LightestFirst::begin() {
         stage.link_free_ms = {};
         stage.n_entered = 0;
         stage.in_flight.clear();
+        stage.arrived.clear();
+        stage.returned.clear();
+        stage.has_returned.assign(works_.size(), false);
         stage.passes.clear();
         stage.arrivals_ms.assign(works_.size(), s == 0 ? 0.0 : kNever);
         for (std::uint32_t place = 0; place < works_.size(); ++place) {
@@ -79,11 +89,11 @@ void LightestFirst::begin() {
     }
 }
 
-std::size_t LightestFirst::Stage::first_heavier(double transient_bytes) const {
-    const auto heavier = std::find_if(
-        in_flight.begin(), in_flight.end(),
-        [&](const InFlight& other) { return other.transient_bytes > transient_bytes; });
-    return static_cast<std::size_t>(heavier - in_flight.begin());
+/// The first in flight that is heavier.
+auto LightestFirst::Stage::first_heavier(double transient_bytes) const {
+    return std::find_if(in_flight.begin(), in_flight.end(), [&](const InFlight& other) {
+        return other.transient_bytes > transient_bytes;
+    });
 }
 
 /// Adds up the memory kept by the first n and all heavier ones, whose sums are right already.
@@ -101,22 +111,20 @@ void LightestFirst::Stage::add_up(std::size_t n) {
 /// pass that has arrived and that `may_enter`; else the lightest gradients of weights.
 void LightestFirst::choose(std::size_t s) {
     Stage& stage = stages_[s];
-    const std::size_t none = stage.in_flight.size();
     const double kept_bytes = stage.kept_bytes();
     double next_ms = kNever;
-    std::size_t weight = none;
-    for (std::size_t i = 0; i < none && next_ms > stage.free_ms; ++i) {
-        const InFlight& each = stage.in_flight[i];
-        if (kept_bytes + each.transient_bytes > limit_bytes_[s]) {
-            break;  // nor do heavier ones fit
+    for (const Waiting& each : stage.arrived) {
+        // Nor do heavier ones fit; nor could any begin sooner.
+        if (kept_bytes + each.transient_bytes > limit_bytes_[s] || next_ms <= stage.free_ms) {
+            break;
         }
-        if (each.has_returned) {
-            weight = std::min(weight, i);
-        } else if (std::max(stage.free_ms, each.arrival_ms) < next_ms &&
-                   may_return(stage, each.place)) {
-            next_ms = std::max(stage.free_ms, each.arrival_ms);
+        const double ms = std::max(stage.free_ms, each.since_ms);
+        // Slices of a sample return in descending order.
+        const bool may_return = n_later(each.place) == 0 || stage.has_returned[each.place + 1];
+        if (ms < next_ms && may_return) {
+            next_ms = ms;
             stage.next = PassKind::kBackward;
-            stage.next_in_flight = i;
+            stage.next_place = each.place;
         }
     }
     if (stage.n_entered < works_.size()) {
@@ -124,25 +132,16 @@ void LightestFirst::choose(std::size_t s) {
         if (forward_ms < next_ms && may_enter(s)) {
             next_ms = forward_ms;
             stage.next = PassKind::kForward;
+            stage.next_place = stage.n_entered;
         }
     }
-    if (next_ms > stage.free_ms && weight < none) {
+    if (next_ms > stage.free_ms && !stage.returned.empty() &&
+        kept_bytes + stage.returned.front().transient_bytes <= limit_bytes_[s]) {
         next_ms = stage.free_ms;
         stage.next = PassKind::kWeight;
-        stage.next_in_flight = weight;
+        stage.next_place = stage.returned.front().place;
     }
     next_ms_.set(s, next_ms);
-}
-
-/// Whether the slice behind a micro-batch, if there is one, has gone back from a stage.
-bool LightestFirst::may_return(const Stage& stage, std::uint32_t place) const {
-    if (n_later(place) == 0) {
-        return true;
-    }
-    return stage.n_entered > place + 1 &&
-           std::none_of(stage.in_flight.begin(), stage.in_flight.end(), [&](const InFlight& other) {
-               return other.place == place + 1 && !other.has_returned;
-           });
 }
 
 /// Whether the next forward pass fits, and whether all in flight could then run their last passes.
@@ -157,8 +156,9 @@ bool LightestFirst::may_enter(std::size_t s) const {
         return true;  // room was left for it when the first slice of its sample entered
     }
     const StageWork& entering = work(entered, s);
-    const std::size_t place = stage.first_heavier(entering.backward_transient_bytes);
-    double kept_bytes = place < stage.in_flight.size() ? stage.in_flight[place].kept_bytes : 0.0;
+    const auto heavier = stage.first_heavier(entering.backward_transient_bytes);
+    const auto place = static_cast<std::size_t>(heavier - stage.in_flight.begin());
+    double kept_bytes = heavier != stage.in_flight.end() ? heavier->kept_bytes : 0.0;
     for (std::uint32_t slice = 0; slice <= n_later(entered); ++slice) {
         kept_bytes += work(entered + slice, s).stored_bytes;
     }
@@ -174,20 +174,24 @@ bool LightestFirst::may_enter(std::size_t s) const {
 void LightestFirst::execute(std::size_t s) {
     Stage& stage = stages_[s];
     const PassKind kind = stage.next;
-    const std::size_t chosen = stage.next_in_flight;
-    const std::uint32_t place =
-        kind == PassKind::kForward ? stage.n_entered : stage.in_flight[chosen].place;
+    const std::uint32_t place = stage.next_place;
     const StageWork& done = work(place, s);
     stage.passes.push_back(pass_code(place, kind));
     stage.free_ms = next_ms_[s] + done.pass_ms[index_of(kind)];
     stage.left_ms -= done.pass_ms[index_of(kind)];
     if (kind == PassKind::kForward) {
         enter(s);
-    } else if (kind == PassKind::kBackward && split_backward_) {
-        stage.in_flight[chosen].has_returned = true;
-    } else {  // its last pass on this stage frees its memory
-        stage.in_flight.erase(stage.in_flight.begin() + static_cast<std::ptrdiff_t>(chosen));
-        stage.add_up(chosen);
+    } else if (kind == PassKind::kBackward) {
+        stage.arrived.erase(at_place(stage.arrived, place));
+        stage.has_returned[place] = true;
+        if (split_backward_) {
+            wait(stage.returned, s, place, stage.free_ms);
+        } else {
+            leave(s, place);
+        }
+    } else {
+        stage.returned.erase(stage.returned.begin());
+        leave(s, place);
     }
     if ((kind == PassKind::kForward && s + 1 < stages_.size()) ||
         (kind == PassKind::kBackward && s > 0)) {
@@ -201,12 +205,30 @@ void LightestFirst::enter(std::size_t s) {
     Stage& stage = stages_[s];
     const std::uint32_t place = stage.n_entered++;
     const StageWork& entered = work(place, s);
-    const double arrival_ms = s + 1 == stages_.size() ? stage.free_ms : kNever;
     const double transient_bytes = entered.backward_transient_bytes;
-    const std::size_t heavier = stage.first_heavier(transient_bytes);
-    stage.in_flight.insert(stage.in_flight.begin() + static_cast<std::ptrdiff_t>(heavier),
-                           {transient_bytes, entered.stored_bytes, 0.0, arrival_ms, place, false});
-    stage.add_up(heavier + 1);
+    const auto heavier = stage.in_flight.insert(
+        stage.first_heavier(transient_bytes), {transient_bytes, entered.stored_bytes, 0.0, place});
+    stage.add_up(static_cast<std::size_t>(heavier - stage.in_flight.begin()) + 1);
+    if (s + 1 == stages_.size()) {
+        wait(stage.arrived, s, place, stage.free_ms);
+    }
+}
+
+/// A pass waits from now on, after those as light that entered before it.
+void LightestFirst::wait(std::vector<Waiting>& passes, std::size_t s, std::uint32_t place,
+                         double since_ms) {
+    const Waiting pass{work(place, s).backward_transient_bytes, since_ms, place};
+    const auto behind = [](const Waiting& a, const Waiting& b) {
+        return std::pair(a.transient_bytes, a.place) < std::pair(b.transient_bytes, b.place);
+    };
+    passes.insert(std::upper_bound(passes.begin(), passes.end(), pass, behind), pass);
+}
+
+/// A micro-batch's last pass on a stage frees its memory.
+void LightestFirst::leave(std::size_t s, std::uint32_t place) {
+    Stage& stage = stages_[s];
+    const auto behind = stage.in_flight.erase(at_place(stage.in_flight, place));
+    stage.add_up(static_cast<std::size_t>(behind - stage.in_flight.begin()));
 }
 
 void LightestFirst::send(std::size_t from, PassKind kind, std::uint32_t place) {
@@ -217,10 +239,7 @@ void LightestFirst::send(std::size_t from, PassKind kind, std::uint32_t place) {
     const std::size_t to = goes_back ? from - 1 : from + 1;
     Stage& receiver = stages_[to];
     if (goes_back) {
-        const auto waiting =
-            std::find_if(receiver.in_flight.begin(), receiver.in_flight.end(),
-                         [&](const InFlight& other) { return other.place == place; });
-        waiting->arrival_ms = link_free_ms;
+        wait(receiver.arrived, to, place, link_free_ms);
     } else {
         receiver.arrivals_ms[place] = link_free_ms;
     }

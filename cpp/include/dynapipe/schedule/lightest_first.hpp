@@ -70,9 +70,14 @@ class LightestFirst {
         double transient_bytes;
         double stored_bytes;
         double kept_bytes;  ///< stored by itself and by all that are heavier
-        double arrival_ms;  ///< of its backward pass; infinite if not known
         std::uint32_t place;
-        bool has_returned;  ///< only its gradient of weights is left
+    };
+
+    /// A backward pass or a gradient of weights that can run, as far as others tell.
+    struct Waiting {
+        double transient_bytes;
+        double since_ms;
+        std::uint32_t place;
     };
 
     struct Stage {
@@ -82,16 +87,18 @@ class LightestFirst {
         std::array<double, 2> link_free_ms;  ///< transfers to the next and the previous stage
         std::uint32_t n_entered;
         PassKind next;
-        std::size_t next_in_flight;       ///< whose backward pass or gradient of weights is next
-        std::vector<InFlight> in_flight;  ///< the lightest first
+        std::uint32_t next_place;         ///< whose pass is next
+        std::vector<InFlight> in_flight;  ///< the lightest first, as are these:
+        std::vector<Waiting> arrived;     ///< backward passes
+        std::vector<Waiting> returned;    ///< gradients of weights
+        std::vector<bool> has_returned;   ///< by place
         std::vector<double> arrivals_ms;  ///< of forward passes; infinite if not known
         std::vector<PassCode> passes;
 
         [[nodiscard]] double kept_bytes() const {
             return in_flight.empty() ? 0.0 : in_flight.front().kept_bytes;
         }
-        /// Index of the first in flight that is heavier.
-        [[nodiscard]] std::size_t first_heavier(double transient_bytes) const;
+        [[nodiscard]] auto first_heavier(double transient_bytes) const;
         void add_up(std::size_t n);
     };
 
@@ -99,9 +106,11 @@ class LightestFirst {
     void choose(std::size_t stage);
     void execute(std::size_t stage);
     void enter(std::size_t stage);
+    void wait(std::vector<Waiting>& passes, std::size_t stage, std::uint32_t place,
+              double since_ms);
+    void leave(std::size_t stage, std::uint32_t place);
     void send(std::size_t from, PassKind kind, std::uint32_t place);
     [[nodiscard]] bool may_enter(std::size_t stage) const;
-    [[nodiscard]] bool may_return(const Stage& stage, std::uint32_t place) const;
     [[nodiscard]] std::uint32_t n_later(std::uint32_t place) const {
         return later_slices_.empty() ? 0 : later_slices_[list_[place]];
     }

@@ -1,6 +1,5 @@
 """The best plan that a search finds."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from dynapipe_hpc.planner.batch.windows.price_windows import (
 )
 from dynapipe_hpc.planner.batch.windows.slice_windows import with_slices
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
-from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
+from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
@@ -31,9 +30,6 @@ from dynapipe_hpc.planner.schedule.may_split import may_split
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule, kernel_link
 from dynapipe_hpc.planner.schedule.update import extra_reduce_ms
 from dynapipe_hpc.planner.search.config import SearchConfig
-
-NEAR = 1.001
-"""Ratio to the shortest predicted time up to which a plan is still scheduled by every rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +62,17 @@ class BestOfSearch:
                 slices=self.slices if self._may_be_adaptive else "off",
             )
         )
-        plans_of_tables = self._found_plans(tables)
         scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
-        tried: list[Candidate | Infeasible] = []
-        for table, plans in zip(tables, plans_of_tables, strict=True):
-            tried += self._scheduled(table, plans, scheduler)
-        return Choice(tuple(tried))
+        return Choice(
+            tuple(
+                scheduler.schedule(
+                    f"local search, {plan.n_moves:,} moves, {describe_modes(table.modes)}",
+                    [table.priced(replica) for replica in plan.replicas],
+                )
+                for table, plans in zip(tables, self._found_plans(tables), strict=True)
+                for plan in plans
+            )
+        )
 
     def _found_plans(self, tables: Sequence[WindowTable]) -> list[list[_kernels.FoundPlan]]:
         slowness = self.cost.slowness
@@ -87,26 +88,6 @@ class BestOfSearch:
             self.config.effort,
             self.config.seed,
         )
-
-    def _scheduled(
-        self,
-        windows: WindowTable,
-        found: Sequence[_kernels.FoundPlan],
-        scheduler: ReplicaScheduler,
-    ) -> Iterator[Candidate | Infeasible]:
-        """Schedules by every rule the plans that may become the best of all.
-
-        They come in the order in which more and more effort finds them, and whether one is
-        promising depends on those of no more effort alone: so all candidates of less effort are
-        among those of more.
-        """
-        best_ms = math.inf
-        for plan in found:
-            if self._may_be_adaptive and plan.makespan_ms >= NEAR * best_ms:
-                continue
-            best_ms = min(best_ms, plan.makespan_ms)
-            way = f"local search, {plan.n_moves:,} moves, {describe_modes(windows.modes)}"
-            yield scheduler.schedule(way, [windows.priced(replica) for replica in plan.replicas])
 
     @property
     def _may_be_adaptive(self) -> bool:
@@ -127,8 +108,8 @@ def search_spaces(
     Packed rows have an order of their own besides, in which windows of many samples are about
     equal: that counts where many replicas share the work, or where time rises in a step, as on a
     GPU that waits for launches. If some samples are worth slices, windows in which they run as such
-    come first; they are the only ones if these samples cannot run whole, or are to be slices of so
-    many tokens.
+    come first, and in place of that order if all rows are packed; they are the only ones if these
+    samples cannot run whole, or are to be slices of so many tokens.
 
     `samples`: Samples of the iteration, in any order. Raises `DoesNotFitError` or
     `NotMeasuredError`: A sample cannot run. Raises `TooFewMicroBatchesError`: There are fewer
@@ -154,7 +135,7 @@ def search_spaces(
     elif may_slice:
         check_samples(tables[0], cost, cluster, token_multiple, may_slice=True)
     yield from tables
-    if Layout.PACKED in layouts:
+    if Layout.PACKED in layouts and (len(layouts) > 1 or not sliced):
         packed = price(halved(plainest), layouts=[Layout.PACKED], may_misfit=True)
         if packed.every_sample_runs:
             yield packed
