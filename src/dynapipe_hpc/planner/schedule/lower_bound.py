@@ -1,7 +1,7 @@
 """Lower bound on the time of an iteration."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple, Self
 
@@ -11,9 +11,7 @@ from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
-from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
-from dynapipe_hpc.planner.batch.row_length import padded, row_lengths, tokens_of
-from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
+from dynapipe_hpc.planner.batch.row_length import padded, tokens_of
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, StageCosts
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.update import extra_reduce_ms, iteration_ms
@@ -144,18 +142,15 @@ def lower_bound(
     time between passes is ignored, and so is memory, except that micro-batches must fit alone.
 
     It holds for every mode of recomputation, assignment to replicas and schedule, and for every
-    partition of the samples into micro-batches: of padded rows if the plan has no others, else in
-    any layout; in an encoder-decoder model with packed rows only for the micro-batches of the plan.
+    partition of the samples into micro-batches in any layout; in an encoder-decoder model only for
+    the micro-batches of the plan.
 
     `pipelines`: Pipelines of the plan, one per replica. `samples`: Samples of the plan, in any
     order.
     """
     trip_ms = longest_trip_ms(pipelines, samples, cost, cluster, may_split=may_split)
     sliced = _have_slices(pipelines)
-    works: Iterable[_StageWork]
-    if not _has(pipelines, Layout.PACKED):
-        works = _padded_work(samples, cost, cluster, may_split=may_split)
-    elif cost.is_encoder_decoder:
+    if cost.is_encoder_decoder:
         paths = [_paths(pipeline.costs, cost, cluster, may_split) for pipeline in pipelines]
         works = [_StageWork.from_paths(p, p.through_ms.sum(0), p.work_ms.sum(0)) for p in paths]
     else:
@@ -196,28 +191,21 @@ def longest_trip_ms(
     A micro-batch has at least the tokens and pairs of tokens of its longest sample. The arguments
     are those of `lower_bound`.
     """
-    if _have_slices(pipelines) or (cost.is_encoder_decoder and _has(pipelines, Layout.PACKED)):
+    if _have_slices(pipelines) or cost.is_encoder_decoder:
         paths = [
             PathTimes.from_costs(p.costs, cluster.link, may_split=may_split) for p in pipelines
         ]
         return max(float(path.there_and_back_ms.max()) for path in paths)
-    is_padded = not _has(pipelines, Layout.PACKED)
-    if is_padded:
-        rows = np.unique(np.stack(row_lengths(samples, cost.is_encoder_decoder), axis=1), axis=0)
-        shapes = Shapes.padded(np.ones(len(rows), np.int64), *np.ascontiguousarray(rows.T))
-    else:
-        length = _lengths(samples, cost)
-        most_pairs = float(tokens_of(samples, "attention_pairs").max())
-        shapes = _decoder_rows(np.maximum(1.0, most_pairs / length[1:] ** 2), length[:-1])
-    least_ms = np.full(len(shapes.n_rows), np.inf)
-    layouts = (Layout.PADDED,) if is_padded else (Layout.PADDED, Layout.PACKED)
-    for model, recompute in _ways(cost, layouts):
+    length = _lengths(samples, cost)
+    most_pairs = float(tokens_of(samples, "attention_pairs").max())
+    shapes = _decoder_rows(np.maximum(1.0, most_pairs / length[1:] ** 2), length[:-1])
+    least_ms = np.inf
+    for model, recompute in _ways(cost):
         costs = model.stage_costs(shapes, recompute)
         runs = np.flatnonzero(fits(costs, activation_room_bytes(cost, cluster)))
         path = PathTimes.from_costs(costs.take(runs), cluster.link, may_split=may_split)
-        least_ms[runs] = np.minimum(least_ms[runs], path.there_and_back_ms)
-    # Every padded row has to run; a packed one of any length may hold the longest sample.
-    return float(least_ms.max() if is_padded else least_ms.min())
+        least_ms = min(least_ms, float(path.there_and_back_ms.min(initial=np.inf)))
+    return least_ms
 
 
 class _StageWork(NamedTuple):
@@ -238,30 +226,6 @@ class _StageWork(NamedTuple):
         head_ms, tail_ms = (0.0, 0.0) if sliced else (self.head_ms, self.tail_ms)
         busy_ms = np.maximum(self.through_ms + tail_ms, self.work_ms + reduce_ms)
         return float((head_ms + busy_ms).max())
-
-
-def _padded_work(
-    samples: Sequence[Sample], cost: CostModel, cluster: Cluster, *, may_split: bool
-) -> Iterator[_StageWork]:
-    """Least work over all partitions into padded rows: of windows of the samples by length.
-
-    Proof: take any partition, its micro-batches by row length, longest first, and give each as many
-    samples as before, but always the longest that remain. No row grows: the micro-batches before
-    the i-th have as many samples as before, so in the old partition some sample at least as long as
-    the i-th's new first one was in it or in a later one, whose rows were no longer. Where inputs
-    and targets are padded separately, this holds for each side, with all samples as short as the
-    shortest on the other side.
-    """
-    for side in _sides(samples, cost.is_encoder_decoder):
-        table = price_windows(side, cost, cluster)
-        runs = np.unique(table.cells[table.cells >= 0]).astype(np.int64)
-        paths = _paths(table.costs, cost, cluster, may_split)
-        through_ms, work_ms = (
-            np.array([table.least(stage_ms) for stage_ms in each_ms.T]) / cluster.n_replicas
-            for each_ms in (paths.through_ms, paths.work_ms)
-        )
-        alone = _paths(table.costs.take(runs), cost, cluster, may_split)
-        yield _StageWork.from_paths(alone, through_ms, work_ms)
 
 
 def _any_work(
@@ -286,7 +250,7 @@ def _any_work(
     known = np.array(cost.known_rows.n_rows or (1, 2 ** (most - 1).bit_length()), np.float64)
     room_bytes = activation_room_bytes(cost, cluster)
     least = np.full((4, len(shorter), cluster.n_stages), np.inf)
-    for model, recompute in _ways(cost, (Layout.PADDED, Layout.PACKED)):
+    for model, recompute in _ways(cost):
         alone = model.stage_costs(_decoder_rows(np.ones(len(shorter)), shorter), recompute)
         # Slices may fit where a row as long as what they attend to does not.
         runs = fits(alone, room_bytes) | sliced
@@ -313,18 +277,6 @@ def _any_work(
     return _StageWork(head_ms.min(axis=0), tail_ms.min(axis=0), *map(least_sum, per_row_ms))
 
 
-def _sides(samples: Sequence[Sample], is_encoder_decoder: bool) -> list[list[Sample]]:
-    """The samples, longest first; in an encoder-decoder model by each side, the other shortest."""
-    if not is_encoder_decoder:
-        return [order_samples(samples)]
-    inputs = min(sample.input_tokens for sample in samples)
-    targets = min(sample.target_tokens for sample in samples)
-    return [
-        order_pairs([replace(sample, target_tokens=targets) for sample in samples]),
-        order_pairs([replace(sample, input_tokens=inputs) for sample in samples]),
-    ]
-
-
 def _paths(costs: StageCosts, cost: CostModel, cluster: Cluster, may_split: bool) -> PathTimes:
     reduce_ms = extra_reduce_ms(cost)
     return PathTimes.from_costs(costs, cluster.link, may_split=may_split, reduce_ms=reduce_ms)
@@ -349,14 +301,10 @@ def _decoder_rows(n_rows: FloatArray, row_tokens: FloatArray) -> Shapes:
     return Shapes.padded(n_rows, row_tokens, np.zeros_like(row_tokens))
 
 
-def _ways(cost: CostModel, layouts: Sequence[Layout]) -> Iterator[tuple[CostModel, Recompute]]:
-    of_layouts = {each.layout: each for each in map(cost.of_layout, layouts)}
+def _ways(cost: CostModel) -> Iterator[tuple[CostModel, Recompute]]:
+    of_layouts = {each.layout: each for each in map(cost.of_layout, Layout)}
     return product(of_layouts.values(), cost.recompute_modes)
 
 
 def _have_slices(pipelines: Sequence[Pipeline]) -> bool:
     return any(microbatch.slice for pipeline in pipelines for microbatch in pipeline.microbatches)
-
-
-def _has(pipelines: Sequence[Pipeline], layout: Layout) -> bool:
-    return any(each.layout is layout for p in pipelines for each in p.microbatches)

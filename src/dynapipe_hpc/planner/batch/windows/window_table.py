@@ -17,7 +17,7 @@ from dynapipe_hpc.planner.batch.objective import bottleneck_ms, fill_ms
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.slice_rule import Cut
-from dynapipe_hpc.planner.cost.cost_model import Counts, FloatArray, IntArray, Shapes, StageCosts
+from dynapipe_hpc.planner.cost.cost_model import Counts, IntArray, Shapes, StageCosts
 
 Cells = npt.NDArray[np.int32]
 
@@ -83,12 +83,6 @@ class WindowTable:
         """Windows of the split that ends first, see split_samples.hpp; rows as in `cells_of`."""
         work_ms, others_ms = bottleneck_ms(self.costs), fill_ms(self.costs)
         return _kernels.split_windows(self.kernel_costs, work_ms, others_ms, n_replicas)
-
-    def least(self, entries: FloatArray) -> float:
-        """Least sum of entries of usable micro-batches over all cuts."""
-        work_ms = np.ascontiguousarray(entries)
-        windows = _kernels.split_windows(self.kernel_costs, work_ms, np.zeros_like(work_ms), 1)
-        return float(entries[self.cells_of(windows)].sum())
 
     @property
     def kernel_costs(self) -> _kernels.WindowCosts:
