@@ -66,9 +66,9 @@ $(VENV)/.ready: requirements/lock.txt constraints.txt pyproject.toml CMakeLists.
 
 build: setup
 
-# Reference models, which tests compare with ours if they are installed.
+# Packages of others, which tests compare with ours if they are installed.
 reference: setup
-	$(PIP_INSTALL) peft pyarrow transformers trl zstandard
+	$(PIP_INSTALL) peft pyarrow trl zstandard
 
 dist: setup
 	$(BIN)/python packaging/source_archive.py dist
@@ -180,8 +180,7 @@ test-python: setup $(MPICH)/.ready
 	$(BIN)/python -m pytest $(IN_TWO)
 
 # Tests that compare with reference packages and are skipped without them; slow ones are in test-slow.
-WITH_REFERENCE := any_decoders|foreign_models|peft_models|transformers_models|planned_trainer
-WITH_REFERENCE := $(WITH_REFERENCE)|importorskip\("(transformers|peft|pyarrow|trl|zstandard)
+WITH_REFERENCE := peft_models|importorskip\("(accelerate|peft|pyarrow|trl|zstandard)
 test-reference: reference
 	$(BIN)/python -m pytest $(IN_TWO) $$(grep -rlE '$(WITH_REFERENCE)' tests --include='test_*.py')
 

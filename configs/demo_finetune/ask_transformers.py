@@ -1,19 +1,15 @@
-"""Asks a model with transformers, if that is installed: what it exports must be what others load.
+"""Asks a model with transformers: what it exports must be what others load.
 
 python configs/demo_finetune/ask_transformers.py FOLDER QUESTION
 """
 
 import sys
-from importlib.util import find_spec
+
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 def main(folder: str, question: str) -> None:
     """Prints the answer that the model finds most likely."""
-    if find_spec("transformers") is None:
-        print("transformers is not installed; make reference installs it")
-        return
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder)
     asked = tokenizer.apply_chat_template(

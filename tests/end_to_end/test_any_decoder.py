@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file
 from tests.examples.any_decoders import (
     DECODERS,
@@ -15,7 +16,6 @@ from tests.examples.any_decoders import (
     saved_decoder,
     wide_decoder,
 )
-from tests.examples.foreign_models import transformers
 from tests.examples.measured_layers import linear_table_of
 from tests.examples.tokenized import write_samples
 from tests.jobs.command_line import call, call_all, columns

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.examples.foreign_models import saved_model, transformers
+import transformers
+from tests.examples.foreign_models import saved_model
 from tests.jobs.command_line import call_all, columns
 from tests.jobs.tuning_files import N_IDS, write_tuning_files
 from tests.oracles.in_float64 import in_float64

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from tests.examples.foreign_models import N_IDS, transformers
+import transformers
+from tests.examples.foreign_models import N_IDS
 from tests.oracles.in_float64 import in_float64
 from torch import Tensor, nn
 

@@ -4,14 +4,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
+import transformers
 from tests.jobs.tuning_files import N_IDS as N_IDS  # as other tests import it from here
 from torch import Tensor, nn
-
-transformers = pytest.importorskip(
-    "transformers", reason="needs transformers: pip install '.[reference]'"
-)
 
 LONGEST = 64
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.examples.foreign_models import transformers
+import transformers
 from tests.library.small_gpt2 import (
     DATA,
     PER_STEP,

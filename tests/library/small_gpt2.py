@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.examples.foreign_models import LONGEST, N_IDS, transformers
+import transformers
+from tests.examples.foreign_models import LONGEST, N_IDS
 
 from dynapipe_hpc import FunctionCost
 from hf_sampler import PlannedSampler

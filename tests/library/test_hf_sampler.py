@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.examples.foreign_models import transformers
+import transformers
 from tests.library.small_gpt2 import (
     COST,
     DATA,

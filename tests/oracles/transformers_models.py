@@ -4,18 +4,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pytest
 import torch
+import transformers
 from tests.oracles.in_float64 import in_float64
 from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.decoder import GptShape, LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import T5Shape
-
-transformers = pytest.importorskip(
-    "transformers", reason="needs transformers: pip install '.[reference]'"
-)
 
 GPT_NAMES = (
     (r"embedding\.tokens", "transformer.wte"),

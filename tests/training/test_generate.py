@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import tokenizers
 import torch
-from tests.examples.foreign_models import N_IDS, saved_model, transformers
+import transformers
+from tests.examples.foreign_models import N_IDS, saved_model
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 

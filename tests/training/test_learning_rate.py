@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
+from transformers import optimization as schedules
 
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.learning_rate import describe_change, describe_longer, learning_rate
@@ -102,7 +103,6 @@ def expected(make: Callable[..., Any], *args: Any, **kwargs: Any) -> list[float]
 
 
 def test_schedules_are_those_of_transformers() -> None:
-    schedules = pytest.importorskip("transformers.optimization")
     # Beyond its last step, that of `transformers` would rise along the cosine again.
     cosine = expected(
         schedules.get_cosine_with_min_lr_schedule_with_warmup,
@@ -121,7 +121,6 @@ def test_schedules_are_those_of_transformers() -> None:
 def test_a_decay_length_of_its_own_is_the_warmup_stable_decay_of_transformers(
     schedule: str,
 ) -> None:
-    schedules = pytest.importorskip("transformers.optimization")
     # With a minimum, the warm-up of `transformers` would begin there, ours at zero.
     stable = expected(
         schedules.get_wsd_schedule,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import tokenizers
+import transformers
 from tests.examples.chat_tokenizer import WORDS, folder_of
 from tests.examples.chats import CHATML
 from tests.examples.tokenized import sides_of
@@ -116,7 +117,6 @@ def marks(length: int, spans: Sequence[Span]) -> list[int]:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_tokens_and_marks_are_those_of_transformers(tmp_path: Path, name: str) -> None:
-    transformers = pytest.importorskip("transformers", reason="needs transformers: make reference")
     folder = folder_of(tmp_path / "model", TEMPLATES[name])
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     chats = conversations(1000)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 from tests.examples.chat_tokenizer import WORDS, folder_of
 from tests.examples.tokenized import sides_of
 
@@ -193,7 +194,6 @@ def folder(path: Path, name: str) -> Path:
 
 
 def assert_equals_transformers(path: Path, name: str, n_chats: int) -> None:
-    transformers = pytest.importorskip("transformers", reason="needs transformers: make reference")
     model = folder(path / "model", name)
     theirs = transformers.AutoTokenizer.from_pretrained(model)
     files = read_tokenizer([model])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import tokenizers
+import transformers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from dynapipe_hpc.data.errors import InputError
@@ -17,7 +18,6 @@ from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
 
-transformers = pytest.importorskip("transformers")
 TEXT = ["Hello world, hello you", "a b  c", "né 日本 🐟", "user assistant system"] * 9
 SPECIAL = ["<unk>", "<s>", "</s>", "<pad>", "[CLS]", "[SEP]", "[MASK]", "[UNK]", "[PAD]"]
 PIECES = [

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from tests.examples.any_decoders import DECODERS, origin_of, saved_decoder
-from tests.examples.foreign_models import transformers
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.transformers import config_of

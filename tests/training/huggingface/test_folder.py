@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from tests.examples.checkpoint_weights import load_weights
-from tests.examples.foreign_models import saved_model, transformers
+from tests.examples.foreign_models import saved_model
 from tests.examples.same_tensors import different
 from torch import Tensor
 

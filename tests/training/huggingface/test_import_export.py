@@ -6,14 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.examples.foreign_models import (
-    LONGEST,
-    MODELS,
-    N_IDS,
-    foreign_logits,
-    saved_model,
-    transformers,
-)
+import transformers
+from tests.examples.foreign_models import LONGEST, MODELS, N_IDS, foreign_logits, saved_model
 
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.training.generate import Sampling, continued, logits_of

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from tests.examples.checkpoint_weights import load_weights
 from tests.examples.small_models import (
     GATED_T5,
@@ -151,7 +152,6 @@ YARN = {"rope_type": "yarn", "rope_theta": 50.0, "factor": 8.0}
 def test_angles_of_yarn_are_those_of_transformers(
     changes: dict[str, Any], head_dim: int, tmp_path: Path
 ) -> None:
-    pytest.importorskip("transformers", reason="needs '.[reference]'")
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -224,7 +224,6 @@ CLASSES: Mapping[str, Mapping[str, int]] = {
 
 @pytest.mark.parametrize("model_type", CLASSES)
 def test_sizes_that_are_left_out_are_those_of_the_class(model_type: str, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers", reason="needs '.[reference]'")
     shape = shape_of(tmp_path, {"model_type": model_type})
     expected = CLASSES[model_type]
     assert {name: getattr(shape, name) for name in expected} == expected
@@ -261,7 +260,6 @@ def test_rows_are_held_to_windows_that_layers_have(
 
 
 def test_windows_of_a_qwen_are_in_the_layers_in_which_transformers_has_them() -> None:
-    transformers = pytest.importorskip("transformers", reason="needs '.[reference]'")
     for model_type in ("qwen2", "qwen3"):
         for changed in ({}, {"max_window_layers": 3}, {"max_window_layers": 40}):
             for n_layers in (2, 30):
@@ -321,7 +319,6 @@ def test_a_model_of_our_own_gets_the_class_that_takes_it(tmp_path: Path) -> None
     (tmp_path / "ours/huggingface/config.json").unlink()
     found = export_model(tmp_path / "ours", tmp_path / "back")
     assert (found.origin.mapping.architecture, found.remark) == ("MistralForCausalLM", "")
-    transformers = pytest.importorskip("transformers", reason="needs '.[reference]'")
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "back")
     assert model.config.sliding_window is None
     assert model(torch.arange(N_IDS)[None]).logits.isfinite().all()
