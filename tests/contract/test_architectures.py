@@ -33,7 +33,7 @@ from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config_keys import key_tables
 from dynapipe_hpc.models import decoder
-from dynapipe_hpc.models.attention_context import AttentionContext
+from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.decoder import Embedding
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.family import add_adapters, family_of
@@ -92,7 +92,7 @@ class Rows:
     padding: Tensor
     mask: Tensor
     target_mask: Tensor
-    context: AttentionContext
+    batch: Batch
 
     @classmethod
     def of(cls, shape: ModelShape, shards: Shards) -> "Rows":
@@ -120,21 +120,21 @@ class Rows:
             torch.zeros(ROWS, 1, 1, INPUTS),
             mask(INPUTS),
             mask(TARGETS),
-            context_of(shape),
+            batch_of(shape),
         )
 
 
-def context_of(shape: ModelShape) -> AttentionContext:
+def batch_of(shape: ModelShape) -> Batch:
     """Of rows of inputs; those of a Llama have angles, which its layers share."""
     if not isinstance(shape, LlamaShape):
-        return AttentionContext()
+        return Batch((ROWS, INPUTS))
     angles = Angles.from_positions(shape, torch.arange(INPUTS), torch.float32)
-    return AttentionContext(angles=angles)
+    return Batch((ROWS, INPUTS), angles=angles)
 
 
 def run_decoder_layer(layer: nn.Module, rows: Rows, mode: Recompute) -> Tensor:
     seen = BothMasks(AttentionMasks([rows.target_mask], None), AttentionMasks([None], None))
-    output: Tensor = layer(rows.targets, rows.target_stream, mode, seen, rows.encoded)
+    output: Tensor = layer(rows.targets, rows.target_stream, seen, mode, rows.encoded)
     return output
 
 
@@ -194,7 +194,7 @@ def run_head(module: nn.Module, hidden: Tensor, stream: ResidualStream, labels: 
 
 
 def run_layer(layer: nn.Module, rows: Rows, mode: Recompute) -> Tensor:
-    output: Tensor = layer(rows.inputs, rows.input_stream, mode, rows.context)
+    output: Tensor = layer(rows.inputs, rows.input_stream, rows.batch, mode)
     return output
 
 
@@ -206,19 +206,19 @@ MODULES: dict[str, dict[str, Module]] = {
         LAYER: Module(decoder.layer_of, run_layer, (1, 1), 1),
         EMBEDDING: Module(
             lambda shape, shards: Embedding(shape, shards, shape.max_tokens),
-            lambda m, r, _: m(r.tokens, r.input_stream, r.context),
+            lambda m, r, _: m(r.tokens, r.input_stream),
         ),
         HEAD: DECODER_HEAD,
     },
     "llama": {
         LAYER: Module(decoder.layer_of, run_layer, (1, 1), 1),
-        EMBEDDING: Module(Embedding, lambda m, r, _: m(r.tokens, r.input_stream, r.context)),
+        EMBEDDING: Module(Embedding, lambda m, r, _: m(r.tokens, r.input_stream)),
         HEAD: DECODER_HEAD,
     },
     "t5": {
         ENCODER: Module(
             encoder_layer,
-            lambda m, r, mode: m(r.inputs, r.input_stream, mode, AttentionMasks([r.mask], None)),
+            lambda m, r, mode: m(r.inputs, r.input_stream, AttentionMasks([r.mask], None), mode),
             (1, 1),
             1,
         ),

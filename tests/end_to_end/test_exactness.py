@@ -29,7 +29,7 @@ from tests.examples.training_clusters import clusters, id_of, spread
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import DenseRows, Layout, MicroBatch, PackedRow
-from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.training.config import LossWeighting
@@ -180,16 +180,16 @@ def test_densely_packed_rows_equal_the_same_rows_unsplit(schedule: RuleName) -> 
     assert_equal(found, unsplit_gradients(samples, DenseRows(tuple(rows), 24)))
 
 
-def random_padding(loader: TokenLoader) -> Callable[[MicroBatch], DecoderBatch]:
+def random_padding(loader: TokenLoader) -> Callable[[MicroBatch], Batch]:
     """Loads with random tokens and labels where no sample is."""
 
-    def load(microbatch: MicroBatch) -> DecoderBatch:
-        read: DecoderBatch = loader(microbatch)
+    def load(microbatch: MicroBatch) -> Batch:
+        read: Batch = loader(microbatch)
         for row, (sample_id,) in enumerate(microbatch.rows):
             end = SAMPLES[sample_id].tokens
-            if read.tokens:
-                read.tokens.tokens[row, end:].random_(0, 31)
-                read.tokens.labels[row, end:].random_(0, 31)
+            if read.tokens is not None and read.labels is not None:
+                read.tokens[row, end:].random_(0, 31)
+                read.labels.ids[row, end:].random_(0, 31)
         return read
 
     return load

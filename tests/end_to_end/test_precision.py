@@ -19,7 +19,7 @@ from tests.examples.training_case import (
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.token_loader import TokenLoader
 
@@ -64,13 +64,13 @@ def test_a_narrower_type_trains_alike(
     assert all(tensor.dtype == dtype for tensor in found.tensors.values())
 
 
-def overflowing(loader: TokenLoader) -> Callable[[MicroBatch], DecoderBatch]:
+def overflowing(loader: TokenLoader) -> Callable[[MicroBatch], Batch]:
     """Weighs one prediction in the loss so much that its gradient overflows."""
 
-    def load(microbatch: MicroBatch) -> DecoderBatch:
-        read: DecoderBatch = loader(microbatch)
-        if read.tokens and 4000 in microbatch.sample_ids:
-            read.tokens.weights[microbatch.sample_ids.index(4000), 0] = 1e9
+    def load(microbatch: MicroBatch) -> Batch:
+        read: Batch = loader(microbatch)
+        if read.labels and 4000 in microbatch.sample_ids:
+            read.labels.weights[microbatch.sample_ids.index(4000), 0] = 1e9
         return read
 
     return load

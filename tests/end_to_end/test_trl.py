@@ -15,7 +15,7 @@ from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import IterationTokens
+from dynapipe_hpc.models.batch import IterationTokens
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.training.config import PreferenceLossConfig
 from dynapipe_hpc.training.huggingface.origin import find_origin
@@ -155,7 +155,8 @@ def our_loss(
     batch = module.collate(packed_pairs(samples), tokens)
     objective = PreferenceLoss(config, references)
     losses = module.run(None, batch, Recompute.NONE)
-    return objective.loss(losses, batch.tokens), objective
+    assert batch.labels is not None
+    return objective.loss(losses, batch.labels), objective
 
 
 def random_references(n_pairs: int) -> torch.Tensor:

@@ -12,7 +12,7 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import IterationTokens
+from dynapipe_hpc.models.batch import IterationTokens
 from dynapipe_hpc.models.decoder import DecoderStage
 
 StageT = TypeVar("StageT", bound=DecoderStage)

@@ -22,7 +22,7 @@ from torch import Tensor
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Branch, PackedRow, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import IntegerArray, IterationTokens
+from dynapipe_hpc.models.batch import IntegerArray, IterationTokens
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives

@@ -24,10 +24,10 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.attention import causal_attention
-from dynapipe_hpc.models.attention_context import SliceDocuments, cached_attention
+from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, adds_in_product, deferring, linear
-from dynapipe_hpc.models.documents import Documents
-from dynapipe_hpc.models.key_value_cache import LayerCache
+from dynapipe_hpc.models.documents import Documents, SlicedRow
+from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.transformers.attention import capped_attention
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
@@ -187,13 +187,13 @@ def test_slices_in_16_bits_see_what_whole_samples_do_in_float64(
     whole = causal_attention(query, key, value, window=window)[0].transpose(0, 1)
     exact = [whole.detach(), *torch.autograd.grad(whole, leaves, towards)]
 
-    cache, passes = LayerCache(bounds[-1]), []
+    cache, passes = KeyValueCache(bounds[-1]), []
     for begin, end in pairwise(bounds):
         document = Documents.from_lengths([end - begin])
-        part = SliceDocuments.from_documents(document, begin).to(device)
+        row = SlicedRow.from_documents(document, begin)
+        batch = Batch((1, end - begin), row, kv_cache=cache).to(device)
         own = [each[begin:end].to(device, torch.bfloat16).requires_grad_() for each in drawn]
-        query, key, value = own
-        mixed = cached_attention(query, key, value, cache=cache, part=part, window=window)
+        mixed = batch.attend(*(each[None] for each in own), window=window)[0]
         passes.append((own, mixed, towards[begin:end].to(device, torch.bfloat16)))
     gradients = [torch.autograd.grad(mixed, own, each) for own, mixed, each in reversed(passes)]
     found = [

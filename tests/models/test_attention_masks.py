@@ -1,6 +1,7 @@
 """Positions that those of a T5 attend to, by the definition of attention, and bit for bit."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 import pytest
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.collate import EncoderDecoderBatch, TokenBatch
-from dynapipe_hpc.models.documents import Documents, EncoderDecoderDocuments
+from dynapipe_hpc.models.batch import Batch
+from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.sharding.sharded_linear import residual_stream
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
 from dynapipe_hpc.models.t5 import (
@@ -26,24 +27,22 @@ KINDS = ["inputs", "targets", "across"]
 Pairs = Sequence[tuple[int, int]]
 
 
-def packed(lengths: Pairs) -> EncoderDecoderBatch:
+def packed(lengths: Pairs) -> Batch:
     ends = [tuple(accumulate(side, initial=0)) for side in zip(*lengths, strict=True)]
-    documents = EncoderDecoderDocuments(*(Documents.between(side, side[-1]) for side in ends))
-    inputs, targets = (torch.zeros(1, side[-1], dtype=torch.int64) for side in ends)
-    return EncoderDecoderBatch(
-        documents, False, inputs, torch.tensor([1]), TokenBatch(*[targets] * 4)
-    )
+    inputs, targets = (Batch((1, side[-1]), Documents.between(side, side[-1])) for side in ends)
+    return replace(targets, source=inputs)
 
 
-def masks_of(kind: str, batch: EncoderDecoderBatch) -> AttentionMasks:
+def masks_of(kind: str, batch: Batch) -> AttentionMasks:
+    assert batch.source is not None
     causal = kind == "targets"
     bias = RelativeBias(T5_SHAPE, ONE_SHARD, causal=causal).double()
     torch.nn.init.normal_(bias.weight, generator=torch.manual_seed(9))
     if kind == "across":
-        return AttentionMasks.from_pairs(batch, torch.float64)
+        return AttentionMasks.across(batch, batch.source, torch.float64)
     if causal:
         return AttentionMasks.from_targets(batch, bias)
-    return AttentionMasks.from_inputs(batch, bias, torch.float64)
+    return AttentionMasks.from_inputs(batch.source, bias, torch.float64)
 
 
 def rows_of(kind: str, lengths: Pairs) -> tuple[list[int], list[int]]:
@@ -131,11 +130,11 @@ def test_what_recomputation_adds_to_scores_is_seen_by_whoever_counts_what_is_kep
     with saved_tensors_hooks(keep, lambda tensor: tensor):
         if side == "encoder":
             layer: nn.Module = encoder_layer(T5_SHAPE, ONE_SHARD).double()
-            layer(inputs, residual_stream(ONE_SHARD, 1, n_inputs), mode, *masks)
+            layer(inputs, residual_stream(ONE_SHARD, 1, n_inputs), *masks, mode)
         else:
             layer = DecoderLayer(T5_SHAPE, ONE_SHARD).double()
             stream = residual_stream(ONE_SHARD, 1, n_targets)
-            layer(targets, stream, mode, BothMasks(*masks), inputs)
+            layer(targets, stream, BothMasks(*masks), mode, inputs)
     kept = {tensor.untyped_storage().data_ptr() for tensor in saved}
     for bias in (bias for each in masks for bias in each.biases if bias is not None):
         assert bias.untyped_storage().data_ptr() in kept

@@ -13,13 +13,8 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.attention import causal_attention
-from dynapipe_hpc.models.attention_context import (
-    AttentionContext,
-    Branches,
-    SliceDocuments,
-    cached_attention,
-)
-from dynapipe_hpc.models.documents import Documents
+from dynapipe_hpc.models.batch import Batch
+from dynapipe_hpc.models.documents import Documents, SlicedRow, segments_of
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.key_value_cache import KeyValueCache, LayerCache
 from dynapipe_hpc.training.generate import logits_of
@@ -48,13 +43,13 @@ def sliced(
     inputs: Sequence[Tensor], towards: Tensor, bounds: Sequence[int], window: int | None = None
 ) -> list[Tensor]:
     """The same slice by slice: forward in ascending, backward in descending order."""
-    cache = LayerCache(bounds[-1])
+    cache = KeyValueCache(bounds[-1])
     passes = []
     for begin, end in pairwise(bounds):
         leaves = [each[begin:end].clone().requires_grad_() for each in inputs]
-        part = SliceDocuments.from_documents(Documents.from_lengths([end - begin]), begin)
-        query, key, value = leaves
-        attended = cached_attention(query, key, value, cache=cache, part=part, window=window)
+        row = SlicedRow.from_documents(Documents.from_lengths([end - begin]), begin)
+        batch = Batch((1, end - begin), row, kv_cache=cache)
+        attended = batch.attend(*(each[None] for each in leaves), window=window)[0]
         passes.append((leaves, attended))
     gradients = [
         torch.autograd.grad(attended, leaves, towards[begin:end])
@@ -79,11 +74,10 @@ def test_slices_give_what_the_whole_sample_gives(bounds: Sequence[int], window: 
 
 
 def test_a_window_reads_no_keys_before_it() -> None:
-    (part,) = [SliceDocuments.from_documents(Documents.from_lengths([4]), 10)]
-    assert [part.first_key(window) for window in (None, 1, 4, 10, 11, 12)] == [0, 10, 7, 1, 0, 0]
-    assert (part.sizes(4).longest, part.sizes(4).window) == ((4, 7), 4)
-    assert part.sizes(4).offsets[1].tolist() == [0, 7]
-    assert part.sizes(None).longest == (4, 14)
+    row = SlicedRow.from_documents(Documents.from_lengths([4]), 10)
+    assert [row.first_key(window) for window in (None, 1, 4, 10, 11, 12)] == [0, 10, 7, 1, 0, 0]
+    assert row.keys(7).cu_seqlens.tolist() == [0, 7]
+    assert row.keys(0).longest == 14
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -117,9 +111,8 @@ PAIRS = [
 ]
 
 
-def context_of(row: PackedRow) -> AttentionContext:
-    branches = Branches.from_microbatch(row)
-    return AttentionContext(Documents.from_microbatch(row), branches=branches)
+def batch_of(row: PackedRow) -> Batch:
+    return Batch((1, row.row_tokens), segments_of(row))
 
 
 def sees(pairs: Sequence[Sample], row_tokens: int, window: int = 1000) -> Tensor:
@@ -151,7 +144,7 @@ def test_attention_and_its_gradients_are_those_of_a_written_out_mask(
     )
     direction[:, n_tokens:] = 0  # what fills the row up attends in another way
     leaves = [each.requires_grad_() for each in (query, key, value)]
-    found = context_of(row).attend_turned(query, key, value, window=window)
+    found = batch_of(row).attend(query, key, value, window=window)
     keys, values = (each.repeat_interleave(4 // n_kv_heads, 2) for each in (key, value))
     scores = torch.einsum("rqhd,rkhd->rhqk", query, keys) * 8**-0.5
     weights = scores.masked_fill(~sees(pairs, row.row_tokens, window or 1000), -torch.inf).softmax(
@@ -166,7 +159,7 @@ def test_attention_and_its_gradients_are_those_of_a_written_out_mask(
 
 def test_positions_of_a_rejected_answer_go_on_from_its_prompt() -> None:
     row = packed_pairs(PAIRS[:2])
-    positions = context_of(row).positions
+    positions = batch_of(row).positions
     assert positions is not None
     prompt, chosen, rejected = range(5), range(5, 8), range(5, 12)
     expected = [*prompt, *chosen, *rejected, 0, 0, *range(7)]

@@ -22,7 +22,7 @@ from dynapipe_hpc.architecture.decoder import DecoderShape
 from dynapipe_hpc.architecture.rope_scaling import LinearScaling, YarnScaling
 from dynapipe_hpc.data.microbatch import DenseRows, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.attention_context import AttentionContext
+from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.decoder import DecoderStage
 from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.rotary import Angles
@@ -153,14 +153,15 @@ def test_no_two_matrices_start_alike_and_the_residual_ones_are_smaller() -> None
 
 def test_positions_begin_anew_in_every_document() -> None:
     # Attention sees distances only, so losses would be the same but for rounding.
-    (whole,), hidden = stages(1, PLAIN_LLAMA_SHAPE), torch.empty(0, dtype=torch.float64)
+    (whole,), seen = stages(1, PLAIN_LLAMA_SHAPE), []
+    whole.layers["0"].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[2]))
     documents = Documents.between((0, 3, 4, 9), 11)
-    found = whole._with_angles(AttentionContext(documents), 11, hidden)
+    tokens = torch.zeros(1, 11, dtype=torch.int64)
+    whole.run(None, Batch((1, 11), documents, tokens), Recompute.NONE)
     positions = torch.tensor([0, 1, 2, 0, 0, 1, 2, 3, 4, 0, 1])
     expected = Angles.from_positions(PLAIN_LLAMA_SHAPE, positions, torch.float64)
-    assert found.angles is not None
-    assert all(torch.equal(*both) for both in zip(found.angles, expected, strict=True))
-    assert found.documents is documents
+    assert all(torch.equal(*both) for both in zip(seen[0].angles, expected, strict=True))
+    assert seen[0].segments is documents
 
 
 def test_gradients_of_turned_vectors_are_turned_back() -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from dynapipe_hpc.data.microbatch import DenseRows, PackedRow, PaddedRows
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import NO_SAMPLE, IterationTokens, collate
-from dynapipe_hpc.models.documents import Documents, EncoderDecoderDocuments, padded_lengths
+from dynapipe_hpc.models.batch import NO_SAMPLE, IterationTokens, collate
+from dynapipe_hpc.models.documents import Documents, LengthGroups, padded_lengths, segments_of
 
 CPU = torch.device("cpu")
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=40)
@@ -18,8 +18,8 @@ LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=40)
 def documents_of(lengths: list[int], fill: int = 0) -> Documents:
     offsets = (0, *np.cumsum(lengths).tolist())
     microbatch = PackedRow(tuple(range(len(lengths))), offsets[-1] + fill, offsets)
-    documents = Documents.from_microbatch(microbatch)
-    assert documents is not None
+    documents = segments_of(microbatch)
+    assert isinstance(documents, Documents)
     return documents
 
 
@@ -69,12 +69,10 @@ def test_every_target_is_a_row_beside_that_of_its_own_input(
 ) -> None:
     inputs, targets = zip(*lengths, strict=True)
     ends = [(0, *np.cumsum(side).tolist()) for side in (inputs, targets)]
-    documents = EncoderDecoderDocuments(
-        Documents.between(ends[0], sum(inputs) + fill),
-        Documents.between(ends[1], sum(targets) + target_fill),
-    )
-    of_inputs = np.diff(documents.inputs.offsets)
-    groups, seen = documents.crossed, []
+    sources = Documents.between(ends[0], sum(inputs) + fill)
+    documents = Documents.between(ends[1], sum(targets) + target_fill)
+    of_inputs = np.diff(sources.offsets)
+    groups, seen = LengthGroups.from_offsets(documents.offsets, CPU, sources.offsets), []
     masks = groups.padding_masks(torch.float64)
     start = source_start = 0
     for (n_rows, length, source_length), mask in zip(groups.sizes, masks, strict=True):
@@ -82,18 +80,18 @@ def test_every_target_is_a_row_beside_that_of_its_own_input(
         for row_mask in mask[:, 0, 0]:
             n_sources = int((row_mask == 0).sum())
             own = groups.tokens[start : start + length].tolist()
-            sources = groups.source_tokens[source_start : source_start + source_length].tolist()
-            target = documents.targets.offsets.index(own[0])
+            read = groups.source_tokens[source_start : source_start + source_length].tolist()
+            target = documents.offsets.index(own[0])
             source = target if target < len(of_inputs) else int(of_inputs.argmin())
-            first, end = documents.inputs.offsets[source : source + 2]
-            assert sources[:n_sources] == list(range(first, end))
-            assert set(sources[n_sources:]) <= {end - 1}
+            first, end = sources.offsets[source : source + 2]
+            assert read[:n_sources] == list(range(first, end))
+            assert set(read[n_sources:]) <= {end - 1}
             assert source_length == padded_lengths(np.array([end - first]))
             assert not row_mask[:n_sources].any()
             assert (row_mask[n_sources:] == -np.inf).all()
             seen.append(target)
             start, source_start = start + length, source_start + source_length
-    assert sorted(seen) == list(range(len(documents.targets.offsets) - 1))
+    assert sorted(seen) == list(range(len(documents.offsets) - 1))
 
 
 @given(st.integers(1, 100_000))
@@ -126,15 +124,19 @@ TOKENS = IterationTokens(SAMPLES, {1: 0.5, 2: 0.25, 3: 0.125}, CountingTokens(),
 
 def test_a_padded_row_holds_one_sample_and_padding() -> None:
     batch = collate(PaddedRows((1, 2), 4), TOKENS)
+    assert batch.tokens is not None
+    assert batch.labels is not None
     assert batch.tokens.tolist() == [[START, 10, 11, START], [START, 25, START, START]]
-    assert batch.labels.tolist() == [[10, 11, 15, START], [25, 26, START, START]]
-    assert batch.weights.tolist() == [[0, 0, 0.5, 0], [0.25, 0.25, 0, 0]]
-    assert batch.sample_ids.tolist() == [[1, 1, 1, NO_SAMPLE], [2, 2, NO_SAMPLE, NO_SAMPLE]]
+    assert batch.labels.ids.tolist() == [[10, 11, 15, START], [25, 26, START, START]]
+    assert batch.labels.weights.tolist() == [[0, 0, 0.5, 0], [0.25, 0.25, 0, 0]]
+    assert batch.labels.sample_ids.tolist() == [[1, 1, 1, NO_SAMPLE], [2, 2, NO_SAMPLE, NO_SAMPLE]]
 
 
 def test_a_dense_row_holds_samples_one_after_the_other() -> None:
     batch = collate(DenseRows(((1, 3, 2),), 8), TOKENS)
+    assert batch.tokens is not None
+    assert batch.labels is not None
     assert batch.tokens.tolist() == [[START, 10, 11, START, 30, START, 25, START]]
-    assert batch.labels.tolist() == [[10, 11, 15, 30, 35, 25, 26, START]]
-    assert batch.weights.tolist() == [[0, 0, 0.5, 0, 0.125, 0.25, 0.25, 0]]
-    assert batch.sample_ids.tolist() == [[1, 1, 1, 3, 3, 2, 2, NO_SAMPLE]]
+    assert batch.labels.ids.tolist() == [[10, 11, 15, 30, 35, 25, 26, START]]
+    assert batch.labels.weights.tolist() == [[0, 0, 0.5, 0, 0.125, 0.25, 0.25, 0]]
+    assert batch.labels.sample_ids.tolist() == [[1, 1, 1, 3, 3, 2, 2, NO_SAMPLE]]

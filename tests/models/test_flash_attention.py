@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.models import flash_attention as flash
+from dynapipe_hpc.models import packed_attention as flash
 from dynapipe_hpc.models.documents import Documents
-from dynapipe_hpc.models.flash_attention import flash_attention, flash_obstacle
+from dynapipe_hpc.models.packed_attention import flash_obstacle, packed_attention
 
 _INPUTS = (
     "Tensor query, Tensor key, Tensor value, Tensor? cum_seq_q, Tensor? cum_seq_k, SymInt max_q, "
@@ -115,10 +115,13 @@ def backward_on_cpu(
 @pytest.fixture(scope="module", autouse=True)
 def kernels_on_cpu() -> Iterator[None]:
     """Gives torch's operators kernels on the CPU, as its own are for GPUs only."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(flash, "_has_operators", lambda _: True)
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     library.impl("_flash_attention_forward", forward_on_cpu, "CPU")
     library.impl("_flash_attention_backward", backward_on_cpu, "CPU")
     yield
+    patch.undo()
     library._destroy()
 
 
@@ -163,7 +166,7 @@ def test_results_and_gradients_are_those_of_the_formula(
     )
     inputs = query, key, value
     queries, keys = Documents.from_lengths(n_queries), Documents.from_lengths(n_keys)
-    found = flash_attention(query, key, value, queries=queries, keys=keys, window=window)
+    found = packed_attention(query, key, value, queries=queries, keys=keys, window=window)
     wanted = expected(query, key, value, lengths, window or sum(n_keys))
     torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-14)
     towards = random(sum(n_queries), 4, 4).detach()
@@ -182,7 +185,7 @@ def test_rounding_to_16_bits_passes_its_probe(
     dtype: torch.dtype, head_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     formula = flash._written_out
-    monkeypatch.setattr(flash, "flash_attention", lambda q, k, v, **_: formula(q, k, v))
+    monkeypatch.setattr(flash, "packed_attention", lambda q, k, v, **_: formula(q, k, v))
     assert flash._probe_obstacle(CPU, dtype, head_size) == ""
 
 
@@ -208,7 +211,7 @@ def test_a_build_without_the_kernel_is_named(monkeypatch: pytest.MonkeyPatch) ->
     def missing(*_: Any, **__: Any) -> Tensor:
         raise RuntimeError("USE_FLASH_ATTENTION was not enabled for build.\nTrace")
 
-    monkeypatch.setattr(flash, "flash_attention", missing)
+    monkeypatch.setattr(flash, "packed_attention", missing)
     assert flash._probe_obstacle(CPU, torch.float64, 8) == (
         f"torch {torch.__version__} cannot run it here (USE_FLASH_ATTENTION was not enabled for "
         "build.): install a build with it"

@@ -1,6 +1,7 @@
 """Stages of full size on torch's meta device: shapes and memory without numbers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +19,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models import attention, family, t5
-from dynapipe_hpc.models.attention_context import WHOLE_ROWS
-from dynapipe_hpc.models.collate import EncoderDecoderBatch, TokenBatch
-from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.batch import Batch, Labels
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.live_memory import LiveMemory
 from dynapipe_hpc.models.rotary import Angles
@@ -148,23 +147,21 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "attention", fused)
 
 
-def batch_of(sizes: Sizes) -> DecoderBatch | EncoderDecoderBatch:
+def batch_of(sizes: Sizes) -> Batch:
     """With keys, by which only models with dropout drop."""
 
     def ids(*shape: int) -> Tensor:
         return torch.empty(shape, dtype=torch.int64, device=META)
 
-    def token_batch(read: Tensor) -> TokenBatch:
-        labels, weights, sample_ids = (ids(*read.shape) for _ in range(3))
-        return TokenBatch(read, labels, weights.double(), sample_ids)
+    def rows_of(n_tokens: int) -> Batch:
+        rows = sizes.rows, n_tokens
+        labels = Labels(ids(*rows), ids(*rows).double(), ids(*rows))
+        return Batch(rows, None, ids(*rows), labels, keys=ids(*rows))
 
-    rows = ids(sizes.rows, sizes.tokens)
+    inputs = rows_of(sizes.tokens)
     if not sizes.targets:
-        tokens = token_batch(rows)
-        return DecoderBatch((sizes.rows, sizes.tokens), WHOLE_ROWS, tokens, ids(*rows.shape))
-    targets = ids(sizes.rows, sizes.targets)
-    keys = (ids(*rows.shape), ids(*targets.shape))
-    return EncoderDecoderBatch(None, True, rows, ids(sizes.rows), token_batch(targets), keys)
+        return inputs
+    return replace(rows_of(sizes.targets), source=replace(inputs, lengths=ids(sizes.rows)))
 
 
 class OneOf(OneShard):

@@ -13,9 +13,7 @@ from torch.nn import functional
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
-from dynapipe_hpc.models.attention_context import WHOLE_ROWS
-from dynapipe_hpc.models.collate import EncoderDecoderBatch, TokenBatch
-from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.batch import Batch, Labels
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharding.sharded_linear import (
@@ -306,12 +304,14 @@ def drawn(*size: int, seed: int) -> Tensor:
     return torch.randn(size, dtype=torch.float64, generator=stream)
 
 
-def batch_of(shape: ModelShape) -> DecoderBatch | EncoderDecoderBatch:
+def batch_of(shape: ModelShape) -> Batch:
     if shape.family == "gpt":
-        return DecoderBatch((ROWS, SPREAD_STAGES_TOKENS), WHOLE_ROWS, None)
-    targets = TokenBatch(*[torch.arange(ROWS * TARGETS).view(ROWS, TARGETS)] * 4)
+        return Batch((ROWS, SPREAD_STAGES_TOKENS))
     inputs = torch.ones(ROWS, SPREAD_STAGES_TOKENS, dtype=torch.int64)
-    return EncoderDecoderBatch(None, True, inputs, torch.tensor([5, 2, 4]), targets)
+    source = Batch((ROWS, SPREAD_STAGES_TOKENS), None, inputs, lengths=torch.tensor([5, 2, 4]))
+    targets = torch.arange(ROWS * TARGETS).view(ROWS, TARGETS)
+    labels = Labels(targets, targets, targets)
+    return Batch((ROWS, TARGETS), None, targets, labels, source=source)
 
 
 def sides_of(boundary: Boundary, seed: int, width: int) -> list[Tensor]:

@@ -9,7 +9,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import EncoderDecoderBatch, IterationTokens
+from dynapipe_hpc.models.batch import Batch, IterationTokens
 from dynapipe_hpc.models.t5 import T5Stage
 from dynapipe_hpc.models.tied_weights import tied_weights
 
@@ -52,7 +52,7 @@ def stages(n_stages: int, dtype: torch.dtype = torch.float64) -> list[T5Stage]:
     ]
 
 
-def load(stage: T5Stage, microbatch: MicroBatch) -> EncoderDecoderBatch:
+def load(stage: T5Stage, microbatch: MicroBatch) -> Batch:
     return stage.collate(microbatch, TOKENS)
 
 
@@ -127,12 +127,16 @@ def test_what_padding_holds_does_not_change_a_bit(mode: Recompute) -> None:
             assert torch.equal(plain, noisy)
 
 
-def fill_padding(batch: EncoderDecoderBatch, seed: int) -> None:
+def fill_padding(batch: Batch, seed: int) -> None:
     stream = torch.manual_seed(seed)
+    assert batch.source is not None
+    assert batch.source.tokens is not None
+    assert batch.tokens is not None
+    assert batch.labels is not None
     for row, sample in enumerate(SAMPLES.values()):
-        batch.inputs[row, sample.input_tokens :].random_(0, 31, generator=stream)
-        batch.tokens.tokens[row, sample.target_tokens :].random_(0, 31, generator=stream)
-        batch.tokens.labels[row, sample.target_tokens :].random_(0, 31, generator=stream)
+        batch.source.tokens[row, sample.input_tokens :].random_(0, 31, generator=stream)
+        batch.tokens[row, sample.target_tokens :].random_(0, 31, generator=stream)
+        batch.labels.ids[row, sample.target_tokens :].random_(0, 31, generator=stream)
 
 
 def test_a_target_without_input_attends_to_one_start_token() -> None:
@@ -140,7 +144,9 @@ def test_a_target_without_input_attends_to_one_start_token() -> None:
     (whole,) = stages(1)
     tokens = IterationTokens(alone, {1: 1.0}, RandomTokens(), START)
     batch = whole.collate(PaddedRows((1,), 8, target_tokens=8), tokens)
-    assert batch.lengths.tolist() == [1]
+    assert batch.source is not None
+    assert batch.source.lengths is not None
+    assert batch.source.lengths.tolist() == [1]
     targets = RandomTokens().read(1, 0, 3)[1].tolist()
     losses = t5_losses(whole.state_dict(), SHAPE.model_dump(), [], targets, START)
     expected = float(losses.sum())
@@ -151,9 +157,12 @@ def test_rows_of_several_samples_attend_over_all_of_them() -> None:
     packed = DenseRows(((1, 2),), 12, target_tokens=11)
     (whole,) = stages(1)
     batch = load(whole, packed)
-    assert batch.padding_mask(torch.float64) is None
-    assert batch.tokens.tokens[0, [0, 4]].tolist() == [START, START]
-    assert batch.tokens.weights[0].tolist() == [0.5] * 4 + [0.25] * 7
+    assert batch.source is not None
+    assert batch.source.lengths is None
+    assert batch.tokens is not None
+    assert batch.labels is not None
+    assert batch.tokens[0, [0, 4]].tolist() == [START, START]
+    assert batch.labels.weights[0].tolist() == [0.5] * 4 + [0.25] * 7
     apart = loss_of(stages(1), PaddedRows((1, 2), 12, target_tokens=8))
     assert loss_of(stages(1), packed).item() != pytest.approx(apart.item(), rel=1e-3)
 

@@ -18,7 +18,7 @@ from tests.examples.training_case import SHAPE, RandomTokens, make_rank
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Branch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import IterationTokens, collate
+from dynapipe_hpc.models.batch import IterationTokens, collate
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
@@ -144,4 +144,4 @@ def test_pairs_in_other_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="the plan was made for other samples"):
         collate(row, tokens_of(pair))
     with pytest.raises(ValueError, match="sample 7 is a pair, but nothing reads its answers"):
-        IterationTokens({}, {}, RandomTokens(), 30).read_rejected(pair)
+        IterationTokens({}, {}, RandomTokens(), 30).texts(pair)

@@ -9,8 +9,7 @@ import torch
 
 from dynapipe_hpc.architecture.decoder import GptShape
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
-from dynapipe_hpc.models.attention_context import WHOLE_ROWS
-from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.training.allocated_memory import PLANNED_SHARE, reserve
 from dynapipe_hpc.training.collectives import SingleRankCollectives
@@ -76,9 +75,9 @@ def make_stage(device: torch.device) -> Stage:
     return ModuleStage(module, without_tokens, optimizer)
 
 
-def without_tokens(microbatch: MicroBatch) -> DecoderBatch:
+def without_tokens(microbatch: MicroBatch) -> Batch:
     """Batch without tokens, as layers between embedding and head read it."""
-    return DecoderBatch((microbatch.n_rows, microbatch.row_tokens), WHOLE_ROWS, None)
+    return Batch((microbatch.n_rows, microbatch.row_tokens))
 
 
 def microbatches(stream: np.random.Generator) -> Iterator[tuple[int, int]]:

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from dynapipe_hpc.models.documents import Documents
-from dynapipe_hpc.models.flash_attention import flash_attention, flash_obstacle
+from dynapipe_hpc.models.packed_attention import flash_obstacle, packed_attention
 from gpu.device import Times, find_device, library_bytes, once_ms, typical_ms
 from gpu.finding import note, rehearses
 
@@ -90,7 +90,7 @@ def report_documents(device: torch.device) -> None:
     query, key, value = (random(device, sum(lengths), HEADS, HEAD_SIZE) for _ in range(3))
 
     def work() -> None:
-        mixed = flash_attention(query, key, value, queries=documents, keys=documents)
+        mixed = packed_attention(query, key, value, queries=documents, keys=documents)
         torch.autograd.backward(mixed, torch.ones_like(mixed))
 
     note("documents: first call in ms", once_ms(device, work).device_ms)

@@ -5,11 +5,9 @@ from collections.abc import Callable, Mapping
 import torch
 
 from dynapipe_hpc.architecture.decoder import GptShape
-from dynapipe_hpc.data.microbatch import PackedRow, Recompute
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention import choose_kernels
-from dynapipe_hpc.models.attention_context import AttentionContext
-from dynapipe_hpc.models.collate import TokenBatch
-from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.batch import Batch, Labels
 from dynapipe_hpc.models.deferred_weights import adds_in_product
 from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.family import StageOfFamily, family_of
@@ -90,12 +88,12 @@ def passes(
     device: torch.device,
     module: StageOfFamily,
     rows: tuple[int, int],
-    tokens: TokenBatch | None,
+    labels: Labels | None,
     mode: Recompute = Recompute.NONE,
     documents: Documents | None = None,
 ) -> Callable[[], None]:
     """A forward and a backward pass over rows of tokens, to be called."""
-    batch = DecoderBatch(rows, AttentionContext(documents), tokens).to(device)
+    batch = Batch(rows, documents, labels=labels).to(device)
     activation = torch.randn((*rows, SHAPE.hidden_size), dtype=torch.bfloat16, device=device)
     activation.requires_grad_()
 
@@ -123,10 +121,9 @@ def report_sums(
         note(f"float32 sums in products add, {n} tokens", adds, "< hooks", within[n] < by_hooks)
 
 
-def of_rows(n_rows: int) -> Documents | None:
+def of_rows(n_rows: int) -> Documents:
     """Documents of equal lengths, packed into one row."""
-    ends = tuple(range(0, (n_rows + 1) * ROW_TOKENS, ROW_TOKENS))
-    return Documents.from_microbatch(PackedRow(tuple(range(n_rows)), ends[-1], ends))
+    return Documents.from_lengths([ROW_TOKENS] * n_rows)
 
 
 def flops(rows: int, tokens: int) -> float:
@@ -141,9 +138,9 @@ def report_head(device: torch.device) -> None:
     head = stage(device, range(0), last=True)
     Optimizer(head, CONFIG, SingleRankCollectives())
     rows = (1, HEAD_TOKENS)
-    labels = torch.randint(0, SHAPE.vocab_size, rows)
-    weights, sample_ids = torch.ones(rows, dtype=torch.float64), torch.zeros_like(labels)
-    work = passes(device, head, rows, TokenBatch(labels, labels, weights, sample_ids))
+    ids = torch.randint(0, SHAPE.vocab_size, rows)
+    weights, sample_ids = torch.ones(rows, dtype=torch.float64), torch.zeros_like(ids)
+    work = passes(device, head, rows, Labels(ids, weights, sample_ids))
     times = typical_ms(device, work)
     n_flops = 6 * HEAD_TOKENS * SHAPE.hidden_size * SHAPE.vocab_size
     name = f"head, {HEAD_TOKENS} tokens"

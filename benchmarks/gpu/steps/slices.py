@@ -4,9 +4,8 @@ import torch
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.models.attention import choose_kernels
-from dynapipe_hpc.models.attention_context import AttentionContext, SliceDocuments
-from dynapipe_hpc.models.decoder import DecoderBatch
-from dynapipe_hpc.models.documents import Documents
+from dynapipe_hpc.models.batch import Batch
+from dynapipe_hpc.models.documents import Documents, SlicedRow
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.training.collectives import SingleRankCollectives
@@ -47,7 +46,7 @@ def report(device: torch.device, layer: StageOfFamily, n_tokens: int) -> None:
     activation, gradient = (torch.randn(size, dtype=torch.bfloat16, device=device) for _ in "xy")
 
     def whole() -> None:
-        batch = DecoderBatch((1, n_tokens), AttentionContext(), None).to(device)
+        batch = Batch((1, n_tokens)).to(device)
         output = layer.run(activation.requires_grad_(), batch, Recompute.NONE)
         torch.autograd.backward(output, gradient)
         activation.grad = None
@@ -79,9 +78,8 @@ def run_slices(
     outputs = []
     for begin in range(0, n_tokens, length):
         documents = Documents.from_lengths([length])
-        part = SliceDocuments.from_documents(documents, begin)
-        context = AttentionContext(documents, part, cache)
-        batch = DecoderBatch((1, length), context, None).to(activation.device)
+        row = SlicedRow.from_documents(documents, begin)
+        batch = Batch((1, length), row, kv_cache=cache).to(activation.device)
         received = activation.detach()[:, begin : begin + length].clone().requires_grad_()
         outputs.append(layer.run(received, batch, Recompute.NONE))
     for k in reversed(range(n_slices)):

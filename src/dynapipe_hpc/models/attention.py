@@ -1,6 +1,5 @@
 """Attention: the one place that calls it, and that decides which kernels may run."""
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -10,7 +9,12 @@ from torch.nn.attention import SDPBackend
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.documents import Documents, LengthGroups
-from dynapipe_hpc.models.flash_attention import flash_attention, flash_obstacle
+from dynapipe_hpc.models.packed_attention import (
+    flash_obstacle,
+    packed_attention,
+    scaled,
+    visible_bias,
+)
 
 _PROBE_TOKENS = 8
 
@@ -69,30 +73,13 @@ def causal_attention(
         return attention(query, key, value, bias=bias, scale=scale)
     if not flash_obstacle(query.device, query.dtype, query.shape[-1]):
         q, k, v = (each[0].transpose(0, 1) for each in (scaled(query, scale), key, value))
-        attended = flash_attention(q, k, v, queries=documents, keys=documents, window=window)
+        attended = packed_attention(q, k, v, queries=documents, keys=documents, window=window)
         return attended.transpose(0, 1)[None]
     groups = documents.length_groups
     if window is None:
         return attention_in_groups(query, key, value, groups, is_causal=True, scale=scale)
     biases = [visible_bias(size.tokens, size.tokens, window, query) for size in groups.sizes]
     return attention_in_groups(query, key, value, groups, biases=biases, scale=scale)
-
-
-def visible_bias(n_tokens: int, n_keys: int, window: int | None, like: Tensor) -> Tensor:
-    """Bias of the last tokens of a row, shape (1, 1, n_tokens, n_keys).
-
-    It is minus infinity for keys that are later than the token, or out of its window.
-    """
-    positions = torch.arange(n_keys, device=like.device)
-    distances = positions[n_keys - n_tokens :].unsqueeze(1) - positions
-    hidden = (distances < 0) | (distances >= (n_keys if window is None else window))
-    return like.new_zeros(1, 1, n_tokens, n_keys).masked_fill_(hidden, -torch.inf)
-
-
-def scaled(query: Tensor, scale: float | None) -> Tensor:
-    """Queries for kernels that scale scores by one over the root of the head size only."""
-    factor = 1.0 if scale is None else scale * math.sqrt(query.shape[-1])
-    return query if math.isclose(factor, 1.0) else query * factor
 
 
 def attention_in_groups(

@@ -1,6 +1,6 @@
 """Decoder-only models as torch modules: attention, embedding, and the layers of one stage."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -8,15 +8,12 @@ from torch.nn import functional
 
 from dynapipe_hpc.architecture.decoder import DecoderShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute, tokens_held
-from dynapipe_hpc.models.attention_context import AttentionContext
-from dynapipe_hpc.models.collate import IterationTokens, TokenBatch, collate, dropout_keys
-from dynapipe_hpc.models.documents import OnDevice
+from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
+from dynapipe_hpc.models.batch import Batch, IterationTokens, collate
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.head import Head
 from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
-from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.layer import GatedFeedForward, GeluFeedForward, TransformerLayer
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.models.sharding.sharded_linear import (
@@ -38,8 +35,9 @@ class SelfAttention(nn.Module):
     Source: Ainslie et al., "GQA", arXiv:2305.13245.
     """
 
-    def __init__(self, shape: DecoderShape, shards: Shards) -> None:
+    def __init__(self, shape: DecoderShape, shards: Shards, layer: int = 0) -> None:
         super().__init__()
+        self._layer = layer
         settings, width = shape.layer_settings, shape.hidden_size
         has_bias = settings.qkv_bias
         self.head_size = shape.head_width
@@ -56,12 +54,15 @@ class SelfAttention(nn.Module):
         self.key_norm = HeadNorm(shape) if settings.qk_norm else None
         self.output = RowLinear(heads, width, shards, bias=settings.output_bias)
 
-    def forward(self, hidden: Tensor, stream: ResidualStream, context: AttentionContext) -> Tensor:
+    def forward(self, hidden: Tensor, stream: ResidualStream, batch: Batch) -> Tensor:
         """Maps a tensor of the stream to another one."""
         query, key, value = self._projected(hidden, stream)
         if self.query_norm and self.key_norm:
             query, key = self.query_norm(query, stream), self.key_norm(key, stream)
-        output: Tensor = self.output(context.attend(query, key, value), stream)
+        if batch.angles is not None:
+            query, key = batch.angles.turn(query), batch.angles.turn(key)
+        attended = batch.attend(query, key, value, layer=self._layer).flatten(2)
+        output: Tensor = self.output(attended, stream)
         return output
 
     def _projected(self, hidden: Tensor, stream: ResidualStream) -> tuple[Tensor, ...]:
@@ -93,11 +94,11 @@ def norm_of(shape: DecoderShape) -> nn.Module:
     return kind(shape.hidden_size, eps=shape.norm_epsilon)
 
 
-def layer_of(shape: DecoderShape, shards: Shards) -> TransformerLayer:
+def layer_of(shape: DecoderShape, shards: Shards, index: int = 0) -> TransformerLayer:
     settings = shape.layer_settings
     return TransformerLayer(
         attention_norm=norm_of(shape),
-        attention=SelfAttention(shape, shards),
+        attention=SelfAttention(shape, shards, index),
         feed_forward_norm=norm_of(shape),
         feed_forward=GatedFeedForward(shape, shards, functional.silu, bias=settings.ffn_bias)
         if settings.is_gated
@@ -118,31 +119,15 @@ class Embedding(nn.Module):
         self.positions = nn.Embedding(n_positions, width) if n_positions else None
         self.dropout = Dropout()
 
-    def forward(self, tokens: Tensor, stream: ResidualStream, context: AttentionContext) -> Tensor:
-        """Maps token ids (rows, tokens) to a tensor of the stream."""
+    def forward(
+        self, tokens: Tensor, stream: ResidualStream, positions: Tensor | None = None
+    ) -> Tensor:
+        """Maps token ids (rows, tokens), and their positions, to a tensor of the stream."""
         embedded: Tensor = self.tokens(tokens, stream)
         if self.positions is not None:
-            embedded = embedded + stream.rows_of(self.positions.weight, context.positions)
+            embedded = embedded + stream.rows_of(self.positions.weight, positions)
         dropped: Tensor = self.dropout(embedded, stream.own_keys)
         return dropped
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DecoderBatch(OnDevice):
-    """Inputs of a stage of a decoder-only model besides hidden states.
-
-    `size`: Numbers of rows and of tokens per row. `context`: Documents of a packed row; whole rows
-    in other layouts. `tokens`: Tokens; None on a stage that neither embeds nor predicts them.
-    `keys`: Keys for dropout, shape (rows, tokens); None without.
-    """
-
-    size: tuple[int, int]
-    context: AttentionContext
-    tokens: TokenBatch | None
-    keys: Tensor | None = None
-
-    def with_cache(self, kv_cache: KeyValueCache) -> "DecoderBatch":
-        return replace(self, context=replace(self.context, kv_cache=kv_cache))
 
 
 class DecoderStage(StageOfFamily):
@@ -161,54 +146,36 @@ class DecoderStage(StageOfFamily):
             self.embedding = Embedding(shape, shards, shape.layer_settings.n_positions)
         elif self.is_last and shape.tied_head:
             self.embedding = Embedding(shape, shards)
-        self.layers = nn.ModuleDict({str(i): layer_of(shape, shards) for i in layers})
+        self.layers = nn.ModuleDict({str(i): layer_of(shape, shards, i) for i in layers})
         self.head = Head(shape, shards, norm_of(shape)) if self.is_last else None
 
     def deviation(self, shape: ModelShape) -> Deviation:
         return gpt_deviation(shape.n_layers)
 
-    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> DecoderBatch:
-        read = collate(microbatch, tokens) if self.is_first or self.is_last else None
-        size = (microbatch.n_rows, microbatch.row_tokens)
-        keys = self._keys(microbatch, tokens) if self.drops else None
-        return DecoderBatch(size, AttentionContext.from_microbatch(microbatch), read, keys)
+    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> Batch:
+        return collate(microbatch, tokens, reads=self.is_first or self.is_last, drops=self.drops)
 
-    def run(self, activation: Tensor | None, batch: DecoderBatch, recompute: Recompute) -> Tensor:
-        tokens, context = batch.tokens, batch.context
+    def run(self, activation: Tensor | None, batch: Batch, recompute: Recompute) -> Tensor:
         stream = residual_stream(self._shards, *batch.size, batch.keys)
+        positions = batch.positions
         hidden = activation
-        if self.is_first and self.embedding is not None and tokens is not None:
-            hidden = self.embedding(tokens.tokens, stream, context)
+        if self.is_first and self.embedding is not None and batch.tokens is not None:
+            hidden = self.embedding(batch.tokens, stream, positions)
         if hidden is None:
             raise ValueError("neither an activation was received nor tokens loaded")
         if self._is_rotary:
-            context = self._with_angles(context, batch.size[1], hidden)
-        for index, layer in enumerate(self.layers.values()):
-            hidden = layer(hidden, stream, recompute, context.in_layer(index))
+            if positions is None:
+                positions = torch.arange(batch.size[1], device=hidden.device)
+            angles = Angles.from_positions(self._shape, positions, hidden.dtype)
+            batch = replace(batch, angles=angles)
+        for layer in self.layers.values():
+            hidden = layer(hidden, stream, batch, recompute)
         if self.head is None:
             return hidden
-        if tokens is None:
-            raise ValueError("the last stage computes losses and needs labels")
         vectors = None if self.embedding is None else self.embedding.tokens.weight
-        losses: Tensor = self.head(hidden, stream, tokens.labels, vectors)
+        ids = None if batch.labels is None else batch.labels.ids
+        losses: Tensor = self.head(hidden, stream, ids, vectors)
         return losses
-
-    def _keys(self, microbatch: MicroBatch, tokens: IterationTokens) -> Tensor | None:
-        if tokens.iteration is None:
-            return None
-        held = {
-            i: tokens_held(microbatch, i, tokens.samples[i].tokens) for i in microbatch.sample_ids
-        }
-        return dropout_keys(tokens.iteration, microbatch.rows, held, microbatch.row_tokens)
-
-    def _with_angles(
-        self, context: AttentionContext, n_tokens: int, like: Tensor
-    ) -> AttentionContext:
-        positions = context.positions
-        if positions is None:
-            positions = torch.arange(n_tokens, device=like.device)
-        angles = Angles.from_positions(self._shape, positions, like.dtype)
-        return replace(context, angles=angles)
 
 
 STAGE = DecoderStage

@@ -1,10 +1,10 @@
-"""Documents in packed rows, and their groups of similar lengths."""
+"""Documents in packed rows: their groups of similar lengths, and what each of them sees."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, MicroBatch, PackedRow
+from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, PackedRow
 
 
 class OnDevice:
@@ -176,13 +176,6 @@ class Documents(OnDevice):
     cu_seqlens: Tensor
 
     @classmethod
-    def from_microbatch(cls, microbatch: MicroBatch) -> Self | None:
-        """The documents of a packed micro-batch, on the host; None in other layouts."""
-        if not isinstance(microbatch, PackedRow):
-            return None
-        return cls.between(microbatch.offsets, microbatch.row_tokens)
-
-    @classmethod
     def between(cls, offsets: tuple[int, ...], row_tokens: int) -> Self:
         """The documents between offsets, and what fills their row up, on the host."""
         fill = range(offsets[-1], row_tokens, MAX_FILL_TOKENS)
@@ -200,7 +193,8 @@ class Documents(OnDevice):
 
     @property
     def lengths(self) -> list[int]:
-        return [end - start for start, end in pairwise(self.offsets)]
+        lengths: list[int] = np.diff(self.offsets).tolist()
+        return lengths
 
     @cached_property
     def longest(self) -> int:
@@ -222,46 +216,105 @@ class Documents(OnDevice):
 
 
 @dataclass(frozen=True, eq=False)
-class EncoderDecoderDocuments(OnDevice):
-    """Documents of a packed micro-batch of an encoder-decoder model.
+class Branches(OnDevice):
+    """Texts of a packed row of preference pairs, in which the prompt of a pair is there once.
 
-    `targets`: Documents of the decoder's row, in the same order.
+    A prompt with its chosen answer attends to itself. A rejected answer attends to the prompt and
+    to itself, at the positions that it has behind a copy of the prompt.
+
+    `texts`: Documents of the row: prompts with chosen answers, rejected answers, and fill.
+    `sources`: Documents that they attend to: themselves, with the prompt before a rejected one.
+    `source_tokens`: Position in the row of every token of `sources`, int64. `positions`: Position
+    of every token in its text, shape (row_tokens,), int64.
     """
 
-    inputs: Documents
-    targets: Documents
+    texts: Documents
+    sources: Documents
+    source_tokens: Tensor
+    positions: Tensor
 
     @classmethod
-    def from_microbatch(cls, microbatch: MicroBatch) -> Self | None:
-        """The documents of a packed micro-batch, on the host; None in other layouts."""
-        if not isinstance(microbatch, PackedRow):
-            return None
+    def from_row(cls, row: PackedRow) -> Self:
+        """The branches of a row of preference pairs, on the host."""
+        begins = np.array(row.offsets[:-1], np.int64)
+        of_pairs = np.array([(b.begin, b.prompt_tokens) for b in row.branches], np.int64)
+        bounds = np.stack([begins, of_pairs[:, 0]], axis=1).ravel().tolist()
+        texts = Documents.between((*bounds, row.offsets[-1]), row.row_tokens)
+        starts, lengths = np.array(texts.offsets[:-1], np.int64), np.diff(texts.offsets)
+        prompt_starts, n_prompt = np.zeros_like(starts), np.zeros_like(starts)
+        rejected = slice(1, 2 * len(begins), 2)
+        prompt_starts[rejected], n_prompt[rejected] = begins, of_pairs[:, 1]
+        n_sources = n_prompt + lengths
+        ends = np.cumsum(n_sources)
+        places = np.arange(ends[-1]) - np.repeat(ends - n_sources, n_sources)
+        before, shift, own_shift = (
+            np.repeat(each, n_sources) for each in (n_prompt, prompt_starts, starts - n_prompt)
+        )
+        source_tokens = places + np.where(places < before, shift, own_shift)
         return cls(
-            Documents.between(microbatch.offsets, microbatch.row_tokens),
-            Documents.between(microbatch.target_offsets, microbatch.target_tokens),
+            texts,
+            Documents.from_lengths(n_sources.tolist()),
+            torch.from_numpy(source_tokens),
+            torch.from_numpy(np.arange(lengths.sum()) + np.repeat(n_prompt - starts, lengths)),
         )
 
-    @cached_property
-    def crossed(self) -> LengthGroups:
-        """Targets as rows of like length that attend to inputs of like length.
+    def gather(self, side: Tensor) -> Tensor:
+        """Keys or values of `sources`, of those of the row."""
+        return side.index_select(0, self.source_tokens)
 
-        What fills the decoder's row attends to what fills the encoder's or, if nothing is left of
-        that, to the shortest input; its loss has no weight, so neither has what it does there.
-        """
-        device = self.targets.cu_seqlens.device
-        return LengthGroups.from_offsets(self.targets.offsets, device, self.inputs.offsets)
+    def scatter(self, gradients: Tensor, n_tokens: int) -> Tensor:
+        """Gradients of the row's keys or values, of those of `sources`."""
+        # A prompt is a source of two texts at most, and sums of two terms have no order.
+        zeros = gradients.new_zeros(n_tokens, *gradients.shape[1:])
+        return zeros.index_add_(0, self.source_tokens, gradients)
 
 
-def check_offsets(
-    sample_ids: Sequence[int], n_tokens: Sequence[int], offsets: Sequence[int], kind: str = "tokens"
-) -> None:
-    """Checks that the samples of a packed row are as long as its offsets say.
+@dataclass(frozen=True, eq=False)
+class SlicedRow(OnDevice):
+    """A packed row that begins with a slice of a sample.
 
-    Raises `ValueError`: A sample is longer or shorter.
+    `begin`: Token of the sample with which the slice begins. `others`: The documents behind it;
+    None if there are none.
     """
-    for sample_id, n, (start, end) in zip(sample_ids, n_tokens, pairwise(offsets), strict=True):
-        if n != end - start:
-            raise ValueError(
-                f"sample {sample_id} has {n} {kind}, but offsets {start} and {end} of a "
-                "packed row around it; the plan was made for other samples"
-            )
+
+    begin: int
+    slice: Documents
+    others: Documents | None
+    _keys: dict[int, Documents] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def from_documents(cls, documents: Documents, begin: int) -> Self:
+        """The row of documents of which the first is a slice, on the host."""
+        n_tokens, *ends = documents.offsets[1:]
+        others = tuple(end - n_tokens for end in (n_tokens, *ends))
+        first = Documents.from_lengths([n_tokens])
+        return cls(begin, first, Documents.from_offsets(others) if ends else None)
+
+    @property
+    def positions(self) -> Tensor:
+        """Position of every token in its sample, shape (row_tokens,)."""
+        positions = self.slice.positions + self.begin
+        return positions if self.others is None else torch.cat([positions, self.others.positions])
+
+    def first_key(self, window: int | None) -> int:
+        """The first token that the slice attends to, if a query sees so many keys at most."""
+        return 0 if window is None else max(0, self.begin - window + 1)
+
+    def keys(self, first: int) -> Documents:
+        """The tokens from one on to the end of the slice, made once for all layers."""
+        if first not in self._keys:
+            keys = Documents.from_lengths([self.begin + self.slice.longest - first])
+            self._keys[first] = keys.to(self.slice.cu_seqlens.device)
+        return self._keys[first]
+
+
+Segments = Documents | Branches | SlicedRow
+"""Documents of a packed row with what each sees: itself, the prompt before it, earlier slices."""
+
+
+def segments_of(row: PackedRow) -> Segments:
+    """The documents of a packed row with what each sees, on the host."""
+    if row.branches:
+        return Branches.from_row(row)
+    documents = Documents.between(row.offsets, row.row_tokens)
+    return SlicedRow.from_documents(documents, row.slice.begin) if row.slice else documents

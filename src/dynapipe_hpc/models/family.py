@@ -13,7 +13,7 @@ from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.attention import choose_kernels, packed_obstacle
-from dynapipe_hpc.models.collate import IterationTokens
+from dynapipe_hpc.models.batch import Batch, IterationTokens
 from dynapipe_hpc.models.dropout import set_dropout
 from dynapipe_hpc.models.initialize import Deviation, initialize
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
@@ -82,11 +82,11 @@ class StageOfFamily(nn.Module, ABC):
         """Standard deviations of initial weights."""
 
     @abstractmethod
-    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> Any:
+    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> Batch:
         """The batch that `run` needs of a micro-batch."""
 
     @abstractmethod
-    def run(self, activation: Tensor | None, batch: Any, recompute: Recompute) -> Tensor:
+    def run(self, activation: Tensor | None, batch: Batch, recompute: Recompute) -> Tensor:
         """Runs the stage on a micro-batch.
 
         Args:
@@ -95,7 +95,8 @@ class StageOfFamily(nn.Module, ABC):
             recompute: What backward computes again in every layer.
 
         Returns:
-            What the next stage takes, or the losses of predictions, shape (rows, tokens).
+            What the next stage takes, or the losses of predictions, shape (rows, tokens); logits
+            if the batch has no labels.
         """
 
 

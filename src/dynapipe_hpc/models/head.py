@@ -8,9 +8,7 @@ over shards: Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -26,28 +24,6 @@ from dynapipe_hpc.models.sharding.shards import Shards
 ALIGNED_IDS = 128
 """Chunks of more ids are multiples of so many: products of matrices of other widths take kernels
 that reached a third of the speed (H200, bfloat16)."""
-
-_KEPT: ContextVar[list[Tensor] | None] = ContextVar("logits that are kept", default=None)
-
-
-@contextmanager
-def keeping_logits() -> Iterator[list[Tensor]]:
-    """Block in which the logits of every loss are kept whole, of this shard's ids.
-
-    Logits, of shape (..., ids of a shard), of each loss computed so far.
-    """
-    kept: list[Tensor] = []
-    token = _KEPT.set(kept)
-    try:
-        yield kept
-    finally:
-        _KEPT.reset(token)
-
-
-def keep_logits(logits: Callable[[], Tensor]) -> None:
-    """Computes and keeps logits, but only inside `keeping_logits`."""
-    if (kept := _KEPT.get()) is not None:
-        kept.append(logits())
 
 
 class Vocabulary(NamedTuple):
@@ -89,7 +65,6 @@ def linear_cross_entropy(
 
     `vectors`: This shard's, shape (ids of a shard, width). `labels`: Ids to predict, shape (...).
     """
-    keep_logits(lambda: functional.linear(hidden, vectors))
     flat = hidden.flatten(0, -2), vectors, labels.flatten()
     losses: Tensor = _LinearCrossEntropy.apply(*flat, vocabulary)  # type: ignore[no-untyped-call]
     return losses.view_as(labels)
@@ -200,14 +175,19 @@ class Head(nn.Module):
         self,
         hidden: Tensor,
         stream: ResidualStream,
-        labels: Tensor,
+        labels: Tensor | None,
         vectors: Tensor | None = None,
     ) -> Tensor:
-        """Cross entropies of predictions, of the shape of `labels`; see `linear_cross_entropy`."""
+        """Cross entropies of predictions, of the shape of `labels`; see `linear_cross_entropy`.
+
+        Without labels, the logits of this shard's ids, shape (rows, tokens, ids of a shard).
+        """
         normed = stream.gather(hidden if self.norm is None else self.norm(hidden))
         own = vectors if self.logits is None else self.logits.weight
         if own is None:
             raise ValueError("a tied head needs the vectors of the embedding")
         if self._divisor != 1:
             normed = normed / self._divisor
+        if labels is None:
+            return functional.linear(normed, own)
         return linear_cross_entropy(normed, own, labels, self._vocabulary)

@@ -1,5 +1,7 @@
 """Keys and values of a sample's tokens so far, for the tokens that come after them."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -43,7 +45,7 @@ class LayerCache:
         return keys, values
 
     def sum_gradients(
-        self, begin: int, gradients: tuple[Tensor, Tensor], first: int = 0
+        self, begin: int, gradients: Sequence[Tensor], first: int = 0
     ) -> tuple[Tensor, ...]:
         """Adds up gradients; returns the sums of the tokens from `begin` on, which are complete."""
         if self._sums:

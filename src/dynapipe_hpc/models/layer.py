@@ -9,7 +9,6 @@ from torch.nn import functional
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.attention_context import WHOLE_ROWS
 from dynapipe_hpc.models.deferred_weights import deferring
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.recompute import recomputed
@@ -45,8 +44,8 @@ class TransformerLayer(nn.Module):
         self,
         hidden: Tensor,
         stream: ResidualStream,
+        context: Any,
         recompute: Recompute = Recompute.NONE,
-        context: Any = WHOLE_ROWS,
         *sources: Tensor,
     ) -> Tensor:
         """Maps a tensor of the stream to another one.

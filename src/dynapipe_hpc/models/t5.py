@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Self
 
@@ -14,8 +14,8 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.t5 import DECODER_BIAS, EMBEDDING_WEIGHT, ENCODER_BIAS, T5Shape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.attention import attention, attention_in_groups
-from dynapipe_hpc.models.collate import EncoderDecoderBatch, IterationTokens, collate_both_sides
-from dynapipe_hpc.models.documents import LengthGroups
+from dynapipe_hpc.models.batch import Batch, IterationTokens, collate_both_sides
+from dynapipe_hpc.models.documents import Documents, LengthGroups, padding_mask
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.head import Head
@@ -92,30 +92,31 @@ class AttentionMasks:
     groups: LengthGroups | None
 
     @classmethod
-    def from_inputs(
-        cls, batch: EncoderDecoderBatch, bias: RelativeBias, dtype: torch.dtype
-    ) -> Self:
+    def from_inputs(cls, source: Batch, bias: RelativeBias, dtype: torch.dtype) -> Self:
         """Masks of inputs over inputs: all but padding."""
-        if batch.documents is None:
-            return cls([bias(batch.inputs.shape[1], batch.padding_mask(dtype))], None)
-        groups = batch.documents.inputs.length_groups
+        if (groups := _groups_of(source)) is None:
+            return cls([bias(source.size[1], _padding_mask(source, dtype))], None)
         masks = zip(groups.sizes, groups.padding_masks(dtype), strict=True)
         return cls([bias(size.tokens, padding) for size, padding in masks], groups)
 
     @classmethod
-    def from_targets(cls, batch: EncoderDecoderBatch, bias: RelativeBias) -> Self:
+    def from_targets(cls, batch: Batch, bias: RelativeBias) -> Self:
         """Masks of targets over targets: those before them, so that padding behind is hidden."""
-        if batch.documents is None:
-            return cls([bias(batch.tokens.tokens.shape[1])], None)
-        groups = batch.documents.targets.length_groups
+        if (groups := _groups_of(batch)) is None:
+            return cls([bias(batch.size[1])], None)
         return cls([bias(size.tokens) for size in groups.sizes], groups)
 
     @classmethod
-    def from_pairs(cls, batch: EncoderDecoderBatch, dtype: torch.dtype) -> Self:
-        """Masks of targets over inputs: all but padding."""
-        if batch.documents is None:
-            return cls([batch.padding_mask(dtype)], None)
-        groups = batch.documents.crossed
+    def across(cls, batch: Batch, source: Batch, dtype: torch.dtype) -> Self:
+        """Masks of targets over inputs: all but padding.
+
+        What fills the decoder's row attends to what fills the encoder's or, if nothing is left of
+        that, to the shortest input; its loss has no weight, so neither has what it does there.
+        """
+        own, seen = batch.segments, source.segments
+        if not isinstance(own, Documents) or not isinstance(seen, Documents):
+            return cls([_padding_mask(source, dtype)], None)
+        groups = LengthGroups.from_offsets(own.offsets, own.cu_seqlens.device, seen.offsets)
         return cls(groups.padding_masks(dtype), groups)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -128,6 +129,17 @@ class AttentionMasks:
             (bias,) = self.biases
             return attention(query, key, value, bias=bias, scale=1.0)
         return attention_in_groups(query, key, value, self.groups, biases=self.biases, scale=1.0)
+
+
+def _groups_of(batch: Batch) -> LengthGroups | None:
+    """Documents of a packed row; None for whole rows."""
+    return batch.segments.length_groups if isinstance(batch.segments, Documents) else None
+
+
+def _padding_mask(source: Batch, dtype: torch.dtype) -> Tensor | None:
+    if source.lengths is None:
+        return None
+    return padding_mask(source.lengths, source.size[1], dtype)
 
 
 def norm_of(shape: ModelShape) -> nn.RMSNorm:
@@ -276,75 +288,64 @@ class T5Stage(StageOfFamily):
 
         return deviation_of
 
-    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> EncoderDecoderBatch:
+    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> Batch:
         targets = self._begins_decoder or self.is_last
-        iteration = tokens.iteration if self.drops else None
-        tokens = replace(tokens, iteration=iteration)
-        return collate_both_sides(microbatch, tokens, inputs=self.is_first, targets=targets)
+        return collate_both_sides(
+            microbatch, tokens, inputs=self.is_first, targets=targets, drops=self.drops
+        )
 
-    def run(
-        self, activation: Tensor | None, batch: EncoderDecoderBatch, recompute: Recompute
-    ) -> Tensor:
-        source = self._stream(batch.inputs, batch.keys and batch.keys[0])
-        encoded, decoded = _received(activation, source)
+    def run(self, activation: Tensor | None, batch: Batch, recompute: Recompute) -> Tensor:
+        source = batch.source
+        assert source is not None  # noqa: S101 - types
+        stream = residual_stream(self._shards, *source.size, source.keys)
+        encoded, decoded = _received(activation, stream)
         if encoded is None or self.encoder:
-            encoded = self._encoded(encoded, source, batch, recompute)
+            encoded = self._encoded(encoded, stream, source, recompute)
         if decoded is None and not self._begins_decoder:
             return encoded
-        return self._decoded(decoded, encoded, source, batch, recompute=recompute)
-
-    def _stream(self, tokens: Tensor, keys: Tensor | None) -> ResidualStream:
-        n_rows, n_tokens = tokens.shape
-        return residual_stream(self._shards, n_rows, n_tokens, keys)
+        # Every layer projects the encoder's output: it would gather it, or copy a strided one.
+        whole = stream.end(encoded).contiguous() if self.decoder else encoded
+        hidden = self._decoded(decoded, whole, batch, recompute)
+        return hidden if self.is_last else torch.cat([encoded, hidden], stream.token_dimension)
 
     def _encoded(
-        self,
-        received: Tensor | None,
-        stream: ResidualStream,
-        batch: EncoderDecoderBatch,
-        recompute: Recompute,
+        self, received: Tensor | None, stream: ResidualStream, source: Batch, recompute: Recompute
     ) -> Tensor:
         """The encoder's activation, or its output; of the stream."""
         hidden = received
         if hidden is None:
             assert self.embedding is not None  # noqa: S101 - types
-            hidden = self.encoder_input(self.embedding(batch.inputs, stream), stream.own_keys)
+            hidden = self.encoder_input(self.embedding(source.tokens, stream), stream.own_keys)
         if self.encoder_bias is not None:
-            masks = AttentionMasks.from_inputs(batch, self.encoder_bias, hidden.dtype)
+            masks = AttentionMasks.from_inputs(source, self.encoder_bias, hidden.dtype)
             for layer in self.encoder.values():
-                hidden = layer(hidden, stream, recompute, masks)
+                hidden = layer(hidden, stream, masks, recompute)
         if self.encoder_norm is None:
             return hidden
         output: Tensor = self.encoder_output(self.encoder_norm(hidden), stream.own_keys)
         return output
 
     def _decoded(
-        self,
-        received: Tensor | None,
-        encoded: Tensor,
-        source: ResidualStream,
-        batch: EncoderDecoderBatch,
-        *,
-        recompute: Recompute,
+        self, received: Tensor | None, encoded: Tensor, batch: Batch, recompute: Recompute
     ) -> Tensor:
-        tokens = batch.tokens.tokens
-        stream = self._stream(tokens, batch.keys and batch.keys[1])
+        """The decoder's activation, or losses."""
+        assert batch.source is not None  # noqa: S101 - types
+        stream = residual_stream(self._shards, *batch.size, batch.keys)
         hidden = received
         if hidden is None:
             assert self.embedding is not None  # noqa: S101 - types
-            hidden = self.decoder_input(self.embedding(tokens, stream), stream.own_keys)
+            hidden = self.decoder_input(self.embedding(batch.tokens, stream), stream.own_keys)
         if self.decoder_bias is not None:
             masks = AttentionMasks.from_targets(batch, self.decoder_bias)
-            both_masks = BothMasks(masks, AttentionMasks.from_pairs(batch, hidden.dtype))
-            # Every layer projects the encoder's output: it would gather it, or copy a strided one.
-            whole = source.end(encoded).contiguous()
+            both = BothMasks(masks, AttentionMasks.across(batch, batch.source, hidden.dtype))
             for layer in self.decoder.values():
-                hidden = layer(hidden, stream, recompute, both_masks, whole)
+                hidden = layer(hidden, stream, both, recompute, encoded)
         if self.decoder_norm is None or self.head is None:
-            return torch.cat([encoded, hidden], stream.token_dimension)
+            return hidden
         normed = self.decoder_output(self.decoder_norm(hidden), stream.own_keys)
         vectors = self.embedding and self.embedding.weight
-        losses: Tensor = self.head(normed, stream, batch.tokens.labels, vectors)
+        ids = None if batch.labels is None else batch.labels.ids
+        losses: Tensor = self.head(normed, stream, ids, vectors)
         return losses
 
 

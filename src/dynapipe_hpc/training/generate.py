@@ -4,42 +4,20 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
-from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.text.recipe import prompt_tokens
 from dynapipe_hpc.data.text.vocabulary import MODEL_FILE
-from dynapipe_hpc.models.attention_context import AttentionContext, SliceDocuments
-from dynapipe_hpc.models.collate import IntegerArray, IterationTokens
-from dynapipe_hpc.models.documents import Documents
+from dynapipe_hpc.models.batch import Batch
+from dynapipe_hpc.models.documents import Documents, SlicedRow
 from dynapipe_hpc.models.family import StageOfFamily
-from dynapipe_hpc.models.head import keeping_logits
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model
 from dynapipe_hpc.training.huggingface.token_ids import read_end_ids
-
-
-class _OneSample:
-    """Reader of a single sample."""
-
-    def __init__(self, start: int, inputs: Sequence[int], targets: Sequence[int]) -> None:
-        self._start = start
-        self._inputs, self._targets = np.array(inputs, np.int64), np.array(targets, np.int64)
-
-    def read(
-        self, sample_id: int, input_tokens: int, target_tokens: int
-    ) -> tuple[IntegerArray, IntegerArray]:
-        del sample_id
-        return self._inputs[:input_tokens], self._targets[:target_tokens]
-
-    def first_token(self, sample_id: int) -> int:
-        del sample_id
-        return self._start
 
 
 def logits_of(
@@ -54,25 +32,20 @@ def logits_of(
     encoder reads; None for a model without one. `kv_cache`: Tokens before these, of a model without
     an encoder, to which these are added; None if there are none and none will follow.
     """
-    start, *rest = tokens
-    if source is None:
-        inputs, targets = rest, [start]  # the last one is not read
-        microbatch = PaddedRows((0,), len(tokens))
-    else:
-        inputs, targets = list(source), [*rest, start]
-        microbatch = PaddedRows((0,), max(1, len(source)), target_tokens=len(tokens))
-    sample = Sample(0, len(inputs), len(targets))
-    read = IterationTokens({0: sample}, {0: 1.0}, _OneSample(start, inputs, targets), start)
-    batch = stage.collate(microbatch, read)
+    batch = _batch_of(tokens)
+    if source is not None:
+        batch = replace(batch, source=_batch_of(source or tokens[:1]))
     if kv_cache is not None:
-        row = Documents.between((0, len(tokens)), len(tokens))
-        part = SliceDocuments.from_documents(row, kv_cache.n_tokens)
-        batch = replace(batch, context=AttentionContext(row, part, kv_cache))
-    with torch.no_grad(), keeping_logits() as kept:
-        stage.run(None, batch, Recompute.NONE)
-    if kv_cache is not None:
+        row = Documents.from_lengths([len(tokens)])
+        segments = SlicedRow.from_documents(row, kv_cache.n_tokens)
+        batch = replace(batch, segments=segments, kv_cache=kv_cache)
         kv_cache.n_tokens += len(tokens)
-    return kept[0].reshape(len(tokens), -1)
+    with torch.no_grad():
+        return stage.run(None, batch, Recompute.NONE)[0]
+
+
+def _batch_of(tokens: Sequence[int]) -> Batch:
+    return Batch((1, len(tokens)), tokens=torch.tensor([tokens]))
 
 
 _OLDER = ("vocab.json", "merges.txt")

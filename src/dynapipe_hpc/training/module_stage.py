@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute, Slice
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring, run_backward
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
@@ -85,7 +86,7 @@ class ModuleStage:
     def __init__(
         self,
         module: StageOfFamily,
-        load_tokens: Callable[[MicroBatch], Any],
+        load_tokens: Callable[[MicroBatch], Batch],
         optimizer: Optimizer,
     ) -> None:
         """Makes a stage of `module`, which `optimizer` updates and `load_tokens` feeds."""
@@ -96,7 +97,7 @@ class ModuleStage:
         on_host = device.type == "cpu"
         self._memory = ActivationMemory(module.parameters()) if on_host else AllocatedMemory(device)
         self._recompute: dict[int, Recompute] = {}
-        self._loaded: dict[int, Any] = {}
+        self._loaded: dict[int, Batch] = {}
         self._graphs: dict[int, tuple[Tensor | None, Tensor]] = {}  # input and output of each
         self._deferred: dict[int, DeferredWeights] = {}
         self._sliced = SlicedSamples()
@@ -112,7 +113,7 @@ class ModuleStage:
 
     @contextmanager
     def evaluating(
-        self, load_tokens: Callable[[MicroBatch], Any], samples: Sequence[Sample]
+        self, load_tokens: Callable[[MicroBatch], Batch], samples: Sequence[Sample]
     ) -> Iterator[Tensor]:
         """Lets the stage execute plans without backward passes inside the block.
 
@@ -139,7 +140,7 @@ class ModuleStage:
         self._recompute[index] = microbatch.recompute
         batch = self._load_tokens(microbatch).to(self._loss.device)
         kv_cache = self._sliced.load(index, microbatch)
-        self._loaded[index] = batch if kv_cache is None else batch.with_cache(kv_cache)
+        self._loaded[index] = replace(batch, kv_cache=kv_cache)
 
     def forward(
         self, index: int, activation: Tensor | None, *, split_backward: bool = False
@@ -172,14 +173,14 @@ class ModuleStage:
         self._loss += output.detach()
         return None
 
-    def _run(self, activation: Tensor | None, batch: Any, recompute: Recompute) -> Tensor:
+    def _run(self, activation: Tensor | None, batch: Batch, recompute: Recompute) -> Tensor:
         """The activation for the next stage; on the last stage, the loss by the objective."""
         output = self._module.run(activation, batch, recompute)
         if not self._module.is_last:
             return output
-        if batch.tokens is None:
+        if batch.labels is None:
             raise ValueError("the last stage needs the tokens that it predicts")
-        return self._objective(output, batch.tokens)
+        return self._objective(output, batch.labels)
 
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
         """Accumulates weight gradients and frees the graph; returns the gradient of the input.

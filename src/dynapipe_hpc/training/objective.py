@@ -6,18 +6,18 @@ import torch
 from torch import Tensor
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import TokenBatch
+from dynapipe_hpc.models.batch import Labels
 
-Objective = Callable[[Tensor, TokenBatch], Tensor]
+Objective = Callable[[Tensor, Labels], Tensor]
 """Contribution of a micro-batch to the loss of its global batch, to which micro-batches add up.
 
-Takes the loss of each prediction, shape (rows, tokens), and the tokens that were predicted.
+Takes the loss of each prediction, shape (rows, tokens), and its labels.
 """
 
 
-def weighted_tokens(token_losses: Tensor, tokens: TokenBatch) -> Tensor:
+def weighted_tokens(token_losses: Tensor, labels: Labels) -> Tensor:
     """Weighted sum of the losses of tokens, which is trained; see `token_weights`."""
-    return (token_losses * tokens.weights.to(token_losses.dtype)).sum()
+    return (token_losses * labels.weights.to(token_losses.dtype)).sum()
 
 
 class SampleTable:
@@ -40,12 +40,12 @@ class SampleTable:
 class SampleLosses(SampleTable):
     """Sums of the losses of samples' trained tokens, and numbers of these, for an evaluation."""
 
-    def loss(self, token_losses: Tensor, tokens: TokenBatch) -> Tensor:
+    def loss(self, token_losses: Tensor, labels: Labels) -> Tensor:
         """The table of a micro-batch, with zeros for the samples of others."""
         table = self.zeros()
         # To the column of padding, it adds nothing.
-        columns = self.columns_of(tokens.sample_ids.flatten())
-        is_trained = tokens.weights.flatten() > 0
+        columns = self.columns_of(labels.sample_ids.flatten())
+        is_trained = labels.weights.flatten() > 0
         table[0].index_add_(0, columns, token_losses.flatten().double().where(is_trained, 0))
         table[1].index_add_(0, columns, is_trained.double())
         return table

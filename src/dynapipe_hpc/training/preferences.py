@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from dynapipe_hpc.models.collate import PreferencePairs, TokenBatch
+from dynapipe_hpc.models.batch import Labels, PreferencePairs
 from dynapipe_hpc.training.config import PreferenceLossConfig
 from dynapipe_hpc.training.objective import SampleTable
 
@@ -85,10 +85,10 @@ class PreferenceLoss:
         self._config, self._references = config, torch.as_tensor(references, device=device)
         self._numbers = self._references.new_zeros(len(PreferenceNumbers._fields))
 
-    def loss(self, token_losses: Tensor, tokens: TokenBatch) -> Tensor:
+    def loss(self, token_losses: Tensor, labels: Labels) -> Tensor:
         """A scalar, in float64."""
-        pairs = pairs_of(tokens)
-        log_probs, lengths = answer_sums(token_losses, tokens, pairs)
+        pairs = pairs_of(labels)
+        log_probs, lengths = answer_sums(token_losses, labels, pairs)
         references = self._references.index_select(0, pairs.sample_ids)
         losses, numbers = pair_losses(log_probs, references, lengths, self._config)
         self._numbers += numbers
@@ -104,10 +104,10 @@ class PreferenceLoss:
 class AnswerLogProbs(SampleTable):
     """Log-probabilities of chosen and of rejected answers, for an evaluation or a reference."""
 
-    def loss(self, token_losses: Tensor, tokens: TokenBatch) -> Tensor:
+    def loss(self, token_losses: Tensor, labels: Labels) -> Tensor:
         """The table of a micro-batch, with zeros for the samples of others."""
-        pairs = pairs_of(tokens)
-        log_probs, _ = answer_sums(token_losses, tokens, pairs)
+        pairs = pairs_of(labels)
+        log_probs, _ = answer_sums(token_losses, labels, pairs)
         return self.zeros().index_copy_(1, self.columns_of(pairs.sample_ids), log_probs.t())
 
 
@@ -127,18 +127,18 @@ def losses_of_tables(
     return losses.numpy(), PreferenceNumbers(*numbers.tolist())
 
 
-def pairs_of(tokens: TokenBatch) -> PreferencePairs:
+def pairs_of(labels: Labels) -> PreferencePairs:
     """The preference pairs of a micro-batch, which must have some."""
-    if tokens.pairs is None:
+    if labels.pairs is None:
         raise ValueError("a loss of preferences needs a micro-batch of preference pairs")
-    return tokens.pairs
+    return labels.pairs
 
 
 def answer_sums(
-    token_losses: Tensor, tokens: TokenBatch, pairs: PreferencePairs
+    token_losses: Tensor, labels: Labels, pairs: PreferencePairs
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities and lengths of chosen and rejected answers, each (n_pairs, 2), float64."""
-    is_trained = tokens.weights.flatten() > 0
+    is_trained = labels.weights.flatten() > 0
     answers = pairs.answers.flatten()
     zeros = token_losses.new_zeros(2 * len(pairs.sample_ids), dtype=torch.float64)
     terms = -token_losses.flatten().double().where(is_trained, 0)

@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import assert_never
 
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.trained_tokens import TARGETS, TrainedTokens
-from dynapipe_hpc.models.collate import (
+from dynapipe_hpc.models.batch import (
+    Batch,
     IterationTokens,
     RejectedReader,
     TokenReader,
@@ -44,7 +45,7 @@ def token_weights(
             assert_never(weighting)
 
 
-Collate = Callable[[MicroBatch, IterationTokens], Any]
+Collate = Callable[[MicroBatch, IterationTokens], Batch]
 """Function that reads and arranges the tokens of a micro-batch for a family; see `collate`."""
 
 
@@ -65,7 +66,7 @@ class TokenLoader:
         self._tokens = IterationTokens({}, {}, reader, start_id, trained, rejected=rejected)
         self._weighting = weighting
         self._collate = collate
-        self._ahead: dict[MicroBatch, Any] = {}
+        self._ahead: dict[MicroBatch, Batch] = {}
 
     def start_iteration(self, samples: Sequence[Sample], iteration: int | None = None) -> None:
         """Starts a global batch: that of an iteration of training, or one without dropout."""
@@ -78,7 +79,7 @@ class TokenLoader:
         """Reads a micro-batch of the current global batch before it is asked for."""
         self._ahead[microbatch] = self._collate(microbatch, self._tokens)
 
-    def __call__(self, microbatch: MicroBatch) -> Any:
+    def __call__(self, microbatch: MicroBatch) -> Batch:
         """A micro-batch of the current global batch."""
         ahead = self._ahead.pop(microbatch, None)
         return self._collate(microbatch, self._tokens) if ahead is None else ahead

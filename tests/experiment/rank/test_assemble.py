@@ -31,10 +31,12 @@ def rank_of(folder: Path, data: dict[str, str] | None = None, **training: object
 def test_a_rank_loads_tokens_as_configured(tmp_path: Path) -> None:
     rank = rank_of(tmp_path, loss_weighting="task")
     rank.loader.start_iteration(TWO_OF_A_TASK)
-    batch = rank.loader(DenseRows(((0, 1), (2,)), 6)).tokens
+    batch = rank.loader(DenseRows(((0, 1), (2,)), 6))
+    assert batch.tokens is not None
+    assert batch.labels is not None
     assert batch.tokens.tolist() == [[9, 1, 2, 3, 4, 9], [9, 5, 6, 7, 8, 9]]
     twelfth, half = 1 / 12, 1 / 2
-    assert batch.weights.tolist() == [
+    assert batch.labels.weights.tolist() == [
         [0, 0, 0, twelfth, twelfth, half],
         [0, twelfth, twelfth, twelfth, twelfth, 0],
     ]
@@ -47,7 +49,9 @@ def test_a_rank_trains_what_is_configured(tmp_path: Path) -> None:
     for loss_on in ("marked", "targets", "all"):
         rank = rank_of(tmp_path, {"loss_on": loss_on})
         rank.loader.start_iteration(TWO_OF_A_TASK[:1])
-        weights[loss_on] = rank.loader(PaddedRows((0,), 6)).tokens.weights.tolist()
+        labels = rank.loader(PaddedRows((0,), 6)).labels
+        assert labels is not None
+        weights[loss_on] = labels.weights.tolist()
     fifth, half = 1 / 5, 1 / 2
     assert weights == {
         "marked": [[half, 0, 0, half, 0, 0]],

@@ -1,5 +1,6 @@
 """Attention that `transformers` calls: windows and soft caps, against the formula."""
 
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -11,11 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.models.attention_context import AttentionContext
+from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.transformers.attention import (
+    Attend,
     SdpaCalls,
-    attending_within,
+    attend_within,
+    attending_by,
     attention_interface,
     reached_attention,
 )
@@ -34,6 +37,11 @@ def random_row(n_tokens: int, rows: int = 1) -> list[Tensor]:
     ]
 
 
+def within(inputs: list[Tensor], documents: Documents | None) -> Attend:
+    size = inputs[0].shape[0], inputs[0].shape[2]
+    return partial(attend_within, Batch(size, documents), 0)
+
+
 def attended(
     inputs: list[Tensor],
     documents: Documents | None,
@@ -44,7 +52,7 @@ def attended(
 ) -> Tensor:
     """Attention as a layer of `transformers` calls it, heads before tokens."""
     options: dict[str, Any] = {"scaling": scale, "sliding_window": window, "softcap": cap}
-    with attending_within(AttentionContext(documents)):
+    with attending_by(within(inputs, documents)):
         attended, _ = attention_interface(nn.Identity(), *inputs, None, **options)
     return attended.transpose(1, 2)
 
@@ -106,7 +114,7 @@ def test_calls_of_torch_with_the_mark_are_this_attention() -> None:
     inputs, documents = random_row(sum(LENGTHS)), Documents.from_lengths(LENGTHS)
     query, key, value = inputs
     mark = torch.zeros(1, 1, 1, 1)
-    with SdpaCalls(mark), attending_within(AttentionContext(documents)):
+    with SdpaCalls(mark), attending_by(within(inputs, documents)):
         found = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mark, scale=0.3
         )
@@ -123,8 +131,12 @@ def test_calls_of_torch_with_anything_else_are_refused() -> None:
             functional.scaled_dot_product_attention(
                 query, key, value, attn_mask=mark, dropout_p=0.1
             )
-        reached = reached_attention(
-            lambda: functional.scaled_dot_product_attention(query, key, value, attn_mask=mark)
-        )
+        call = functional.scaled_dot_product_attention
+
+        def layer(attend: Attend) -> None:
+            with attending_by(attend):
+                call(query, key, value, attn_mask=mark)
+
+        reached = reached_attention(layer)
     assert reached is not None
     assert reached.window is None

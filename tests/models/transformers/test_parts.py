@@ -14,9 +14,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, NOTHING, Amount, Part
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.attention_context import AttentionContext
-from dynapipe_hpc.models.collate import TokenBatch
-from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.batch import Batch, Labels
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.transformers.parts import decoder_parts
 from dynapipe_hpc.models.transformers.stage import TransformersStage
@@ -27,7 +25,7 @@ from dynapipe_hpc.training.huggingface.origin import find_origin
 N_LAYERS = 4
 
 
-def kept_bytes(stage: TransformersStage, hidden: Tensor, batch: DecoderBatch) -> int:
+def kept_bytes(stage: TransformersStage, hidden: Tensor, batch: Batch) -> int:
     """Bytes of what backward keeps, but for weights."""
     weights = {weight.untyped_storage().data_ptr() for weight in stage.parameters()}
     kept: dict[int, Any] = {}
@@ -67,7 +65,7 @@ def test_layers_keep_what_is_estimated(
 ) -> None:
     shape = wide_decoder(name, tmp_path).model_copy(update={"lora": lora})
     stage = TransformersStage(shape, range(N_LAYERS), first=False, last=False)
-    batch = DecoderBatch(size, AttentionContext(), None)
+    batch = Batch(size)
     found = kept_bytes(stage, drawn(stage, *size), batch)
     layer = decoder_parts(shape, "float32", is_packed=False)[LAYER]
     assert N_LAYERS * estimated_bytes(layer, *size) == pytest.approx(found, rel=0.03)
@@ -78,7 +76,7 @@ def test_heads_keep_what_is_estimated(name: str, tmp_path: Path) -> None:
     shape = wide_decoder(name, tmp_path)
     stage = TransformersStage(shape, range(4, 4), first=False, last=True)
     ids = torch.zeros(2, 64, dtype=torch.int64)
-    batch = DecoderBatch((2, 64), AttentionContext(), TokenBatch(ids, ids, ids, ids))
+    batch = Batch((2, 64), labels=Labels(ids, ids, ids))
     found = kept_bytes(stage, drawn(stage, 2, 64), batch)
     head = decoder_parts(shape, "float32", is_packed=False)[HEAD]
     assert estimated_bytes(head, 2, 64) == pytest.approx(found, rel=0.05)
@@ -91,7 +89,7 @@ def test_split_passes_leave_the_work_that_is_estimated_and_no_more_than_was_kept
 ) -> None:
     shape, size = wide_decoder(name, tmp_path).model_copy(update={"lora": lora}), (2, 40)
     stage = TransformersStage(shape, range(N_LAYERS), first=False, last=False)
-    hidden, batch = drawn(stage, *size), DecoderBatch(size, AttentionContext(), None)
+    hidden, batch = drawn(stage, *size), Batch(size)
     queue = DeferredWeights()
     with deferring(queue):
         output = stage.run(hidden, batch, Recompute.NONE)

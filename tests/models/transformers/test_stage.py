@@ -1,6 +1,7 @@
 """Decoders of `transformers` in two stages, against the same models run by a plain loop."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,7 @@ from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.attention_context import AttentionContext
-from dynapipe_hpc.models.collate import IterationTokens
-from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.batch import Batch, IterationTokens
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
@@ -142,8 +141,8 @@ def outcome(
         for stage, sliced in zip(pipeline, caches, strict=True):
             if activation is not None:
                 activation = activation.detach().requires_grad_()
-            batch, kv_cache = stage.collate(microbatch, TOKENS), sliced.load(index, microbatch)
-            batch = batch if kv_cache is None else batch.with_cache(kv_cache)
+            kv_cache = sliced.load(index, microbatch)
+            batch = replace(stage.collate(microbatch, TOKENS), kv_cache=kv_cache)
             with deferring(queue):
                 passed.append((activation, run_stage(stage, activation, batch, mode)))
             activation = passed[-1][1]
@@ -221,7 +220,7 @@ def test_gradients_of_all_linear_maps_wait_and_no_others(lora: Lora | None, fold
     shape = origin_of(folder)[1].model_copy(update={"lora": lora})
     stage = TransformersStage(shape, range(1, 3), first=False, last=False, dtype=torch.float64)
     hidden = torch.zeros(2, 8, shape.hidden_size, dtype=torch.float64, requires_grad=True)
-    batch = DecoderBatch((2, 8), AttentionContext(), None)
+    batch = Batch((2, 8))
     for mode in (Recompute.NONE, Recompute.FULL):
         queue = DeferredWeights()
         with deferring(queue):

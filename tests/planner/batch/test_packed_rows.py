@@ -26,7 +26,7 @@ from dynapipe_hpc.data.microbatch import (
     Recompute,
 )
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.collate import IterationTokens, collate, collate_both_sides
+from dynapipe_hpc.models.batch import IterationTokens, collate, collate_both_sides
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
@@ -191,9 +191,11 @@ def test_the_last_position_of_a_row_predicts_the_last_token_of_its_samples(
     dense = DenseRows((tuple(samples),), max(row, 1), target_tokens=target_row)
     tokens = IterationTokens(samples, dict.fromkeys(samples, 1.0), RandomTokens(), 30)
     if is_encoder_decoder:
-        weights = collate_both_sides(dense, tokens).tokens.weights
+        labels = collate_both_sides(dense, tokens).labels
     else:
-        weights = collate(dense, tokens).weights
+        labels = collate(dense, tokens).labels
+    assert labels is not None
+    weights = labels.weights
     assert weights.shape == (1, target_row if is_encoder_decoder else row)
     assert weights[0, -1] == 1
 

@@ -53,7 +53,7 @@ from dynapipe_hpc.experiment.rank.devices import (
 )
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import keep_freed_memory
-from dynapipe_hpc.models.collate import IterationTokens
+from dynapipe_hpc.models.batch import IterationTokens
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.tied_weights import Tied, tied_weights
 from dynapipe_hpc.plan.cluster import Link

@@ -24,7 +24,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.token_block import TokenBlock
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.devices import CPU, dtype_of, wait_for
-from dynapipe_hpc.models.collate import IterationTokens
+from dynapipe_hpc.models.batch import IterationTokens
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.live_memory import LiveMemory
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +16,60 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.models.attention import attention_in_groups, visible_bias
-from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
-from dynapipe_hpc.models.documents import Documents
+from dynapipe_hpc.models.attention import attention_in_groups
+from dynapipe_hpc.models.batch import Batch
+from dynapipe_hpc.models.documents import Branches, Documents, SlicedRow
+from dynapipe_hpc.models.packed_attention import visible_bias
 
 ATTENTION = "dynapipe_hpc"
 """Name of the attention in the interface of `transformers`."""
 _UNREAD = frozenset({"position_ids", "use_cache", "output_attentions", "cache_position"})
 """Arguments that layers pass on, and that change nothing here."""
 
-_CONTEXT: ContextVar[AttentionContext] = ContextVar("context of attention", default=WHOLE_ROWS)
+
+class Scores(NamedTuple):
+    """Options of scores, see `capped_attention`; None for the default or none."""
+
+    scale: float | None = None
+    window: int | None = None
+    cap: float | None = None
+
+
+Attend = Callable[[Sequence[Tensor], Scores], Tensor]
+"""Attention of query, key and value, shape (rows, heads, tokens, head size)."""
+AttendInLayer = Callable[[Batch, int, Sequence[Tensor], Scores], Tensor]
+"""The same in a layer of a micro-batch."""
+
+# Not an argument: layers of `transformers` lie between, and not all of them pass on what they get.
+_ATTEND: ContextVar[Attend] = ContextVar("attention")
+
+
+@contextmanager
+def attending_by(attend: Attend) -> Iterator[None]:
+    """Block in which layers call a function for attention."""
+    outer = _ATTEND.set(attend)
+    try:
+        yield
+    finally:
+        _ATTEND.reset(outer)
+
+
+def attend_within(
+    batch: Batch, layer: int, projections: Sequence[Tensor], scores: Scores
+) -> Tensor:
+    """Attention in a layer of a micro-batch."""
+    scale, window, cap = scores
+    if cap is None:
+        q, k, v = (each.transpose(1, 2) for each in projections)
+        return batch.attend(q, k, v, layer=layer, scale=scale, window=window).transpose(1, 2)
+    query, key, value = projections
+    match batch.segments:
+        case Branches() | SlicedRow():
+            raise ValueError("attention with capped scores is that of whole samples only")
+        case documents:
+            return capped_attention(
+                query, key, value, documents, scale=scale, window=window, cap=cap
+            )
 
 
 class AttentionReached(Exception):  # noqa: N818 - no error
@@ -40,43 +84,20 @@ class AttentionReached(Exception):  # noqa: N818 - no error
         self.window, self.cap = window, cap
 
 
-Attend = Callable[[Sequence[Tensor], int | None, float | None], Tensor]
-"""Function of query, key and value, of a window and of a soft cap, see `capped_attention`."""
-_STAND_IN: ContextVar[Attend | None] = ContextVar("function in place of attention", default=None)
+def reached_attention(layer: Callable[[Attend], object]) -> AttentionReached | None:
+    """The first attention that a layer calls, which is not computed; None if it calls none.
 
+    `layer`: Function that runs it with the given attention.
+    """
 
-@contextmanager
-def attention_replaced(stand_in: Attend) -> Iterator[None]:
-    """Block in which layers call a function in place of attention."""
-    outer = _STAND_IN.set(stand_in)
+    def reach(_: Sequence[Tensor], scores: Scores) -> Tensor:
+        raise AttentionReached(scores.window, scores.cap)
+
     try:
-        yield
-    finally:
-        _STAND_IN.reset(outer)
-
-
-def _reach(_: Sequence[Tensor], window: int | None, cap: float | None) -> Tensor:
-    raise AttentionReached(window, cap)
-
-
-def reached_attention(layer: Callable[[], object]) -> AttentionReached | None:
-    """The first attention that a layer calls, which is not computed; None if it calls none."""
-    try:
-        with attention_replaced(_reach):
-            layer()
+        layer(reach)
     except AttentionReached as reached:
         return reached
     return None
-
-
-@contextmanager
-def attending_within(context: AttentionContext) -> Iterator[None]:
-    """Block in which attention is that of a micro-batch, in one of its layers."""
-    outer = _CONTEXT.set(context)
-    try:
-        yield
-    finally:
-        _CONTEXT.reset(outer)
 
 
 def attention_interface(
@@ -87,13 +108,13 @@ def attention_interface(
     *masks: Tensor | None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Attention as `transformers` calls it, in the context of `attending_within`.
+    """Attention as `transformers` calls it, inside `attending_by`.
 
     Returns attended values, shape (rows, tokens, heads, head size), and no weights of attention.
     Raises `InputError`: An option is not among them. Raises `AttentionReached`: Inside
     `reached_attention`.
     """
-    scale, window, cap = (options.pop(n, None) for n in ("scaling", "sliding_window", "softcap"))
+    scores = Scores(*(options.pop(n, None) for n in ("scaling", "sliding_window", "softcap")))
     wanted = {
         name
         for name, value in options.items()
@@ -110,29 +131,8 @@ def attention_interface(
             f"{type(module).__name__} of transformers asks attention for "
             f"{', '.join(sorted(wanted))}, which is not supported; choose another model"
         )
-    attended = _attended((query, key, value), scale=scale, window=window, cap=cap)
+    attended = _ATTEND.get()((query, key, value), scores)
     return attended.transpose(1, 2).contiguous(), None
-
-
-def _attended(
-    projections: Sequence[Tensor],
-    *,
-    scale: float | None,
-    window: int | None = None,
-    cap: float | None = None,
-) -> Tensor:
-    if stand_in := _STAND_IN.get():
-        return stand_in(projections, window, cap)
-    query, key, value = projections
-    context = _CONTEXT.get()
-    if cap is not None:
-        if context.slice is not None or context.branches is not None:
-            raise ValueError("attention with capped scores is that of whole samples only")
-        return capped_attention(
-            query, key, value, context.documents, scale=scale, window=window, cap=cap
-        )
-    q, k, v = (each.transpose(1, 2) for each in projections)
-    return context.attend_turned(q, k, v, scale=scale, window=window).transpose(1, 2)
 
 
 class SdpaCalls(TorchFunctionMode):
@@ -161,7 +161,7 @@ class SdpaCalls(TorchFunctionMode):
             )
         projections = args[:3] if args else [kwargs[n] for n in ("query", "key", "value")]
         with DisableTorchFunction():
-            return _attended(projections, scale=kwargs.get("scale"))
+            return _ATTEND.get()(projections, Scores(kwargs.get("scale")))
 
 
 def capped_attention(

@@ -34,13 +34,12 @@ from dynapipe_hpc.architecture.part import (
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.attention import attention_in_groups, visible_bias
-from dynapipe_hpc.models.attention_context import AttentionContext
-from dynapipe_hpc.models.collate import TokenBatch
-from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.attention import attention_in_groups
+from dynapipe_hpc.models.batch import Batch, Labels
 from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.live_memory import LiveMemory
-from dynapipe_hpc.models.transformers.attention import attention_replaced, capped_attention
+from dynapipe_hpc.models.packed_attention import visible_bias
+from dynapipe_hpc.models.transformers.attention import Scores, capped_attention
 from dynapipe_hpc.models.transformers.model import META
 from dynapipe_hpc.models.transformers.stage import TransformersStage
 
@@ -106,43 +105,43 @@ class _Rows(NamedTuple):
         """Whether attention of documents has a kernel of its own, on GPUs."""
         return self.is_packed and self.dtype.itemsize < torch.float32.itemsize
 
-    def batch(self, size: tuple[int, int], *, has_tokens: bool) -> DecoderBatch:
+    def batch(self, size: tuple[int, int], *, has_labels: bool) -> Batch:
         """A micro-batch of so many samples of equal length."""
         n_samples, n_tokens = size
         shape = (1, n_samples * n_tokens) if self.is_packed else size
-        ids = torch.zeros(shape, dtype=torch.int64, device=META)
-        tokens = TokenBatch(ids, ids, ids, ids) if has_tokens else None
+        ids = torch.zeros(shape, dtype=torch.int64)
         documents = Documents.from_lengths([n_tokens] * n_samples) if self.is_packed else None
-        return DecoderBatch(shape, AttentionContext(documents and documents.to(META)), tokens)
+        labels = Labels(ids, ids, ids) if has_labels else None
+        return Batch(shape, documents, labels=labels).to(META)
 
 
 @dataclass
 class _Calls:
     """Stand-ins of attention and of the products of experts, with what they were called for."""
 
-    documents: Documents | None
     has_flash: bool
     max_tokens: int
     scores_flops: int = 0
     windows: set[float] = field(default_factory=set)
     expert_flops: int = 0
 
-    def attend(
-        self, projections: Sequence[Tensor], window: int | None, cap: float | None
-    ) -> Tensor:
+    def attend(self, batch: Batch, _: int, projections: Sequence[Tensor], scores: Scores) -> Tensor:
         """Attended values without numbers, of the shape of the query."""
+        window, cap = scores.window, scores.cap
         query, key, value = projections
+        documents = batch.segments
+        assert isinstance(documents, Documents | None)  # noqa: S101 - types
         if window is not None and window >= self.max_tokens:
             window = None
         self.windows.add(math.inf if window is None else window)
         if cap is not None:  # computed by a formula
-            return capped_attention(query, key, value, self.documents, window=window, cap=cap)
+            return capped_attention(query, key, value, documents, window=window, cap=cap)
         self.scores_flops += 4 * query.shape[1] * query.shape[3]
         if self.has_flash:
             return _fused(query, key, value)
-        if self.documents is None:
+        if documents is None:
             return _fused(query, key, value, bias=_mask(query.shape[2], window, query))
-        groups = self.documents.length_groups
+        groups = documents.length_groups
         masks = [_mask(size.tokens, window, query) for size in groups.sizes]
         return attention_in_groups(query, key, value, groups, biases=masks, attend=_fused)
 
@@ -219,16 +218,16 @@ def _run(
     # One layer comes before, and one after, so that the stage is neither the first nor the last.
     model, dtype = shape.with_layers(n_layers + 2), rows.dtype
     layers = range(n_layers + 2, n_layers + 2) if last else range(1, 1 + n_layers)
-    batch = rows.batch(size, has_tokens=last)
+    batch = rows.batch(size, has_labels=last)
     hidden = torch.empty(*batch.size, shape.hidden_size, dtype=dtype, device=META)
     hidden.requires_grad_()
-    calls = _Calls(batch.context.documents, rows.has_flash, shape.max_tokens)
+    calls = _Calls(rows.has_flash, shape.max_tokens)
     try:
         stage = TransformersStage(model, layers, first=False, last=last, dtype=dtype, device=META)
+        stage.attend = calls.attend
         with (
             FlopCounterMode(display=False) as counted,
             LiveMemory() as live,
-            attention_replaced(calls.attend),
             _ExpertProducts(calls),
         ):
             output = stage.run(hidden, batch, Recompute.NONE)

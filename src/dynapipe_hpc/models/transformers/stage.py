@@ -15,17 +15,18 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.transformers import TransformersShape, first_line
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.models.attention_context import WHOLE_ROWS, AttentionContext
-from dynapipe_hpc.models.collate import IterationTokens, collate
-from dynapipe_hpc.models.decoder import DecoderBatch
+from dynapipe_hpc.models.batch import Batch, IterationTokens, collate
 from dynapipe_hpc.models.family import StageOfFamily, UnsetWeights
-from dynapipe_hpc.models.head import Vocabulary, keep_logits, linear_cross_entropy
+from dynapipe_hpc.models.head import Vocabulary, linear_cross_entropy
 from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.transformers.attention import (
+    Attend,
+    AttendInLayer,
     SdpaCalls,
-    attending_within,
+    attend_within,
+    attending_by,
     reached_attention,
 )
 from dynapipe_hpc.models.transformers.model import (
@@ -47,7 +48,7 @@ class _Pass:
     """A forward pass."""
 
     activation: Tensor | None
-    context: AttentionContext
+    batch: Batch
     recompute: Recompute
     probed: TransformersShape | None = None
 
@@ -76,6 +77,7 @@ class TransformersStage(StageOfFamily):
             nullcontext if self._mark is None else partial(SdpaCalls, self._mark)
         )
         self._layers = layers
+        self.attend: AttendInLayer = attend_within
         self._current: _Pass | None = None
         has_embedding = self.is_first or (self.is_last and shape.tied_head)
         model.hold(layers, embedding=has_embedding, head=self.is_last)
@@ -95,24 +97,19 @@ class TransformersStage(StageOfFamily):
     def deviation(self, shape: ModelShape) -> Deviation:
         return gpt_deviation(shape.n_layers)
 
-    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> DecoderBatch:
-        read = collate(microbatch, tokens) if self.is_first or self.is_last else None
-        size = (microbatch.n_rows, microbatch.row_tokens)
-        return DecoderBatch(size, AttentionContext.from_microbatch(microbatch), read)
+    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> Batch:
+        return collate(microbatch, tokens, reads=self.is_first or self.is_last, drops=False)
 
-    def run(self, activation: Tensor | None, batch: DecoderBatch, recompute: Recompute) -> Tensor:
-        tokens = batch.tokens
-        current = _Pass(None if self.is_first else activation, batch.context, recompute)
-        inputs = tokens.tokens if tokens is not None and activation is None else activation
+    def run(self, activation: Tensor | None, batch: Batch, recompute: Recompute) -> Tensor:
+        current = _Pass(None if self.is_first else activation, batch, recompute)
+        inputs = batch.tokens if activation is None else activation
         if inputs is None:
             raise ValueError("neither an activation was received nor tokens loaded")
         hidden = self._decoded(inputs, current)
         if not self._head:
             return hidden
-        if tokens is None:
-            raise ValueError("the last stage computes losses and needs labels")
         with self._keeping_float64():
-            return self._head[0].losses(hidden, tokens.labels)
+            return self._head[0].losses(hidden, None if batch.labels is None else batch.labels.ids)
 
     def _take_over(self, model: BuiltModel) -> None:
         for name, child in model.whole.named_children():
@@ -134,11 +131,11 @@ class TransformersStage(StageOfFamily):
         ids = torch.zeros(1, 2, dtype=torch.int64, device=torch.empty(0).device)
         hidden = torch.empty(1, 2, shape.hidden_size).zero_()
         received = None if self.is_first else hidden
-        current = _Pass(received, WHOLE_ROWS, Recompute.NONE, probed=shape)
+        current = _Pass(received, Batch((1, 2)), Recompute.NONE, probed=shape)
         self._decoded(ids if self.is_first else hidden, current)
 
     def _decoded(self, inputs: Tensor, current: _Pass) -> Tensor:
-        positions = current.context.positions
+        positions = current.batch.positions
         if positions is None:
             positions = torch.arange(inputs.shape[1], device=inputs.device)
         name = "input_ids" if current.activation is None and self.is_first else "inputs_embeds"
@@ -167,19 +164,19 @@ class TransformersStage(StageOfFamily):
         if index == self._layers.start and current.activation is not None:
             hidden = current.activation  # not what the decoder has made of it
         if layer is not None:
-            context = current.context.in_layer(index - self._layers.start)
 
-            def alone(hidden: Tensor) -> Tensor:
-                with self._keeping_float64(), self._attention(), attending_within(context):
+            def run(attend: Attend, hidden: Tensor) -> Tensor:
+                with self._keeping_float64(), self._attention(), attending_by(attend):
                     output = layer(hidden, *args, **kwargs)
                 result: Tensor = output[0] if isinstance(output, tuple) else output
                 return result
 
             if current.probed is None:
+                alone = partial(run, partial(self.attend, current.batch, index))
                 is_again = current.recompute is Recompute.FULL  # or nothing of it is
                 hidden = recomputed(alone, hidden) if is_again else alone(hidden)
             else:
-                reached = reached_attention(partial(alone, hidden))
+                reached = reached_attention(partial(run, hidden=hidden))
                 check_attention(self._model[0], index, reached, current.probed)
         is_end = index + 1 >= self._layers.stop and not self.is_last
         if is_end:
@@ -224,11 +221,12 @@ class _Head:
         self._is_plain = self._vectors.bias is None and is_plain(self._alone)
         self._n_at_once = max(1, LOGITS_AT_ONCE // shape.vocab_size)
 
-    def losses(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        """Cross entropies of predictions, of the shape of `labels`."""
+    def losses(self, hidden: Tensor, labels: Tensor | None) -> Tensor:
+        """Cross entropies of predictions, of the shape of `labels`; logits without labels."""
+        if labels is None:
+            return self._logits(hidden)
         if self._is_plain:
             return linear_cross_entropy(hidden, self._vectors.weight, labels, self._vocabulary)
-        keep_logits(lambda: self._logits(hidden))
         flat, ids = hidden.flatten(0, -2), labels.flatten()
         chunks = zip(*(torch.split(each, self._n_at_once) for each in (ids, flat)), strict=True)
         losses = [recomputed(partial(self._losses, of_chunk), part) for of_chunk, part in chunks]

@@ -1,0 +1,403 @@
+"""Batches: micro-batches as tensors, with what attention needs to know of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from dynapipe_hpc.data.microbatch import Branch, MicroBatch, PackedRow, tokens_held
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.trained_tokens import TARGETS, TrainedTokens
+from dynapipe_hpc.models.attention import causal_attention
+from dynapipe_hpc.models.documents import (
+    Branches,
+    Documents,
+    OnDevice,
+    Segments,
+    SlicedRow,
+    segments_of,
+)
+from dynapipe_hpc.models.key_value_cache import KeyValueCache
+from dynapipe_hpc.models.packed_attention import CachedKeys, packed_attention, scaled
+from dynapipe_hpc.models.rotary import Angles
+
+IntegerArray = npt.NDArray[np.integer[Any]]
+RejectedReader = Callable[[int, int], IntegerArray]
+"""Reader of the first tokens of a pair's rejected answer, by sample id and number of tokens."""
+NO_SAMPLE = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreferencePairs(OnDevice):
+    """Preference pairs of a micro-batch.
+
+    `answers`: Answer of each prediction, shape (rows, row_tokens): 2k for the chosen one of pair k,
+    2k + 1 for the rejected one; 0 at tokens that are not trained. `sample_ids`: Sample of each
+    pair, shape (n_pairs,). `weights`: Weight of each pair in the loss, float64, shape (n_pairs,).
+    """
+
+    answers: Tensor
+    sample_ids: Tensor
+    weights: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labels(OnDevice):
+    """Predictions that a micro-batch asks for. Tensors of shape (rows, row_tokens).
+
+    `weights`: Weight of each in the loss, float64; zero at tokens that are not trained, and at
+    padding. `sample_ids`: Sample of each; `NO_SAMPLE` at padding. `pairs`: Preference pairs; None
+    if the samples are none.
+    """
+
+    ids: Tensor
+    weights: Tensor
+    sample_ids: Tensor
+    pairs: PreferencePairs | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch(OnDevice):
+    """A micro-batch as a stage of a model needs it. Tensors of tokens have the shape `size`.
+
+    `size`: Numbers of rows and of tokens per row. `segments`: Documents of a packed row; None for
+    whole rows. `tokens`: What the model reads: every sample one position late, after its start
+    token; None on a stage that neither embeds nor predicts, as are labels. `labels`: None where
+    the head is to return logits. `keys`: Keys for dropout; None without. `source`: Rows that an
+    encoder reads; None without. `lengths`: Positions of each of these rows that are not padding,
+    shape (rows,); None if no row has any. `kv_cache`: Keys and values of the tokens before a slice.
+    `angles`: Angles of rotary positions; None where embeddings tell positions.
+    """
+
+    biases: ClassVar[tuple[()]] = ()  # all that is seen lies in the row
+
+    size: tuple[int, int]
+    segments: Segments | None = None
+    tokens: Tensor | None = None
+    labels: Labels | None = None
+    keys: Tensor | None = None
+    source: "Batch | None" = None
+    lengths: Tensor | None = None
+    kv_cache: KeyValueCache | None = None
+    angles: Angles | None = None
+
+    @property
+    def positions(self) -> Tensor | None:
+        """Positions of a packed row's tokens in their documents; None for those in whole rows."""
+        return None if self.segments is None else self.segments.positions
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        layer: int = 0,
+        scale: float | None = None,
+        window: int | None = None,
+    ) -> Tensor:
+        """Attention of (rows, tokens, heads, head size) to what tokens see, of the same shape.
+
+        `layer`: Number of the layer, whose keys and values a cache holds apart. `scale` and
+        `window`: See `causal_attention`.
+        """
+        segments = self.segments
+        if isinstance(segments, Branches):
+            q, k, v = scaled(query, scale)[0], key[0], value[0]
+            documents = {"queries": segments.texts, "keys": segments.sources}
+            return packed_attention(q, k, v, **documents, source=segments, window=window)[None]
+        if not isinstance(segments, SlicedRow):
+            q, k, v = (each.transpose(1, 2) for each in (query, key, value))
+            attended = causal_attention(q, k, v, segments, scale=scale, window=window)
+            return attended.transpose(1, 2)
+        if self.kv_cache is None:
+            raise ValueError("a slice of a sample needs the keys and values of those before it")
+        n_tokens, first = segments.slice.longest, segments.first_key(window)
+        q, k, v = (each[0, :n_tokens] for each in (scaled(query, scale), key, value))
+        source = CachedKeys(self.kv_cache.layer(layer), segments.begin, first)
+        documents = {"queries": segments.slice, "keys": segments.keys(first)}
+        attended = packed_attention(q, k, v, **documents, source=source, window=window)[None]
+        if segments.others is None:
+            return attended
+        behind = Batch(self.size, segments.others)
+        rest = (each[:, n_tokens:] for each in (query, key, value))
+        return torch.cat([attended, behind.attend(*rest, scale=scale, window=window)], 1)
+
+
+class TokenReader(Protocol):
+    """Source of tokens, the dataset in practice."""
+
+    def read(
+        self, sample_id: int, input_tokens: int, target_tokens: int
+    ) -> tuple[IntegerArray, IntegerArray]:
+        """The first tokens of a sample's input and of its target."""
+        ...
+
+    def first_token(self, sample_id: int) -> int:
+        """The token before those of a sample that has a start token of its own."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class IterationTokens:
+    """Tokens of the samples of an iteration's global batch, and their weights in the loss.
+
+    `weights`: Weight in the loss of each trained token of a sample, by sample id; of a preference
+    pair, its own. `start_id`: Token before the first of every sample; None if each has its own.
+    `iteration`: Iteration of training, on which dropout depends; None to drop nothing. `rejected`:
+    Gives the tokens of rejected answers; None if no sample is a preference pair.
+    """
+
+    samples: Mapping[int, Sample]
+    weights: Mapping[int, float]
+    reader: TokenReader
+    start_id: int | None
+    trained: TrainedTokens = TARGETS
+    iteration: int | None = None
+    rejected: RejectedReader | None = None
+
+    @property
+    def padding_id(self) -> int:
+        """Token of padding: the start token, or any."""
+        return self.start_id or 0
+
+    def loss_weights(self, sample: Sample) -> npt.NDArray[np.float64]:
+        """Weight in the loss of every token of a sample, input and target, shape (tokens,)."""
+        weights = np.zeros(sample.tokens)
+        weights[self.trained.mask(sample)] = self.weights[sample.sample_id]
+        return weights
+
+    def read(self, sample: Sample) -> tuple[IntegerArray, IntegerArray]:
+        """The tokens of a sample's input and of its target, as many as are used."""
+        return self.reader.read(sample.sample_id, sample.input_tokens, sample.target_tokens)
+
+    def texts(self, sample: Sample) -> tuple[IntegerArray, IntegerArray]:
+        """Tokens of a sample that a decoder reads, after its start token, and those it predicts.
+
+        A rejected answer begins with the last token of the prompt, as the chosen one does.
+        """
+        inputs, targets = self.read(sample)
+        start = self.start_id
+        if start is None:
+            start = self.reader.first_token(sample.sample_id)
+        text = np.concatenate([[start], inputs, targets])
+        if not sample.is_pair:
+            return text[:-1], text[1:]
+        if self.rejected is None:
+            raise ValueError(f"sample {sample.sample_id} is a pair, but nothing reads its answers")
+        rejected = self.rejected(sample.sample_id, sample.rejected_tokens)
+        last_of_prompt = text[[len(inputs)]]
+        return (
+            np.concatenate([text[:-1], last_of_prompt, rejected[:-1]]),
+            np.concatenate([text[1:], rejected]),
+        )
+
+
+def collate(
+    microbatch: MicroBatch, tokens: IterationTokens, *, reads: bool = True, drops: bool = True
+) -> Batch:
+    """Reads and lays out a micro-batch for a decoder-only model.
+
+    A sample of n tokens takes n positions; samples of a row follow each other without gaps. What a
+    slice reads begins with the token before it.
+
+    `reads`: Whether the stage needs tokens. `drops`: Whether the model has dropout.
+
+    Raises `ValueError`: Samples of a packed row do not begin where its offsets and branches say.
+    """
+    size = (microbatch.n_rows, microbatch.row_tokens)
+    segments = segments_of(microbatch) if isinstance(microbatch, PackedRow) else None
+    batch = Batch(size, segments)
+    if not (reads or drops):
+        return batch
+    held = {i: tokens_held(microbatch, i, tokens.samples[i].tokens) for i in microbatch.sample_ids}
+    if drops:
+        batch = replace(batch, keys=_keys_of(microbatch, tokens, held, size[1]))
+    if not reads:
+        return batch
+    if isinstance(microbatch, PackedRow):
+        _check_offsets(microbatch.offsets, {i: len(part) for i, part in held.items()})
+
+    def columns_of(sample: Sample) -> Sequence[Any]:
+        part = slice(held[sample.sample_id].start, held[sample.sample_id].stop)
+        sides = (*tokens.texts(sample), tokens.loss_weights(sample))
+        return *(side[part] for side in sides), sample.sample_id
+
+    read, ids, weights, owner_ids = _laid_out(microbatch, tokens, size, columns_of)
+    labels = Labels(ids, weights, owner_ids, _pairs(microbatch, tokens))
+    return replace(batch, tokens=read, labels=labels)
+
+
+def collate_both_sides(
+    microbatch: MicroBatch,
+    tokens: IterationTokens,
+    *,
+    inputs: bool = True,
+    targets: bool = True,
+    drops: bool = True,
+) -> Batch:
+    """Reads and lays out a micro-batch for a model whose encoder reads inputs.
+
+    Inputs and targets of a row's samples follow each other without gaps, each on their side; a
+    sample of a packed row that has no input has a position of padding in its place.
+
+    A side that is not read is laid out as padding.
+
+    Raises `ValueError`: The samples of a packed row do not begin where its offsets say.
+    """
+    samples = [tokens.samples[i] for i in microbatch.sample_ids]
+    is_packed = isinstance(microbatch, PackedRow)
+    # A document needs a position, for its target to attend to.
+    n_inputs = {s.sample_id: max(s.input_tokens, int(is_packed)) for s in samples}
+    n_targets = {s.sample_id: s.target_tokens for s in samples}
+    segments = source_segments = None
+    if isinstance(microbatch, PackedRow):
+        _check_offsets(microbatch.offsets, n_inputs, "input tokens")
+        _check_offsets(microbatch.target_offsets, n_targets, "target tokens")
+        source_segments = Documents.between(microbatch.offsets, microbatch.row_tokens)
+        segments = Documents.between(microbatch.target_offsets, microbatch.target_tokens)
+    texts = {
+        s.sample_id: tokens.reader.read(
+            s.sample_id, s.input_tokens * inputs, s.target_tokens * targets
+        )
+        for s in samples
+    }
+
+    def padded(text: IntegerArray, n_tokens: int) -> IntegerArray:
+        return np.pad(text, (0, n_tokens - len(text)), constant_values=tokens.padding_id)
+
+    def inputs_of(sample: Sample) -> Sequence[Any]:
+        return [padded(texts[sample.sample_id][0], n_inputs[sample.sample_id])]
+
+    def targets_of(sample: Sample) -> Sequence[Any]:
+        labels = padded(texts[sample.sample_id][1], sample.target_tokens)
+        before = np.concatenate([[tokens.padding_id], labels[:-1]])
+        weights = tokens.loss_weights(sample)[sample.input_tokens :]
+        return before, labels, weights, sample.sample_id
+
+    size = (microbatch.n_rows, microbatch.row_tokens)
+    target_size = (microbatch.n_rows, microbatch.target_tokens)
+    keys = source_keys = None
+    if drops:
+        held, source_held = (
+            {i: range(n) for i, n in each.items()} for each in (n_targets, n_inputs)
+        )
+        keys = _keys_of(microbatch, tokens, held, target_size[1])
+        source_keys = _keys_of(microbatch, tokens, source_held, size[1])
+    (read,) = _laid_out(microbatch, tokens, size, inputs_of)
+    # At least one position, so that there is something to attend to.
+    lengths = np.array(
+        [max(1, sum(tokens.samples[i].input_tokens for i in row)) for row in microbatch.rows]
+    )
+    has_padding = bool((lengths < microbatch.row_tokens).any())
+    source = Batch(
+        size,
+        source_segments,
+        read,
+        keys=source_keys,
+        lengths=torch.from_numpy(lengths) if has_padding else None,
+    )
+    before, ids, weights, owner_ids = _laid_out(microbatch, tokens, target_size, targets_of)
+    return Batch(target_size, segments, before, Labels(ids, weights, owner_ids), keys, source)
+
+
+def _laid_out(
+    microbatch: MicroBatch,
+    tokens: IterationTokens,
+    size: tuple[int, int],
+    columns_of: Callable[[Sample], Sequence[Any]],
+) -> list[Tensor]:
+    """Tokens, labels, weights and sample ids of samples, one behind another in rows."""
+    fills = (tokens.padding_id, tokens.padding_id, 0.0, NO_SAMPLE)
+    arrays: list[npt.NDArray[Any]] = [np.full(size, fill) for fill in fills]
+    n_columns = 0
+    for row, sample_ids in enumerate(microbatch.rows):
+        start = 0
+        for columns in (columns_of(tokens.samples[i]) for i in sample_ids):
+            end, n_columns = start + len(columns[0]), len(columns)
+            for array, column in zip(arrays, columns, strict=False):
+                array[row, start:end] = column
+            start = end
+    return [torch.from_numpy(array) for array in arrays[:n_columns]]
+
+
+def _check_offsets(
+    offsets: Sequence[int], n_tokens: Mapping[int, int], kind: str = "tokens"
+) -> None:
+    for (sample_id, n), (start, end) in zip(n_tokens.items(), pairwise(offsets), strict=True):
+        if n != end - start:
+            raise ValueError(
+                f"sample {sample_id} has {n} {kind}, but offsets {start} and {end} of a "
+                "packed row around it; the plan was made for other samples"
+            )
+
+
+def _pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PreferencePairs | None:
+    """The preference pairs of a micro-batch, whose branches are checked; None if it has none."""
+    samples = [tokens.samples[i] for i in microbatch.sample_ids]
+    branches = microbatch.branches if isinstance(microbatch, PackedRow) else ()
+    if not branches and not any(sample.is_pair for sample in samples):
+        return None
+    if not isinstance(microbatch, PackedRow) or len(branches) != len(samples):
+        raise ValueError("preference pairs are in a micro-batch that is no packed row of pairs")
+    answers = np.zeros((1, microbatch.row_tokens), np.int64)
+    places = zip(samples, branches, pairwise(microbatch.offsets), strict=True)
+    for k, (sample, branch, (begin, end)) in enumerate(places):
+        prompt_end = begin + sample.input_tokens
+        if branch != Branch(prompt_end + sample.target_tokens, sample.input_tokens):
+            raise ValueError(
+                f"sample {sample.sample_id} has {sample.describe()}, but {branch} in a packed row "
+                f"from {begin} on; the plan was made for other samples"
+            )
+        answers[0, prompt_end : branch.begin] = 2 * k
+        answers[0, branch.begin : end] = 2 * k + 1
+    weights = np.array([tokens.weights[i] for i in microbatch.sample_ids])
+    ids = np.array(microbatch.sample_ids, np.int64)
+    return PreferencePairs(*(torch.from_numpy(array) for array in (answers, ids, weights)))
+
+
+_STEP = 0x9E3779B97F4A7C15
+
+
+def dropout_keys(
+    iteration: int, rows: Sequence[Sequence[int]], held: Mapping[int, range], row_tokens: int
+) -> Tensor:
+    """Key of every token of a micro-batch's rows: of iteration, sample and position in it.
+
+    Shape (rows, row_tokens), int64; 0 at padding.
+    """
+    keys = np.zeros((len(rows), row_tokens), dtype=np.uint64)
+    for row, sample_ids in enumerate(rows):
+        start = 0
+        for sample_id in sample_ids:
+            # A sample without input reads a position all the same, if its row has room.
+            first, n = held[sample_id].start, len(held[sample_id])
+            end = min(start + max(n, 1), row_tokens)
+            keys[row, start:end] = _keys(iteration, sample_id, range(first, first + end - start))
+            start += n
+    return torch.from_numpy(keys.view(np.int64))
+
+
+def _keys_of(
+    microbatch: MicroBatch, tokens: IterationTokens, held: Mapping[int, range], row_tokens: int
+) -> Tensor | None:
+    if tokens.iteration is None:
+        return None
+    return dropout_keys(tokens.iteration, microbatch.rows, held, row_tokens)
+
+
+def _keys(iteration: int, sample_id: int, positions: range) -> npt.NDArray[np.uint64]:
+    of_sample = _hashed(_hashed(np.array([iteration], np.uint64)) ^ np.uint64(sample_id))
+    return _hashed(of_sample ^ np.arange(positions.start, positions.stop, dtype=np.uint64))
+
+
+def _hashed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    numbers = numbers + np.uint64(_STEP)
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))

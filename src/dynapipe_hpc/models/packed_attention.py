@@ -1,0 +1,351 @@
+"""Attention of documents laid end to end to keys of their own, of shared prompts or of a cache.
+
+On GPUs by the kernels that torch is built with. The operators behind
+`torch.nn.attention.varlen` are called as they are: that module came with torch 2.11, and its first
+call imports a compiler. The operators took the same arguments by place, scale and windows by name,
+in all of torch 2.6 to 2.13, for CUDA and ROCm.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dynapipe_hpc.models.documents import Branches, Documents
+from dynapipe_hpc.models.key_value_cache import LayerCache
+
+_MAX_HEAD_SIZE, _HEAD_MULTIPLE = 256, 8
+_MIN_CAPABILITY = (8, 0)
+_MIN_QUERIES = 2
+_PROBE_QUERIES, _PROBE_KEYS = (5, 9), (12, 9)
+_MAX_PROBE_ERROR = 0.05
+
+
+class CachedKeys(NamedTuple):
+    """Keys and values in a cache, to which those of a slice are added.
+
+    The gradients that come back are complete if passes over all later tokens have gone back before:
+    so backward passes run in descending order.
+
+    `begin`: Token of the sample with which the slice begins. `first`: The first that it sees.
+    """
+
+    cache: LayerCache
+    begin: int
+    first: int
+
+    def write(self, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        return tuple(each[self.first :] for each in self.cache.write(self.begin, key, value))
+
+    def read(self, n_tokens: int) -> tuple[Tensor, ...]:
+        return tuple(each[self.first :] for each in self.cache.read(self.begin + n_tokens))
+
+
+Source = CachedKeys | Branches | None
+"""Keys and values that are a part of a cache, or in whose row prompts are there once."""
+
+
+def packed_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    queries: Documents,
+    keys: Documents,
+    source: Source = None,
+    window: int | None = None,
+) -> Tensor:
+    """Causal attention within documents, of the shape of `query`: (tokens, heads, head size).
+
+    The last query of a document sees its last key, and each query before it one key less. A
+    document may have more keys than queries, but not fewer.
+
+    `source`: Where what is attended to lies, if `key` and `value` are only a part of it. `window`:
+    Number of keys that a query sees at most, itself included; None for all.
+    """
+    sizes = _Sizes(queries, keys, window)
+    attended: Tensor = _PackedAttention.apply(query, key, value, source, sizes)  # type: ignore[no-untyped-call]
+    return attended
+
+
+class _Sizes(NamedTuple):
+    queries: Documents
+    keys: Documents
+    window: int | None
+
+    @property
+    def of_operators(self) -> tuple[Any, ...]:
+        # For a longest document of one token the operator would choose another arrangement of what
+        # it leaves for backward; a length that none has is allowed.
+        longest = max(self.queries.longest, _MIN_QUERIES), self.keys.longest
+        return self.queries.cu_seqlens, self.keys.cu_seqlens, *longest
+
+    @property
+    def options(self) -> Mapping[str, int]:
+        """Number of keys before its own that a query sees, by the operators' name."""
+        return {} if self.window is None else {"window_size_left": self.window - 1}
+
+
+class _PackedAttention(torch.autograd.Function):
+    """The kernels for both directions. Keys and values of prompts and of a cache are kept once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, source: Source, sizes: _Sizes
+    ) -> Tensor:
+        ctx.source, ctx.sizes = source, sizes
+        kept: tuple[Tensor, ...] = key, value
+        sources = kept
+        match source:
+            case CachedKeys():
+                # Not saved: later tokens are written to the cache.
+                sources, kept = source.write(key, value), ()
+            case Branches():
+                sources = source.gather(key), source.gather(value)
+        attended, *left = _forward(query, sources, sizes)
+        ctx.save_for_backward(query, *kept, attended, *left)
+        return attended
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        source: Source = ctx.source
+        query, *left = ctx.saved_tensors
+        if isinstance(source, CachedKeys):
+            sources = source.read(len(query))
+        else:
+            key, value, *left = left
+            sources = key, value
+        if isinstance(source, Branches):
+            sources = source.gather(key), source.gather(value)
+        grad_query, *gradients = _backward(gradient, (query, *sources), left, ctx.sizes)
+        match source:
+            case CachedKeys(cache, begin, first):
+                gradients = [*cache.sum_gradients(begin, gradients, first)]
+            case Branches():
+                gradients = [source.scatter(each, len(query)) for each in gradients]
+        return grad_query, *gradients, None, None
+
+
+def _has_operators(query: Tensor) -> bool:
+    """Whether torch's operators are for the device of a tensor."""
+    return query.is_cuda
+
+
+def _forward(query: Tensor, sources: Sequence[Tensor], sizes: _Sizes) -> tuple[Tensor, ...]:
+    """Attended values, and what is left for the backward pass."""
+    if _has_operators(query):
+        attended, *left, _ = torch.ops.aten._flash_attention_forward(
+            query, *sources, *sizes.of_operators, 0.0, True, False, **sizes.options
+        )
+        return attended, *left
+    parts = [_attention_on_cpu(*each, sizes.window) for each in _split(query, sources, sizes)]
+    attended = parts[0][0] if len(parts) == 1 else torch.cat([part for part, _ in parts])
+    return attended, *(scores for _, scores in parts)
+
+
+def _backward(
+    gradient: Tensor, inputs: Sequence[Tensor], left: Sequence[Tensor], sizes: _Sizes
+) -> Sequence[Tensor]:
+    """Gradients of queries, keys and values."""
+    query, *sources = inputs
+    attended, *scores = left
+    if _has_operators(query):
+        sums, *state = scores
+        gradients: tuple[Tensor, ...] = torch.ops.aten._flash_attention_backward(
+            gradient,
+            *inputs,
+            attended,
+            sums,
+            *sizes.of_operators,
+            0.0,
+            True,
+            *state,
+            **sizes.options,
+        )
+        return gradients
+    parts = [
+        _gradients_on_cpu(grad_output, each, (out, sums), sizes.window)
+        for each, grad_output, out, sums in zip(
+            _split(query, sources, sizes),
+            torch.split(gradient, sizes.queries.lengths),
+            torch.split(attended, sizes.queries.lengths),
+            scores,
+            strict=True,
+        )
+    ]
+    return parts[0] if len(parts) == 1 else [torch.cat(each) for each in zip(*parts, strict=True)]
+
+
+def _split(
+    query: Tensor, sources: Sequence[Tensor], sizes: _Sizes
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    keys, values = (torch.split(side, sizes.keys.lengths) for side in sources)
+    return zip(torch.split(query, sizes.queries.lengths), keys, values, strict=True)
+
+
+def _attention_on_cpu(
+    query: Tensor, keys: Tensor, values: Tensor, window: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """The forward pass by torch's flash attention for CPUs: attended values, and sums of scores.
+
+    Its causal attention is for as many keys as queries, so earlier keys are a call of their own:
+    each query sees all of them. What the two mix is weighted by the exponentials of their scores.
+    Where a window keeps some keys from some queries, there is one call, with a mask.
+    """
+    parts = [
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            *_rows(query, *sources), **options
+        )
+        for *sources, options in _calls(query, keys, values, window)
+    ]
+    attended, scores = parts[0]
+    for earlier, of_earlier in parts[1:]:
+        total = torch.logaddexp(scores, of_earlier)
+        weight, of_earlier_weight = (
+            (each - total).exp().unsqueeze(3).to(attended.dtype) for each in (scores, of_earlier)
+        )
+        attended, scores = weight * attended + of_earlier_weight * earlier, total
+    return attended[0].transpose(0, 1), scores
+
+
+def _gradients_on_cpu(
+    gradient: Tensor,
+    inputs: Sequence[Tensor],
+    left: Sequence[Tensor],
+    window: int | None = None,
+) -> list[Tensor]:
+    """The backward pass: gradients of queries, keys and values.
+
+    Of what a call attended, the kernel needs only what all of them attended together.
+    """
+    query, keys, values = inputs
+    attended, scores = left
+    grad_output, out = (each.transpose(0, 1)[None] for each in (gradient, attended))
+    calls = [
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            grad_output, *_rows(query, *each), out, scores, 0.0, **{"is_causal": False, **options}
+        )
+        for *each, options in _calls(query, keys, values, window)
+    ]
+    grad_queries, *grad_sources = zip(*calls, strict=True)
+    gradients = [sum(grad_queries), *(torch.cat(each[::-1], 2) for each in grad_sources)]
+    # Heads that share keys and values add up what they do to them.
+    return [
+        each[0].transpose(0, 1).unflatten(1, (of_input.shape[1], -1)).sum(2)
+        for of_input, each in zip(inputs, gradients, strict=True)
+    ]
+
+
+def _calls(
+    query: Tensor, keys: Tensor, values: Tensor, window: int | None
+) -> Iterator[tuple[Tensor, Tensor, Mapping[str, Any]]]:
+    """Keys and values of the queries' own tokens, then of those before, each with what is seen.
+
+    Where a window hides some keys, all keys come in one call, with a mask.
+    """
+    if window is not None and window < len(keys):
+        yield keys, values, {"attn_mask": visible_bias(len(query), len(keys), window, query)}
+        return
+    begin = len(keys) - len(query)
+    yield keys[begin:], values[begin:], {"is_causal": True}
+    if begin:
+        yield keys[:begin], values[:begin], {"is_causal": False}
+
+
+def _rows(query: Tensor, keys: Tensor, values: Tensor) -> Iterator[Tensor]:
+    """Each as a row with the heads of queries, shape (1, heads, tokens, head size)."""
+    for each in (query, keys, values):
+        n_shared = query.shape[1] // each.shape[1]
+        heads = each if n_shared == 1 else each.repeat_interleave(n_shared, 1)
+        yield heads.transpose(0, 1)[None]
+
+
+def visible_bias(n_tokens: int, n_keys: int, window: int | None, like: Tensor) -> Tensor:
+    """Bias of the last tokens of a row, shape (1, 1, n_tokens, n_keys).
+
+    It is minus infinity for keys that are later than the token, or out of its window.
+    """
+    positions = torch.arange(n_keys, device=like.device)
+    distances = positions[n_keys - n_tokens :].unsqueeze(1) - positions
+    hidden = (distances < 0) | (distances >= (n_keys if window is None else window))
+    return like.new_zeros(1, 1, n_tokens, n_keys).masked_fill_(hidden, -torch.inf)
+
+
+def scaled(query: Tensor, scale: float | None) -> Tensor:
+    """Queries for kernels that scale scores by one over the root of the head size only."""
+    factor = 1.0 if scale is None else scale * math.sqrt(query.shape[-1])
+    return query if math.isclose(factor, 1.0) else query * factor
+
+
+@cache
+def flash_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) -> str:
+    """Reason why `packed_attention` cannot run, with a remedy; empty if it can.
+
+    Its result and gradients are compared with written-out attention once, as builds of torch differ
+    in what they leave out, and once did in how they align queries with keys.
+    """
+    if device.type != "cuda":
+        return f"it needs a GPU, and the device is {device.type}"
+    if dtype not in (torch.float16, torch.bfloat16):
+        name = str(dtype).removeprefix("torch.")
+        return f"it needs 16-bit activations, not {name}: set training.dtype to bfloat16"
+    if head_size % _HEAD_MULTIPLE or head_size > _MAX_HEAD_SIZE:
+        return (
+            f"it needs heads of a multiple of {_HEAD_MULTIPLE} up to {_MAX_HEAD_SIZE} numbers, "
+            f"and the model's have {head_size}"
+        )
+    capability = torch.cuda.get_device_capability(device)
+    if torch.version.hip is None and capability < _MIN_CAPABILITY:
+        return "it needs compute capability {}.{}, and the GPU has {}.{}".format(
+            *_MIN_CAPABILITY, *capability
+        )
+    return _probe_obstacle(device, dtype, head_size)
+
+
+def _probe_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) -> str:
+    stream = torch.Generator().manual_seed(1)
+    drawn = [
+        torch.randn(n, heads, head_size, generator=stream).to(device, dtype)
+        for n, heads in ((sum(_PROBE_QUERIES), 4), (sum(_PROBE_KEYS), 2), (sum(_PROBE_KEYS), 2))
+    ]
+    queries, keys = (Documents.from_lengths(n).to(device) for n in (_PROBE_QUERIES, _PROBE_KEYS))
+    try:
+        found = _with_gradients(drawn, lambda *x: packed_attention(*x, queries=queries, keys=keys))
+    except RuntimeError as error:  # also of what is not implemented for the device
+        reason = str(error).partition("\n")[0]
+        return f"torch {torch.__version__} cannot run it here ({reason}): install a build with it"
+    wanted = _with_gradients([each.float() for each in drawn], _written_out)
+    # Norms, as single numbers of 16 bits are off by more the larger they are.
+    off = max(float((a - b).norm() / b.norm()) for a, b in zip(found, wanted, strict=True))
+    if off <= _MAX_PROBE_ERROR:
+        return ""
+    return (
+        f"in torch {torch.__version__} it is wrong by {off:.1%} on two small documents: "
+        "install a newer build"
+    )
+
+
+def _with_gradients(inputs: list[Tensor], attend: Any) -> list[Tensor]:
+    with torch.enable_grad():
+        leaves = [each.detach().requires_grad_() for each in inputs]
+        attended = attend(*leaves)
+        return [attended.detach(), *torch.autograd.grad(attended, leaves, 2 * attended.detach())]
+
+
+def _written_out(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    n_heads = query.shape[1] // key.shape[1]
+    attended = []
+    lengths = zip((query, key, value), (_PROBE_QUERIES, _PROBE_KEYS, _PROBE_KEYS), strict=True)
+    sides = (torch.split(each, list(n_tokens)) for each, n_tokens in lengths)
+    for q, *sources in zip(*sides, strict=True):
+        k, v = (each.repeat_interleave(n_heads, 1) for each in sources)
+        scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
+        later = torch.ones_like(scores[0]).triu(1 + len(k) - len(q)) > 0
+        weights = scores.masked_fill(later, -torch.inf).softmax(2)
+        attended.append(torch.einsum("hqk,khd->qhd", weights, v))
+    return torch.cat(attended)
