@@ -9,7 +9,7 @@ Source: Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3; Korthikanti 
 Activation Recomputation in Large Transformer Models", arXiv:2205.05198, section 4.2.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
@@ -22,7 +22,7 @@ from torch.nn import functional
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.models.deferred_weights import linear, weight_gradient
 from dynapipe_hpc.models.dropout import Dropout
-from dynapipe_hpc.models.sharding.shards import Shards, copy_to_shards, reduce_from_shards
+from dynapipe_hpc.models.sharding.shards import Shards, copy_to_shards, passed, reduce_from_shards
 from dynapipe_hpc.models.sharding.split import Split
 
 
@@ -93,10 +93,10 @@ class SpreadStream(ResidualStream):
         self.own_keys = None if keys is None else self.own_tokens(keys.unsqueeze(-1)).squeeze(-1)
 
     def end(self, hidden: Tensor) -> Tensor:
-        return _passed(hidden, self.all, self.own_tokens)
+        return passed(hidden, self.all, self.own_tokens)
 
     def gather(self, hidden: Tensor) -> Tensor:
-        return _passed(hidden, self.all, self.own_sum)
+        return passed(hidden, self.all, self.own_sum)
 
     def map(self, hidden: Tensor, *maps: "ColumnLinear") -> tuple[Tensor, ...]:
         firsts = [each.adapters.first_weights for each in maps]
@@ -112,7 +112,7 @@ class SpreadStream(ResidualStream):
         )
 
     def sum(self, part: Tensor) -> Tensor:
-        return _passed(part, self.own_sum, self.all)
+        return passed(part, self.own_sum, self.all)
 
     def common(self, weight: Tensor) -> Tensor:
         return weight  # as gradients of all that shards hold are summed before the update
@@ -151,29 +151,6 @@ def _filled_up(tokens: Tensor, n_tokens: int) -> Tensor:
     """Tokens with zeros after the last; the same tensor, not a copy, if none are missing."""
     n_missing = n_tokens - len(tokens)
     return functional.pad(tokens, (0, 0, 0, n_missing)) if n_missing else tokens
-
-
-def _passed(
-    values: Tensor, forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor], Tensor]
-) -> Tensor:
-    output: Tensor = _Passed.apply(values, forward, backward)  # type: ignore[no-untyped-call]
-    return output
-
-
-class _Passed(Function):
-    @staticmethod
-    def forward(
-        context: Any,
-        values: Tensor,
-        forward: Callable[[Tensor], Tensor],
-        backward: Callable[[Tensor], Tensor],
-    ) -> Tensor:
-        context.pass_back = backward
-        return forward(values)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return context.pass_back(gradients[0]), None, None
 
 
 class _Map(Function):

@@ -1,5 +1,9 @@
-"""The ranks that hold the shards of one stage, and how tensors pass between them."""
+"""The ranks that hold the shards of one stage, and how tensors pass between them.
 
+Source: Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3.
+"""
+
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -62,45 +66,42 @@ ONE_SHARD = OneShard()
 def copy_to_shards(values: Tensor, shards: Shards) -> Tensor:
     """A tensor that all shards hold, on its way to where each computes with it in its own way.
 
-    The backward pass adds up what each shard's way contributes to its gradient.
+    The backward pass adds up what each shard's way contributes to its gradient (the operator f).
     """
     if shards.n_shards == 1:
         return values
-    output: Tensor = _Entered.apply(values, shards)  # type: ignore[no-untyped-call]
-    return output
+    return passed(values, lambda each: each.view_as(each), shards.sum_over_shards)
 
 
 def reduce_from_shards(values: Tensor, shards: Shards) -> Tensor:
-    """The sum of what every shard computed; all go on with it in the same way.
+    """The sum of what every shard computed; all go on with it in the same way (the operator g).
 
     So in the backward pass each has the sum's gradient, which is that of its own part.
     """
     if shards.n_shards == 1:
         return values
-    output: Tensor = _Summed.apply(values, shards)  # type: ignore[no-untyped-call]
+    return passed(values, lambda each: shards.sum_over_shards(each.detach()), lambda each: each)
+
+
+def passed(
+    values: Tensor, forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """The result of a function, of whose gradient another one makes that of its input."""
+    output: Tensor = _Passed.apply(values, forward, backward)  # type: ignore[no-untyped-call]
     return output
 
 
-class _Entered(Function):
-    """Source: Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3, the operator f."""
+class _Passed(Function):
+    @staticmethod
+    def forward(
+        context: Any,
+        values: Tensor,
+        forward: Callable[[Tensor], Tensor],
+        backward: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        context.pass_back = backward
+        return forward(values)
 
     @staticmethod
-    def forward(context: Any, values: Tensor, shards: Shards) -> Tensor:
-        context.shards = shards
-        return values.view_as(values)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return context.shards.sum_over_shards(gradients[0]), None
-
-
-class _Summed(Function):
-    """Source: Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3, the operator g."""
-
-    @staticmethod
-    def forward(_: Any, values: Tensor, shards: Shards) -> Tensor:
-        return shards.sum_over_shards(values.detach())
-
-    @staticmethod
-    def backward(_: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return gradients[0], None
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return context.pass_back(gradients[0]), None, None
