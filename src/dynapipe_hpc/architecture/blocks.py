@@ -4,7 +4,21 @@ A linear map of n inputs and m outputs takes 2 x n x m operations per token. Num
 backward pass include those that enter and leave the norm of a block.
 """
 
-from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Amount, Block, Part, Side, Work
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from dynapipe_hpc.architecture.lora import Lora
+from dynapipe_hpc.architecture.part import (
+    EMBEDDING,
+    HEAD,
+    NOTHING,
+    Amount,
+    Block,
+    Part,
+    Side,
+    Work,
+    total,
+)
 from dynapipe_hpc.data.microbatch import Recompute
 
 LOGITS_AT_ONCE = 1 << 25
@@ -12,71 +26,72 @@ LOGITS_AT_ONCE = 1 << 25
 ATTENTION_IN = (Recompute.SELECTIVE, Recompute.FULL)  # modes in which backward recomputes attention
 
 
-def self_attention(
-    width: int,
-    stream: int,
-    heads: int,
-    *,
+class Maps(NamedTuple):
+    """Linear maps of a block that have the same input, on one shard.
+
+    Attributes:
+        n_outputs: Width of the outputs of each map, by its name in `Lora.targets`.
+        kept: Numbers kept for the gradients of their weights only: the input, unless something
+            else needs it, too.
+        widest: Width of the outputs of the largest weight, which may be that of several maps; None
+            for that of the widest map.
+        of_source: Whether the input has the tokens of the other side.
+        is_deferrable: Whether gradients of weights may be left to W.
+    """
+
+    n_inputs: int
+    n_outputs: Mapping[str, int]
+    kept: Amount = NOTHING
+    widest: int | None = None
+    of_source: bool = False
+    is_deferrable: bool = True
+
+    def per_token(self, n: int) -> Amount:
+        """An amount per token of the input."""
+        return Amount(per_source=n) if self.of_source else Amount(n)
+
+
+def block_of(
+    lora: Lora | None,
+    *all_maps: Maps,
     vectors: int,
-    n_joined: int,
-    sources: int | None = None,
-    is_normed: bool = False,
+    kept: Amount,
+    attention: Amount = NOTHING,
+    recomputed_in: tuple[Recompute, ...] = ATTENTION_IN,
 ) -> Block:
-    """Self-attention of a row, with its norm.
+    """A block as it is trained: whole, or frozen except for adapters of its maps.
 
-    `sources`: Total width of the heads of keys (and of values) on the shard; None for `heads`.
-    `is_normed`: Whether queries and keys go through norms of their own, which keep their inputs.
+    An adapter keeps the product of its first matrix and the input, beside the input of the map.
+
+    `vectors`: Number of weights of norms and biases. `kept`: Numbers kept without adapters.
+    `attention`: Operations of attention scores and weighted sums.
     """
-    both = heads + (heads if sources is None else sources)
-    maps = Amount(4 * width * both)
+    sizes = [maps.n_inputs * sum(maps.n_outputs.values()) for maps in all_maps]
+    work = [maps.per_token(2 * n) for maps, n in zip(all_maps, sizes, strict=True)]
+    largest = [maps.n_inputs * (maps.widest or max(maps.n_outputs.values())) for maps in all_maps]
+    linear, n_weights, frozen, spared = total(*work), vectors + sum(sizes), 0, NOTHING
+    if lora is not None:
+        frozen, spared = n_weights, linear
+        work, largest = [], []
+        for maps in all_maps:
+            widths = [width for name, width in maps.n_outputs.items() if lora.adapts(name)]
+            n = sum(lora.rank * (maps.n_inputs + width) for width in widths)
+            n_weights += n
+            work.append(maps.per_token(2 * n))
+            largest += [lora.rank * max(maps.n_inputs, width) for width in widths]
+            more = maps.per_token(lora.rank * len(widths)) if widths else maps.kept.times(-1)
+            kept = total(kept, more)
+        linear = total(linear, *work)
+    waiting = [each for each, maps in zip(work, all_maps, strict=True) if maps.is_deferrable]
     return Block(
-        parameters=2 * width * both + vectors,
-        largest_weight=n_joined * width * heads,
-        work=Work(maps, Amount(per_pair=4 * heads)),
-        deferrable=maps,
-        kept=Amount(2 * stream + (3 if is_normed else 2) * both),
+        n_weights,
+        max(largest, default=0),
+        Work(linear, attention, spared),
+        deferrable=total(*waiting),
+        kept=kept,
         n_sums=1,
-        recomputed_in=ATTENTION_IN,
-    )
-
-
-def cross_attention(width: int, stream: int, heads: int, *, vectors: int, n_joined: int) -> Block:
-    """Cross-attention of targets to the encoder's output, from which keys and values are computed.
-
-    Its pairs of tokens are counted with those of the targets' self-attention, see `Side.TARGETS`.
-    The arguments are those of `self_attention`.
-    """
-    maps = Amount(4 * width * heads, 4 * width * heads)
-    return Block(
-        parameters=4 * width * heads + vectors,
-        largest_weight=n_joined * width * heads,
-        work=Work(maps),
-        deferrable=maps,
-        kept=Amount(2 * stream + 2 * heads, 2 * heads),
-        n_sums=1,
-        recomputed_in=ATTENTION_IN,
-    )
-
-
-def feed_forward(
-    width: int, stream: int, inner: int, *, vectors: int, n_kept: int, n_joined: int = 1
-) -> Block:
-    """Feed-forward block: linear maps to an inner width and back, a function between them.
-
-    `n_kept`: Number of tensors of the inner width that backward needs: the function's output and,
-    if its derivative cannot be computed from that, its inputs. For the gradients of as many of the
-    maps there is room until W. `n_joined`: Number of the maps to the inner width, which share one
-    weight; 2 with a gate.
-    """
-    n_maps = n_joined + 1
-    return Block(
-        parameters=n_maps * width * inner + vectors,
-        largest_weight=n_joined * width * inner,
-        work=Work(Amount(2 * n_maps * width * inner)),
-        deferrable=Amount(2 * n_kept * width * inner),
-        kept=Amount(2 * stream + n_kept * inner),
-        n_sums=1,
-        recomputed_in=(Recompute.FULL,),
+        recomputed_in=recomputed_in,
+        frozen=frozen,
     )
 
 

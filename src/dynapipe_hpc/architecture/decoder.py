@@ -6,11 +6,12 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from dynapipe_hpc.architecture.blocks import ends, feed_forward, layer, self_attention
-from dynapipe_hpc.architecture.lora import Maps, adapted, frozen_but_adapters
+from dynapipe_hpc.architecture.blocks import Maps, block_of, ends, layer
+from dynapipe_hpc.architecture.lora import frozen_but_adapters
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Amount, Boundary, Part, Side
 from dynapipe_hpc.architecture.rope_scaling import AnyRopeScaling, RopeScaling
+from dynapipe_hpc.data.microbatch import Recompute
 
 VECTORS = "embedding.tokens.weight"
 
@@ -115,32 +116,22 @@ class DecoderShape(DecoderOnly, ABC):
             projections = {"query_key_value": heads + 2 * sources}
         inner_names = self.linear_layers["feed_forward.inner"]
         masked = stream if self.dropout_rate else 0
-        attention = adapted(
-            self_attention(
-                width,
-                stream,
-                heads,
-                vectors=vectors,
-                n_joined=3 if settings.is_joined else 1,
-                sources=sources,
-                is_normed=settings.qk_norm,
-            ),
+        attention = block_of(
             lora,
-            Maps(width, projections, Amount(stream)),
+            Maps(width, projections, kept=Amount(stream)),
             Maps(heads, {"attention_output": width}),
+            vectors=vectors,
+            kept=Amount(2 * stream + (3 if settings.qk_norm else 2) * (heads + sources)),
+            attention=Amount(per_pair=4 * heads),
         )
-        fed_forward = adapted(
-            feed_forward(
-                width,
-                stream,
-                inner,
-                vectors=norm + (inner + width if settings.ffn_bias else 0),
-                n_kept=len(inner_names) + 1,
-                n_joined=len(inner_names),
-            ),
+        n_inner = len(inner_names)
+        fed_forward = block_of(
             lora,
-            Maps(width, dict.fromkeys(inner_names, inner), Amount(stream)),
-            Maps(inner, {"down": width}, Amount(inner)),
+            Maps(width, dict.fromkeys(inner_names, inner), Amount(stream), n_inner * inner),
+            Maps(inner, {"down": width}, kept=Amount(inner)),
+            vectors=norm + (inner + width if settings.ffn_bias else 0),
+            kept=Amount(2 * stream + (n_inner + 1) * inner),
+            recomputed_in=(Recompute.FULL,),
         )
         parts = {
             LAYER: layer(Side.INPUTS, width, stream, inner, attention, fed_forward, masked=masked),

@@ -2,20 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from pydantic import Field
 
-from dynapipe_hpc.architecture.part import (
-    BACKWARD_WORK,
-    EMBEDDING,
-    NOTHING,
-    Amount,
-    Block,
-    Part,
-    Work,
-    total,
-)
+from dynapipe_hpc.architecture.part import BACKWARD_WORK, EMBEDDING, NOTHING, Part
 from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.data.did_you_mean import did_you_mean
 
@@ -72,53 +62,6 @@ class Lora(ConfigTable):
             raise ValueError(f"model.lora.targets names a layer twice: {', '.join(targets)}")
 
 
-class Maps(NamedTuple):
-    """Linear maps of a block that have the same input, on one shard.
-
-    Attributes:
-        n_outputs: Width of the outputs of each map, by its name in `Lora.targets`.
-        kept: Numbers kept for the gradients of their weights only: the input, unless something
-            else needs it, too.
-        of_source: Whether the input has the tokens of the other side.
-        is_deferrable: Whether gradients of weights may be left to W.
-    """
-
-    n_inputs: int
-    n_outputs: Mapping[str, int]
-    kept: Amount = NOTHING
-    of_source: bool = False
-    is_deferrable: bool = True
-
-
-def adapted(block: Block, lora: Lora | None, *all_maps: Maps) -> Block:
-    """A block as it is trained: unchanged, or frozen except for adapters of its maps.
-
-    An adapter keeps the product of its first matrix and the input, beside the input of the map.
-    """
-    if lora is None:
-        return block
-    sizes, largest, work, deferrable, kept = 0, 0, NOTHING, NOTHING, block.kept
-    for maps in all_maps:
-        widths = [width for name, width in maps.n_outputs.items() if lora.adapts(name)]
-        n = sum(lora.rank * (maps.n_inputs + width) for width in widths)
-        of_maps = _per_token(2 * n, maps)
-        sizes, work = sizes + n, total(work, of_maps)
-        largest = max([largest, *(lora.rank * max(maps.n_inputs, width) for width in widths)])
-        deferrable = total(deferrable, of_maps if maps.is_deferrable else NOTHING)
-        more = _per_token(lora.rank * len(widths), maps) if widths else maps.kept.times(-1)
-        kept = total(kept, more)
-    of_block = block.work
-    return replace(
-        block,
-        parameters=block.parameters + sizes,
-        frozen=block.parameters,
-        largest_weight=largest,
-        work=Work(total(of_block.linear, work), of_block.attention, spared=of_block.linear),
-        deferrable=deferrable,
-        kept=kept,
-    )
-
-
 def frozen_but_adapters(parts: Mapping[str, Part], lora: Lora | None) -> Mapping[str, Part]:
     """Parts as they are trained: unchanged, or frozen where no block has adapters."""
     if lora is None:
@@ -142,7 +85,3 @@ def _frozen(part: Part, *, is_first: bool) -> Part:
         for block in part.blocks
     ]
     return replace(part, blocks=tuple(blocks), gradient_term=NOTHING, gradient_sum=NOTHING)
-
-
-def _per_token(n: int, maps: Maps) -> Amount:
-    return Amount(per_source=n) if maps.of_source else Amount(n)

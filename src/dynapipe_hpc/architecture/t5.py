@@ -6,17 +6,11 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from dynapipe_hpc.architecture.blocks import (
-    cross_attention,
-    ends,
-    feed_forward,
-    layer,
-    relative_bias,
-    self_attention,
-)
-from dynapipe_hpc.architecture.lora import Maps, adapted, frozen_but_adapters
+from dynapipe_hpc.architecture.blocks import Maps, block_of, ends, layer, relative_bias
+from dynapipe_hpc.architecture.lora import frozen_but_adapters
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Amount, Boundary, Part, Side
+from dynapipe_hpc.data.microbatch import Recompute
 
 ENCODER, DECODER = "encoder", "decoder"
 # The relative bias that the layers of a side share on a stage.
@@ -132,27 +126,34 @@ class T5Shape(ModelShape):
         stream = -(-width // n_stream_shards)
         heads, inner = self.attention_size // n_shards, self.ffn_size // n_shards
         normed, output = Amount(stream), Maps(heads, {"attention_output": width})
-        attention = adapted(
-            self_attention(width, stream, heads, vectors=width, n_joined=2),
+        attention = block_of(
             self.lora,
-            Maps(width, dict.fromkeys(("query", "key", "value"), heads), kept=normed),
+            Maps(width, dict.fromkeys(("query", "key", "value"), heads), normed, 2 * heads),
             output,
+            vectors=width,
+            kept=Amount(2 * stream + 4 * heads),
+            attention=Amount(per_pair=4 * heads),
         )
-        crossed = adapted(
-            cross_attention(width, stream, heads, vectors=width, n_joined=2),
+        # Its pairs of tokens are counted with those of the self-attention, see `Side.TARGETS`.
+        crossed = block_of(
             self.lora,
             Maps(width, {"query": heads}, kept=normed),
-            Maps(width, dict.fromkeys(("key", "value"), heads), of_source=True),
+            Maps(width, dict.fromkeys(("key", "value"), heads), widest=2 * heads, of_source=True),
             output,
+            vectors=width,
+            kept=Amount(2 * stream + 2 * heads, 2 * heads),
         )
-        n_kept, n_joined = (3, 2) if self.gated else (1, 1)
-        fed_forward = adapted(
-            feed_forward(width, stream, inner, vectors=width, n_kept=n_kept, n_joined=n_joined),
+        # A gate keeps both inputs of the product and the product, a ReLU its output only.
+        inner_names, n_kept = self.linear_layers["feed_forward.inner"], 3 if self.gated else 1
+        fed_forward = block_of(
             self.lora,
-            Maps(width, dict.fromkeys(self.linear_layers["feed_forward.inner"], inner), normed),
+            Maps(width, dict.fromkeys(inner_names, inner), normed, len(inner_names) * inner),
             Maps(
                 inner, {"down": width}, Amount(inner if self.gated else 0), is_deferrable=self.gated
             ),
+            vectors=width,
+            kept=Amount(2 * stream + n_kept * inner),
+            recomputed_in=(Recompute.FULL,),
         )
         n_heads = self.n_heads // n_shards
         masked = stream if self.dropout else 0
