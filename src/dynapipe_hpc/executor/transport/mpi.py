@@ -1,15 +1,14 @@
 """Transfers and collectives of CPU tensors over MPI."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from mpi4py import MPI
 from torch import Tensor
 
 from dynapipe_hpc.executor.transport.buffers import Buffers
-from dynapipe_hpc.executor.transport.transport import TransportError
+from dynapipe_hpc.executor.transport.transport import Place, TransportError
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.training.collectives import done
@@ -50,8 +49,7 @@ def pieces(values: Tensor) -> Iterator[Tensor]:
         yield flat[start : start + MAX_NUMBERS]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _PendingReceive:
+class _PendingReceive(NamedTuple):
     request: MPI.Request
     peer: int
     tensor: Tensor
@@ -126,7 +124,7 @@ def _name(tag: int) -> str:
     return f"{Payload(payload).name.lower()} {microbatch}"
 
 
-class MpiCollectives:
+class MpiCollectives(Place):
     """A rank's `Collectives` of CPU tensors over an MPI communicator.
 
     Sums raise `TypeError` if MPI cannot add numbers of a type. MPI makes progress only inside its
@@ -138,13 +136,7 @@ class MpiCollectives:
     def __init__(self, comm: MPI.Intracomm, cluster: Cluster) -> None:
         """Splits `comm`, which has all ranks of the cluster; called by all ranks together."""
         rank = comm.Get_rank()
-        self.replica = cluster.replica_of(rank)
-        self.stage = cluster.stage_of(rank)
-        self.n_stages = cluster.n_stages
-        self.n_replicas = cluster.n_replicas
-        self.shard = cluster.shard_of(rank)
-        self.n_shards = cluster.n_shards
-        self.sequence_parallel = cluster.sequence_parallel
+        super().__init__(cluster, rank)
         stage_and_shard = self.stage * cluster.n_shards + self.shard
         self._replicas = comm.Split(color=stage_and_shard, key=rank)
         self._shards = comm.Split(color=cluster.plan_of(rank), key=rank)

@@ -13,7 +13,7 @@ from torch._C._distributed_c10d import Store
 from torch.distributed import ProcessGroup, Work
 
 from dynapipe_hpc.executor.transport.buffers import Buffers
-from dynapipe_hpc.executor.transport.transport import TransportError
+from dynapipe_hpc.executor.transport.transport import Place, TransportError
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.training.collectives import done
@@ -197,7 +197,7 @@ _all_gather: Callable[..., Any] = (
 )
 
 
-class TorchCollectives:
+class TorchCollectives(Place):
     """A rank's `Collectives` over process groups of torch.distributed.
 
     NCCL runs them on its own streams; the compute stream waits for them, the host does not.
@@ -207,14 +207,7 @@ class TorchCollectives:
 
     def __init__(self, groups: TorchGroups) -> None:
         """Takes part as the rank that opened the groups."""
-        cluster, rank = groups.cluster, groups.rank
-        self.replica = cluster.replica_of(rank)
-        self.stage = cluster.stage_of(rank)
-        self.n_stages = cluster.n_stages
-        self.n_replicas = cluster.n_replicas
-        self.shard = cluster.shard_of(rank)
-        self.n_shards = cluster.n_shards
-        self.sequence_parallel = cluster.sequence_parallel
+        super().__init__(groups.cluster, groups.rank)
         self._groups = groups
 
     def sum_over_replicas(self, values: Tensor) -> None:

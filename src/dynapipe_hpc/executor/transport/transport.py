@@ -4,11 +4,22 @@ from typing import Protocol
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.executor.stage import Tensor
+from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload
 
 
 class TransportError(RunError):
     """A transfer cannot complete: ranks disagree, or a peer is gone."""
+
+
+class Place:
+    """Place of a rank in a cluster, and sizes of its groups, as `Collectives` has them."""
+
+    def __init__(self, cluster: Cluster, rank: int) -> None:
+        self.replica, self.n_replicas = cluster.replica_of(rank), cluster.n_replicas
+        self.stage, self.n_stages = cluster.stage_of(rank), cluster.n_stages
+        self.shard, self.n_shards = cluster.shard_of(rank), cluster.n_shards
+        self.sequence_parallel = cluster.sequence_parallel
 
 
 class Transport(Protocol[Tensor]):
