@@ -19,8 +19,8 @@ from tests.oracles.plain_dropout import factors
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
-from dynapipe_hpc.models.batch import IterationTokens, dropout_keys
-from dynapipe_hpc.models.dropout import Dropout
+from dynapipe_hpc.models.batch import IterationTokens
+from dynapipe_hpc.models.dropout import Dropout, dropout_keys
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 
 RATE, SEED, ITERATION = 0.3, 5, 11

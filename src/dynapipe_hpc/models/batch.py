@@ -22,6 +22,7 @@ from dynapipe_hpc.models.documents import (
     SlicedRow,
     segments_of,
 )
+from dynapipe_hpc.models.dropout import dropout_keys
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.models.packed_attention import CachedKeys, packed_attention, scaled
 from dynapipe_hpc.models.rotary import Angles
@@ -217,7 +218,7 @@ def collate(
         return batch
     held = {i: tokens_held(microbatch, i, tokens.samples[i].tokens) for i in microbatch.sample_ids}
     if drops:
-        batch = replace(batch, keys=_keys_of(microbatch, tokens, held, size[1]))
+        batch = replace(batch, keys=dropout_keys(tokens.iteration, microbatch.rows, held, size[1]))
     if not reads:
         return batch
     if isinstance(microbatch, PackedRow):
@@ -287,8 +288,8 @@ def collate_both_sides(
         held, source_held = (
             {i: range(n) for i, n in each.items()} for each in (n_targets, n_inputs)
         )
-        keys = _keys_of(microbatch, tokens, held, target_size[1])
-        source_keys = _keys_of(microbatch, tokens, source_held, size[1])
+        keys = dropout_keys(tokens.iteration, microbatch.rows, held, target_size[1])
+        source_keys = dropout_keys(tokens.iteration, microbatch.rows, source_held, size[1])
     (read,) = _laid_out(microbatch, tokens, size, inputs_of)
     # At least one position, so that there is something to attend to.
     lengths = np.array(
@@ -359,45 +360,3 @@ def _pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PreferencePairs |
     weights = np.array([tokens.weights[i] for i in microbatch.sample_ids])
     ids = np.array(microbatch.sample_ids, np.int64)
     return PreferencePairs(*(torch.from_numpy(array) for array in (answers, ids, weights)))
-
-
-_STEP = 0x9E3779B97F4A7C15
-
-
-def dropout_keys(
-    iteration: int, rows: Sequence[Sequence[int]], held: Mapping[int, range], row_tokens: int
-) -> Tensor:
-    """Key of every token of a micro-batch's rows: of iteration, sample and position in it.
-
-    Shape (rows, row_tokens), int64; 0 at padding.
-    """
-    keys = np.zeros((len(rows), row_tokens), dtype=np.uint64)
-    for row, sample_ids in enumerate(rows):
-        start = 0
-        for sample_id in sample_ids:
-            # A sample without input reads a position all the same, if its row has room.
-            first, n = held[sample_id].start, len(held[sample_id])
-            end = min(start + max(n, 1), row_tokens)
-            keys[row, start:end] = _keys(iteration, sample_id, range(first, first + end - start))
-            start += n
-    return torch.from_numpy(keys.view(np.int64))
-
-
-def _keys_of(
-    microbatch: MicroBatch, tokens: IterationTokens, held: Mapping[int, range], row_tokens: int
-) -> Tensor | None:
-    if tokens.iteration is None:
-        return None
-    return dropout_keys(tokens.iteration, microbatch.rows, held, row_tokens)
-
-
-def _keys(iteration: int, sample_id: int, positions: range) -> npt.NDArray[np.uint64]:
-    of_sample = _hashed(_hashed(np.array([iteration], np.uint64)) ^ np.uint64(sample_id))
-    return _hashed(of_sample ^ np.arange(positions.start, positions.stop, dtype=np.uint64))
-
-
-def _hashed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    numbers = numbers + np.uint64(_STEP)
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))

@@ -11,6 +11,7 @@ functions", 2018 (32 bits).
 """
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +21,33 @@ from torch.autograd import Function
 from dynapipe_hpc.architecture.part import MASKED_AT_ONCE
 
 POSITIVE = 2**31 - 1
+
+
+def dropout_keys(
+    iteration: int | None,
+    rows: Sequence[Sequence[int]],
+    held: Mapping[int, range],
+    row_tokens: int,
+) -> Tensor | None:
+    """Key of every token of a micro-batch's rows: of iteration, sample and position in it.
+
+    Shape (rows, row_tokens), int64; 0 at padding. None outside training, without an iteration.
+    """
+    if iteration is None:
+        return None
+    keys = torch.zeros(len(rows), row_tokens, dtype=torch.int64)
+    of_iteration = _hash_stepped(torch.tensor(iteration))
+    for row, sample_ids in enumerate(rows):
+        start = 0
+        for sample_id in sample_ids:
+            # A sample without input reads a position all the same, if its row has room.
+            first, n = held[sample_id].start, len(held[sample_id])
+            end = min(start + max(n, 1), row_tokens)
+            of_sample = _hash_stepped(of_iteration ^ sample_id)
+            positions = torch.arange(first, first + end - start)
+            keys[row, start:end] = _hash_stepped(of_sample ^ positions)
+            start += n
+    return keys
 
 
 class Dropout(nn.Module):
@@ -82,6 +110,10 @@ def _masked(values: Tensor, mask: tuple[Tensor, int, float, int]) -> Tensor:
         numbers = _hash_32(of_tokens[part].unsqueeze(-1) ^ of_columns)
         rows[part].masked_fill_(numbers.bitwise_and_(POSITIVE) < limit, 0)
     return output
+
+
+def _hash_stepped(numbers: Tensor) -> Tensor:
+    return _hash_64(numbers + (0x9E3779B97F4A7C15 - 2**64))
 
 
 def _hash_64(numbers: Tensor) -> Tensor:
