@@ -73,7 +73,9 @@ class TrainedTokens:
 
     def mask(self, sample: Sample) -> Mask:
         """Whether each of the tokens that are used of a sample is trained; at least one is."""
-        return np.arange(sample.tokens) >= sample.input_tokens
+        mask = np.ones(sample.tokens, np.bool_)
+        mask[: sample.input_tokens] = False
+        return mask
 
     def count(self, sample: Sample) -> int:
         """Number of trained tokens of a sample."""

@@ -136,7 +136,7 @@ def reference_passes(
 ) -> list[ReferencePass]:
     """References of the dataset that is trained on, and of the one evaluated if that is another."""
     config, used, dataset = files.config, files.used, files.dataset
-    samples = [used.sample(i, int(dataset.task_ids[i])) for i in used.kept.tolist()]
+    samples = used.samples(used.kept, dataset.task_ids)
     batches = in_batches(samples, config.data.tokens_per_batch, config.cluster.n_replicas)
     file = _file(config, weights_hash, dataset, samples)
     passes = [ReferencePass(dataset, batches, file)]

@@ -111,7 +111,7 @@ def test_without_a_start_token_the_first_token_of_a_sample_is_only_read(tmp_path
         assert dataset.target_lengths.tolist() == [2, 2]
         assert [side.tolist() for side in dataset.read(0, 1, 2)] == [[2], [4, 9]]
         assert [side.tolist() for side in dataset.read(1, 0, 2)] == [[], [6, 9]]
-        with pytest.raises(ValueError, match="sequence 0 has 2 tokens, not 3"):
+        with pytest.raises(ValueError, match=r"sample 0 has 2 \+ 2 tokens, not 3 \+ 1"):
             dataset.read(0, 3, 1)
     with pytest.raises(InputError, match="sample 1 has one token and no start token"):
         DatasetFile(write_samples(tmp_path / "y.h5", has_start=False))

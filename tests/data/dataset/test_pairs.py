@@ -77,7 +77,7 @@ def test_a_pair_is_cut_or_left_out_as_one(
 ) -> None:
     with DatasetFile(write_pairs(tmp_path / "x.h5", LONG)) as dataset:
         used = used_of(dataset, config_of(7, choice))
-        found = {i: used.sample(i, 0) for i in used.kept.tolist()}
+        found = {s.sample_id: s for s in used.samples(used.kept, dataset.task_ids)}
         assert found == {i: Sample(i, p, c, rejected_tokens=r) for i, (p, c, r) in expected.items()}
         # A prompt loses its start, but for who asks for the other end.
         inputs, _ = reader_of(dataset, config_of(7, choice)).read(0, 2, 2)

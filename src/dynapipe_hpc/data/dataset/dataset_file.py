@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -111,7 +112,7 @@ class DatasetFile:
         )
         bounds_of_spans = np.column_stack([each[...] for each in bounds])
         self.spans = Spans(self._offsets[:, -1], bounds_of_spans)
-        self._types = [array.dtype for array in tokens]
+        self._type = tokens[0].dtype
         self._absent = [0] * (len(PARTS) - len(tokens))
         self._tasks = [task.encode() for task in self.task_names]
         self._check_samples()
@@ -239,11 +240,19 @@ class DatasetFile:
             inputs = inputs[1:]
         elif self.start_id is None:
             targets = targets[1:]
-        return _first(inputs, input_tokens, sample_id), _first(targets, target_tokens, sample_id)
+        if input_tokens > len(inputs) or target_tokens > len(targets):
+            raise ValueError(
+                f"sample {sample_id} has {len(inputs)} + {len(targets)} tokens, not "
+                f"{input_tokens} + {target_tokens}"
+            )
+        return inputs[:input_tokens], targets[:target_tokens]
 
     def read_rejected(self, sample_id: int, n_tokens: int) -> TokenArray:
         """Reads the first tokens of the rejected answer of a preference pair, shape (n_tokens,)."""
-        return _first(self.parts(sample_id)[2], n_tokens, sample_id)
+        rejected = self.parts(sample_id)[2]
+        if n_tokens > len(rejected):
+            raise ValueError(f"sample {sample_id} has {len(rejected)} tokens, not {n_tokens}")
+        return rejected[:n_tokens]
 
     def parts(self, sample_id: int) -> list[TokenArray]:
         """All tokens of an undamaged sample, part by part, those that are only read included.
@@ -253,50 +262,54 @@ class DatasetFile:
         recent, parts = self._recent  # whoever reads one part reads the others next
         if recent == sample_id:
             return parts
-        starts, ends = self._offsets[sample_id : sample_id + 2].tolist()
-        parts = [
-            self._read(sample_id, part, start, end)
-            for part, (start, end) in enumerate(zip(starts[:-1], ends[:-1], strict=True))
-        ]
-        bounds = self.spans.bounds[starts[-1] : ends[-1]]
+        (*starts, span), (*ends, end_of_spans) = self._offsets[sample_id : sample_id + 2].tolist()
+        lengths = [end - start for start, end in zip(starts, ends, strict=True)]
+        tokens = np.frombuffer(self._read(sample_id, starts, lengths), self._type)
         crc = crc_of(
-            LENGTHS.pack(*map(len, parts), *self._absent),
-            bounds.tobytes() if len(bounds) else b"",
+            LENGTHS.pack(*lengths, *self._absent),
+            self.spans.bounds[span:end_of_spans].tobytes() if span < end_of_spans else b"",
             self._tasks[self.task_ids[sample_id]],
-            parts,
+            (tokens,),
         )
         if crc != self.crcs[sample_id]:
             raise DamagedSampleError(
                 f"{self.path}: sample {sample_id} is damaged; restore the file from a copy, or run "
                 "dynapipe-hpc preprocess again (dynapipe-hpc inspect --verify finds all of them)"
             )
-        for tokens in parts:
-            # A device would stop at such a token without saying where it is.
-            if len(tokens) and (largest := np.maximum.reduce(tokens)) >= self.vocab_size:
-                raise InputError(
-                    f"{self.path}: sample {sample_id} holds token {largest}, but 'vocab_size' is "
-                    f"{self.vocab_size}; {AGAIN}"
-                )
+        # A device would stop at such a token without saying where it is.
+        if (largest := np.maximum.reduce(tokens)) >= self.vocab_size:
+            raise InputError(
+                f"{self.path}: sample {sample_id} holds token {largest}, but 'vocab_size' is "
+                f"{self.vocab_size}; {AGAIN}"
+            )
+        parts, start = [], 0
+        for n_tokens in lengths:
+            parts.append(tokens[start : start + n_tokens])
+            start += n_tokens
         self._recent = sample_id, parts
         return parts
 
-    def _read(self, sample_id: int, part: int, start: int, end: int) -> TokenArray:
+    def _read(self, sample_id: int, starts: Sequence[int], lengths: Sequence[int]) -> bytes:
         # In memory of their own: a map would end the process where a file was cut off, and change
         # with it after it was checked.
-        kind, (place, _) = self._types[part], self.places[part]
-        n_bytes, fd = (end - start) * kind.itemsize, self._file.fileno()
+        size, fd = self._type.itemsize, self._file.fileno()
         try:
-            content = os.pread(fd, n_bytes, place + start * kind.itemsize)
+            content = b"".join(
+                [
+                    os.pread(fd, size * n, place + size * start)
+                    for (place, _), start, n in zip(self.places, starts, lengths, strict=True)
+                ]
+            )
         except OSError as error:
             raise InputError(
                 f"{self.path}: cannot read sample {sample_id}: {error.strerror}"
             ) from None
-        if len(content) < n_bytes:
+        if len(content) < size * sum(lengths):
             raise InputError(
                 f"{self.path}: cannot read sample {sample_id}: the file has been truncated to "
                 f"{os.lseek(fd, 0, os.SEEK_END):,} bytes since it was opened"
             )
-        return np.frombuffer(content, kind)
+        return content
 
 
 class DamagedSampleError(InputError):
@@ -330,12 +343,6 @@ def _ranges_of(ids: list[int]) -> str:
     edges = [0, *(k for k in range(1, len(ids)) if ids[k] != ids[k - 1] + 1), len(ids)]
     ranges = [(ids[first], ids[end - 1]) for first, end in pairwise(edges)]
     return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ranges)
-
-
-def _first(tokens: TokenArray, n_tokens: int, sample_id: int) -> TokenArray:
-    if not 0 <= n_tokens <= len(tokens):
-        raise ValueError(f"sequence {sample_id} has {len(tokens)} tokens, not {n_tokens}")
-    return tokens[:n_tokens]
 
 
 def _problem_of(attributes: StoredAttributes) -> str:

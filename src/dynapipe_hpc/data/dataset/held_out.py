@@ -44,7 +44,7 @@ def evaluated_samples(
     ordered = sample_ids[np.argsort(hashes_of(sample_ids), kind="stable")]
     tokens = used.lengths[ordered]
     n_fitting = int(np.searchsorted(np.cumsum(tokens), most_tokens, side="right"))
-    return [used.sample(int(i), int(task_ids[i])) for i in ordered[: max(n_least, n_fitting)]]
+    return used.samples(ordered[: max(n_least, n_fitting)], task_ids)
 
 
 def in_batches(

@@ -43,10 +43,10 @@ class UsedTokens(NamedTuple):
         """Number of tokens used of every sample, shape (n_samples,)."""
         return self.inputs + self.targets + self.rejected
 
-    def sample(self, sample_id: int, task_id: int) -> Sample:
-        used = (int(of[sample_id]) for of in (self.inputs, self.targets, self.rejected))
-        n_inputs, n_targets, n_rejected = used
-        return Sample(sample_id, n_inputs, n_targets, task_id, n_rejected)
+    def samples(self, ids: Tokens, task_ids: Integers) -> list[Sample]:
+        """Samples by their ids; `task_ids` are those of all samples, shape (n_samples,)."""
+        columns = (self.inputs, self.targets, task_ids, self.rejected)
+        return list(map(Sample, ids.tolist(), *(column[ids].tolist() for column in columns)))
 
 
 def used_of(dataset: Dataset, config: DataConfig) -> UsedTokens:

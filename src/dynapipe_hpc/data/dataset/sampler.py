@@ -159,7 +159,7 @@ class TokenBudgetSampler:
             block = self._block(number)
             batch = k - self._first_iterations[number]
         start, end = block.starts[batch : batch + 2]
-        return [self._sample(i) for i in block.samples[start:end]]
+        return self._used.samples(block.samples[start:end], self._task_ids)
 
     def first_below(self, n_samples: int, n_iterations: int) -> int | None:
         """The first of `n_iterations` iterations with fewer than `n_samples` samples, or None.
@@ -228,9 +228,6 @@ class TokenBudgetSampler:
                     "iterations (training.iterations), or allow more epochs"
                 )
             self._first_iterations.append(n_known + n_batches)
-
-    def _sample(self, sample_id: int) -> Sample:
-        return self._used.sample(int(sample_id), int(self._task_ids[sample_id]))
 
 
 def _rounded_up(number: float) -> int:
