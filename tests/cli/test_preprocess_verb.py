@@ -24,6 +24,21 @@ def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_a_tokenizer_of_a_folder_is_read_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"inputs": "a", "targets": "b"}\n')
+    words = ["preprocess", tmp_path / "x.jsonl", tmp_path / "x.h5", "--workers", "1"]
+    words += ["--tokenizer", "configs/demo_finetune/tokenizer"]
+    program = MAIN.replace("sys.exit(main())", "main(); print(sys.modules['torch'])")
+    made = subprocess.run(
+        [sys.executable, "-c", program, *map(str, words)],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert made.stdout.splitlines()[-1] == "None"
+    assert made.stderr == ""
+
+
 def test_a_demo_corpus_becomes_a_dataset(tmp_path: Path) -> None:
     corpus, dataset = tmp_path / "d.jsonl", tmp_path / "d.h5"
     made = call("demo-corpus", corpus, "--samples", "50", "--max-bytes", "512")

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from dynapipe_hpc import __version__
 from dynapipe_hpc.cli import data_verbs, plan_verbs, run_verbs
@@ -42,6 +42,10 @@ VERBS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one verb; 0 if done, 1 if the run failed, 2 if the input is wrong."""
     parsed = make_parser().parse_args(arguments)
+    if arguments is None and sys.argv[1] == "preprocess":
+        # Else transformers loads it, 190 MB and a second, which text does not need.
+        cast("dict[str, object]", sys.modules)["torch"] = None
+        os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A name may not be valid text, and a terminal may not know all letters.
         sys.stdout.reconfigure(errors="backslashreplace")
