@@ -304,7 +304,7 @@ def grid_search(arguments: argparse.Namespace) -> int:
     "predict whole runs by several methods, without running them",
     "Plans every iteration of CONFIG by every method of its [study] table, from its costs, and "
     "prints what is predicted. Several ranks share the iterations; the number of ranks changes "
-    "nothing else. Start the same command again to continue after an interruption.",
+    "nothing else.",
     CONFIG,
     SET,
     output("FOLDER", "folder of the results", required=True),

@@ -3,13 +3,12 @@
 import argparse
 import math
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dynapipe_hpc.data.errors import InputError, RunError, escaped, print_error
+from dynapipe_hpc.data.errors import InputError, escaped
 from dynapipe_hpc.job.launch import read_started
 
 if TYPE_CHECKING:
@@ -152,23 +151,9 @@ def open_ranks() -> "Iterator[Ranks]":
     if is_started_alone():
         from dynapipe_hpc.job.ranks import Alone
 
-        # As under MPI: what runs on after a thread has failed may write what it must not.
-        threading.excepthook, hook = _end, threading.excepthook
-        try:
-            yield Alone()
-        finally:
-            threading.excepthook = hook
+        yield Alone()
         return
     from dynapipe_hpc.job.job import open_job
 
     with open_job() as job:
         yield job
-
-
-def _end(uncaught: threading.ExceptHookArgs) -> None:
-    if uncaught.exc_type is SystemExit:
-        return
-    if not isinstance(uncaught.exc_value, RunError):
-        threading.__excepthook__(uncaught)
-    print_error(str(uncaught.exc_value))
-    os._exit(1)

@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass as validated
 from dynapipe_hpc.data.errors import InputError, RunError, print_error
 from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.job.process import ProcessIdentity
-from dynapipe_hpc.job.ranks import Alone, Ranks
+from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.job.slurm import read_slurm_job
 from dynapipe_hpc.report.run_folder import LOCK
 
@@ -272,13 +272,12 @@ def locked(ranks: Ranks, output: Path) -> Iterator[RunLock]:
     with ranks.fail_together():
         if ranks.is_first:
             lock.acquire()
-    is_together = isinstance(ranks, Alone)  # whose errors are those of all
+    end: SystemExit | None = None
     try:
         yield lock
-        is_together = True
-    except SystemExit:
-        is_together = True
-        raise
-    finally:
-        if ranks.is_first and is_together:
-            lock.release()
+    except SystemExit as error:
+        end = error
+    if ranks.is_first:
+        lock.release()
+    if end:
+        raise end

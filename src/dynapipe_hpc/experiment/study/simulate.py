@@ -1,8 +1,7 @@
-"""Whole runs of several methods, planned but not executed, in a folder that keeps what is done."""
+"""Whole runs of several methods, planned but not executed, and the folder of the predictions."""
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -12,12 +11,11 @@ import numpy as np
 from pydantic.dataclasses import dataclass as validated
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.atomic_write import remove_unfinished, writing
+from dynapipe_hpc.data.atomic_write import new_folder, writing
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.run_lock import locked
 from dynapipe_hpc.experiment.study.predict import Planned, PlannedIteration, methods_of, plan_once
 from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.job.ranks import Ranks
@@ -28,11 +26,9 @@ from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
 from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.report.lines_file import JsonLines
-from dynapipe_hpc.report.run_folder import write_atomically
 
 CONFIG, INPUTS = "config.toml", "inputs.json"
 PLANNED, PLANNING = "planned.jsonl", "planning.jsonl"
-_PARTS = "parts"
 
 Choosers = Mapping[str, Callable[[CostModel, Cluster], Chooser]]
 """Functions that make the choosers of methods, by the name of the method."""
@@ -50,8 +46,8 @@ def simulate(
 ) -> list[Planned]:
     """Plans all iterations of a run by every method; the ranks share them (collective).
 
-    What is predicted does not depend on the number of ranks. Iterations that an earlier start in
-    the same folder planned are not planned again.
+    What is predicted does not depend on the number of ranks. The folder appears when all is
+    planned; a start with the same configuration and inputs reads it.
 
     Args:
         ranks: The processes.
@@ -64,46 +60,40 @@ def simulate(
         All iterations, by method, on the first rank; an empty list elsewhere.
     """
     keep_freed_memory()
+    known: list[Planned] = []
     with ranks.fail_together():
         methods = methods_of(files.config)
         variants = {each.method: files.variant(each.applied_to(files.config)) for each in methods}
-    with locked(ranks, output) as lock:
-        folder = SimulationFolder(output)
-        done: dict[tuple[str, int], Planned] = {}
-        with ranks.fail_together():
-            every = list(product(variants, range(files.training.n_iterations)))
-            if ranks.is_first:
-                folder.begin(to_toml(files.config), _inputs_of(files, variants.values()))
-                done = folder.planned()
-        missing = ranks.broadcast([key for key in every if key not in done])
-        n_parts = ranks.broadcast(len(folder.parts))
-        placed = _placed(ranks, variants if missing else {})
-        planners: dict[str, Planner] = {}
-        own_part: list[Planned] = []
-        with ranks.fail_together():
-            mine = missing[ranks.rank :: ranks.size]
-            for name, iteration in mine:
-                samples = files.sampler.iteration(iteration)
-                if name not in planners:
-                    planner = variants[name].planner_of(placed[name])
-                    if name in choosers:
-                        by_method = choosers[name](planner.cost, planner.cluster)
-                        planner = replace(planner, chooser=by_method)
-                    planners[name] = planner
-                    # The first plan also makes tables of costs, which runs do once.
-                    plan_once(planner, name, iteration, samples)
-                own_part.append(plan_once(planners[name], name, iteration, samples))
-                if ranks.is_first:
-                    lock.check()
-                folder.add(f"{n_parts:05d}-{ranks.rank:05d}.jsonl", own_part[-1])
-                on_share(len(own_part) / len(mine))
-        done |= {each.record.key: each for of_rank in ranks.gather(own_part) for each in of_rank}
-        results = [done[key] for key in every] if ranks.is_first else []
-        with ranks.fail_together():
-            if ranks.is_first and folder.parts:
-                lock.check()
-                folder.end(results)
-        return results
+        every = list(product(variants, range(files.training.n_iterations)))
+        if ranks.is_first:
+            of_folder = to_toml(files.config), _inputs_of(files, variants.values())
+            known = _read(output, *of_folder, every) if output.exists() else []
+    if ranks.broadcast(bool(known)):
+        return known
+    placed = _placed(ranks, variants)
+    planners: dict[str, Planner] = {}
+    own_part: list[Planned] = []
+    with ranks.fail_together():
+        mine = every[ranks.rank :: ranks.size]
+        for name, iteration in mine:
+            samples = files.sampler.iteration(iteration)
+            if name not in planners:
+                planner = variants[name].planner_of(placed[name])
+                if name in choosers:
+                    by_method = choosers[name](planner.cost, planner.cluster)
+                    planner = replace(planner, chooser=by_method)
+                planners[name] = planner
+                # The first plan also makes tables of costs, which runs do once.
+                plan_once(planner, name, iteration, samples)
+            own_part.append(plan_once(planners[name], name, iteration, samples))
+            on_share(len(own_part) / len(mine))
+    of_ranks = ranks.gather(own_part)
+    done = {each.record.key: each for of_rank in of_ranks for each in of_rank}
+    results = [done[key] for key in every] if ranks.is_first else []
+    with ranks.fail_together():
+        if ranks.is_first:
+            _write(output, *of_folder, results)
+    return results
 
 
 def _placed(ranks: Ranks, variants: Mapping[str, Experiment]) -> dict[str, Placement]:
@@ -115,6 +105,7 @@ def _placed(ranks: Ranks, variants: Mapping[str, Experiment]) -> dict[str, Place
 
 
 def _inputs_of(files: Experiment, variants: Iterable[Experiment]) -> dict[str, str]:
+    """Checksums of samples and cost tables."""
     lengths = hashlib.blake2b(digest_size=8)
     for numbers in files.trained:
         lengths.update(np.ascontiguousarray(numbers, "<i8").data)
@@ -134,84 +125,50 @@ class PlanningTime:
     planning_ms: float
 
 
-_RECORDS, _TIMES, _PART = JsonLines(PlannedIteration), JsonLines(PlanningTime), JsonLines(Planned)
+_RECORDS, _TIMES = JsonLines(PlannedIteration), JsonLines(PlanningTime)
 
 
-class SimulationFolder:
-    """A simulation on disk; docs/formats.md describes the files.
+def _write(
+    output: Path, config_toml: str, inputs: Mapping[str, str], planned: Sequence[Planned]
+) -> None:
+    with writing(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+    times = (PlanningTime(*each.record.key, each.planning_ms) for each in planned)
+    files = {
+        CONFIG: config_toml,
+        INPUTS: json.dumps(inputs, indent=1) + "\n",
+        PLANNED: "".join(_RECORDS.line(each.record) for each in planned),
+        PLANNING: "".join(map(_TIMES.line, times)),
+    }
+    with new_folder(output) as temporary:
+        for name, text in files.items():
+            (temporary / name).write_text(text, encoding="utf-8")
 
-    Ranks add complete lines to parts of their own, which become two files at the end. So a
-    simulation that is killed loses no iteration whose line is complete.
-    """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def begin(self, config_toml: str, inputs: Mapping[str, str]) -> None:
-        """Creates the folder, or checks that it holds a part of this simulation."""
-        config = self.path / CONFIG
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            others = {each.name for each in self.path.iterdir() if each.name[0] != "."}
-        except OSError as error:
+def _read(
+    output: Path, config_toml: str, inputs: Mapping[str, str], keys: Sequence[tuple[str, int]]
+) -> list[Planned]:
+    """Reads a folder, which must hold this simulation."""
+    if not (output / PLANNED).exists():
+        raise InputError(f"{output}: exists, and holds no simulation; name a new folder")
+    if read_text(output / CONFIG) != config_toml:
+        raise InputError(
+            f"{output} holds a simulation of another configuration (its {CONFIG}); name "
+            "another folder, or remove this one"
+        )
+    try:
+        stored = dict(json.loads(read_text(output / INPUTS)))
+    except (ValueError, TypeError, RecursionError):
+        raise InputError(f"{output / INPUTS}: is damaged; remove {output}") from None
+    for name, checksum in inputs.items():
+        if stored.get(name) != checksum:
             raise InputError(
-                f"{self.path}: cannot be written: {error.strerror}; choose another folder"
-            ) from None
-        if others and not others <= {CONFIG, INPUTS, PLANNED, PLANNING, _PARTS}:
-            raise InputError(f"{self.path} holds files that no simulation wrote; name a new folder")
-        if CONFIG in others and read_text(config) != config_toml:
-            raise InputError(
-                f"{self.path} holds a simulation of another configuration (its {CONFIG}); name "
-                "another folder, or remove this one"
+                f"{output} holds a simulation with other contents of {name} (checksum "
+                f"{quoted(stored.get(name))}, now {checksum}); restore them, name another "
+                "folder, or remove this one"
             )
-        if INPUTS in others:
-            self._check_inputs(inputs)
-        remove_unfinished(self.path, CONFIG, INPUTS, PLANNED, PLANNING)
-        if INPUTS not in others:
-            write_atomically(self.path / INPUTS, json.dumps(inputs, indent=1) + "\n")
-        if CONFIG not in others:
-            write_atomically(config, config_toml)
-
-    @property
-    def parts(self) -> list[Path]:
-        return sorted((self.path / _PARTS).glob("*.jsonl"))
-
-    def planned(self) -> dict[tuple[str, int], Planned]:
-        """The iterations that are planned; an `InputError` names a damaged line."""
-        planned = [each for part in self.parts for _, each in _PART.read(part)]
-        if (self.path / PLANNED).exists():
-            records = _RECORDS.read(self.path / PLANNED)
-            times = _TIMES.read(self.path / PLANNING)
-            for (_, record), (_, time) in zip(records, times, strict=True):
-                planned.append(Planned(record, time.planning_ms))
-        return {each.record.key: each for each in planned}
-
-    def add(self, name: str, planned: Planned) -> None:
-        """Adds an iteration to a part, which no earlier start has; a `RunError` says why not."""
-        path = self.path / _PARTS / name
-        with writing(path):
-            path.parent.mkdir(exist_ok=True)
-            with path.open("a", encoding="utf-8") as part:
-                part.write(_PART.line(planned))
-
-    def end(self, planned: Sequence[Planned]) -> None:
-        times = (PlanningTime(*each.record.key, each.planning_ms) for each in planned)
-        write_atomically(self.path / PLANNING, "".join(map(_TIMES.line, times)))
-        records = (_RECORDS.line(each.record) for each in planned)
-        write_atomically(self.path / PLANNED, "".join(records))
-        with writing(self.path / _PARTS):
-            shutil.rmtree(self.path / _PARTS)
-
-    def _check_inputs(self, inputs: Mapping[str, str]) -> None:
-        path = self.path / INPUTS
-        try:
-            stored = dict(json.loads(read_text(path)))
-        except (ValueError, TypeError, RecursionError):
-            raise InputError(f"{path}: is damaged; remove {self.path}") from None
-        for name, checksum in inputs.items():
-            if stored.get(name) != checksum:
-                raise InputError(
-                    f"{self.path} holds a simulation with other contents of {name} (checksum "
-                    f"{quoted(stored.get(name))}, now {checksum}); restore them, name another "
-                    "folder, or remove this one"
-                )
+    records = [record for _, record in _RECORDS.read(output / PLANNED)]
+    times_ms = [time.planning_ms for _, time in _TIMES.read(output / PLANNING)]
+    if [each.key for each in records] != keys or len(times_ms) != len(keys):
+        raise InputError(f"{output}: its files are not complete; remove it")
+    return list(map(Planned, records, times_ms))
