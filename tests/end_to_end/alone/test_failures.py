@@ -53,7 +53,7 @@ def test_a_stopped_rank_is_found_by_the_watchdogs(folder: Path, tmp_path: Path) 
     message = only_message(ended)
     assert f"no progress here for 3 s (executor.timeout_s); rank {rank} on" in message
     assert "(process stopped)" in message
-    table = ended.err.partition("\nranks  ")[2].splitlines()[1:5]
+    table = ended.err.partition("\nrank  ")[2].splitlines()[1:5]
     (stopped,) = [line for line in table if line.split()[:3:2] == ["3", "stopped"]]
     explained = explain_run(tmp_path / "run")
     assert stopped in explained

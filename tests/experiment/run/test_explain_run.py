@@ -23,8 +23,8 @@ from dynapipe_hpc.report.run_folder import RunFolder, iterations_file
 HANG = (
     "rank 1 on n1 ends the job: no progress here for 600 s (executor.timeout_s); rank 3 on n2 "
     "(process stopped) has for 600 s been at iteration 4\n"
-    "ranks  hosts  process\n"
-    "3      n2     stopped"
+    "rank  host  process\n"
+    "3     n2    stopped"
 )
 
 WITHOUT_TIME = '{"how": "failed", "exit_code": 1, "message": "", "time": "noon", "host": "n1"}'

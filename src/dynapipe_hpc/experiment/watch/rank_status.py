@@ -5,12 +5,10 @@ import sys
 import threading
 import time
 import traceback
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -189,7 +187,6 @@ class RankStatus:
     for_s: float  # since it last made progress
     iteration: int
     doing: str  # instruction by number, name and symbol, or the phase it is in
-    action: str  # name of the instruction alone, or the phase
     microbatch: str
     peer: str
     waits: bool  # whether it may be waiting for other ranks
@@ -213,10 +210,10 @@ def whereabouts_of(
     if plan is None or index >= len(plan.instructions):
         waits = phase is not Phase.EXECUTES
         doing = _DOING[phase]
-        return RankStatus(rank, host, process, for_s, iteration, doing, doing, "", "", waits)
+        return RankStatus(rank, host, process, for_s, iteration, doing, "", "", waits)
     instruction = plan.instructions[index]
     evaluates = "evaluation, " if plan.is_forward_only else ""
-    name = type(instruction).__name__
+    name = f"{type(instruction).__name__} {symbol(instruction)}"
     launched = f", {standing.index} launched" if index < standing.index else ""
     return RankStatus(
         rank=rank,
@@ -224,8 +221,7 @@ def whereabouts_of(
         process=process,
         for_s=for_s,
         iteration=iteration,
-        doing=f"{evaluates}instruction {index} ({name} {symbol(instruction)}){launched}",
-        action=evaluates + name,
+        doing=f"{evaluates}instruction {index} ({name}){launched}",
         microbatch=shape_of(plan, instruction),
         peer=_peer(plan, instruction, rank, cluster),
         waits=isinstance(instruction, _WAITS_FOR_OTHERS),
@@ -253,101 +249,35 @@ def _peer(plan: RankPlan, instruction: Instruction, rank: int, cluster: Cluster)
     return str(peer * cluster.n_shards + cluster.shard_of(rank))
 
 
-_MAX_LINES = 32
-_MAX_RANGES, _MAX_HOSTS = 4, 2
-_MAX_SILENT_RANGES = 16
-_COLUMNS = ("ranks", "hosts", "process", "for [s]", "iteration", "at", "micro-batch", "peers")
-
-_Group = Sequence[RankStatus]
+_MAX_LINES, _MAX_SILENT = 10, 16  # more would be cut out of the middle of a message
+_COLUMNS = ("rank", "host", "process", "for [s]", "iteration", "at", "micro-batch", "peer")
 
 
 def table_of(statuses: Iterable[RankStatus], n_ranks: int) -> str:
-    """A table with a line per place; ranks without an answer are named below it.
+    """A table with a line per rank, first those that probably block the others.
 
-    Ranks at the same instruction of equal micro-batches share a line. If there would be too many
-    lines, ranks that wait in the same way share one, whatever they wait for. If there are still too
-    many, the ranks that least probably block the others are summed up below the table.
+    Of many ranks it has the first, and how many there are. Ranks without an answer are named below.
     """
-    ranks = sorted(statuses, key=lambda w: w.rank)
-    groups = _grouped(ranks, _place)
-    if len(groups) > _MAX_LINES:
-        groups = _grouped(ranks, _kind_of_place)
-    by_suspicion = sorted(groups, key=lambda group: max(map(suspicion_of, group)), reverse=True)
-    shown = sorted(by_suspicion[:_MAX_LINES], key=lambda group: group[0].rank)
-    elsewhere = sorted(w.rank for group in by_suspicion[_MAX_LINES:] for w in group)
-    silent = sorted(set(range(n_ranks)) - {w.rank for w in ranks})
-    lines = _aligned([_COLUMNS, *map(_cells, shown)])
-    if elsewhere:
-        n_places = len(groups) - _MAX_LINES
-        lines.append(f"at {n_places} further places: ranks {_ranges(elsewhere)}")
-    if silent:
-        lines.append(f"no answer from ranks {_ranges(silent, _MAX_SILENT_RANGES)}")
-    return "\n".join(lines)
-
-
-def _grouped(ranks: _Group, key: Callable[[RankStatus], Hashable]) -> list[_Group]:
-    groups = defaultdict[Hashable, list[RankStatus]](list)
-    for where in ranks:
-        groups[key(where)].append(where)
-    return list(groups.values())
-
-
-def _place(where: RankStatus) -> Hashable:
-    return where.process, where.iteration, where.doing, where.microbatch
-
-
-def _kind_of_place(where: RankStatus) -> Hashable:
-    return (where.process, where.iteration, where.action) if where.waits else _place(where)
-
-
-def _cells(group: _Group) -> Sequence[str]:
-    first = group[0]
-    times_s = sorted({f"{w.for_s:.0f}" for w in group}, key=int)
-    return (
-        _ranges([w.rank for w in group]),
-        _names([w.host for w in group]),
-        first.process,
-        times_s[0] if len(times_s) == 1 else f"{times_s[0]}-{times_s[-1]}",
-        f"{first.iteration}",
-        _common([w.doing for w in group], otherwise=first.action),
-        _common([w.microbatch for w in group], otherwise="several"),
-        _ranges(sorted({int(w.peer) for w in group if w.peer})),
-    )
-
-
-def _common(texts: Sequence[str], *, otherwise: str) -> str:
-    return texts[0] if len(set(texts)) == 1 else otherwise
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    ranks = sorted(statuses, key=lambda where: where.rank)
+    ranks.sort(key=suspicion_of, reverse=True)
+    rows = [_COLUMNS, *map(_cells, ranks[:_MAX_LINES])]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
+    lines = [
         "  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
+    if len(ranks) > _MAX_LINES:
+        lines.append(f"{len(ranks) - _MAX_LINES:,} further ranks: see dynapipe-hpc explain")
+    if silent := sorted(set(range(n_ranks)) - {where.rank for where in ranks}):
+        more = f", ... ({len(silent):,})" if len(silent) > _MAX_SILENT else ""
+        lines.append(f"no answer from ranks {', '.join(map(str, silent[:_MAX_SILENT]))}{more}")
+    return "\n".join(lines)
 
 
-def _ranges(numbers: Sequence[int], most: int = _MAX_RANGES) -> str:
-    """Ascending numbers as "0-3,8"; of many ranges the first, and how many numbers there are."""
-    return _shortened([f"{a}" if a == b else f"{a}-{b}" for a, b in _runs(numbers)], most, numbers)
-
-
-def _names(hosts: Iterable[str]) -> str:
-    names = sorted(set(hosts), key=lambda name: (len(name), name))
-    return _shortened(names, _MAX_HOSTS, names)
-
-
-def _runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
-    breaks = [i for i, (a, b) in enumerate(pairwise(numbers), 1) if b != a + 1]
-    for start, end in pairwise([0, *breaks, len(numbers)]):
-        if start < end:
-            yield numbers[start], numbers[end - 1]
-
-
-def _shortened(parts: Sequence[str], most: int, of_all: Sequence[object]) -> str:
-    if len(parts) <= most:
-        return ",".join(parts)
-    return f"{','.join(parts[:most])},... ({len(of_all):,})"
+def _cells(where: RankStatus) -> tuple[str, ...]:
+    numbers = (f"{where.for_s:.0f}", f"{where.iteration}")
+    place = (where.doing, where.microbatch, where.peer)
+    return (f"{where.rank}", where.host, where.process, *numbers, *place)
 
 
 HANG = "hang"
