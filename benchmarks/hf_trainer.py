@@ -40,7 +40,7 @@ from measured import median_ms, write_json
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from attention_per_sample import register_attention_per_sample
 from dynapipe_hpc import FunctionCost
-from dynapipe_hpc.data.multitask_lengths import draw_lengths
+from dynapipe_hpc.data.lengths_file import draw_lengths
 from hf_sampler import PlannedSampler, fitted_cost, padded_to_longest
 from planned_trainer import PlannedTrainer
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from a100_inputs import BOTH, GPT, ONE_MODE, THREE_MODES, Mode, a100_devices, a100_table
-from dynapipe_hpc.data.multitask_lengths import draw_lengths
+from dynapipe_hpc.data.lengths_file import draw_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.plan.cluster import Cluster

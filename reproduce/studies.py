@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dynapipe_hpc.data.multitask_lengths import MultitaskLengths, draw_lengths
+from dynapipe_hpc.data.lengths_file import MultitaskLengths, draw_lengths
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config, with_cost_table, with_tables

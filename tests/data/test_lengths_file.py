@@ -12,8 +12,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.lengths_file import read_lengths
-from dynapipe_hpc.data.multitask_lengths import TASK_KINDS, draw_lengths
+from dynapipe_hpc.data.lengths_file import TASK_KINDS, draw_lengths, read_lengths
 from dynapipe_hpc.experiment.checks import check_run
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment

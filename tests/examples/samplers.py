@@ -1,7 +1,7 @@
 """Samplers of one dataset."""
 
 from dynapipe_hpc.data.config import DataConfig
-from dynapipe_hpc.data.dataset.joined_datasets import Dataset
+from dynapipe_hpc.data.dataset.dataset_file import Dataset
 from dynapipe_hpc.data.dataset.long_samples import used_of
 from dynapipe_hpc.data.dataset.sampler import EpochBatches, TokenBudgetSampler
 

@@ -8,8 +8,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.checks import RUN_CHECKS, check_run
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
+from dynapipe_hpc.experiment.config import EvaluationConfig, ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 
 

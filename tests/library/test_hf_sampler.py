@@ -25,7 +25,7 @@ from tests.library.small_gpt2 import (
     whole_batch,
 )
 
-from dynapipe_hpc.data.multitask_lengths import draw_lengths
+from dynapipe_hpc.data.lengths_file import draw_lengths
 from hf_sampler import Planned, PlannedSampler, fitted_cost, padded_to_longest, step_loader
 
 ROOT = Path(__file__).parents[2]

@@ -15,9 +15,9 @@ from tests.examples.training_case import SHAPE, Rank, make_rank
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.executor.transport.mpi import MpiCollectives
 from dynapipe_hpc.experiment.run import resume
-from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.open_run import LossHistory
 from dynapipe_hpc.experiment.run.resume import ResumePoint
+from dynapipe_hpc.experiment.run.run import Checkpoints
 from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.experiment.watch.rank_status import HEAD_BYTES, Position
 from dynapipe_hpc.job.job import Job

@@ -23,7 +23,7 @@ ONLINE = (
         ("of_part * common_ms", "0 * common_ms", "rare modes seem fast"),
         ("self.factors * fastest[:, None]", "self.factors",
          "the fastest replica is taken for the mean one")),
-    *of("experiment/run/online_costs.py", "tests/experiment/run/test_online_costs.py",
+    *of("experiment/run/plans.py", "tests/experiment/run/test_online_costs.py",
         ("backward - weight + splitting", "backward",
          "half a backward pass is compared with a whole one"),
         ("microbatch.layout, microbatch.recompute, plan", "microbatch.layout, 0, plan",

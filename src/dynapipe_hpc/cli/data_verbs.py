@@ -232,8 +232,8 @@ def inspect(arguments: argparse.Namespace) -> int:
         raise InputError("--tokenizer is used with --show only; add --show N, or leave it out")
     from dynapipe_hpc.data.dataset import dataset_header
     from dynapipe_hpc.data.dataset.dataset_file import verify_dataset
-    from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
     from dynapipe_hpc.data.stored_file import format_of
+    from dynapipe_hpc.data.text.show_dataset import describe_dataset
     from dynapipe_hpc.planner.cost.table import profile_file
     from dynapipe_hpc.planner.cost.table.describe_table import describe_table
 
@@ -254,7 +254,7 @@ def inspect(arguments: argparse.Namespace) -> int:
 
         print(f"\n{escaped(describe_for(load_config(arguments.config), path))}")
     if arguments.show:
-        from dynapipe_hpc.data.text.show_samples import show_samples
+        from dynapipe_hpc.data.text.show_dataset import show_samples
         from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 
         tokenizer = read_tokenizer(arguments.tokenizer)

@@ -41,7 +41,7 @@ class MixedDataset(ConfigTable):
 class LengthsConfig(ConfigTable):
     """The [data.lengths] table: samples of many tasks without text, only to be planned.
 
-    See `multitask_lengths` for their distribution.
+    See `lengths_file` for their distribution.
 
     Attributes:
         n_samples: Number of samples.

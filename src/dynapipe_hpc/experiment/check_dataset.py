@@ -19,7 +19,7 @@ from dynapipe_hpc.experiment.load import more_rows
 from dynapipe_hpc.training.huggingface.origin import Origin
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
-    from dynapipe_hpc.data.dataset.joined_datasets import Dataset
+    from dynapipe_hpc.data.dataset.dataset_file import Dataset
 
 
 def check_dataset(config: ExperimentConfig, origin: Origin | None, dataset: Dataset) -> None:

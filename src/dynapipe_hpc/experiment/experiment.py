@@ -13,19 +13,27 @@ from pydantic import ValidationError
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.transformers import TransformersShape
-from dynapipe_hpc.data.dataset.held_out import are_held_out, evaluated_samples, in_batches
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens, describe_long, used_of, used_tokens
 from dynapipe_hpc.data.dataset.mixture import Mixture, MixtureBatches
-from dynapipe_hpc.data.dataset.sampler import EpochBatches, TokenBudgetSampler
+from dynapipe_hpc.data.dataset.sampler import (
+    EpochBatches,
+    TokenBudgetSampler,
+    are_held_out,
+    evaluated_samples,
+    in_batches,
+)
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
-from dynapipe_hpc.data.lengths_file import Lengths, samples_of_lengths
+from dynapipe_hpc.data.lengths_file import (
+    Lengths,
+    MultitaskLengths,
+    draw_lengths,
+    samples_of_lengths,
+)
 from dynapipe_hpc.data.microbatch import Layout
-from dynapipe_hpc.data.multitask_lengths import MultitaskLengths, draw_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_dataset import check_dataset, describe_library
-from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
+from dynapipe_hpc.experiment.config import EvaluationConfig, ExperimentConfig
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.corrected_cost import Corrections
@@ -40,7 +48,7 @@ from dynapipe_hpc.training.config import LENGTHS, MAX_ITERATIONS, TrainingConfig
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin, hash_of_weights
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
-    from dynapipe_hpc.data.dataset.joined_datasets import Dataset
+    from dynapipe_hpc.data.dataset.dataset_file import Dataset
 
 N_PLACED = 3
 """Number of batches that are planned to compare placements."""
@@ -105,8 +113,7 @@ class Experiment:
                 "data.lengths: draws lengths of samples that have no tokens, for plan, simulate, "
                 "grid-search and tune; for anything else name a dataset in data.dataset"
             )
-        from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-        from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
+        from dynapipe_hpc.data.dataset.dataset_file import DatasetFile, JoinedDatasets
 
         if data.mixture is None:
             dataset: Dataset = DatasetFile(Path(data.paths[0]))

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.atomic_write import atomic_write
-from dynapipe_hpc.data.dataset.held_out import in_batches
+from dynapipe_hpc.data.dataset.sampler import in_batches
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.data.sample import Sample
@@ -26,7 +26,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
-    from dynapipe_hpc.data.dataset.joined_datasets import Dataset
+    from dynapipe_hpc.data.dataset.dataset_file import Dataset
 
 FORMAT, VERSION = "dynapipe-hpc reference", 1
 _ORDER = "<f8"

@@ -13,9 +13,8 @@ from tests.oracles.mixed_batches import Mixed, mixed_batches, mixed_draws
 
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.dataset import mixture as mixture_file
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile, JoinedDatasets
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
-from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens, describe_long, used_of
 from dynapipe_hpc.data.dataset.mixture import Mixture, MixtureBatches
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler

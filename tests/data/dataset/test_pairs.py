@@ -9,13 +9,17 @@ from tests.examples.preference_pairs import PAIRS, TokenPair, write_pairs
 from tests.examples.tokenized import Tokenized, header, with_array, write_samples
 
 from dynapipe_hpc.data.config import DataConfig, LongSamples
-from dynapipe_hpc.data.dataset.dataset_file import DamagedSampleError, DatasetFile, verify_dataset
+from dynapipe_hpc.data.dataset.dataset_file import (
+    DamagedSampleError,
+    DatasetFile,
+    JoinedDatasets,
+    verify_dataset,
+)
 from dynapipe_hpc.data.dataset.dataset_writer import join_datasets
-from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
-from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
 from dynapipe_hpc.data.dataset.long_samples import OPENING_TOKENS, reader_of, used_of
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.text.show_dataset import describe_dataset
 
 
 def config_of(max_tokens: int, choice: LongSamples = "cut_input") -> DataConfig:

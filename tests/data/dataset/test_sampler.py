@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.dataset import sampler as sampler_file
-from dynapipe_hpc.data.dataset.held_out import evaluated_samples, in_batches
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens, used_tokens
-from dynapipe_hpc.data.dataset.sampler import EpochBatches, TokenBudgetSampler
+from dynapipe_hpc.data.dataset.sampler import (
+    EpochBatches,
+    TokenBudgetSampler,
+    evaluated_samples,
+    in_batches,
+)
 from dynapipe_hpc.data.sample import Sample
 
 

@@ -18,7 +18,7 @@ from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields
-from dynapipe_hpc.data.text.show_samples import show_samples
+from dynapipe_hpc.data.text.show_dataset import show_samples
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
 

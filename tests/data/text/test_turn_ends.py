@@ -13,15 +13,13 @@ from tokenizers.decoders import Fuse
 from tokenizers.models import WordLevel
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile, JoinedDatasets
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, join_datasets
-from dynapipe_hpc.data.dataset.describe_dataset import describe_dataset
-from dynapipe_hpc.data.dataset.joined_datasets import JoinedDatasets
 from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import recipe_of
 from dynapipe_hpc.data.text.record_fields import RecordFormat
-from dynapipe_hpc.data.text.show_samples import show_samples
+from dynapipe_hpc.data.text.show_dataset import describe_dataset, show_samples
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, load_tokenizer
 from dynapipe_hpc.data.token_block import TokenBlock

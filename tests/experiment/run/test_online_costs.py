@@ -16,7 +16,7 @@ from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout, PaddedRows, Recompute
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, PlanningFacts, TakenPlan
-from dynapipe_hpc.experiment.run.online_costs import (
+from dynapipe_hpc.experiment.run.plans import (
     OnlineCosts,
     SlowRanks,
     StoppedError,

@@ -11,8 +11,8 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.checks import RUN_CHECKS
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.run import trackers as of_trackers
-from dynapipe_hpc.experiment.run.trackers import RUN_ID, Tracker, Trackers, open_trackers
+from dynapipe_hpc.experiment.run import run_log as of_trackers
+from dynapipe_hpc.experiment.run.run_log import RUN_ID, Tracker, Trackers, open_trackers
 from dynapipe_hpc.report.config import ReportConfig
 
 Output = pytest.CaptureFixture[str]

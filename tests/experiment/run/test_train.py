@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from tests.jobs.tiny_experiment import tiny_experiment
 
-from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
+from dynapipe_hpc.experiment.config import EvaluationConfig
 from dynapipe_hpc.experiment.run.evaluations import Evaluations
 from dynapipe_hpc.experiment.run.open_run import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.run import train

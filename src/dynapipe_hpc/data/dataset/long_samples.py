@@ -15,8 +15,7 @@ from dynapipe_hpc.data.token_block import TokenArray
 from dynapipe_hpc.data.trained_tokens import TARGETS, AllTokens, MarkedTokens, Spans, TrainedTokens
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
-    from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-    from dynapipe_hpc.data.dataset.joined_datasets import Dataset
+    from dynapipe_hpc.data.dataset.dataset_file import Dataset, DatasetFile
 
 OPENING_TOKENS = 16
 """Last tokens of a prompt that are kept: those that open the turn in which both answers are."""

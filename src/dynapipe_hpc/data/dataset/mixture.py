@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.config import DataConfig
-from dynapipe_hpc.data.dataset.long_samples import UsedTokens
-from dynapipe_hpc.data.dataset.sampler import BatchBlock, Tokens, batch_starts, random_order
+from dynapipe_hpc.data.dataset.long_samples import Tokens, UsedTokens
+from dynapipe_hpc.data.dataset.sampler import BatchBlock, batch_starts, random_order
 
-Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating]
 RATE_STEPS = 2**32
 """Rates are multiples of 1 / RATE_STEPS: powers may differ in their last bits between machines."""
@@ -113,7 +112,7 @@ class Mixture:
             active = {d for d in active if self.ends[d] - counts[d] >= 1 / 2}
         return counts
 
-    def draws_after(self, counts: Sequence[int], n_draws: int) -> Integers:
+    def draws_after(self, counts: Sequence[int], n_draws: int) -> Tokens:
         """The dataset of each of the next draws; about `n_draws`, at least one if there is one.
 
         `counts`: Number of draws from each dataset before them. `n_draws`: Number of draws, > 0,
@@ -184,7 +183,7 @@ class MixtureBatches:
         apart = max(1, min(self._mixture.n_samples) // 4)
         return n_samples * self._longest <= self._budget and n_samples <= apart
 
-    def _block(self, counts: Sequence[int], datasets: Integers) -> BatchBlock | None:
+    def _block(self, counts: Sequence[int], datasets: Tokens) -> BatchBlock | None:
         """The batches among the next draws; None if the first does not end among them."""
         samples = np.empty(len(datasets), np.int64)
         for dataset, visits in enumerate(self._visits):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from dynapipe_hpc.data.errors import escaped
-from dynapipe_hpc.experiment.evaluation_config import EvaluationConfig
+from dynapipe_hpc.experiment.config import EvaluationConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.iteration import QuietPeriod
 from dynapipe_hpc.experiment.run.resume import (

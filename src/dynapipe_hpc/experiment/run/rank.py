@@ -8,7 +8,7 @@ from typing import Self
 
 import torch
 
-from dynapipe_hpc.data.dataset.joined_datasets import Dataset
+from dynapipe_hpc.data.dataset.dataset_file import Dataset
 from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
 from dynapipe_hpc.data.errors import InputError, RunError, escaped
 from dynapipe_hpc.data.microbatch import MicroBatch

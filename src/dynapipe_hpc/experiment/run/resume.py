@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dynapipe_hpc.data.dataset.joined_datasets import Dataset
+from dynapipe_hpc.data.dataset.dataset_file import Dataset
 from dynapipe_hpc.data.dataset.long_samples import are_long
 from dynapipe_hpc.data.errors import InputError, print_error
 from dynapipe_hpc.experiment.config import ExperimentConfig

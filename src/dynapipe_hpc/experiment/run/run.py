@@ -1,15 +1,18 @@
-"""The run: every rank executes its plans and makes its share of the coming ones."""
+"""The run: every rank executes its plans, and a thread writes checkpoints beside training."""
 
 import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import Signals
+from statistics import median
 
-from dynapipe_hpc.data.errors import escaped
+from dynapipe_hpc.data.errors import RunError, escaped, warn
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.devices import HostDevice, find_device, prepare_for_host
-from dynapipe_hpc.experiment.run.checkpoints import Checkpoints
 from dynapipe_hpc.experiment.run.evaluations import Evaluations, train_preferences
 from dynapipe_hpc.experiment.run.iteration import (
     IterationResult,
@@ -17,16 +20,221 @@ from dynapipe_hpc.experiment.run.iteration import (
     Traces,
     all_reduce_fields,
 )
-from dynapipe_hpc.experiment.run.open_run import OpenRun
+from dynapipe_hpc.experiment.run.open_run import LossHistory, OpenRun
 from dynapipe_hpc.experiment.run.plans import Plans, open_store
 from dynapipe_hpc.experiment.run.rank import Rank, run_largest_first, runs_largest_first
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run_lock import locked
-from dynapipe_hpc.experiment.watch.rank_status import Phase
+from dynapipe_hpc.experiment.watch.rank_status import Phase, Position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.ranks import JobOutcome
 from dynapipe_hpc.job.slurm import STOPPED, end_stopped
 from dynapipe_hpc.store.plan_store import PlannerFailedError
+from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
+from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder, Description, Facts
+from dynapipe_hpc.training.checkpoint.parts import StatePart, TrainingState, write_parts
+from dynapipe_hpc.training.counters import Counters
+
+_N_COUNTED = 9
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """Result of writing a rank's parts: their checksum or an error, and the time it took."""
+
+    took_s: float
+    checksum: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A checkpoint of which some rank may still be writing its parts."""
+
+    n_done: int
+    counters: Counters
+    online: Sequence[Sequence[float]]
+    outcome: Future[_Outcome]
+
+
+class Checkpoints:
+    """Checkpoints of a run, one at a time. All ranks call every method alike.
+
+    Training stops only to copy the state; a thread writes the copy. While it does, the ranks
+    tell each other after every iteration, in one number each, whether they have finished; when
+    all have, the first completes the checkpoint. If a checkpoint cannot be written, it is dropped
+    with a warning; earlier ones are kept, and training continues.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        config: CheckpointConfig,
+        folder: CheckpointFolder,
+        state: TrainingState,
+        *,
+        facts: Facts,
+        position: Position,
+        check_lock: Callable[[], None],
+        costs_state: Callable[[], Sequence[Sequence[float]]] = tuple,
+        history: LossHistory | None = None,
+    ) -> None:
+        """Checkpoints the `state` of training on this rank into `folder`.
+
+        `facts` must be the same when a checkpoint is loaded. The watchdog knows by `position` that
+        this rank saves; `check_lock` raises `RunError` on the first rank if it may not write. By
+        the `history` of evaluations it is known which state is the best, if that is to be kept.
+        """
+        self._job, self._config, self._folder = job, config, folder
+        self._position, self._check_lock = position, check_lock
+        self._state, self._facts, self._costs_state = state, facts, costs_state
+        self._history = history if config.keep_best else None
+        self._writer = ThreadPoolExecutor(1, "checkpoints")
+        self._n_bytes = sum(job.all_gather_int(state.n_bytes)) if config.is_on else 0
+        self._pending: _Pending | None = None
+        self._n_begun = -1
+        self._error: Future[str] = Future()
+        self._error.set_result("")
+        self._iterations_s: deque[float] = deque(maxlen=_N_COUNTED)
+        self._checked_s = 0.0  # of the checkpoint that `check_time` has looked at
+        self._has_warned = False
+        self.took_s = 0.0  # on the slowest rank, and to complete it; known on the first
+
+    def save_if_due(self, n_done: int) -> None:
+        """Begins a checkpoint if one is due; to be called when `n_done` iterations are done."""
+        pending = self._pending
+        if pending and all(self._job.all_gather_int(int(pending.outcome.done()))):
+            self._conclude(pending)
+        if self._history:
+            self._folder.best = self._history.best
+        is_best = self._history is not None and self._history.best == n_done
+        if is_best or (self._config.every and n_done % self._config.every == 0):
+            self._begin(n_done)
+
+    def save_now(self, n_done: int) -> None:
+        """Returns when a checkpoint of this state is complete, if any are configured."""
+        if not self._config.is_on:
+            return
+        if self._n_begun != n_done:
+            self._begin(n_done)
+        error = self.finish()
+        with self._job.fail_together():
+            if error:
+                raise RunError(f"the last checkpoint could not be written: {error}")
+
+    def check_time(self, iteration_ms: float) -> None:
+        """Compares the time of a checkpoint with that available for it, after each iteration.
+
+        It acts only just after a checkpoint has been completed, when little would be lost. The
+        median of iteration times counts, so that a single long iteration has no effect. A run that
+        is asked to stop must end before it is killed, or this raises `RunError`.
+        """
+        self._iterations_s.append(1e-3 * iteration_ms)
+        checkpoint_s, config = self.took_s, self._config
+        if checkpoint_s == self._checked_s:
+            return
+        self._checked_s = checkpoint_s
+        iteration_s = median(self._iterations_s)
+        if 0 < config.grace_s < iteration_s + checkpoint_s:
+            raise RunError(
+                f"checkpoint.grace_s is {config.grace_s:g}, but an iteration takes "
+                f"{iteration_s:.1f} s and a checkpoint {checkpoint_s:.1f} s: a run that is asked "
+                "to stop would be killed before it has stopped; send the signal earlier "
+                "(--signal=USR1@SECONDS) and raise checkpoint.grace_s"
+            )
+        interval_s = config.every * iteration_s
+        if 0 < interval_s < checkpoint_s and not self._has_warned:
+            self._has_warned = True
+            warn(
+                f"a checkpoint takes {checkpoint_s:.1f} s, but checkpoint.every = {config.every} "
+                f"iterations take only {interval_s:.1f} s, so training waits; raise "
+                "checkpoint.every"
+            )
+
+    def end(self, n_done: int, *, stopped: bool, changed: bool = True) -> None:
+        """Returns when all checkpoints are complete, including the last one if one is wanted.
+
+        `stopped` means that the run is to continue later, `changed` that an iteration was made:
+        else all is in a checkpoint.
+        """
+        if changed and (stopped or self._config.last):
+            self.save_now(n_done)
+        else:
+            self.finish()
+
+    def finish(self) -> str:
+        """Waits for the checkpoint begun last; returns its error, or an empty string."""
+        self._position.enter(Phase.SAVES, max(self._n_begun, 0))
+        if self._pending:
+            self._conclude(self._pending)
+        return self._job.broadcast(self._error.result() if self._job.is_first else "")
+
+    def _begin(self, n_done: int) -> None:
+        self._position.enter(Phase.SAVES, n_done)
+        if self._pending:
+            self._conclude(self._pending)
+        self._n_begun = n_done
+        if self._job.broadcast(self._lacks_room(n_done) if self._job.is_first else False):
+            return
+        parts, counters = self._state.snapshot(), self._state.counters
+        outcome = self._writer.submit(self._write, n_done, parts)
+        self._pending = _Pending(n_done, counters, self._costs_state(), outcome)
+
+    def _lacks_room(self, n_done: int) -> bool:
+        # When it is complete, the one before has removed old ones; or this raises that it failed.
+        self._error.result()
+        try:
+            self._folder.check_room(self._n_bytes)
+        except RunError as error:
+            self._error = Future()
+            self._error.set_result(self._give_up(n_done, str(error)))
+            return True
+        return False
+
+    def _write(self, n_done: int, parts: list[StatePart]) -> _Outcome:
+        started_s = time.perf_counter()
+        try:
+            folder = self._folder.begin(n_done)
+            checksum = write_parts(folder, self._job.rank, parts)
+        except RunError as error:
+            return _Outcome(time.perf_counter() - started_s, error=str(error))
+        return _Outcome(time.perf_counter() - started_s, checksum)
+
+    def _conclude(self, pending: _Pending) -> None:
+        """Waits for all ranks' parts; the first rank then completes the checkpoint."""
+        self._pending = None
+        self._position.enter(Phase.SAVES, pending.n_done)
+        outcomes = self._job.gather(pending.outcome.result())
+        # Otherwise a rank that continues would wait for the others inside an instruction.
+        self._job.barrier()
+        if self._job.is_first:
+            self._error = self._writer.submit(self._complete, pending, outcomes)
+
+    def _complete(self, pending: _Pending, outcomes: list[_Outcome]) -> str:
+        """Completes a checkpoint on the first rank; returns its error, or an empty string."""
+        self._check_lock()
+        started_s = time.perf_counter()
+        errors = dict.fromkeys(outcome.error for outcome in outcomes if outcome.error)
+        checksums = tuple(outcome.checksum for outcome in outcomes)
+        if errors:
+            return self._give_up(pending.n_done, "; ".join(errors))
+        description = Description(
+            pending.n_done, pending.counters, self._facts, checksums, pending.online
+        )
+        try:
+            path = self._folder.finish(description)
+        except RunError as error:
+            return self._give_up(pending.n_done, str(error))
+        slowest_s = max(outcome.took_s for outcome in outcomes)
+        self.took_s = slowest_s + time.perf_counter() - started_s
+        line = f"checkpoint {path}: {self._n_bytes:,} bytes in {self.took_s:.1f} s\n"
+        print(escaped(line), end="", flush=True)
+        return ""
+
+    def _give_up(self, n_done: int, error: str) -> str:
+        self._folder.discard(n_done)
+        warn(f"no checkpoint after {n_done} iterations, earlier ones are kept: {error}")
+        return error
 
 
 def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:

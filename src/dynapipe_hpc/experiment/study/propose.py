@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-from dynapipe_hpc.data.dataset.held_out import hashes_of
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens
+from dynapipe_hpc.data.dataset.sampler import hashes_of
 from dynapipe_hpc.data.errors import InputError, escaped, quoted
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_dataset import check_dataset

@@ -1,0 +1,174 @@
+"""A dataset as text: its summary, and samples with what is trained told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.errors import InputError, escaped
+from dynapipe_hpc.data.token_block import TokenArray
+
+if TYPE_CHECKING:  # a library that the summary does without
+    from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles
+
+_BYTES = "bytes"
+_USES = ("read", "trained", "chosen", "rejected")
+"""Uses of tokens: they are only read, or trained, those of a preference pair as either answer."""
+_READ, _TRAINED, _CHOSEN, _REJECTED = range(len(_USES))
+
+
+def show_samples(path: Path, n_samples: int, tokenizer: TokenizerFiles | None) -> str:
+    """The first samples of a dataset: a line for each stretch of tokens, trained or only read.
+
+    Of preference pairs, the chosen and the rejected answer have lines of their own.
+
+    Text is shown with its line ends and other unprintable characters escaped, or as token ids if
+    there is no tokenizer. Datasets of bytes need none.
+    """
+    with DatasetFile(path) as dataset:
+        _check_tokenizer(dataset, tokenizer)
+        samples = islice(_samples(dataset), n_samples)
+        return "\n".join(
+            line
+            for number, sample in enumerate(samples)
+            for line in _lines(number, sample, dataset, tokenizer)
+        )
+
+
+class _Shown(NamedTuple):
+    """A sample to show: its tokens, what becomes of each (by index in `_USES`), and its task."""
+
+    tokens: TokenArray
+    uses: npt.NDArray[np.int64]
+    task: str
+
+
+def _lines(
+    number: int, sample: _Shown, dataset: DatasetFile, tokenizer: TokenizerFiles | None
+) -> Iterator[str]:
+    tokens, uses, task = sample
+    counts = f"{len(tokens):,} tokens, {np.count_nonzero(uses):,} of them trained"
+    yield f"sample {number:,} of task {escaped(task, keep='')}: {counts}"
+    width = max(len(_USES[use]) for use in set(uses.tolist()) | {_TRAINED})
+    for use, group in groupby(zip(uses.tolist(), tokens.tolist(), strict=True), _first):
+        text = _text([token for _, token in group], dataset, tokenizer)
+        yield f"  {_USES[use]:{width}}  {escaped(text, keep='')}"
+
+
+def _first(pair: tuple[int, int]) -> int:
+    return pair[0]
+
+
+def _samples(dataset: DatasetFile) -> Iterator[_Shown]:
+    starts_itself = dataset.start_id is None
+    for i, task_id in enumerate(dataset.task_ids.tolist()):
+        parts = dataset.parts(i)
+        inputs, targets, *rejected = map(len, parts)
+        uses = np.full(sum(map(len, parts)), _READ)
+        for start, end in dataset.spans.of_sample(i) or [(inputs, inputs + targets)]:
+            uses[start:end] = _TRAINED
+        if starts_itself:  # nothing predicts the first token
+            uses[0] = _READ
+        if rejected:
+            uses[uses == _TRAINED] = _CHOSEN
+            uses[inputs + targets :] = _REJECTED
+        yield _Shown(np.concatenate(parts), uses, dataset.task_names[task_id])
+
+
+def _text(tokens: list[int], dataset: DatasetFile, tokenizer: TokenizerFiles | None) -> str:
+    if tokenizer is not None:
+        return tokenizer.model.decode(tokens, skip_special_tokens=False)
+    if dataset.header.tokenizer_name == _BYTES:
+        text = bytes(token for token in tokens if token != dataset.eos_id)
+        return text.decode(errors="replace") + "<end>" * tokens.count(dataset.eos_id)
+    return " ".join(map(str, tokens))
+
+
+def _check_tokenizer(dataset: DatasetFile, tokenizer: TokenizerFiles | None) -> None:
+    made_by = dataset.header
+    if tokenizer is not None and tokenizer.sha256 != made_by.tokenizer_sha256:
+        raise InputError(
+            f"{dataset.path}: its tokens are those of {made_by.tokenizer_name} with sha256 "
+            f"{made_by.tokenizer_sha256[:12]}, but {tokenizer.name} has {tokenizer.sha256[:12]}; "
+            "name that tokenizer, or none to see token ids"
+        )
+
+
+PERCENTILES = (50, 90, 99, 100)
+BAR_WIDTH = 50
+Lengths = npt.NDArray[np.int64]
+
+
+def describe_dataset(path: Path) -> str:
+    """Counts, length percentiles per task and a histogram of lengths, in tokens.
+
+    A length is that of input and target together, of a preference pair that of prompt and answers.
+    """
+    with DatasetFile(path) as dataset:
+        lengths = sum(_stored(dataset).values(), np.zeros(dataset.n_samples, np.int64))
+        if not len(lengths):
+            return "\n".join(_summary(dataset))
+        return "\n".join(
+            [*_summary(dataset), "", *_table(dataset, lengths), "", *_histogram(lengths)]
+        )
+
+
+def _summary(dataset: DatasetFile) -> Iterator[str]:
+    header = dataset.header
+    named = (header.tokenizer_name, header.tokenizer_sha256[:12], header.created)
+    tokenizer, sha256, created = (escaped(text, keep="") for text in named)
+    counts = {name: int(of_samples.sum()) for name, of_samples in _stored(dataset).items()}
+    what = "pairs  " if dataset.has_pairs else "samples"
+    yield f"{dataset.path}: dataset of {created}"
+    yield f"{what}    {dataset.n_samples:,} of {len(dataset.task_names):,} tasks"
+    sides = ", ".join(f"{n:,} of {name}" for name, n in counts.items())
+    yield f"tokens     {sum(counts.values()):,} ({sides})"
+    special = ", text made special tokens" if header.special_tokens else ""
+    yield f"tokenizer  {tokenizer}, sha256 {sha256}{special}"
+    start = "no start token" if header.start_id is None else f"start {header.start_id}"
+    turn_ends = f", of turns {', '.join(map(str, ids))}" if (ids := header.turn_end_ids) else ""
+    end = f"end of sequence {header.eos_id}{turn_ends}"
+    yield f"vocabulary {header.vocab_size:,} tokens, {end}, {start}"
+    if header.turns:
+        yield f"turns      {escaped(header.turns, keep='')} (preprocess --turns)"
+    yield f"sources    {', '.join(escaped(source, keep='') for source in header.sources)}"
+
+
+def _stored(dataset: DatasetFile) -> dict[str, Lengths]:
+    of_pairs = ("prompts", "chosen answers", "rejected answers")
+    names = of_pairs if dataset.has_pairs else ("inputs", "targets")
+    return dict(zip(names, dataset.lengths.T, strict=True))
+
+
+def _table(dataset: DatasetFile, lengths: Lengths) -> Iterator[str]:
+    names = [escaped(name, keep="") for name in dataset.task_names]
+    width = max(len("all tasks"), *map(len, names))
+    heads = (f"p{p}" if p < 100 else "longest" for p in PERCENTILES)
+    yield f"{'task':{width}} {'samples':>12} {'tokens':>15} " + " ".join(f"{h:>8}" for h in heads)
+    yield _row("all tasks", width, lengths)
+    used = set(np.unique(dataset.task_ids).tolist())
+    for task_id in filter(used.__contains__, np.argsort(dataset.task_names).tolist()):
+        yield _row(names[task_id], width, lengths[dataset.task_ids == task_id])
+
+
+def _row(name: str, width: int, lengths: Lengths) -> str:
+    # Every percentile is the length of some sample, not interpolated.
+    percentiles = np.percentile(lengths, PERCENTILES, method="inverted_cdf")
+    cells = " ".join(f"{p:8,.0f}" for p in percentiles)
+    return f"{name:{width}} {len(lengths):12,} {lengths.sum():15,} {cells}"
+
+
+def _histogram(lengths: Lengths) -> Iterator[str]:
+    """Histogram of lengths; each class is twice as wide as the one before."""
+    classes = np.log2(lengths).astype(int)
+    counts = np.bincount(classes)
+    yield f"{'tokens':>17} {'samples':>12}"
+    for k in range(classes.min(), len(counts)):
+        bar = "#" * round(BAR_WIDTH * counts[k] / counts.max())
+        yield f"{2**k:>8,}-{2 ** (k + 1) - 1:<8,} {counts[k]:>12,} {bar}".rstrip()
