@@ -13,7 +13,7 @@ from dynapipe_hpc.data.text.open_lines import Lines, TextPart
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
-from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
+from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
 Record = dict[str, Any]
 
@@ -40,7 +40,7 @@ def tokenized(
     """Samples of records, as bytes."""
     if isinstance(template, str):
         template = ChatTemplate("t", template)
-    recipe = Recipe(ByteTokenizer(start_id=None), record_format, template=template, turns=turns)
+    recipe = Recipe(Tokenizer(start_id=None), record_format, template=template, turns=turns)
     lines = [json.dumps(record).encode() for record in records]
     return tokenize_lines(Lines(TextPart(Path("in.jsonl")), 7, lines), recipe)
 

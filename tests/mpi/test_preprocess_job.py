@@ -18,7 +18,7 @@ from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, PreprocessTotals, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import RecordFormat
-from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
+from dynapipe_hpc.data.text.tokenizers import Tokenizer
 from dynapipe_hpc.experiment import preprocess_job
 from dynapipe_hpc.experiment.preprocess_job import Preprocessed, preprocess_together
 from dynapipe_hpc.job.job import Job
@@ -67,7 +67,7 @@ def together(
     recipe: Recipe | None = None,
 ) -> Preprocessed:
     made = preprocess_together(
-        Job(WORLD), sources, output, recipe or Recipe(ByteTokenizer()), options=options
+        Job(WORLD), sources, output, recipe or Recipe(Tokenizer()), options=options
     )
     WORLD.Barrier()
     return made
@@ -79,7 +79,7 @@ def alone(
     """Result of one process: its totals, and the hash of its samples."""
     found = None
     if RANK == 0:
-        totals = preprocess(sources, output, recipe or Recipe(ByteTokenizer()), ONE)
+        totals = preprocess(sources, output, recipe or Recipe(Tokenizer()), ONE)
         found = totals, verify_dataset(output)
     made: tuple[PreprocessTotals, str] = WORLD.bcast(found)
     return made
@@ -94,7 +94,7 @@ def ended_with(
 ) -> str:
     """Message of the job as it ended on all ranks."""
     with pytest.raises(SystemExit) as raised:
-        preprocess_together(Job(WORLD), sources, output, Recipe(ByteTokenizer()), options=options)
+        preprocess_together(Job(WORLD), sources, output, Recipe(Tokenizer()), options=options)
     assert raised.value.code == code
     said = capsys.readouterr().err
     assert (said == "") == (RANK > 0)
@@ -147,7 +147,7 @@ def test_ranks_share_one_large_file(folder: Path, part_bytes: int) -> None:
 def test_ranks_render_conversations_plain_and_compressed(folder: Path, part_bytes: int) -> None:
     source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
     template = ChatTemplate("t", source)
-    recipe = Recipe(ByteTokenizer(start_id=None), RecordFormat.MESSAGES, template=template)
+    recipe = Recipe(Tokenizer(start_id=None), RecordFormat.MESSAGES, template=template)
     chat = {"messages": [{"role": "assistant", "content": "a b"}, {"role": "user", "content": "c"}]}
     plain, packed = folder / "a.jsonl", folder / "b.jsonl.gz"
     if RANK == 0:
@@ -251,8 +251,8 @@ def test_ranks_with_different_tokenizers_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sources = [write_lines(folder / f"{k}.jsonl", 10) for k in range(N_RANKS)]
-    other = ByteTokenizer(sha256="cd" * 32)
-    recipe = Recipe(other if RANK == LAST else ByteTokenizer())
+    other = Tokenizer(sha256="cd" * 32)
+    recipe = Recipe(other if RANK == LAST else Tokenizer())
     with pytest.raises(SystemExit) as raised:
         preprocess_together(Job(WORLD), sources, folder / "x.h5", recipe, options=ONE)
     assert raised.value.code == 2
@@ -295,7 +295,7 @@ def test_a_rank_that_is_asked_to_stop_stops_all_and_the_next_job_goes_on(
 
     with pytest.raises(SystemExit) as raised:
         preprocess_together(
-            job, sources, folder / "x.h5", Recipe(ByteTokenizer()), options=ONE, on_share=ask
+            job, sources, folder / "x.h5", Recipe(Tokenizer()), options=ONE, on_share=ask
         )
     assert raised.value.code == STOPPED
     said = "dynapipe-hpc: stopped by SIGUSR1; start again to continue\n"

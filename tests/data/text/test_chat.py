@@ -26,7 +26,7 @@ from dynapipe_hpc.data.text.recipe import Recipe, recipe_of
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.tokenize_lines import chat_sample, tokenize_lines
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
-from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, load_tokenizer
+from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
 from dynapipe_hpc.data.trained_tokens import Span
 
 Message = dict[str, Any]
@@ -188,7 +188,7 @@ def test_a_table_adds_no_fields_to_the_objects_of_a_row(tmp_path: Path) -> None:
     parquet.write_table(arrow.Table.from_pylist(records), tmp_path / "in.parquet")
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (tmp_path / "t.jinja").write_text(CHATML)
-    recipe = recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
+    recipe = recipe_of(Tokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
     for name in ("in.parquet", "in.jsonl"):
         preprocess([tmp_path / name], tmp_path / f"{name}.h5", recipe, ONE)
     hashes = {verify_dataset(tmp_path / f"{name}.h5") for name in ("in.parquet", "in.jsonl")}
@@ -204,13 +204,13 @@ def test_pairs_become_messages_by_a_template_that_is_named(tmp_path: Path) -> No
         "{% for m in messages %}[{{ m.role }}]{% generation %}{{ m.content }}{% endgeneration %}"
         "{% endfor %}"
     )
-    recipe = recipe_of(ByteTokenizer(), None, RecordFormat.PAIRS, template=tmp_path / "t.jinja")
+    recipe = recipe_of(Tokenizer(), None, RecordFormat.PAIRS, template=tmp_path / "t.jinja")
     assert recipe.tokenizer.start_id is None
     block = tokenize_lines(line_of({"inputs": "é", "targets": "b"}), recipe).block
     assert sides_of(block) == [[[*"[user]é[assistant]".encode()], [*b"b"]]]
     assert block.spans.of_sample(0) == [(6, 8), (19, 20)]
     named = recipe_of(
-        ByteTokenizer(), None, RecordFormat.PAIRS, template=tmp_path / "t.jinja", names_start=True
+        Tokenizer(), None, RecordFormat.PAIRS, template=tmp_path / "t.jinja", names_start=True
     )
     assert named.tokenizer.start_id == 256
 
@@ -280,7 +280,7 @@ def test_a_message_may_be_nested_as_deeply_as_json(tmp_path: Path) -> None:
 
 
 def test_a_turn_without_tokens_is_left_out() -> None:
-    tokenizer = ByteTokenizer()
+    tokenizer = Tokenizer()
     made = chat_sample(list(b"abcdef"), [(1, 3), (0, 0), (4, 6)], tokenizer)
     assert (made.inputs, made.targets, made.spans) == ([*b"abcd"], [*b"ef"], [(1, 3), (4, 6)])
     made = chat_sample(list(b"abcdef"), [(1, 3), (0, 0)], tokenizer)
@@ -288,7 +288,7 @@ def test_a_turn_without_tokens_is_left_out() -> None:
 
 
 def test_a_token_of_two_turns_is_of_both() -> None:
-    made = chat_sample(list(b"abcdef"), [(1, 3), (2, 5)], ByteTokenizer())
+    made = chat_sample(list(b"abcdef"), [(1, 3), (2, 5)], Tokenizer())
     assert (made.inputs, made.targets, made.spans) == ([*b"a"], [*b"bcdef"], [(1, 5)])
 
 
@@ -302,7 +302,7 @@ def test_a_token_of_two_turns_is_of_both() -> None:
 def test_the_file_of_a_template_may_be_json_that_has_one(tmp_path: Path, content: object) -> None:
     path = tmp_path / "tokenizer_config.json"
     path.write_text(json.dumps(content))
-    recipe = recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=path)
+    recipe = recipe_of(Tokenizer(), None, RecordFormat.MESSAGES, template=path)
     assert recipe.template is not None
     assert recipe.template.asking("x") == "1one"
 
@@ -324,7 +324,7 @@ def test_marks_that_transformers_would_misplace_are_refused(
     source = "{% generation %}{{ messages[0].content }}{% endgeneration %}"
     (tmp_path / "t.jinja").write_text(f"a\n{begin}{source}{end}")
     with pytest.raises(InputError, match=r"generation %} in a macro, call, block, .* \(line 2"):
-        recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
+        recipe_of(Tokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_a_file_without_jinja_is_no_template(tmp_path: Path, content: str) -> No
     path.write_text(content)
     message = r"tokenizer\.json: has no chat template: neither Jinja .* nor JSON with .chat_te"
     with pytest.raises(InputError, match=message):
-        recipe_of(ByteTokenizer(), None, RecordFormat.PAIRS, template=path)
+        recipe_of(Tokenizer(), None, RecordFormat.PAIRS, template=path)
 
 
 def test_a_template_cannot_reach_out_of_its_sandbox() -> None:
@@ -356,7 +356,7 @@ def test_a_template_cannot_reach_out_of_its_sandbox() -> None:
 
 def test_an_encoder_decoder_reads_what_comes_before_the_last_turn() -> None:
     source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
-    tokenizer = ByteTokenizer(start_id=0, input_end_id=1)
+    tokenizer = Tokenizer(start_id=0, input_end_id=1)
     recipe = Recipe(tokenizer, RecordFormat.MESSAGES, template=ChatTemplate("t", source))
     chat = [{"role": r, "content": c} for r, c in (("user", "ab"), ("assistant", "cd"))]
     block = tokenize_lines(line_of({"messages": chat}), recipe).block
@@ -366,9 +366,9 @@ def test_an_encoder_decoder_reads_what_comes_before_the_last_turn() -> None:
 
 def test_conversations_need_a_template_and_a_template_must_be_one(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"need a chat template: --tokenizer FOLDER .* --template"):
-        recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES)
+        recipe_of(Tokenizer(), None, RecordFormat.MESSAGES)
     (tmp_path / "t.jinja").write_text("{% for %}")
     with pytest.raises(InputError, match=r"t\.jinja: not a chat template: "):
-        recipe_of(ByteTokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
+        recipe_of(Tokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
     with pytest.raises(InputError, match="plain text has no messages"):
-        recipe_of(ByteTokenizer(), None, RecordFormat.TEXT, template=tmp_path / "t.jinja")
+        recipe_of(Tokenizer(), None, RecordFormat.TEXT, template=tmp_path / "t.jinja")

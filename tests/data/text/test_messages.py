@@ -14,7 +14,7 @@ from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import format_of_sources, recipe_of
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, sample_of
-from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
+from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
 HEAD = "<user>a</><assistant>"
 CALL = {"name": "f", "arguments": {"x": 1}}
@@ -255,7 +255,7 @@ def test_system_and_history_of_a_pair_need_a_template() -> None:
 
 
 def test_without_a_template_they_are_refused(tmp_path: Path) -> None:
-    recipe = recipe_of(ByteTokenizer(), None, RecordFormat.ALPACA)
+    recipe = recipe_of(Tokenizer(), None, RecordFormat.ALPACA)
     (tmp_path / "in.jsonl").write_text('{"instruction": "a", "output": "b", "system": "s"}\n')
     with pytest.raises(InputError, match=r"in\.jsonl:1: field 'system' is shown by a chat templ"):
         preprocess([tmp_path / "in.jsonl"], tmp_path / "x.h5", recipe, PreprocessOptions())

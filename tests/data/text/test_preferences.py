@@ -20,7 +20,7 @@ from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields
 from dynapipe_hpc.data.text.show_dataset import show_samples
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
-from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
+from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
 TEXTS, CHATS = RecordFormat.PREFERENCES, RecordFormat.CHAT_PREFERENCES
 EOS = "$"
@@ -38,7 +38,7 @@ def tokenized(
     record: Record, record_format: RecordFormat, template: str | None = None
 ) -> TokenizedLines:
     chat = None if template is None else ChatTemplate("t", template)
-    tokenizer = ByteTokenizer() if chat is None else ByteTokenizer(start_id=None)
+    tokenizer = Tokenizer() if chat is None else Tokenizer(start_id=None)
     recipe = Recipe(tokenizer, record_format, template=chat)
     lines = [json.dumps(record).encode()]
     return tokenize_lines(Lines(TextPart(Path("in.jsonl")), 1, lines), recipe)
@@ -365,7 +365,7 @@ def test_the_format_is_recognized_and_other_formats_name_it(tmp_path: Path) -> N
     chats.write_text(json.dumps({"prompt": "p", **BOTH}))
     assert format_of_sources([pairs], PAIR_FIELDS) is TEXTS
     assert format_of_sources([chats], PAIR_FIELDS) is CHATS
-    recipe = Recipe(ByteTokenizer(), RecordFormat.PAIRS)
+    recipe = Recipe(Tokenizer(), RecordFormat.PAIRS)
     with pytest.raises(InputError, match=r"preference pairs of texts .* --format preferences"):
         preprocess([pairs], tmp_path / "x.h5", recipe, PreprocessOptions(n_workers=1))
 
@@ -381,7 +381,7 @@ def test_a_pair_without_its_other_answer_is_recognized_and_refused(
     source.write_text(json.dumps(record))
     assert format_of_sources([source], PAIR_FIELDS) is record_format
     template = ChatTemplate("t", CHATML) if record_format is CHATS else None
-    recipe = Recipe(ByteTokenizer(), record_format, template=template)
+    recipe = Recipe(Tokenizer(), record_format, template=template)
     message = (
         r"in\.jsonl:1: field 'rejected' is missing \(found 'prompt', 'chosen'\); a preference pair "
         "has both answers, 'chosen' and 'rejected'; correct it"
@@ -394,7 +394,7 @@ def test_a_dataset_of_pairs_shows_both_answers(tmp_path: Path) -> None:
     source, output = tmp_path / "in.jsonl", tmp_path / "out.h5"
     records = [{"prompt": "2+2?", "chosen": "4", "rejected": n * "5"} for n in (1, 2)]
     source.write_text("\n".join(map(json.dumps, records)))
-    recipe = Recipe(ByteTokenizer(), TEXTS)
+    recipe = Recipe(Tokenizer(), TEXTS)
     totals = preprocess([source], output, recipe, PreprocessOptions(n_workers=1))
     assert (totals.n_samples, totals.n_tokens) == (2, 4 + 2 + 2 + 4 + 2 + 3)
     with DatasetFile(output) as dataset:

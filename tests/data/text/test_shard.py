@@ -15,10 +15,10 @@ from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PairFields
 from dynapipe_hpc.data.text.shard import MIN_PART_BYTES, Shard, lay_out_shards, share_out
-from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
+from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
 TOKEN = (("bos_token", "<s>"),)
-BYTES = Recipe(ByteTokenizer())
+BYTES = Recipe(Tokenizer())
 
 
 def sparse_file(path: Path, n_bytes: int) -> Path:
@@ -54,16 +54,16 @@ def test_a_shard_keeps_its_name_while_nothing_changes(tmp_path: Path) -> None:
 def test_a_shard_of_anything_else_has_another_name(tmp_path: Path) -> None:
     a, b = sparse_file(tmp_path / "a", 10), sparse_file(tmp_path / "b", 10)
     found = names(a) + names(b)
-    found += names(a, recipe=Recipe(ByteTokenizer(sha256="other"))) + names(a, skip_bad=True)
-    found += names(a, recipe=Recipe(ByteTokenizer(start_id=None)))
-    found += names(a, recipe=Recipe(ByteTokenizer(), RecordFormat.TEXT))
-    found += names(a, recipe=Recipe(ByteTokenizer(), fields=PairFields("x")))
-    found += names(a, recipe=Recipe(ByteTokenizer(input_end_id=1)))
+    found += names(a, recipe=Recipe(Tokenizer(sha256="other"))) + names(a, skip_bad=True)
+    found += names(a, recipe=Recipe(Tokenizer(start_id=None)))
+    found += names(a, recipe=Recipe(Tokenizer(), RecordFormat.TEXT))
+    found += names(a, recipe=Recipe(Tokenizer(), fields=PairFields("x")))
+    found += names(a, recipe=Recipe(Tokenizer(input_end_id=1)))
     for template in (ChatTemplate("t", "a"), ChatTemplate("t", "b"), ChatTemplate("t", "b", TOKEN)):
-        found += names(a, recipe=Recipe(ByteTokenizer(), template=template))
+        found += names(a, recipe=Recipe(Tokenizer(), template=template))
     template = ChatTemplate("t", "a", named=(("tool_use", "b"),))
-    found += names(a, recipe=Recipe(ByteTokenizer(), template=template))
-    found += names(a, recipe=Recipe(ByteTokenizer(), template=template, turns=Turns.LAST))
+    found += names(a, recipe=Recipe(Tokenizer(), template=template))
+    found += names(a, recipe=Recipe(Tokenizer(), template=template, turns=Turns.LAST))
     os.utime(a, (1, 1))
     found += names(a)
     os.truncate(a, 11)

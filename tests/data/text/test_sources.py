@@ -23,7 +23,7 @@ from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields
 from dynapipe_hpc.data.text.shard import MIN_PART_BYTES, lay_out_shards
-from dynapipe_hpc.data.text.tokenizers import ByteTokenizer
+from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
 Record = dict[str, Any]
 ONE = PreprocessOptions(n_workers=1)
@@ -113,7 +113,7 @@ def written(folder: Path, records: Sequence[Record], name: str = "plain.jsonl") 
 
 
 def hash_of(output: Path, *sources: Path, recipe: Recipe | None = None) -> str:
-    preprocess(sources, output, recipe or Recipe(ByteTokenizer()), ONE)
+    preprocess(sources, output, recipe or Recipe(Tokenizer()), ONE)
     return verify_dataset(output)
 
 
@@ -141,7 +141,7 @@ def test_a_source_of_any_kind_gives_the_same_dataset(tmp_path: Path, kind: str) 
 )
 def test_what_is_wrong_in_an_array_is_named(tmp_path: Path, text: bytes, words: str) -> None:
     (tmp_path / "x.json").write_bytes(text)
-    recipe = Recipe(ByteTokenizer(), RecordFormat.TEXT)
+    recipe = Recipe(Tokenizer(), RecordFormat.TEXT)
     with pytest.raises(InputError, match=words):
         preprocess([tmp_path / "x.json"], tmp_path / "x.h5", recipe, ONE)
 
@@ -154,7 +154,7 @@ def test_a_pointer_of_git_lfs_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(
         InputError, match=rf"{name}:1: the file is only a pointer of Git LFS.*lfs pull$"
     ):
-        preprocess([tmp_path / name], tmp_path / "x.h5", Recipe(ByteTokenizer()), ONE)
+        preprocess([tmp_path / name], tmp_path / "x.h5", Recipe(Tokenizer()), ONE)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -203,7 +203,7 @@ def test_records_of_other_shapes_are_pairs_too(tmp_path: Path, record_format: Re
     records, pairs = SHAPES[record_format]
     source = written(tmp_path, records, "other.jsonl")
     assert format_of_sources([source], PAIR_FIELDS) is record_format
-    recipe = Recipe(ByteTokenizer(), record_format)
+    recipe = Recipe(Tokenizer(), record_format)
     expected = hash_of(tmp_path / "plain.h5", written(tmp_path, pairs))
     assert hash_of(tmp_path / "x.h5", source, recipe=recipe) == expected
 
@@ -223,7 +223,7 @@ def test_fields_of_pairs_have_any_names(
     else:
         with pytest.raises(InputError, match=r"renamed.jsonl:1: .*--inputs-field NAME --targets"):
             hash_of(tmp_path / "x.h5", source)
-    recipe = Recipe(ByteTokenizer(), fields=PairFields(*names))
+    recipe = Recipe(Tokenizer(), fields=PairFields(*names))
     assert hash_of(tmp_path / "y.h5", source, recipe=recipe) == expected
 
 
@@ -241,10 +241,10 @@ def test_sources_of_several_formats_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("start", [gzip.compress(b"x"), b"\n["], ids=["gzip", "array"])
 def test_ranks_read_what_has_no_lines_as_one_part(tmp_path: Path, start: bytes) -> None:
     (tmp_path / "a.gz").write_bytes(start + b"\0" * (2 * MIN_PART_BYTES))
-    shards = lay_out_shards([tmp_path / "a.gz"], Recipe(ByteTokenizer()), skip_bad=False)
+    shards = lay_out_shards([tmp_path / "a.gz"], Recipe(Tokenizer()), skip_bad=False)
     assert [(shard.part.start, shard.part.end) for shard in shards] == [(0, None)]
     with pytest.raises(InputError, match="standard input: ranks cannot share it; run dynapipe-hpc"):
-        lay_out_shards([Path("-")], Recipe(ByteTokenizer()), skip_bad=False)
+        lay_out_shards([Path("-")], Recipe(Tokenizer()), skip_bad=False)
 
 
 DAMAGED: dict[str, tuple[Callable[[], bytes], str]] = {

@@ -23,7 +23,7 @@ from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines
 from dynapipe_hpc.data.text.tokenize_pool import open_pool
-from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, Marked
+from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer
 
 GOOD = json.dumps({"inputs": "hi", "targets": "hé", "task": "greet"}, ensure_ascii=False).encode()
 
@@ -33,13 +33,13 @@ def lines(*content: bytes) -> Lines:
 
 
 def test_every_target_ends_with_the_end_token() -> None:
-    block = tokenize_lines(lines(GOOD, GOOD), Recipe(ByteTokenizer())).block
+    block = tokenize_lines(lines(GOOD, GOOD), Recipe(Tokenizer())).block
     assert sides_of(block) == [[[*b"hi"], [*"hé".encode(), 256]]] * 2
     assert block.tasks == ("greet", "greet")
 
 
 @dataclass(frozen=True, slots=True)
-class EndedInputs(ByteTokenizer):
+class EndedInputs(Tokenizer):
     """As a T5's: inputs end, too."""
 
     input_end_id: int | None = 255
@@ -78,7 +78,7 @@ BAD_LINES = [
 
 @pytest.mark.parametrize(("bad", "message"), BAD_LINES, ids=[m[:40] for _, m in BAD_LINES])
 def test_a_bad_line_is_named_and_left_out(bad: bytes, message: str) -> None:
-    found = tokenize_lines(lines(GOOD, bad, GOOD), Recipe(ByteTokenizer()))
+    found = tokenize_lines(lines(GOOD, bad, GOOD), Recipe(Tokenizer()))
     assert len(found.block.tasks) == 2
     [bad_line] = found.bad
     assert re.match(rf"^in\.jsonl:42: .*{message}", bad_line.describe())
@@ -88,7 +88,7 @@ def test_a_bad_line_is_named_and_left_out(bad: bytes, message: str) -> None:
 LINES = Lines(TextPart(Path("a.jsonl")), 1, [b'{"inputs": "a", "targets": "b"}\n'])
 
 
-class DyingTokenizer(ByteTokenizer):
+class DyingTokenizer(Tokenizer):
     """As when the system has run out of memory."""
 
     def encode_marked(self, *_: object, **__: object) -> list[Marked]:
@@ -102,7 +102,7 @@ class DyingTokenizer(ByteTokenizer):
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_blocks_are_tokenized_in_their_order(n_workers: int) -> None:
     blocks = [Lines(LINES.part, 1, LINES.lines * n) for n in range(1, 12)]
-    with open_pool(Recipe(ByteTokenizer()), n_workers) as pool:
+    with open_pool(Recipe(Tokenizer()), n_workers) as pool:
         found = [len(tokenized.block.tasks) for tokenized in pool(blocks)]
     assert found == list(range(1, 12))
 
@@ -118,7 +118,7 @@ def test_no_signal_interrupts_the_start_of_a_worker(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(ProcessPoolExecutor, "submit", observed)
     held_before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    with open_pool(Recipe(ByteTokenizer()), n_workers=2) as pool:
+    with open_pool(Recipe(Tokenizer()), n_workers=2) as pool:
         for _ in pool([LINES] * 3):
             assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == held_before
     assert len(held) > 3
@@ -130,10 +130,10 @@ def test_workers_that_cannot_be_started_are_reported() -> None:
 import tempfile
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.tokenize_pool import open_pool
-from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, Marked
+from dynapipe_hpc.data.text.tokenizers import Tokenizer, Marked
 
 tempfile.tempdir = "/missing"
-with open_pool(Recipe(ByteTokenizer()), n_workers=2):
+with open_pool(Recipe(Tokenizer()), n_workers=2):
     pass
 """
     ended = run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -196,7 +196,7 @@ def test_every_line_is_in_one_part_and_keeps_its_number(
     assert found == lines
 
 
-BYTES = Recipe(ByteTokenizer())
+BYTES = Recipe(Tokenizer())
 ONE = PreprocessOptions(n_workers=1)
 
 

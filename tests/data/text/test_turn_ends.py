@@ -21,7 +21,7 @@ from dynapipe_hpc.data.text.recipe import recipe_of
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.show_dataset import describe_dataset, show_samples
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
-from dynapipe_hpc.data.text.tokenizers import ByteTokenizer, load_tokenizer
+from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
 from dynapipe_hpc.data.token_block import TokenBlock
 
 HEAD = "{% for m in messages %}<|im_start|>{{ m.role }}\n"
@@ -181,7 +181,7 @@ def test_text_is_shown_with_the_tokenizer_that_made_it(
 
 def test_bytes_are_shown_as_text(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"inputs": "é\\n", "targets": "b"}')
-    recipe = recipe_of(ByteTokenizer(), None, RecordFormat.PAIRS)
+    recipe = recipe_of(Tokenizer(), None, RecordFormat.PAIRS)
     output = tmp_path / "x.h5"
     preprocess([tmp_path / "in.jsonl"], output, recipe, PreprocessOptions(n_workers=1))
     assert show_samples(output, 1, None).splitlines()[1:] == [

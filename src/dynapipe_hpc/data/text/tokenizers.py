@@ -21,8 +21,10 @@ Marked = tuple[Sequence[int], list[Span]]
 
 
 @dataclass(frozen=True, slots=True)
-class ByteTokenizer:
-    """A tokenizer without files: every UTF-8 byte is a token, and one more ends the sequence.
+class Tokenizer:
+    """A tokenizer, which can be sent to another process.
+
+    Without files every UTF-8 byte is a token, and one more ends the sequence.
 
     Attributes:
         name: Name that the dataset records as the origin of its tokens.
@@ -80,21 +82,10 @@ class ByteTokenizer:
 
 
 @dataclass(frozen=True, slots=True)
-class VocabularyTokenizer:
-    """A tokenizer read from files, with the attributes of a `ByteTokenizer`."""
+class VocabularyTokenizer(Tokenizer):
+    """A tokenizer read from files."""
 
-    name: str
-    sha256: str
-    vocabulary_sha256: str
-    transformers: str
-    vocab_size: int
-    eos_id: int
-    start_id: int | None
-    input_end_id: int | None
-    special_tokens: bool
-    special_texts: tuple[str, ...]
-    added_ids: Mapping[str, int]
-    model: tokenizers.Tokenizer
+    model: tokenizers.Tokenizer = field(kw_only=True)
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         with explained(f"{self.name}: cannot make tokens of the text"):
@@ -117,10 +108,6 @@ class VocabularyTokenizer:
             (each.ids, [_tokens_of(each, span) for span in spans])
             for each, spans in zip(encoded, marked, strict=True)
         ]
-
-
-Tokenizer = ByteTokenizer | VocabularyTokenizer
-"""A tokenizer, which can be sent to another process."""
 
 
 def load_tokenizer(
@@ -173,7 +160,7 @@ def load_tokenizer(
         special_tokens,
         tuple(token.content for token in by_id.values() if token.special),
         {token.content: number for number, token in by_id.items()},
-        model,
+        model=model,
     )
 
 
@@ -258,7 +245,7 @@ def _bytes(
     for option, token in (("--start", start_token), ("--inputs-end", input_end_token)):
         if token is not None:
             _id_of({}, "the byte tokenizer", option, token)
-    return ByteTokenizer(start_id=None) if start_token == NO_TOKEN else ByteTokenizer()
+    return Tokenizer(start_id=None) if start_token == NO_TOKEN else Tokenizer()
 
 
 def _id_of(ids: dict[str, int], name: str, option: str, token: str) -> int | None:
