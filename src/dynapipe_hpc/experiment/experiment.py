@@ -410,12 +410,10 @@ def _other_dataset(path: str, trained: Dataset) -> Dataset:
     from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 
     dataset = DatasetFile(Path(path))
-    theirs, ours = dataset.header, trained.files[0].header
-    for what in ("tokenizer_sha256", "vocab_size", "eos_id", "start_id", "has_pairs"):
-        if getattr(theirs, what) != getattr(ours, what):
-            raise InputError(
-                f"evaluation.dataset = '{path}': has {what} = {getattr(theirs, what)} (tokenizer "
-                f"{theirs.tokenizer_name}), but what is trained on has {getattr(ours, what)} "
-                f"(tokenizer {ours.tokenizer_name}); make both in the same way"
-            )
+    ours = trained.files[0].header
+    if differs := ours.difference(dataset.header, "start_id", "has_pairs"):
+        raise InputError(
+            f"evaluation.dataset = '{path}': {differs}, as what is trained on has; make both in "
+            "the same way"
+        )
     return dataset

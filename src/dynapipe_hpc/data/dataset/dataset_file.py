@@ -413,9 +413,15 @@ class JoinedDatasets:
     def __init__(self, files: Mapping[str, DatasetFile]) -> None:
         """Joins datasets by name, at least one."""
         self.files = tuple(files.values())
-        for other in self.files[1:]:
-            self._check_tokenizer(other)
-        self.vocab_size, self.eos_id = self.files[0].vocab_size, self.files[0].eos_id
+        first, *others = self.files
+        for other in others:
+            if differs := first.header.difference(other.header):
+                self.close()
+                raise InputError(
+                    f"data.mixture: {other.path} {differs}, as {first.path} has; preprocess both "
+                    "with the same tokenizer"
+                )
+        self.vocab_size, self.eos_id = first.vocab_size, first.eos_id
         self.end_ids = tuple(sorted({token_id for file in self.files for token_id in file.end_ids}))
         self.has_pairs = any(file.has_pairs for file in self.files)
         start_ids = {file.start_id for file in self.files}
@@ -459,18 +465,6 @@ class JoinedDatasets:
     def _find(self, sample_id: int) -> tuple[DatasetFile, int]:
         index = bisect_right(self.starts, sample_id) - 1
         return self.files[index], sample_id - self.starts[index]
-
-    def _check_tokenizer(self, other: DatasetFile) -> None:
-        """Refuses a dataset whose tokens mean something else than those of the first."""
-        ours, theirs = self.files[0].header, other.header
-        for what in ("tokenizer_sha256", "vocab_size", "eos_id"):
-            if getattr(ours, what) != getattr(theirs, what):
-                self.close()
-                raise InputError(
-                    f"data.mixture: {other.path} has {what} = {getattr(theirs, what)} (tokenizer "
-                    f"{theirs.tokenizer_name}), but {self.files[0].path} has {getattr(ours, what)} "
-                    f"(tokenizer {ours.tokenizer_name}); preprocess both with the same tokenizer"
-                )
 
 
 Dataset = DatasetFile | JoinedDatasets

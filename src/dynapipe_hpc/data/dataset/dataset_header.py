@@ -53,6 +53,17 @@ class DatasetHeader:
         """Ids of the tokens that end what is trained: turns of conversations, or all targets."""
         return self.turn_end_ids or (self.eos_id,)
 
+    def difference(self, other: "DatasetHeader", *more: str) -> str:
+        """Fact in which the tokens of another dataset differ, or one of `more`; empty if none."""
+        for name in ("tokenizer_sha256", "vocab_size", "eos_id", *more):
+            ours, theirs = getattr(self, name), getattr(other, name)
+            if ours != theirs:
+                return (
+                    f"has {name} = {theirs} (tokenizer {other.tokenizer_name}), not {ours} "
+                    f"(tokenizer {self.tokenizer_name})"
+                )
+        return ""
+
 
 def write_header(header: DatasetHeader) -> bytes:
     """The header as JSON. Names of files need not be text, but what is in it must be."""

@@ -33,22 +33,14 @@ def join_datasets(output: Path, header: DatasetHeader, parts: Sequence[Path]) ->
     with DatasetWriter.create(output, header) as writer:
         for path in parts:
             with DatasetFile(path) as part:
-                _check_tokenizer(part, header)
+                if differs := header.difference(part.header, "start_id", "special_tokens"):
+                    raise InputError(
+                        f"{path}: {differs}; use the same tokenizer files on all hosts"
+                    )
                 writer.append_dataset(part)
         if writer.n_samples == 0:
             raise InputError(f"{', '.join(header.sources)}: no sample to write")
     return writer.n_samples
-
-
-def _check_tokenizer(part: DatasetFile, header: DatasetHeader) -> None:
-    facts = part.header.tokenizer_sha256, part.vocab_size, part.eos_id, part.start_id
-    expected = header.tokenizer_sha256, header.vocab_size, header.eos_id, header.start_id
-    if facts != expected or part.header.special_tokens != header.special_tokens:
-        raise InputError(
-            f"{part.path}: its tokenizer is {part.header.tokenizer_name} with sha256 "
-            f"{facts[0][:12]}, but that of the dataset is {header.tokenizer_name} with "
-            f"{header.tokenizer_sha256[:12]}; use the same tokenizer files on all hosts"
-        )
 
 
 class DatasetWriter:
