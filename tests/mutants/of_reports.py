@@ -106,7 +106,7 @@ REPORTS = (
         ("return iteration + n\n", "return iteration + n - 1\n",
          "the last iteration of a request is not traced",
          "the_first_iterations_are_traced_and_those_of_a_request"),
-        ("planning.trip.trip_ms if planning.trip else 0.0", "0.0", "the longest trip is not told",
+        ("trip.trip_ms if trip else 0.0", "0.0", "the longest trip is not told",
          "numbers_have_the_sample_that_alone_lengthens_the_iteration"),
         ("self._path.unlink()", "pass", "a request is taken again and again",
          "a_request_is_taken_once")),

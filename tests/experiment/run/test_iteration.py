@@ -12,9 +12,7 @@ from tests.examples.example_runs import PREDICTED_MS, example_plans, example_tra
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.run.iteration import (
     NAME,
-    ExecutedIteration,
     IterationResult,
-    PlanningFacts,
     TakenPlan,
     Traces,
     all_reduce_fields,
@@ -26,20 +24,17 @@ from dynapipe_hpc.report.records import Over
 SAMPLES = [Sample(4, 9, 1), Sample(2, 8, 8), Sample(7, 3, 3)]
 
 
-def executions(*, first_shard: bool = True) -> list[ExecutedIteration]:
+def numbers(
+    *, is_first_shard: bool = True, trip: LongestTrip | None = None
+) -> list[IterationResult]:
     return [
-        ExecutedIteration(
-            TakenPlan(b"", plan, SAMPLES, waited_ms=float(plan.rank), plans_ahead=plan.rank),
+        IterationResult.from_rank(
+            TakenPlan(b"", plan, SAMPLES, float(plan.rank), plan.rank, 5.0, trip),
             trace,
-            PlanningFacts(5.0),
-            is_first_shard=first_shard,
+            is_first_shard=is_first_shard,
         )
         for plan, trace in zip(example_plans(3), example_traces(3), strict=True)
     ]
-
-
-def numbers(*, first_shard: bool = True) -> list[IterationResult]:
-    return [IterationResult.from_rank(one) for one in executions(first_shard=first_shard)]
 
 
 def test_the_numbers_of_a_rank_are_those_of_its_plan_and_trace() -> None:
@@ -52,14 +47,13 @@ def test_the_numbers_of_a_rank_are_those_of_its_plan_and_trace() -> None:
 
 
 def test_only_the_first_shard_of_a_stage_counts_what_is_added_up() -> None:
-    first, second = numbers(first_shard=False)
+    first, second = numbers(is_first_shard=False)
     assert (first.n_microbatches, first.padded_tokens, second.loss) == (0, 0, 0)
     assert (second.measured_peak_bytes, second.planning_ms) == (11, 5)
 
 
 def test_numbers_have_the_sample_that_alone_lengthens_the_iteration() -> None:
-    facts = PlanningFacts(5.0, LongestTrip(Sample(2, 1599, 1), 26.0, 18.0))
-    planned = IterationResult.from_rank(replace(executions()[0], planning=facts))
+    planned, _ = numbers(trip=LongestTrip(Sample(2, 1599, 1), 26.0, 18.0))
     assert (planned.outlier_sample, planned.outlier_tokens, planned.outlier_ms) == (2, 1600, 18)
     assert planned.longest_trip_share == 26 / PREDICTED_MS
 

@@ -15,7 +15,6 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout, PaddedRows, Recompute
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, PlanningFacts, TakenPlan
 from dynapipe_hpc.experiment.run.plans import (
     OnlineCosts,
     SlowRanks,
@@ -138,13 +137,11 @@ def test_planning_waits_for_the_iterations_it_needs_and_ends_when_there_are_no_m
 def test_the_first_iteration_and_other_shards_do_not_count(experiment: Experiment) -> None:
     online = OnlineCosts(experiment, 4)
     plan, trace = replace(example_plans()[0], iteration=4), example_traces()[0]
-    taken = TakenPlan(b"", plan, (), waited_ms=0.0, plans_ahead=0)
-    first = ExecutedIteration(taken, trace, is_first_shard=True, planning=PlanningFacts())
-    later = replace(first, taken=replace(taken, plan=replace(plan, iteration=5)))
+    later = replace(plan, iteration=5)
     nothing = PassTimes.none(1, 2).numbers
-    assert online.pass_times(first) == nothing
-    assert online.pass_times(replace(later, is_first_shard=False)) == nothing
-    assert sum(online.pass_times(later)) > sum(nothing)
+    assert online.pass_times(plan, trace, is_first_shard=True) == nothing
+    assert online.pass_times(later, trace, is_first_shard=False) == nothing
+    assert sum(online.pass_times(later, trace, is_first_shard=True)) > sum(nothing)
 
 
 CLUSTER = Cluster(n_replicas=2, n_stages=2, n_shards=2, device_memory_bytes=1)

@@ -68,42 +68,22 @@ class QuietPeriod:
 
 @dataclass(frozen=True, slots=True)
 class TakenPlan:
-    """Plan of an iteration, taken from the store, encoded and decoded, and its global batch."""
+    """Plan of an iteration, taken from the store, encoded and decoded, and its global batch.
+
+    Only the rank that has planned it knows the CPU time of planning, and the longest sample's trip.
+    """
 
     data: bytes
     plan: RankPlan
     samples: Sequence[Sample]
     waited_ms: float
     plans_ahead: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlanningFacts:
-    """CPU time of planning an iteration, and the trip of its longest sample.
-
-    Another rank than the one that has planned it knows neither.
-    """
-
-    cpu_ms: float = 0.0
+    planning_ms: float = 0.0
     trip: LongestTrip | None = None
 
 
 RankTrace = tuple[bytes, IterationTrace]
 """Encoded plan and trace of an iteration, as a rank sends them to be written."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutedIteration:
-    """One iteration on one rank, which is the first shard of its stage or another."""
-
-    taken: TakenPlan
-    trace: IterationTrace
-    planning: PlanningFacts
-    is_first_shard: bool
-
-    @property
-    def plan(self) -> RankPlan:
-        return self.taken.plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,14 +95,13 @@ class IterationResult(IterationNumbers):
     pass_times: Annotated[tuple[float, ...], Over.SUM] = ()
 
     @classmethod
-    def from_rank(cls, executed: ExecutedIteration) -> Self:
-        """This rank's numbers about an iteration: what its plan and its trace say."""
-        plan, trace, samples = executed.plan, executed.trace, executed.taken.samples
-        is_first_shard, planning = executed.is_first_shard, executed.planning
+    def from_rank(cls, taken: TakenPlan, trace: IterationTrace, *, is_first_shard: bool) -> Self:
+        """Numbers of a rank, the first shard of its stage or not, about an iteration."""
+        plan, samples, trip = taken.plan, taken.samples, taken.trip
         are_passes = plan.instructions.are_passes
         starts_ms, ends_ms = np.array(trace.start_ms), np.array(trace.end_ms)
         counted = plan.microbatches if plan.stage == 0 and is_first_shard else ()
-        outlier = planning.trip if planning.trip and planning.trip.added_ms else None
+        outlier = trip if trip and trip.added_ms else None
         return cls(
             iteration=trace.iteration,
             loss=trace.loss if is_first_shard else 0.0,
@@ -135,10 +114,10 @@ class IterationResult(IterationNumbers):
             predicted_ms=plan.prediction.iteration_ms,
             predicted_peak_bytes=_predicted_peak_bytes(plan, whole=trace.peak_has_transient),
             measured_peak_bytes=trace.peak_bytes,
-            waited_ms=executed.taken.waited_ms,
-            planning_ms=planning.cpu_ms,
-            plans_ahead=executed.taken.plans_ahead,
-            longest_trip_ms=planning.trip.trip_ms if planning.trip else 0.0,
+            waited_ms=taken.waited_ms,
+            planning_ms=taken.planning_ms,
+            plans_ahead=taken.plans_ahead,
+            longest_trip_ms=trip.trip_ms if trip else 0.0,
             outlier_sample=outlier.sample.sample_id if outlier else -1,
             outlier_tokens=outlier.sample.tokens if outlier else 0,
             outlier_ms=outlier.added_ms if outlier else 0.0,

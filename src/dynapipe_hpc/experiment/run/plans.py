@@ -14,12 +14,7 @@ import numpy as np
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.run.iteration import (
-    ExecutedIteration,
-    PlanningFacts,
-    QuietPeriod,
-    TakenPlan,
-)
+from dynapipe_hpc.experiment.run.iteration import QuietPeriod, TakenPlan
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import decode, encode_plans
@@ -36,6 +31,7 @@ from dynapipe_hpc.planner.cost.corrected_cost import Timed
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 from dynapipe_hpc.planner.cost.pass_times import PassTimes
 from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip
 from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore, PlanStoreTimeoutError
@@ -124,14 +120,15 @@ class OnlineCosts:
         """State of the next plans: pass times before the last iterations, oldest first."""
         return [times.numbers for times in self._known.values()]
 
-    def pass_times(self, executed: ExecutedIteration) -> Sequence[float]:
+    def pass_times(
+        self, plan: RankPlan, trace: IterationTrace, *, is_first_shard: bool
+    ) -> Sequence[float]:
         """The numbers of `PassTimes` that this rank adds to those of an iteration.
 
         The first iteration of a process does not count, as much is done then for the first time.
         Nor do other shards than the first, which execute the same.
         """
-        plan, trace = executed.plan, executed.trace
-        if not executed.is_first_shard or plan.iteration == self._first:
+        if not is_first_shard or plan.iteration == self._first:
             return PassTimes.none(*self._size).numbers
         cost, factors = self._experiment.planner.cost, self._known[self._n_done].factors
         n_replicas, _ = self._size
@@ -258,7 +255,7 @@ class Plans:
         if config.planner.cost.online:
             self._costs = OnlineCosts(experiment, iterations.start, known_costs)
         self._plan_of_rank = [config.cluster.plan_of(rank) for rank in range(job.size)]
-        self._facts: dict[int, PlanningFacts] = {}
+        self._planned: dict[int, tuple[float, LongestTrip]] = {}
         self._ahead: deque[Future[TakenPlan]] = deque()
         self._served: TakenPlan | None = None
         self._stopped = threading.Event()
@@ -326,9 +323,13 @@ class Plans:
         with suppress(InputError, RunError):
             self._read_while(is_busy, taken.plan)
 
-    def pass_times(self, executed: ExecutedIteration) -> tuple[float, ...]:
+    def pass_times(
+        self, plan: RankPlan, trace: IterationTrace, *, is_first_shard: bool
+    ) -> tuple[float, ...]:
         """This rank's part of the measured times of an iteration; none if costs are fixed."""
-        return tuple(self._costs.pass_times(executed)) if self._costs else ()
+        if self._costs is None:
+            return ()
+        return tuple(self._costs.pass_times(plan, trace, is_first_shard=is_first_shard))
 
     def learn(self, pass_times: Sequence[float]) -> list[str]:
         """Corrects costs by the sums of `pass_times`; returns a line per rank that has changed."""
@@ -338,13 +339,6 @@ class Plans:
     def costs_state(self) -> Sequence[Sequence[float]]:
         """State of the costs that iterations are planned by, for a checkpoint."""
         return self._costs.state if self._costs else ()
-
-    def take_facts(self, iteration: int) -> PlanningFacts:
-        """Facts of planning an iteration, which is being executed; empty if another rank did.
-
-        The thread writes them before it stores the first plan, so they are complete by now.
-        """
-        return self._facts.pop(iteration, PlanningFacts())
 
     def _plan_share(self) -> None:
         with suppress(StoppedError):
@@ -380,7 +374,7 @@ class Plans:
         choice = planner.choose(samples)
         trip = planner.longest_trip(choice, samples)
         plans = encode_plans(planner.write(iteration, choice))
-        self._facts[iteration] = PlanningFacts(1e3 * (time.thread_time() - started_s), trip)
+        self._planned[iteration] = 1e3 * (time.thread_time() - started_s), trip
         return [plans[plan] for plan in self._plan_of_rank]
 
     def _retry_until_room(
@@ -414,7 +408,10 @@ class Plans:
         samples = self._experiment.sampler.iteration(iteration)
         # Looking costs as much as taking.
         plans_ahead = self._store.plans_ahead(self._rank) if n_ready is None else n_ready - 1
-        return TakenPlan(data, decode(data), samples, waited_ms, plans_ahead)
+        # The thread writes this before it stores the first plan.
+        planning_ms, trip = self._planned.pop(iteration, (0.0, None))
+        plan = decode(data)
+        return TakenPlan(data, plan, samples, waited_ms, plans_ahead, planning_ms, trip)
 
 
 def open_store(job: Job, config: StoreConfig, first_iteration: int) -> MpiPlanStore:

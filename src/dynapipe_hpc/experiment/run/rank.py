@@ -23,7 +23,7 @@ from dynapipe_hpc.experiment.rank.devices import (
     clock_of,
     reserve_memory,
 )
-from dynapipe_hpc.experiment.run.iteration import ExecutedIteration, TakenPlan
+from dynapipe_hpc.experiment.run.iteration import TakenPlan
 from dynapipe_hpc.experiment.run.plans import Plans, check_same_plans
 from dynapipe_hpc.experiment.run.resume import ResumePoint, check_share
 from dynapipe_hpc.experiment.watch.rank_status import HEAD_BYTES, Phase, Position, progress_of
@@ -75,7 +75,8 @@ class Rank:
         # After the reservation: a stage's account of memory begins when it is made, and its first
         # peak would be the reserved block.
         self.stage: ModuleStage = ModuleStage(module, self.loader, optimizer)
-        self.reports_loss = module.is_last and collectives.shard == 0
+        self.is_first_shard = collectives.shard == 0
+        self.reports_loss = module.is_last and self.is_first_shard
         self.clock = clock_of(on.device)
         self.position = Position(memoryview(bytearray(HEAD_BYTES)))
         self.progress: Progress = self.position
@@ -172,7 +173,7 @@ class Rank:
             with progress_of(self.clock, self.position) as self.progress:
                 yield
 
-    def execute(self, iteration: int, plans: Plans) -> ExecutedIteration:
+    def execute(self, iteration: int, plans: Plans) -> tuple[TakenPlan, IterationTrace]:
         """Takes the plan of an iteration and executes it; all ranks together."""
         self.position.enter(Phase.WAITS_FOR_PLAN, iteration)
         taken = plans.take(iteration)
@@ -182,8 +183,7 @@ class Rank:
         self.position.start_plan(iteration, taken.data)
         trace = self._execute(taken.plan, plans)
         self.position.enter(Phase.REPORTS, iteration)
-        is_first_shard = self.channels.collectives.shard == 0
-        return ExecutedIteration(taken, trace, plans.take_facts(iteration), is_first_shard)
+        return taken, trace
 
     def run_forward(self, iteration: int, data: bytes, plan: RankPlan) -> None:
         """Executes a plan of forward passes, which no other follows; all ranks together."""

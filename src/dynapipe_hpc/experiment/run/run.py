@@ -347,17 +347,17 @@ def train(
             break
         start_s = time.perf_counter()
         try:
-            executed = rank.execute(iteration, plans)
+            taken, trace = rank.execute(iteration, plans)
         except PlannerFailedError:
             # An iteration cannot be planned for all ranks or none, so they end together.
             checkpoints.finish()
             with job.fail_together():
                 raise
         own_result = replace(
-            IterationResult.from_rank(executed),
+            IterationResult.from_rank(taken, trace, is_first_shard=rank.is_first_shard),
             traced_until=traces.take(iteration),
             stop_signal=int(job.stop.asked),
-            pass_times=plans.pass_times(executed),
+            pass_times=plans.pass_times(taken.plan, trace, is_first_shard=rank.is_first_shard),
         )
         # Ranks may receive a signal at different times, or only one of them: all stop together.
         result = all_reduce_fields(own_result, job)
@@ -365,10 +365,10 @@ def train(
         elapsed_ms = 1e3 * (time.perf_counter() - start_s)
         traced = list[RankTrace]()
         if traces.are_wanted(result):
-            traced = job.gather((executed.taken.data, executed.trace))
+            traced = job.gather((taken.data, trace))
         if log:
             log.note(iteration, notes)
-            log.add(result, executed.taken.samples, traced, elapsed_ms)
+            log.add(result, taken.samples, traced, elapsed_ms)
         n_done = iteration + 1
         # Before the checkpoint, which is kept if this state is the best.
         evaluation_signal = evaluations.run_if_due(n_done)
