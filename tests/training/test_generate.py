@@ -92,21 +92,14 @@ def test_text_ends_where_the_model_says(folder: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.split() == words[: words.index(words[2])]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--tokens", "0"], "--tokens 0"),
-        (["--temperature", "-1"], "--temperature -1"),
-        (["--top-p", "0"], "--top-p 0"),
-        (["--seed", "-1"], "--seed -1"),
-        (["--prompt", "w1 " * 70], "--prompt has more than 64 tokens"),
-    ],
-)
-def test_bad_arguments_are_named(
-    folder: Path, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["generate", str(folder / "ours"), "--prompt", "w5", *arguments]) == 2
-    assert told in capsys.readouterr().err
+def test_bad_arguments_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["generate", str(folder / "ours"), "--prompt"]
+    assert main([*words, "w1 " * 70]) == 2
+    assert "--prompt has more than 64 tokens" in capsys.readouterr().err
+    for option, value in (("tokens", "0"), ("temperature", "-1"), ("top-p", "0"), ("seed", "-1")):
+        with pytest.raises(SystemExit):
+            main([*words, "w5", f"--{option}", value])
+        assert f"argument --{option}: {value}: must be " in capsys.readouterr().err
 
 
 def test_sampling_has_the_shares_of_its_tokens() -> None:

@@ -389,13 +389,12 @@ def export(arguments: argparse.Namespace) -> int:
         0.0,
         default=0.0,
     ),
-    option(
+    number(
         "--top-p P",
         "choose among the likeliest tokens whose probabilities add up to P (default 1)",
-        float,
+        1e-6,
+        1.0,
         default=1.0,
-        accepts=lambda p: 0 < p <= 1,
-        rule="must be above 0 and at most 1",
     ),
     number("--seed S", "random seed of sampling (default 0)", 0, 2**63 - 1, default=0),
     option(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dynapipe_hpc.data.errors import InputError, escaped
+from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.job.launch import read_started
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ class Argument(NamedTuple):
 
     flags: Sequence[str]
     settings: dict[str, Any]
-    accepts: Callable[[Any], bool] = lambda _: True
-    rule: str = ""
 
 
 class Verb(NamedTuple):
@@ -43,14 +41,7 @@ class Verb(NamedTuple):
         )
         for each in self.arguments:
             parser.add_argument(*each.flags, **each.settings)
-        parser.set_defaults(run=self.run)
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        for flags, _, accepts, rule in self.arguments:
-            value = getattr(arguments, flags[-1].lstrip("-").replace("-", "_"), None)
-            if value is not None and not accepts(value):
-                raise InputError(f"{flags[-1]} {value}: {rule}")
-        return self.function(arguments)
+        parser.set_defaults(run=self.function)
 
 
 def verb(
@@ -66,22 +57,13 @@ def verb(
 
 
 def option(
-    names: str,
-    text: str | None = None,
-    kind: Callable[[str], Any] = Path,
-    *,
-    accepts: Callable[[Any], bool] = lambda _: True,
-    rule: str = "",
-    **settings: Any,
+    names: str, text: str | None = None, kind: Callable[[str], Any] = Path, **settings: Any
 ) -> Argument:
-    """An argument with a value that `accepts`, or the message has the `rule`.
-
-    Its names end with a word for the value in help, as in `-o --output FILE`.
-    """
+    """An argument whose names end with a word for its value in help, as in `-o --output FILE`."""
     flags = [each for each in names.split() if each[0] == "-"] or names.split()[:1]
     metavar = " ".join(names.split()[len(flags) :]) or None
     settings = {"metavar": metavar, "type": kind, "help": text, **settings}
-    return Argument(flags, settings, accepts, rule)
+    return Argument(flags, settings)
 
 
 def number(
@@ -89,17 +71,15 @@ def number(
 ) -> Argument:
     """An argument that is a finite number within limits, whole if the lower one is."""
     kind = type(least)
-    rule = f"must be at least {least:,}"
-    if most < math.inf:
-        rule = f"must be from {least:,} to {most:,}"
-    return option(
-        names,
-        text,
-        kind,
-        accepts=lambda n: least <= n <= most and n < math.inf,
-        rule=rule,
-        **settings,
-    )
+
+    def parse(word: str) -> float:
+        if least <= (n := kind(word)) <= most and n < math.inf:
+            return n
+        rule = f"at least {least:,}" if most == math.inf else f"from {least:,} to {most:,}"
+        raise argparse.ArgumentTypeError(f"{word}: must be {rule}")
+
+    parse.__name__ = kind.__name__  # for the message about what is no number
+    return option(names, text, parse, **settings)
 
 
 def switch(flag: str, text: str) -> Argument:

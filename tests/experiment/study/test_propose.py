@@ -89,7 +89,6 @@ def test_a_model_is_tuned_with_rates_of_tuning_on_samples_that_are_not_cut(datas
             "--memory '2': is 2 bytes, too few for any model; write the unit, too, such as 2GB",
         ),
         ("1XB", 2, "--memory '1XB': must be a size such as 80GB"),
-        ("1GB", 0, "--ranks 0: must be from 1 to 1,048,576"),
     ],
 )
 def test_a_wish_that_cannot_be_met_leaves_no_file(
