@@ -65,7 +65,7 @@ def measure(n_ranks: int) -> Steps:
 def laws_of(measured: Mapping[int, Steps]) -> Mapping[str, Mapping[str, list[float]]]:
     """Coefficients of every count, by step and kind.
 
-    What opens a store or a watchdog is left out: it happens once, and jumps with the second host.
+    What opens a store is left out: it happens once, and jumps with the second host.
     """
     sizes = list(measured)
     hosts = [hosts_of(size) for size in sizes]

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from dynapipe_hpc.experiment.run.iteration import IterationResult, all_reduce_fields
 from dynapipe_hpc.experiment.run.plans import check_same_plans
-from dynapipe_hpc.experiment.watch.watchdog import HostPositions
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.world import MPI
 from dynapipe_hpc.store.mpi import MpiPlanStore
@@ -44,7 +43,6 @@ def measure(ranks_per_host: int = 0, n_iterations: int = N_ITERATIONS) -> Mappin
     with counted_calls() as calls:
         job = Job(MPI.COMM_WORLD)
         found = iterate(calls, job, ranks_per_host, n_iterations)
-        found["open the watchdog"] = [watchdog(calls, job)]
     return {step: of_all(WORLD, parts) for step, parts in found.items()}
 
 
@@ -109,11 +107,6 @@ def agree(job: Job, iteration: int) -> None:
         last_pass_ms=1.0,
     )
     all_reduce_fields(result, job)
-
-
-def watchdog(calls: Calls, job: Job) -> tuple[Counter[str], float]:
-    """Opens and closes the watchdog."""
-    return timed(calls, lambda: HostPositions(job, PLAN_BYTES).close())
 
 
 def timed(calls: Calls, step: Callable[[], None]) -> tuple[Counter[str], float]:

@@ -19,19 +19,13 @@ from dynapipe_hpc.experiment.run.open_run import LossHistory
 from dynapipe_hpc.experiment.run.resume import ResumePoint
 from dynapipe_hpc.experiment.run.run import Checkpoints
 from dynapipe_hpc.experiment.run_lock import RunLock
-from dynapipe_hpc.experiment.watch.rank_status import HEAD_BYTES, Position
+from dynapipe_hpc.experiment.watch.rank_status import Position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder, Facts
 from dynapipe_hpc.training.checkpoint.parts import TrainingState
 from dynapipe_hpc.training.collectives import Collectives
-
-
-def private_position() -> Position:
-    """A position in private memory."""
-    return Position(memoryview(bytearray(HEAD_BYTES)))
-
 
 pytestmark = pytest.mark.mpi
 
@@ -73,7 +67,7 @@ class Training:
             self.folder,
             self.state,
             facts=FACTS,
-            position=private_position(),
+            position=Position(),
             check_lock=check_lock,
             history=history,
         )

@@ -1,6 +1,5 @@
 """Ranks that connect, watch each other and close."""
 
-import os
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -9,19 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from mpi4py import MPI
-from tests.examples.example_runs import example_plans
 from tests.examples.kept_communicators import KINDS, check_nothing_is_kept
 from torch._C._distributed_c10d import ProcessGroupGloo
 
 from dynapipe_hpc.executor.transport.rendezvous import Rendezvous, rendezvous
 from dynapipe_hpc.executor.transport.transport import TransportError
 from dynapipe_hpc.experiment.rank.channels import open_torch_channels
-from dynapipe_hpc.experiment.watch.rank_status import Phase, Standing
-from dynapipe_hpc.experiment.watch.watchdog import HostPositions
 from dynapipe_hpc.job.job import Ending, Job
-from dynapipe_hpc.job.process import state_of
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.codec import encode_plans
 
 pytestmark = pytest.mark.mpi
 
@@ -118,20 +112,3 @@ def test_one_rank_may_say_why_the_job_ends(tmp_path: Path) -> None:
         claims = WATCHING_WORLD.allgather([ending.claim(), ending.claim()])
     assert sum(first for first, _ in claims) == 1
     assert not any(second for _, second in claims)
-
-
-def test_ranks_of_a_host_see_each_other() -> None:
-    positions = HostPositions(Job(WATCHING_WORLD), plan_bytes=10_001)
-    plan = example_plans(WATCHING_RANK)[0]
-    positions.own.start_plan(WATCHING_RANK, encode_plans([plan])[0])
-    positions.own.reach(5)
-    WATCHING_WORLD.Barrier()
-    assert [neighbour.rank for neighbour in positions.neighbours] == list(range(N_RANKS))
-    for rank in range(N_RANKS):
-        assert positions[rank].look() == Standing(Phase.EXECUTES, rank, 5, 5)
-        assert positions[rank].read_plan() == example_plans(rank)[0]
-    states = [state_of(neighbour.pid) for neighbour in positions.neighbours]
-    WATCHING_WORLD.Barrier()
-    assert states == ["runs"] * N_RANKS
-    assert positions.neighbours[WATCHING_RANK].pid == os.getpid()
-    positions.close()

@@ -18,9 +18,6 @@ MAX_END_S = 30
 MAX_JOB_S = 280
 ENDLESS = ("--set", "training.iterations=1000000")
 INSTRUCTION = r"instruction \d+ \(\w+ [^)]+\)(, micro-batch \d+ of \d+ x \d+ tokens)?(, peer \d)?"
-BETWEEN = (
-    "(waits for its plan|compares plans with all ranks|waits for its device|reports to rank 0)"
-)
 
 
 def only_message(ended: Ended) -> str:
@@ -35,8 +32,8 @@ def test_a_killed_rank_is_told_of_by_another(folder: Path, tmp_path: Path) -> No
         job.send(rank, signal.SIGKILL)
         ended = job.wait(MAX_END_S)
     assert ended.exit_code not in (0, 2)
-    told = rf"rank \d on \S+ ends the job: rank {rank} on \S+ was killed, or crashed, at "
-    told += rf"iteration \d+, ({INSTRUCTION}|{BETWEEN}) \(its process was \d+\)"
+    told = rf"rank \d on \S+ ends the job: rank {rank} on \S+ was killed, or crashed "
+    told += r"\(its process was \d+\)"
     assert re.search(told, only_message(ended))
     assert len(list(RunFolder.open(tmp_path / "run").records())) >= 4
     assert f"rank {rank} on" in explain_run(tmp_path / "run")

@@ -10,7 +10,7 @@ from dynapipe_hpc.experiment.watch.rank_status import (
     write_hang,
 )
 
-OWN = RankStatus(2, "n1", "runs", 5.0, 7, "starts", "", "", waits=False)
+OWN = RankStatus(2, "n1", "runs", 5.0, "iteration 7, starts", waits=False)
 STOPPED = replace(OWN, rank=3, process="stopped", for_s=4.0)
 
 

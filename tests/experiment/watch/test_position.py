@@ -5,30 +5,13 @@ from collections.abc import Callable
 from tests.examples.example_runs import example_plans
 
 from dynapipe_hpc.experiment.watch.rank_status import (
-    HEAD_BYTES,
     DeviceProgress,
     Phase,
     Position,
     Standing,
-    whereabouts_of,
+    status_of,
 )
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.codec import encode_plans
-
-
-def shared(n_bytes: int) -> tuple[Position, Position]:
-    """One place in memory, seen from two sides."""
-    memory = memoryview(bytearray(HEAD_BYTES + n_bytes))
-    return Position(memory), Position(memory)
-
-
-def test_others_read_the_plan_in_execution() -> None:
-    own, seen = shared(10_000)
-    for plan, data in zip(example_plans(3), encode_plans(example_plans(3)), strict=True):
-        own.start_plan(3, data)
-        assert seen.look() == Standing(Phase.EXECUTES, 3, 0, 0)
-        assert seen.read_plan() == plan
-
 
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=1)
 MAX_S = 5.0
@@ -45,8 +28,8 @@ class Device:
 
 
 def executing(iteration: int) -> Position:
-    position = Position(memoryview(bytearray(HEAD_BYTES + 10_000)))
-    position.start_plan(iteration, encode_plans(example_plans(iteration))[0])
+    position = Position()
+    position.start_plan(iteration, example_plans(iteration)[0])
     return position
 
 
@@ -65,7 +48,7 @@ def test_the_first_end_that_has_not_happened_is_that_of_the_instruction_that_han
         assert position.look() == Standing(Phase.EXECUTES, 5, 7, 0)
         device.reached = 55  # past the start of instruction 5 and not its end
         assert becomes(position.look, Standing(Phase.EXECUTES, 5, 7, 5))
-        found = whereabouts_of(0, "n1", "runs", for_s=9.0, position=position, cluster=CLUSTER)
+        found = status_of(0, "n1", "runs", for_s=9.0, position=position, cluster=CLUSTER)
         assert found.place == (
             "iteration 5, instruction 5 (WaitReceive g0<!), 7 launched, "
             "micro-batch 0 of 3 x 16 tokens, peer 1"

@@ -72,7 +72,7 @@ def run_forward(
             [stop_signal] = job.all_reduce_max([job.stop.asked])
             if stop_signal:
                 return int(stop_signal)
-            rank.run_forward(n_done, data, decode(data))
+            rank.run_forward(n_done, decode(data))
         own_table = table * rank.reports_loss
     # Every sample was computed by one replica, so that the order of sums does not matter.
     return np.array(job.all_reduce_sum(own_table.flatten().tolist())).reshape(2, -1)

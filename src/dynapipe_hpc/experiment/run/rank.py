@@ -26,7 +26,7 @@ from dynapipe_hpc.experiment.rank.devices import (
 from dynapipe_hpc.experiment.run.iteration import TakenPlan
 from dynapipe_hpc.experiment.run.plans import Plans, check_same_plans
 from dynapipe_hpc.experiment.run.resume import ResumePoint, check_share
-from dynapipe_hpc.experiment.watch.rank_status import HEAD_BYTES, Phase, Position, progress_of
+from dynapipe_hpc.experiment.watch.rank_status import Phase, Position, progress_of
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import keep_freed_memory
@@ -78,7 +78,7 @@ class Rank:
         self.is_first_shard = collectives.shard == 0
         self.reports_loss = module.is_last and self.is_first_shard
         self.clock = clock_of(on.device)
-        self.position = Position(memoryview(bytearray(HEAD_BYTES)))
+        self.position = Position()
         self.progress: Progress = self.position
 
     def __enter__(self) -> Self:
@@ -180,14 +180,14 @@ class Rank:
         self.position.enter(Phase.COMPARES_PLANS, iteration)
         # Collective, before the first instruction: other plans would deadlock.
         check_same_plans(self.job, iteration, plans_hash(taken.data))
-        self.position.start_plan(iteration, taken.data)
+        self.position.start_plan(iteration, taken.plan)
         trace = self._execute(taken.plan, plans)
         self.position.enter(Phase.REPORTS, iteration)
         return taken, trace
 
-    def run_forward(self, iteration: int, data: bytes, plan: RankPlan) -> None:
+    def run_forward(self, iteration: int, plan: RankPlan) -> None:
         """Executes a plan of forward passes, which no other follows; all ranks together."""
-        self.position.start_plan(iteration, data)
+        self.position.start_plan(iteration, plan)
         transport = self.channels.transport
         launch_plan(plan, self.stage, transport, self.clock, progress=self.progress).finish()
 

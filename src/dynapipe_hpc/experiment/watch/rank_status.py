@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
-from enum import IntEnum
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,9 +16,7 @@ from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.describe_step import peer_of, shape_of
 from dynapipe_hpc.executor.run import Progress
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.codec import PlanFormatError, decode
 from dynapipe_hpc.plan.instruction import (
-    Instruction,
     ReduceGradients,
     StepOptimizer,
     WaitReceive,
@@ -27,20 +25,16 @@ from dynapipe_hpc.plan.instruction import (
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import symbol
 
-_PHASE, _ITERATION, _INDEX, _ON_DEVICE, _PLAN_BYTES = range(5)
-_WORD_BYTES = 8
-HEAD_BYTES = 5 * _WORD_BYTES
 
+class Phase(StrEnum):
+    """Phases of a rank, in the order of an iteration, in words."""
 
-class Phase(IntEnum):
-    """Phases of a rank, in the order of an iteration."""
-
-    STARTS = 0
-    WAITS_FOR_PLAN = 1
-    COMPARES_PLANS = 2
-    EXECUTES = 3
-    REPORTS = 4
-    SAVES = 5
+    STARTS = "starts"
+    WAITS_FOR_PLAN = "waits for its plan"
+    COMPARES_PLANS = "compares plans with all ranks"
+    EXECUTES = "waits for its device"
+    REPORTS = "reports to rank 0"
+    SAVES = "writes a checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,58 +48,40 @@ class Standing:
 
 
 class Position:
-    """Position of a rank, written by the rank and read by processes that share the memory.
-
-    The memory holds five words and the bytes of the plan in execution, so that other ranks can
-    report on one that was killed or stopped. There is no lock: a reader may find a plan that is
-    just being replaced, and recognizes it by its checksum.
+    """Position of a rank, which its watchdog reads.
 
     It is the `Progress` of a rank that computes on its host.
     """
 
-    def __init__(self, memory: memoryview) -> None:
-        """Uses `memory`, which has `HEAD_BYTES` and room for the largest plan."""
-        self._words = memory[:HEAD_BYTES].cast("q")
-        self._plan = memory[HEAD_BYTES:]
+    def __init__(self) -> None:
+        """A rank that starts."""
+        self.plan: RankPlan | None = None
+        self.enter(Phase.STARTS, 0)
 
     def enter(self, phase: Phase, iteration: int) -> None:
         """Records the phase that begins."""
-        self._words[_INDEX] = self._words[_ON_DEVICE] = 0
-        self._words[_ITERATION] = iteration
-        self._words[_PHASE] = phase
+        self._phase, self._iteration, self._index, self._on_device = phase, iteration, 0, 0
 
-    def start_plan(self, iteration: int, plan: bytes) -> None:
-        """Records the plan that is executed next; one that is too large is not recorded."""
-        self._words[_PLAN_BYTES] = 0
-        if len(plan) <= len(self._plan):
-            self._plan[: len(plan)] = plan
-            self._words[_PLAN_BYTES] = len(plan)
+    def start_plan(self, iteration: int, plan: RankPlan) -> None:
+        """Records the plan that is executed next."""
+        self.plan = plan
         self.enter(Phase.EXECUTES, iteration)
 
     def reach(self, index: int, before: object = None) -> None:  # noqa: ARG002
         """Records the index of the instruction that is executed next."""
-        self._words[_INDEX] = self._words[_ON_DEVICE] = index
+        self._index = self._on_device = index
 
     def launch(self, index: int) -> None:
         """Records the index of the instruction that the host executes next."""
-        self._words[_INDEX] = index
+        self._index = index
 
     def complete(self, index: int) -> None:
         """Records the index of the first instruction that the device has not completed."""
-        self._words[_ON_DEVICE] = index
+        self._on_device = index
 
     def look(self) -> Standing:
         """Reads the current position of the rank."""
-        words = self._words
-        numbers = (words[_ITERATION], words[_INDEX], words[_ON_DEVICE])
-        return Standing(Phase(words[_PHASE]), *numbers)
-
-    def read_plan(self) -> RankPlan | None:
-        """The plan that the rank executed last; None if it cannot be read."""
-        try:
-            return decode(bytes(self._plan[: self._words[_PLAN_BYTES]]))
-        except PlanFormatError:
-            return None
+        return Standing(self._phase, self._iteration, self._index, self._on_device)
 
 
 _TICK_S = 0.25
@@ -167,14 +143,6 @@ def progress_of(clock: Clock[Any], position: Position) -> AbstractContextManager
 
 
 _WAITS_FOR_OTHERS = (WaitSend, WaitReceive, ReduceGradients, StepOptimizer)
-_DOING = {
-    Phase.STARTS: "starts",
-    Phase.WAITS_FOR_PLAN: "waits for its plan",
-    Phase.COMPARES_PLANS: "compares plans with all ranks",
-    Phase.EXECUTES: "waits for its device",
-    Phase.REPORTS: "reports to rank 0",
-    Phase.SAVES: "writes a checkpoint",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,47 +153,31 @@ class RankStatus:
     host: str
     process: str
     for_s: float  # since it last made progress
-    iteration: int
-    doing: str  # instruction by number, name and symbol, or the phase it is in
-    microbatch: str
-    peer: str
+    place: str  # iteration, instruction by number, name and symbol, micro-batch and peer
     waits: bool  # whether it may be waiting for other ranks
 
-    @property
-    def place(self) -> str:
-        """Iteration, instruction, micro-batch and peer, in words."""
-        place = f"iteration {self.iteration}, {self.doing}"
-        place += f", micro-batch {self.microbatch}" if self.microbatch else ""
-        return place + (f", peer {self.peer}" if self.peer else "")
 
-
-def whereabouts_of(
+def status_of(
     rank: int, host: str, process: str, *, for_s: float, position: Position, cluster: Cluster
 ) -> RankStatus:
     """Reads a position; peers are numbered as the job does, not as plans do."""
     standing = position.look()
-    phase, iteration = standing.phase, standing.iteration
-    plan = position.read_plan() if phase is Phase.EXECUTES else None
-    index = standing.on_device
+    phase, index = standing.phase, standing.on_device
+    plan = position.plan if phase is Phase.EXECUTES else None
+    place = f"iteration {standing.iteration}, "
     if plan is None or index >= len(plan.instructions):
         waits = phase is not Phase.EXECUTES
-        doing = _DOING[phase]
-        return RankStatus(rank, host, process, for_s, iteration, doing, "", "", waits)
+        return RankStatus(rank, host, process, for_s, place + phase, waits)
     instruction = plan.instructions[index]
-    evaluates = "evaluation, " if plan.is_forward_only else ""
-    name = f"{type(instruction).__name__} {symbol(instruction)}"
-    launched = f", {standing.index} launched" if index < standing.index else ""
-    return RankStatus(
-        rank=rank,
-        host=host,
-        process=process,
-        for_s=for_s,
-        iteration=iteration,
-        doing=f"{evaluates}instruction {index} ({name}){launched}",
-        microbatch=shape_of(plan, instruction),
-        peer=_peer(plan, instruction, rank, cluster),
-        waits=isinstance(instruction, _WAITS_FOR_OTHERS),
-    )
+    place += "evaluation, " if plan.is_forward_only else ""
+    place += f"instruction {index} ({type(instruction).__name__} {symbol(instruction)})"
+    place += f", {standing.index} launched" if index < standing.index else ""
+    if microbatch := shape_of(plan, instruction):
+        place += f", micro-batch {microbatch}"
+    if (peer := peer_of(plan, instruction)) is not None:
+        place += f", peer {peer * cluster.n_shards + cluster.shard_of(rank)}"
+    waits = isinstance(instruction, _WAITS_FOR_OTHERS)
+    return RankStatus(rank, host, process, for_s, place, waits)
 
 
 def suspect_of(statuses: Iterable[RankStatus]) -> RankStatus:
@@ -242,15 +194,8 @@ def suspicion_of(where: RankStatus) -> tuple[bool, bool, float]:
     return where.process in ("stopped", "gone"), not where.waits, where.for_s
 
 
-def _peer(plan: RankPlan, instruction: Instruction, rank: int, cluster: Cluster) -> str:
-    peer = peer_of(plan, instruction)
-    if peer is None:
-        return ""
-    return str(peer * cluster.n_shards + cluster.shard_of(rank))
-
-
-_MAX_LINES, _MAX_SILENT = 10, 16  # more would be cut out of the middle of a message
-_COLUMNS = ("rank", "host", "process", "for [s]", "iteration", "at", "micro-batch", "peer")
+_MAX_LINES, _MAX_SILENT = 8, 16  # more would be cut out of the middle of a message
+_COLUMNS = ("rank", "host", "process", "for [s]", "at")
 
 
 def table_of(statuses: Iterable[RankStatus], n_ranks: int) -> str:
@@ -275,9 +220,7 @@ def table_of(statuses: Iterable[RankStatus], n_ranks: int) -> str:
 
 
 def _cells(where: RankStatus) -> tuple[str, ...]:
-    numbers = (f"{where.for_s:.0f}", f"{where.iteration}")
-    place = (where.doing, where.microbatch, where.peer)
-    return (f"{where.rank}", where.host, where.process, *numbers, *place)
+    return f"{where.rank}", where.host, where.process, f"{where.for_s:.0f}", where.place
 
 
 HANG = "hang"
@@ -285,9 +228,9 @@ _MAIN = threading.main_thread()
 
 
 def write_hang(run: Path, statuses: Sequence[RankStatus]) -> None:
-    """Writes the file of a rank: its status first, then of neighbours that cannot write; its stack.
+    """Writes the file of a rank: its status, then those of neighbours that are stopped; its stack.
 
-    A rank that is stopped is told of by others of its host. Raises `OSError`.
+    Raises `OSError`.
     """
     path = _path(run, statuses[0].rank)
     path.parent.mkdir(exist_ok=True)

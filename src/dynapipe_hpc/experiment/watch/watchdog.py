@@ -7,14 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import NamedTuple, NoReturn, Self
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.watch.rank_status import (
-    HEAD_BYTES,
     Phase,
     Position,
     RankStatus,
@@ -22,52 +20,22 @@ from dynapipe_hpc.experiment.watch.rank_status import (
     now_of_files,
     read_hangs,
     remove_hang,
+    status_of,
     suspect_of,
     table_of,
-    whereabouts_of,
     write_hang,
 )
-from dynapipe_hpc.job.host_memory import HostMemory
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import state_of
 from dynapipe_hpc.job.world import MPI
 
-_WORD_BYTES = 8
 
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """A rank on this host."""
+class Neighbour(NamedTuple):
+    """A rank on this host, and the name of its namespace of processes."""
 
     rank: int
     pid: int
     names: str
-
-
-class HostPositions:
-    """Positions that every rank of the host can read without the others' help."""
-
-    def __init__(self, job: Job, plan_bytes: int) -> None:
-        """Shares positions of plans of at most `plan_bytes`; all ranks of `job` together."""
-        self.host = MPI.Get_processor_name()
-        local = job.on_this_host()
-        n_bytes = HEAD_BYTES + -(-plan_bytes // _WORD_BYTES) * _WORD_BYTES
-        self._memory = HostMemory(local.comm, n_bytes)
-        self._memory.write(local.rank, 0, bytes(HEAD_BYTES))
-        names = str(Path("/proc/self/ns/pid").readlink())
-        self.neighbours = local.comm.allgather(Neighbour(job.rank, os.getpid(), names))
-        ranks = [neighbour.rank for neighbour in self.neighbours]
-        positions = (Position(self._memory.part(place)) for place in range(local.size))
-        self._positions: dict[int, Position] = dict(zip(ranks, positions, strict=True))
-        self.own = self._positions[job.rank]
-
-    def __getitem__(self, rank: int) -> Position:
-        return self._positions[rank]
-
-    def close(self) -> None:
-        """Releases the memory; all ranks together."""
-        self._positions.clear()
-        self._memory.close()
 
 
 _TICK_S = 0.25
@@ -78,10 +46,10 @@ _MAX_WRITE_S, _MAX_READ_S = 0.5, 2.5
 class Watchdog:
     """A thread beside the execution.
 
-    A few times per second it reads the positions of the ranks of this host. A rank without progress
-    for half of its limit says where it is in the folder hang of the run, with its stack. So the
-    first rank that is late knows where the others are: it prints that, and ends the job. If the
-    process of a rank of this host ends prematurely, it ends the job at once.
+    A few times per second it reads the position of its rank. A rank without progress for half of
+    its limit says where it is in the folder hang of the run, with its stack, and which ranks of its
+    host are stopped. So the first rank that is late knows where the others are: it prints that, and
+    ends the job. If the process of a rank of this host ends prematurely, it ends the job at once.
     """
 
     def __init__(self, job: Job, config: ExperimentConfig, run: Path) -> None:
@@ -90,10 +58,14 @@ class Watchdog:
         self._limits = _limits(config)
         self._tells_after_s = config.executor.timeout_s / 2
         self._told: Standing | None = None
-        plan_bytes = config.store.plan_bytes
-        self._positions = HostPositions(job, plan_bytes)
-        self.position = self._positions.own
-        self._since: dict[int, tuple[Standing, float]] = {}
+        self.position = Position()
+        self._standing, self._since_s = self.position.look(), 0.0
+        self._host, local = MPI.Get_processor_name(), job.on_this_host()
+        names = str(Path("/proc/self/ns/pid").readlink())
+        every = local.comm.allgather(Neighbour(job.rank, os.getpid(), names))
+        local.free()
+        # Processes in other containers are left out, as their process ids mean nothing here.
+        self._neighbours = [n for n in every if n.names == names and n.rank != job.rank]
         self._awake_s = 0.0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -102,15 +74,12 @@ class Watchdog:
         self._thread.start()
         return self
 
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
-        # Collective: after an error of one rank, others may never reach it.
-        if error is None or issubclass(error, SystemExit):
-            self._positions.close()
 
     def _watch(self) -> None:
-        neighbours = _open_processes(self._positions.neighbours)
+        neighbours = _open_processes(self._neighbours)
         processes = select.poll()
         for process in neighbours:
             processes.register(process, select.POLLIN)
@@ -128,64 +97,65 @@ class Watchdog:
         for process in neighbours:
             os.close(process)
 
+    @property
+    def _stuck_s(self) -> float:
+        return self._awake_s - self._since_s
+
     def _is_late(self) -> bool:
-        standing, since_s = self._since[self._job.rank]
-        limit_s, _ = self._limits[standing.phase]
-        return self._awake_s - since_s > limit_s
+        limit_s, _ = self._limits[self._standing.phase]
+        return self._stuck_s > limit_s
 
     def _look(self) -> None:
-        for neighbour in self._positions.neighbours:
-            standing = self._positions[neighbour.rank].look()
-            known = self._since.get(neighbour.rank)
-            if known is None or known[0] != standing:
-                self._since[neighbour.rank] = (standing, self._awake_s)
+        if (standing := self.position.look()) != self._standing:
+            self._standing, self._since_s = standing, self._awake_s
 
     def _tell_if_stuck(self) -> None:
-        standing, since_s = self._since[self._job.rank]
-        is_stuck = self._awake_s - since_s > self._tells_after_s
-        if is_stuck and self._told != standing:
-            self._told = standing
+        is_stuck = self._stuck_s > self._tells_after_s
+        if is_stuck and self._told != self._standing:
+            self._told = self._standing
             self._tell()
         elif not is_stuck and self._told:
             self._told = None
             _within(_MAX_WRITE_S, lambda: remove_hang(self._run, self._job.rank))
 
-    def _tell(self) -> None:
-        here = self._here()
-        own_status = [status for status in here if status.rank == self._job.rank]
-        silent = [status for status in here if status.process in ("stopped", "gone")]
-        _within(_MAX_WRITE_S, lambda: write_hang(self._run, [*own_status, *silent]))
-
-    def _here(self) -> list[RankStatus]:
-        return [self._whereabouts(neighbour) for neighbour in self._positions.neighbours]
-
-    def _whereabouts(self, neighbour: Neighbour) -> RankStatus:
-        for_s = self._awake_s - self._since[neighbour.rank][1]
-        position, process = self._positions[neighbour.rank], state_of(neighbour.pid)
-        host = self._positions.host
-        return whereabouts_of(
-            neighbour.rank, host, process, for_s=for_s, position=position, cluster=self._cluster
-        )
+    def _tell(self) -> list[RankStatus]:
+        """Writes where this rank is, and which neighbours cannot say so; returns both."""
+        rank, for_s = self._job.rank, self._stuck_s
+        process = state_of(os.getpid())
+        here = [
+            status_of(
+                rank,
+                self._host,
+                process,
+                for_s=for_s,
+                position=self.position,
+                cluster=self._cluster,
+            )
+        ]
+        for each in self._neighbours:
+            if (process := state_of(each.pid)) in ("stopped", "gone"):
+                place = "a place that only it knows"
+                here.append(RankStatus(each.rank, self._host, process, for_s, place, waits=False))
+        _within(_MAX_WRITE_S, lambda: write_hang(self._run, here))
+        return here
 
     def _end_because_of(self, neighbour: Neighbour) -> NoReturn:
-        where = self._whereabouts(neighbour)
         error = RunError(
-            f"rank {where.rank} on {where.host} was killed, or crashed, at {where.place} (its "
-            f"process was {neighbour.pid})"
+            f"rank {neighbour.rank} on {self._host} was killed, or crashed (its process was "
+            f"{neighbour.pid})"
         )
         self._job.ending.end(error)
 
     def _end_because_of_time(self) -> NoReturn:
-        limit_s, key = self._limits[self._since[self._job.rank][0].phase]
-        self._tell()
+        limit_s, key = self._limits[self._standing.phase]
+        statuses = {status.rank: status for status in self._tell()}
         # After a hang, all ranks come here at once.
         self._job.ending.wait_unless_first()
-        statuses = {status.rank: status for status in self._here()}
-        elsewhere = [rank for rank in range(self._job.size) if rank not in statuses]
+        others = [rank for rank in range(self._job.size) if rank not in statuses]
 
         def read() -> None:
             now_s = now_of_files(self._run, self._job.rank)
-            for status in read_hangs(self._run, elsewhere, now_s):
+            for status in read_hangs(self._run, others, now_s):
                 statuses.setdefault(status.rank, status)
 
         _within(_MAX_READ_S, read)
@@ -223,12 +193,9 @@ def _limits(config: ExperimentConfig) -> Mapping[Phase, tuple[float, str]]:
 def _open_processes(neighbours: list[Neighbour]) -> dict[int, Neighbour]:
     """Other processes of this host by pidfd, which becomes readable when the process ends.
 
-    Empty if the system has no pidfds. Processes in other containers are left out, as their process
-    ids mean nothing here.
+    Empty if the system has no pidfds.
     """
-    (own_process,) = [n for n in neighbours if n.pid == os.getpid()]
-    others = [n for n in neighbours if n.names == own_process.names and n is not own_process]
     try:
-        return {os.pidfd_open(other.pid): other for other in others}
+        return {os.pidfd_open(each.pid): each for each in neighbours}
     except OSError:
         return {}
