@@ -239,7 +239,7 @@ MODELS = (
     *of("models/batch.py", "tests/models/test_packed_t5.py",
         ("int(is_packed)", "0",
          "a target without input has nothing to attend to"),
-        ('_check_offsets(microbatch.offsets, n_inputs, "input tokens")', "pass",
+        ('_check_offsets(sample_ids, microbatch.offsets, n_inputs, "input tokens")', "pass",
          "pairs of other lengths than the plan's are laid out",
          "samples_of_other_lengths_than_the_plan_says_are_refused")),
     *of("models/t5.py", "tests/models/test_full_size_stage.py",

@@ -222,7 +222,8 @@ def collate(
     if not reads:
         return batch
     if isinstance(microbatch, PackedRow):
-        _check_offsets(microbatch.offsets, {i: len(part) for i, part in held.items()})
+        n_tokens = {i: len(part) for i, part in held.items()}
+        _check_offsets(microbatch.sample_ids, microbatch.offsets, n_tokens)
 
     def columns_of(sample: Sample) -> Sequence[Any]:
         part = slice(held[sample.sample_id].start, held[sample.sample_id].stop)
@@ -258,8 +259,9 @@ def collate_both_sides(
     n_targets = {s.sample_id: s.target_tokens for s in samples}
     segments = source_segments = None
     if isinstance(microbatch, PackedRow):
-        _check_offsets(microbatch.offsets, n_inputs, "input tokens")
-        _check_offsets(microbatch.target_offsets, n_targets, "target tokens")
+        sample_ids = microbatch.sample_ids
+        _check_offsets(sample_ids, microbatch.offsets, n_inputs, "input tokens")
+        _check_offsets(sample_ids, microbatch.target_offsets, n_targets, "target tokens")
         source_segments = Documents.between(microbatch.offsets, microbatch.row_tokens)
         segments = Documents.between(microbatch.target_offsets, microbatch.target_tokens)
     texts = {
@@ -328,13 +330,17 @@ def _laid_out(
 
 
 def _check_offsets(
-    offsets: Sequence[int], n_tokens: Mapping[int, int], kind: str = "tokens"
+    sample_ids: Sequence[int],
+    offsets: Sequence[int],
+    n_tokens: Mapping[int, int],
+    kind: str = "tokens",
 ) -> None:
-    for (sample_id, n), (start, end) in zip(n_tokens.items(), pairwise(offsets), strict=True):
-        if n != end - start:
+    """What is profiled has the same sample several times."""
+    for sample_id, (start, end) in zip(sample_ids, pairwise(offsets), strict=True):
+        if n_tokens[sample_id] != end - start:
             raise ValueError(
-                f"sample {sample_id} has {n} {kind}, but offsets {start} and {end} of a "
-                "packed row around it; the plan was made for other samples"
+                f"sample {sample_id} has {n_tokens[sample_id]} {kind}, but offsets {start} and "
+                f"{end} of a packed row around it; the plan was made for other samples"
             )
 
 
