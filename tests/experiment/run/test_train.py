@@ -61,7 +61,7 @@ def end_of(
     """The signal that `train` returns, and what it asks of checkpoints, of 6 iterations."""
     written: Any = Written()
     evaluations, unused = Losses(history, results), cast(Any, None)
-    plans = cast(Any, SimpleNamespace(iterations=range(n_done, 6)))
+    plans = cast(Any, SimpleNamespace(iterations=range(n_done, 6), costs=None))
     rank = cast(Any, Rank())
     signal = train(rank, plans, None, evaluations, checkpoints=written, traces=unused)
     return signal, written.calls

@@ -121,18 +121,18 @@ class OnlineCosts:
         return [times.numbers for times in self._known.values()]
 
     def pass_times(
-        self, plan: RankPlan, trace: IterationTrace, *, is_first_shard: bool
-    ) -> Sequence[float]:
+        self, plan: RankPlan, trace: IterationTrace, is_first_shard: bool
+    ) -> tuple[float, ...]:
         """The numbers of `PassTimes` that this rank adds to those of an iteration.
 
         The first iteration of a process does not count, as much is done then for the first time.
         Nor do other shards than the first, which execute the same.
         """
         if not is_first_shard or plan.iteration == self._first:
-            return PassTimes.none(*self._size).numbers
+            return tuple(PassTimes.none(*self._size).numbers)
         cost, factors = self._experiment.planner.cost, self._known[self._n_done].factors
         n_replicas, _ = self._size
-        return measured_passes(plan, trace, cost, factors, n_replicas=n_replicas).numbers
+        return tuple(measured_passes(plan, trace, cost, factors, n_replicas=n_replicas).numbers)
 
     def add(self, numbers: Sequence[float]) -> list[str]:
         """Adds the next iteration, by the sums over ranks of what `pass_times` returned.
@@ -245,15 +245,16 @@ class Plans:
     ) -> None:
         """Prepares to plan `iterations`, which are left, into `store`, which this closes.
 
-        `known_costs` are what `costs_state` was when the run was interrupted.
+        `known_costs` are the state of `costs` when the run was interrupted; `costs` is None if they
+        are fixed.
         """
         config = experiment.config
         self.iterations, self.quiet_period = iterations, quiet_period
         self._experiment, self._loader, self._rank = experiment, loader, job.rank
         self._store, self._timeout_s = store, config.store.timeout_s
-        self._costs: OnlineCosts | None = None
+        self.costs: OnlineCosts | None = None
         if config.planner.cost.online:
-            self._costs = OnlineCosts(experiment, iterations.start, known_costs)
+            self.costs = OnlineCosts(experiment, iterations.start, known_costs)
         self._plan_of_rank = [config.cluster.plan_of(rank) for rank in range(job.size)]
         self._planned: dict[int, tuple[float, LongestTrip]] = {}
         self._ahead: deque[Future[TakenPlan]] = deque()
@@ -267,8 +268,8 @@ class Plans:
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         # The thread waits for costs, and writes into the store.
-        if self._costs:
-            self._costs.close()
+        if self.costs:
+            self.costs.close()
         self._stopped.set()
         self._thread.join()
         # Collective: after an error of one rank, others may never reach it.
@@ -323,23 +324,6 @@ class Plans:
         with suppress(InputError, RunError):
             self._read_while(is_busy, taken.plan)
 
-    def pass_times(
-        self, plan: RankPlan, trace: IterationTrace, *, is_first_shard: bool
-    ) -> tuple[float, ...]:
-        """This rank's part of the measured times of an iteration; none if costs are fixed."""
-        if self._costs is None:
-            return ()
-        return tuple(self._costs.pass_times(plan, trace, is_first_shard=is_first_shard))
-
-    def learn(self, pass_times: Sequence[float]) -> list[str]:
-        """Corrects costs by the sums of `pass_times`; returns a line per rank that has changed."""
-        return self._costs.add(pass_times) if self._costs else []
-
-    @property
-    def costs_state(self) -> Sequence[Sequence[float]]:
-        """State of the costs that iterations are planned by, for a checkpoint."""
-        return self._costs.state if self._costs else ()
-
     def _plan_share(self) -> None:
         with suppress(StoppedError):
             for iteration in self.iterations:
@@ -367,8 +351,8 @@ class Plans:
         """Encoded plans of an iteration, by rank of the job."""
         started_s = time.thread_time()
         planner = self._experiment.planner
-        if self._costs:
-            planner = self._costs.planner(iteration)  # waits for earlier iterations
+        if self.costs:
+            planner = self.costs.planner(iteration)  # waits for earlier iterations
         self.quiet_period.wait()
         samples = self._experiment.sampler.iteration(iteration)
         choice = planner.choose(samples)

@@ -21,7 +21,7 @@ from dynapipe_hpc.experiment.run.iteration import (
     all_reduce_fields,
 )
 from dynapipe_hpc.experiment.run.open_run import LossHistory, OpenRun
-from dynapipe_hpc.experiment.run.plans import Plans, open_store
+from dynapipe_hpc.experiment.run.plans import OnlineCosts, Plans, open_store
 from dynapipe_hpc.experiment.run.rank import Rank, run_largest_first, runs_largest_first
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run_lock import locked
@@ -76,7 +76,7 @@ class Checkpoints:
         facts: Facts,
         position: Position,
         check_lock: Callable[[], None],
-        costs_state: Callable[[], Sequence[Sequence[float]]] = tuple,
+        costs: OnlineCosts | None = None,
         history: LossHistory | None = None,
     ) -> None:
         """Checkpoints the `state` of training on this rank into `folder`.
@@ -87,7 +87,7 @@ class Checkpoints:
         """
         self._job, self._config, self._folder = job, config, folder
         self._position, self._check_lock = position, check_lock
-        self._state, self._facts, self._costs_state = state, facts, costs_state
+        self._state, self._facts, self._costs = state, facts, costs
         self._history = history if config.keep_best else None
         self._writer = ThreadPoolExecutor(1, "checkpoints")
         self._n_bytes = sum(job.all_gather_int(state.n_bytes)) if config.is_on else 0
@@ -178,7 +178,8 @@ class Checkpoints:
             return
         parts, counters = self._state.snapshot(), self._state.counters
         outcome = self._writer.submit(self._write, n_done, parts)
-        self._pending = _Pending(n_done, counters, self._costs_state(), outcome)
+        online = self._costs.state if self._costs else ()
+        self._pending = _Pending(n_done, counters, online, outcome)
 
     def _lacks_room(self, n_done: int) -> bool:
         # When it is complete, the one before has removed old ones; or this raises that it failed.
@@ -305,7 +306,7 @@ def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
             facts=run.facts,
             position=rank.position,
             check_lock=run.lock.check,
-            costs_state=lambda: plans.costs_state,
+            costs=plans.costs,
             history=run.history,
         )
         reference = None
@@ -339,7 +340,7 @@ def train(
 
     Returns the signal that stopped the run before its end; 0 if there was none.
     """
-    job, n_done = rank.job, plans.iterations.start
+    job, costs, n_done = rank.job, plans.costs, plans.iterations.start
     # An evaluation that an earlier run could not finish, or the first.
     stop_signal = evaluations.run_if_due(n_done)
     for iteration in plans.iterations:
@@ -357,11 +358,11 @@ def train(
             IterationResult.from_rank(taken, trace, is_first_shard=rank.is_first_shard),
             traced_until=traces.take(iteration),
             stop_signal=int(job.stop.asked),
-            pass_times=plans.pass_times(taken.plan, trace, is_first_shard=rank.is_first_shard),
+            pass_times=costs.pass_times(taken.plan, trace, rank.is_first_shard) if costs else (),
         )
         # Ranks may receive a signal at different times, or only one of them: all stop together.
         result = all_reduce_fields(own_result, job)
-        notes = plans.learn(result.pass_times)
+        notes = costs.add(result.pass_times) if costs else []
         elapsed_ms = 1e3 * (time.perf_counter() - start_s)
         traced = list[RankTrace]()
         if traces.are_wanted(result):
