@@ -226,7 +226,8 @@ def test_torch_that_one_rank_lacks_keeps_no_other_waiting(
 ) -> None:
     if DOCTOR_RANK == DOCTOR_N_RANKS - 1:
         monkeypatch.setattr(
-            "dynapipe_hpc.experiment.doctor.examine._torch", lambda: "torch cannot be loaded here"
+            "dynapipe_hpc.experiment.doctor.examine._fault_of_torch",
+            lambda: "torch cannot be loaded here",
         )
     config = Path(__file__).parents[2] / "configs" / "tiny_cpu.toml"
     folder = DOCTOR_WORLD.bcast(tmp_path) / "run"

@@ -63,7 +63,7 @@ CONFIGURATION = (
          "MPI that may deadlock beside NCCL is not told"),
         ("if plugins := _plugins():", "if plugins := [Path()]:",
          "GPUs that would use TCP are not told")),
-    *of("experiment/doctor/torch_checks.py", "tests/experiment/doctor/test_torch_checks.py",
+    *of("experiment/doctor/examine.py", "tests/experiment/doctor/test_check_devices.py",
         ("index = device_index(case.on_host.rank, n_devices)", "index = n_devices - 1",
          "every rank makes a context on the last GPU")),
     *of("experiment/rank/devices.py", "tests/experiment/rank/test_devices.py",

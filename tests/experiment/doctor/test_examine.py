@@ -11,7 +11,7 @@ from tests.jobs.asked_doctor import ALONE, ask
 from tests.jobs.lock_processes import holding
 from tests.jobs.tiny_experiment import tiny_experiment
 
-from dynapipe_hpc.experiment.doctor.examine import check_folder, examine
+from dynapipe_hpc.experiment.doctor.examine import check_devices, check_folder, examine
 from dynapipe_hpc.experiment.doctor.finding import Case, Level
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.job.job import Job
@@ -169,18 +169,17 @@ def test_a_type_in_which_gpus_are_slow_is_a_warning(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
-    check_torch = pytest.importorskip("dynapipe_hpc.experiment.doctor.torch_checks")
-    host_device = pytest.importorskip("dynapipe_hpc.experiment.rank.devices")
+    devices = pytest.importorskip("dynapipe_hpc.experiment.rank.devices")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10**12, 10**12))
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
-    monkeypatch.setattr(check_torch, "find_host_device", lambda _: host_device.HostDevice("a GPU"))
-    monkeypatch.setattr(check_torch, "find_device", lambda *_: None)
+    monkeypatch.setattr(devices, "find_host_device", lambda _: devices.HostDevice("a GPU"))
+    monkeypatch.setattr(devices, "find_device", lambda *_: None)
 
     def warnings(*overrides: str) -> list[str]:
         case = Case.from_arguments(ALONE, folder / "config.toml", [*overrides], folder / "runs")
-        found = check_torch.check_devices(case)
+        found = check_devices(case)
         return [finding.text for finding in found if finding.level is Level.WARNING]
 
     (warning,) = warnings()

@@ -13,7 +13,6 @@ from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from tempfile import mkdtemp
-from types import ModuleType
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level, lines, 
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.reference_pass import describe_reference
 from dynapipe_hpc.experiment.run_lock import writer_of
-from dynapipe_hpc.job.launch import library_name
+from dynapipe_hpc.job.launch import device_index, library_name
 from dynapipe_hpc.job.machine import crowded_hosts, shortage, usable_bytes
 from dynapipe_hpc.job.mpi_settings import (
     OF_LAUNCHER,
@@ -205,35 +204,71 @@ def _plan_of(rank: int) -> bytes:
 def check_software(case: Case) -> Iterator[Finding]:
     """Versions, and the GPU of this rank; torch may be missing or broken."""
     yield Finding("dynapipe-hpc", f"{dynapipe_hpc.__version__}, Python {platform.python_version()}")
-    torch = _torch()
+    fault = _fault_of_torch()
     # Devices are looked at by all ranks together, so by none if one cannot.
-    all_have_it = all(case.job.all_gather_int(isinstance(torch, ModuleType)))
-    if isinstance(torch, str):
-        yield Finding("torch", torch, Level.PROBLEM)
+    all_have_it = all(case.job.all_gather_int(not fault))
+    if fault:
+        yield Finding("torch", fault, Level.PROBLEM)
         return
     yield Finding("torch", f"{metadata.version('torch')}; for its build and drivers: {_MORE}")
     if all_have_it:
-        yield from torch.check_devices(case)
+        yield from check_devices(case)
+
+
+def check_devices(case: Case) -> Iterator[Finding]:
+    """The GPU of this rank, and whether a run can use it as it should (collective)."""
+    import torch
+
+    from dynapipe_hpc.experiment.rank import devices
+
+    if case.config:
+        try:
+            devices.find_device(case.job, case.config)
+        except InputError as error:
+            yield Finding("GPUs", str(error), Level.PROBLEM)
+            return
+    if not (n_devices := torch.cuda.device_count()):
+        yield Finding("GPUs", "none: ranks compute on CPUs")
+        return
+    # No other: asking for its memory would put a context there, which other ranks' exclusive use
+    # forbids.
+    index = device_index(case.on_host.rank, n_devices)
+    torch.cuda.set_device(index)
+    free_bytes, total_bytes = torch.cuda.mem_get_info(index)
+    sizes = f"{total_bytes / _GB:.1f} GB, {free_bytes / _GB:.1f} GB free"
+    yield Finding(f"GPU {index}", f"{torch.cuda.get_device_name(index)}, {sizes}")
+    if case.config and case.config.training.device != "cpu":
+        host = devices.find_host_device(case.config)
+        yield Finding("attention", host.attention)
+        for warning in devices.device_warnings(case.config, host):
+            yield Finding("speed", warning, Level.WARNING)
 
 
 def circumstances_here(config: ExperimentConfig, n_ranks: int) -> Mapping[str, str]:
     """Circumstances of a job; without torch, only those that the configuration decides."""
-    torch = _torch()
-    if isinstance(torch, ModuleType):
-        return dict(torch.circumstances_here(config, n_ranks))
-    return configured(config)
+    if _fault_of_torch():
+        return configured(config)
+    from dynapipe_hpc.experiment.rank.devices import circumstances, find_host_device
+
+    return circumstances(config, find_host_device(config), n_ranks)
 
 
 @cache
-def _torch() -> ModuleType | str:
-    """The module of checks that need torch, or the reason why torch cannot be loaded."""
+def _fault_of_torch() -> str:
+    """Reason why torch cannot be loaded; empty if it can."""
     try:
         check_torch()
     except InputError as error:
         return str(error)
-    from dynapipe_hpc.experiment.doctor import torch_checks
+    return ""
 
-    return torch_checks
+
+def _uses_gpus(config: ExperimentConfig) -> bool:
+    if (wants := config.training.device) != "auto" or _fault_of_torch():
+        return wants == "cuda"
+    import torch
+
+    return torch.cuda.device_count() > 0
 
 
 def check_host(case: Case) -> Iterator[Finding]:
@@ -245,10 +280,9 @@ def check_host(case: Case) -> Iterator[Finding]:
 
 
 def _memory(case: Case, host: str, n_ranks: int) -> Finding:
-    subject, usable, torch = f"memory of {host}", usable_bytes(), _torch()
+    subject, usable = f"memory of {host}", usable_bytes()
     text = f"{usable / _GB:.1f} GB for {n_ranks} rank{'s' if n_ranks > 1 else ''}"
-    on_gpus = case.config and isinstance(torch, ModuleType) and torch.uses_gpus(case.config)
-    if case.config is None or on_gpus:
+    if case.config is None or _uses_gpus(case.config):
         return Finding(subject, text)
     rank_bytes = case.config.cluster.device_memory_bytes
     text += f", which may use {rank_bytes / _GB:.1f} GB each (cluster.device_memory_bytes)"

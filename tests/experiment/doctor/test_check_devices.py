@@ -6,8 +6,8 @@ import pytest
 import torch
 from tests.jobs.asked_doctor import ALONE
 
+from dynapipe_hpc.experiment.doctor.examine import check_devices
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding
-from dynapipe_hpc.experiment.doctor.torch_checks import check_devices
 
 TOTAL_BYTES, FREE_BYTES = 42_400_000_000, 42_000_000_000
 
