@@ -3,7 +3,7 @@
 from tests.mutants.mutant import of
 
 DATA = (
-    *of("data/text/tokenize_pool.py", "tests/data/text/test_tokenize_lines.py",
+    *of("data/text/tokenize_lines.py", "tests/data/text/test_tokenize_lines.py",
         ("with _undisturbed():  # a task", "if True:  # a task",
          "a signal interrupts the start of a worker",
          "no_signal_interrupts_the_start_of_a_worker")),

@@ -19,7 +19,7 @@ from dynapipe_hpc.data.text.preprocess import (
 )
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.shard import Shard, lay_out_shards, shard_folder, share_out
-from dynapipe_hpc.data.text.tokenize_pool import open_pool
+from dynapipe_hpc.data.text.tokenize_lines import open_pool
 from dynapipe_hpc.job.job import Job, fail_early
 from dynapipe_hpc.job.slurm import end_stopped
 from dynapipe_hpc.job.world import STARTED

@@ -21,8 +21,7 @@ from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.text.open_lines import Lines, TextPart, cut, read_blocks
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines
-from dynapipe_hpc.data.text.tokenize_pool import open_pool
+from dynapipe_hpc.data.text.tokenize_lines import open_pool, tokenize_lines
 from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer
 
 GOOD = json.dumps({"inputs": "hi", "targets": "hé", "task": "greet"}, ensure_ascii=False).encode()
@@ -129,7 +128,7 @@ def test_workers_that_cannot_be_started_are_reported() -> None:
     program = """
 import tempfile
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.tokenize_pool import open_pool
+from dynapipe_hpc.data.text.tokenize_lines import open_pool
 from dynapipe_hpc.data.text.tokenizers import Tokenizer, Marked
 
 tempfile.tempdir = "/missing"

@@ -15,7 +15,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.open_lines import STDIN, TextPart, can_be_cut, read_blocks
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.shard import shard_folder
-from dynapipe_hpc.data.text.tokenize_pool import TokenizePool, open_pool
+from dynapipe_hpc.data.text.tokenize_lines import TokenizePool, open_pool
 
 SOURCE_SUFFIXES = frozenset(
     (".jsonl", ".json", ".txt", ".csv", ".tsv", ".parquet", ".arrow", ".gz", ".zst")
