@@ -264,8 +264,9 @@ class DatasetFile:
         if recent == sample_id:
             return parts
         (*starts, span), (*ends, end_of_spans) = self._offsets[sample_id : sample_id + 2].tolist()
-        lengths = [end - start for start, end in zip(starts, ends, strict=True)]
-        tokens = np.frombuffer(self._read(sample_id, starts, lengths), self._type)
+        contents = self._read(sample_id, starts, ends)
+        tokens = np.frombuffer(b"".join(contents), self._type)
+        lengths = [len(content) // tokens.itemsize for content in contents]
         crc = crc_of(
             LENGTHS.pack(*lengths, *self._absent),
             self.spans.bounds[span:end_of_spans].tobytes() if span < end_of_spans else b"",
@@ -291,27 +292,25 @@ class DatasetFile:
         self._recent = sample_id, parts
         return parts
 
-    def _read(self, sample_id: int, starts: Sequence[int], lengths: Sequence[int]) -> bytes:
+    def _read(self, sample_id: int, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
         # In memory of their own: a map would end the process where a file was cut off, and change
         # with it after it was checked.
         size, fd = self._type.itemsize, self._file.fileno()
         try:
-            content = b"".join(
-                [
-                    os.pread(fd, size * n, place + size * start)
-                    for (place, _), start, n in zip(self.places, starts, lengths, strict=True)
-                ]
-            )
+            contents = [
+                os.pread(fd, size * (end - start), place + size * start)
+                for (place, _), start, end in zip(self.places, starts, ends, strict=True)
+            ]
         except OSError as error:
             raise InputError(
                 f"{self.path}: cannot read sample {sample_id}: {error.strerror}"
             ) from None
-        if len(content) < size * sum(lengths):
+        if sum(map(len, contents)) < size * (sum(ends) - sum(starts)):
             raise InputError(
                 f"{self.path}: cannot read sample {sample_id}: the file has been truncated to "
                 f"{os.lseek(fd, 0, os.SEEK_END):,} bytes since it was opened"
             )
-        return content
+        return contents
 
 
 class DamagedSampleError(InputError):
