@@ -106,22 +106,34 @@ class MarkedTokens(TrainedTokens):
     predicts_inputs: bool
 
     def mask(self, sample: Sample) -> Mask:
-        spans = self.spans.of_sample(sample.sample_id)
-        if not spans:
+        if (marked := self._marked(sample)) is None:
             return TARGETS.mask(sample)
-        n_inputs = int(self.input_lengths[sample.sample_id])
-        marked = np.zeros(n_inputs + sample.target_tokens, np.bool_)
-        for start, end in spans:
-            marked[start:end] = True
-        if not self.predicts_inputs:
-            marked[:n_inputs] = False
-        first = n_inputs - sample.input_tokens if self.keeps_end else 0
-        return np.concatenate([marked[first : first + sample.input_tokens], marked[n_inputs:]])
+        mask = np.zeros(sample.tokens, np.bool_)
+        for start, end in marked:
+            mask[start:end] = True
+        return mask
 
     def count(self, sample: Sample) -> int:
-        if not self.spans.of_sample(sample.sample_id):
+        if (marked := self._marked(sample)) is None:
             return sample.target_tokens
-        return int(np.count_nonzero(self.mask(sample)))
+        return sum(end - start for start, end in marked)
+
+    def _marked(self, sample: Sample) -> list[Span] | None:
+        """Spans of the tokens that are used of a sample; None if nothing is marked in it."""
+        if not (spans := self.spans.of_sample(sample.sample_id)):
+            return None
+        n_inputs = int(self.input_lengths[sample.sample_id])
+        first = n_inputs - sample.input_tokens if self.keeps_end else 0
+        # Of each part: where it begins in the whole sample and in what is used, and its length.
+        parts = [(n_inputs, sample.input_tokens, sample.target_tokens)]
+        if self.predicts_inputs:
+            parts.append((first, 0, sample.input_tokens))
+        return [
+            (to + max(start - begin, 0), to + min(end - begin, n))
+            for start, end in spans
+            for begin, to, n in parts
+            if start < begin + n and begin < end
+        ]
 
 
 TARGETS = TrainedTokens()
