@@ -95,10 +95,11 @@ def test_a_folder_that_is_complete_is_read(tmp_path: Path) -> None:
         222.5,
     )
     for name in ("planning.jsonl", "planned.jsonl"):
-        kept = (folder / name).read_text().splitlines(keepends=True)[:-1]
-        (folder / name).write_text("".join(kept))
+        whole = (folder / name).read_text()
+        (folder / name).write_text("".join(whole.splitlines(keepends=True)[:-1]))
         with pytest.raises(InputError, match="sim: its files are not complete; remove it"):
             simulated(config, folder)
+        (folder / name).write_text(whole)
 
 
 def test_a_simulation_that_fails_leaves_nothing(tmp_path: Path) -> None:
